@@ -591,6 +591,16 @@ def test_nothing_is_compared_when_the_rows_have_no_columns(make: Callable[..., F
     assert (output.rows, output.files) == (0, 0)
 
 
+@pytest.mark.parametrize("format", ["parquet", "csv"])
+def test_no_file_is_written_by_spark_when_the_rows_have_no_columns(spark: Any, tmp_path: Path, format: str) -> None:
+    sink = FileSink(str(tmp_path / "raw"), spark=spark, format=format, partition_by=["day"])
+
+    output = sink.stage(BATCH, 7, spark.range(0).select())
+    sink.publish(output)
+
+    assert (output.rows, output.files, sink.target.files()) == (0, 0, {})
+
+
 def test_types_are_not_compared_when_the_file_is_gone(
     make: Callable[..., FileSink], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

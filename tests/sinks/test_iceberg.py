@@ -395,6 +395,18 @@ def test_nothing_is_committed_when_the_rows_are_none(table: Table) -> None:
     assert table.spark is None or (output.files, output.bytes) == (0, 0)
 
 
+def test_nothing_is_staged_when_the_rows_have_no_columns(table: Table) -> None:
+    """As those of a source where nothing is new."""
+    table.sink().publish(table.stage(1, [1]))
+    before, sink = table.staged, table.sink(batch_column="batch", partition_by=["kind"])
+
+    output = sink.stage(BatchId(JOB, "e1", 2), 7, pd.DataFrame() if table.spark is None else table.frame([2]).select())
+    sink.publish(output)
+    sink.clear(output)
+
+    assert (output.files, output.bytes, output.rows, table.staged, table.seen) == (0, 0, 0, before, [1])
+
+
 def test_write_is_refused_when_columns_are_not_those_of_the_table(table: Table) -> None:
     schema = pa.schema([("id", pa.int64()), ("kind", pa.int32()), ("since", pa.date32())])
     table.make("id bigint, kind int, since date", schema)

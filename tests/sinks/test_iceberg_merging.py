@@ -377,6 +377,15 @@ def test_folder_of_staged_rows_is_among_the_places_when_spark_merges(spark_with_
     assert table.sink.places(rows) == [location, f"{start}/_{name}.staging"]
 
 
+def test_no_file_is_staged_when_spark_merges_what_has_nothing_new(spark_with_tables: Any) -> None:
+    table = Table(spark_with_tables, "newest")
+    table.spark.sql(f"CREATE TABLE {table.name} (id bigint, at bigint, word string) USING iceberg")
+
+    output = table.sink.stage(BatchId("repairs", "e1", 1), 1, table.spark.range(0).select())
+
+    assert (output.files, output.rows) == (0, 0)
+
+
 def test_batch_is_not_lost_when_another_has_merged_and_cleared_it_after_the_look(
     catalog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

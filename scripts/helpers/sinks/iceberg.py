@@ -519,6 +519,14 @@ class _SparkEngine:
         from pyspark.sql import functions as F  # noqa: N812
 
         folder = folder_of(batch, fence, new_token()[:8])
+        output = Output(
+            sink="iceberg", target=self._target, staging="", folder=folder, job=job_hash(batch.job_id),
+            epoch=batch.epoch, version=batch.version, fence=fence, files=0, bytes=0, rows=0, replaces=replaces,
+            options={"engine": self.name},
+        )  # fmt: skip
+        # A frame without columns is that of a source where nothing is new.
+        if not rows.columns:
+            return output
         branch = _branch(folder)
         manage = self._table().manageSnapshots().createBranch(branch)
         # Else `expire_snapshots` would drop the branch at the age that the table has for all, also where its batch is
@@ -535,12 +543,11 @@ class _SparkEngine:
         )
         snapshot = self._refs()[branch]
         summary = snapshot.summary()
-        return Output(
-            sink="iceberg", target=self._target, staging="", folder=folder, job=job_hash(batch.job_id),
-            epoch=batch.epoch, version=batch.version, fence=fence,
+        return replace(
+            output,
             files=int(summary.get("added-data-files") or 0), bytes=int(summary.get("added-files-size") or 0),
-            rows=int(summary.get("added-records") or 0), replaces=replaces,
-            options={"engine": self.name, "snapshot": str(snapshot.snapshotId()), "table": self._uuid()},
+            rows=int(summary.get("added-records") or 0),
+            options={**output.options, "snapshot": str(snapshot.snapshotId()), "table": self._uuid()},
         )  # fmt: skip
 
     def _stage_events(self, batch: BatchId, fence: int, rows: DataFrame, replaces: bool, rules: Merge) -> Output:

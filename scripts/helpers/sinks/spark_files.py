@@ -20,7 +20,7 @@ TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
 def write_spark(
     df: DataFrame, folder: str, format: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
 ) -> int:
-    """Write rows to a folder that is not there yet, and return how many.
+    """Write rows to a folder that is not there yet, and return how many. Rows without columns make no file.
 
     Rows are counted while they are written (Spark's Observation), without a second pass; where Spark Connect has no
     such thing, by reading what was written.
@@ -39,6 +39,9 @@ def write_spark(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
+    # A frame without columns is that of a source where nothing is new, and Spark refuses to write one.
+    if not df.columns:
+        return 0
     empty = empty_texts(partition_by)
     counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *empty])
     with timestamps_with_statistics(df, format):
