@@ -1110,12 +1110,6 @@ EQUIVALENT = [
         because="how many copies are made at once is a choice",
     ),
     Equivalent(
-        "scripts/helpers/sinks/delta.py",
-        "return recorded_with_deltalake(table, _app(of)) if table is not None else 0",
-        "(-1)",
-        because="it is compared with versions, which begin at 1",
-    ),
-    Equivalent(
         "scripts/helpers/sinks/database.py",
         "TRIES = 5",
         "(4)",
@@ -1186,18 +1180,6 @@ EQUIVALENT = [
         "if int(table.properties.get(name) or 0) < retraction.closed:",
         "(-1)",
         because="it is compared with the version after one that is taken back, which is 2 or more",
-    ),
-    Equivalent(
-        "scripts/helpers/sinks/iceberg.py",
-        "def check(self, *, merges: bool = False) -> None:",
-        "(True)",
-        because="the protocol of engines is never called, pyiceberg's does not look, and Spark's is told each time",
-    ),
-    Equivalent(
-        "scripts/helpers/sinks/iceberg.py",
-        "return -1",
-        "(2)",
-        because="any number below 0 says that there is no column",
     ),
     Equivalent(
         "scripts/helpers/sinks/iceberg.py",
