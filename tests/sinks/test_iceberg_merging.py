@@ -31,7 +31,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import IcebergSink, Merge, events_of
-from scripts.helpers.sinks.iceberg_merge import MEMORY, SparkMerge, memory_of
+from scripts.helpers.sinks.iceberg_merge import MEMORY, SparkMerge, _SparkTables, made_if_missing, memory_of, rows_at
 from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
 from scripts.helpers.sinks.table_merge import TableMerge
 from scripts.helpers.watermarks import Watermarks
@@ -567,6 +567,47 @@ def test_batch_is_not_merged_by_spark_when_a_later_one_was_recorded_after_the_lo
 
     assert (table.rows, swept) == ([(1, 2, "b")], 1)
     assert spark_with_tables.sql(f"SELECT * FROM {table.name}.snapshots").count() == snapshots
+
+
+def test_batch_is_there_once_when_another_publishes_and_sweeps_it_while_spark_merges(
+    spark_with_tables: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(spark_with_tables, "newest")
+    output = table.stage([Event(1, 1, "a")])
+    merge_into = SparkMerge._merge_into
+
+    def overtaken(merge: SparkMerge, branch: str, events: Any) -> None:
+        monkeypatch.undo()
+        table.sink.publish(output)
+        table.sink.sweep(output, [])
+        merge_into(merge, branch, events)
+
+    monkeypatch.setattr(SparkMerge, "_merge_into", overtaken)
+
+    table.sink.publish(output)
+
+    assert table.rows == [(1, 1, "a")]
+
+
+def test_rows_stay_when_another_has_made_the_table_meanwhile(spark_with_tables: Any) -> None:
+    name = Table(spark_with_tables, "newest").name
+    made = spark_with_tables.range(2).writeTo(name).using("iceberg")
+    made.create()
+
+    made_if_missing(made)
+    with pytest.raises(Exception, match="format version: v99"):
+        made_if_missing(spark_with_tables.range(1).writeTo(f"{name}_99").tableProperty("format-version", "99"))
+
+    assert spark_with_tables.table(name).count() == 2
+    assert rows_at(spark_with_tables, name, None).collect() == []
+
+
+def test_error_is_not_hidden_when_spark_cannot_tell_whether_deletes_are_remembered(spark_with_tables: Any) -> None:
+    def refuse(_: str) -> None:
+        raise ConnectionError("reset by peer")
+
+    with pytest.raises(ConnectionError):
+        _SparkTables(spark_with_tables, refuse).has("lake.raw.any")
 
 
 def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(catalog: Any) -> None:
