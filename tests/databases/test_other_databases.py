@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from contextlib import closing
 from datetime import datetime
 from typing import Any
 
 import pytest
 
+from scripts.helpers.databases.dialects import SQLite
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError, SourceReplacedError
 from scripts.helpers.rows.window import RowWindow
@@ -152,6 +154,28 @@ def test_mariadb_is_sent_the_window_and_uses_the_index_when_rows_are_read(jdbc: 
     assert len(found) == 24
     assert f"WHERE {second.predicate(source.dialect)}" in sent
     assert (used["type"], used["key"]) == ("range", "i")
+
+
+def test_rows_are_new_by_a_column_that_sqlite_computes(jdbc: Any, sqlite: Any) -> None:
+    name = sqlite.new_table("id INTEGER PRIMARY KEY, twice INTEGER GENERATED ALWAYS AS (id * 2) STORED")
+    sqlite.sql(f"INSERT INTO {name} (id) VALUES (1), (2)")
+    source = table_of(jdbc, sqlite, name)
+
+    assert plan(source, "twice").high == (5,)
+
+
+def test_columns_of_sqlite_are_those_that_a_query_finds_when_it_names_none(sqlite: Any) -> None:
+    computed = sqlite.new_table("id INTEGER, stored INTEGER AS (id * 2) STORED, virtual INTEGER AS (id * 3)")
+    hidden = f"{computed}_words"
+
+    with closing(sqlite3.connect(sqlite.path)) as connection:
+        connection.execute(f"CREATE VIRTUAL TABLE {hidden} USING fts5(word)")
+        found = {}
+        for name in (computed, hidden):
+            found[name] = [row[0] for row in connection.execute(SQLite().catalogue([name]))]
+            assert found[name] == [column[0] for column in connection.execute(f"SELECT * FROM {name}").description]
+
+    assert found == {computed: ["id", "stored", "virtual"], hidden: ["word"]}
 
 
 @pytest.mark.parametrize(("declared", "value"), [("BIGINT", "5"), ("TEXT", "five"), ("DATE", "20261025")])

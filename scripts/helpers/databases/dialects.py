@@ -931,7 +931,8 @@ class SQLite(Database):
             " WHEN c.pk = 1 OR EXISTS (SELECT 1 FROM pragma_index_list(m.name) l, pragma_index_info(l.name) i"
             f" WHERE l.partial = 0 AND i.seqno = 0 AND i.cid = c.cid) THEN 1 ELSE 0 END AS {INDEXED},"
             f' CASE WHEN c."notnull" = 1 THEN 0 ELSE 1 END AS {NULLABLE}'
-            f" FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type IN ('table', 'view') AND m.name = {table}"
+            " FROM sqlite_master m, pragma_table_xinfo(m.name) c WHERE m.type IN ('table', 'view')"
+            f" AND m.name = {table} AND c.hidden <> 1"
         )
 
     def identity(self, parts: Sequence[str]) -> str:
