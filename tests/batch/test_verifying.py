@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
@@ -12,12 +13,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import (
     CursorError,
     InvalidValueError,
+    MissingConnectorError,
     SourceReplacedError,
     TargetError,
     UnknownContextError,
@@ -240,6 +243,38 @@ def test_target_in_s3_and_of_delta_is_read_without_spark(
     lost = job.verify(pa.concat_tables([table, rows(5, note="é")]), targets["delta"], format="delta")
 
     assert (equal, [one.missing for one in lost.differing]) == ([True, True], [1])
+
+
+def test_target_of_iceberg_is_read_without_spark(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = rows(0, 1, 30, note="é")
+    load(watermarks, table, str(tmp_path / "raw"))
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("raw")
+    catalog.create_table("raw.repairs", table.schema).append(table.slice(1))
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", {"lake": catalog}.__getitem__)
+
+    found = job.verify(table, "lake.raw.repairs", format="iceberg")
+
+    assert [one.missing for one in found.differing] == [1]
+
+
+@pytest.mark.parametrize(("format", "module"), [("delta", "deltalake"), ("iceberg", "pyiceberg.catalog")])
+def test_package_is_named_when_the_target_cannot_be_read_without(
+    watermarks: Watermarks,
+    job: IncrementalJob,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format: str,
+    module: str,
+) -> None:
+    load(watermarks, rows(0, 1), str(tmp_path / "raw"))
+    monkeypatch.setitem(sys.modules, module, None)
+
+    told = rf"format='{format}' is not installed\. pip install {module.partition('.')[0]}\."
+    with pytest.raises(MissingConnectorError, match=told):
+        job.verify(rows(0, 1), "lake.raw.repairs", format=format)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.helpers.databases.dialects import Database, MariaDB, PostgreSQL, SQLite
+from scripts.helpers.databases.dialects import Database, MariaDB, Oracle, PostgreSQL, SQLite
+from scripts.helpers.errors import TargetError
 from scripts.helpers.sinks.database_sql import Arriving, writing_of
 
 # A whole number fits where a decimal of two places does not. What is out of range is refused by the database.
@@ -71,6 +72,11 @@ def test_column_takes_only_rows_whose_values_it_holds_as_they_are(
         assert {one for one in declared if sql.takes(column, one)} == set(fit), kind
     # All its values are NULL, and NULL is of any type.
     assert all(sql.takes(Arriving("a", "unknown", "c0"), one) for one in declared)
+
+
+def test_databases_are_named_when_another_one_is_to_be_written_to() -> None:
+    with pytest.raises(TargetError, match=r"^Target 'Oracle': batches are written to .*SQLite\. Write files, and load"):
+        writing_of(Oracle())
 
 
 @pytest.mark.parametrize(

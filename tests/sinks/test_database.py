@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -28,7 +31,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.database_access import target_errors
-from scripts.helpers.sinks.database_sql import BATCHES, TAKEN_BACK, Statements, WritingPostgres, WritingSQLite
+from scripts.helpers.sinks.database_sql import BATCHES, GONE, TAKEN_BACK, Statements, WritingPostgres, WritingSQLite
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import Output, Retraction
 from tests.support.database_fixtures import written_as
@@ -255,6 +258,13 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
 
     assert (counts, written.rows(f"SELECT id, word, batch FROM {table}")) == ([1, 0], [(1, "a", str(batch(2)))])
     assert (written.staged(table), "rows_kept" in caplog.text) == ([outputs[2].folder], False)
+
+
+def test_nothing_is_deleted_when_batches_are_taken_back_where_none_was_written(tmp_path: Path) -> None:
+    sink = DatabaseSink("t", connect=lambda: sqlite3.connect(tmp_path / "shop.db"), name="shop")
+    taken = Retraction("database", sink.name, "main", "5e8c9902", EPOCH, 1, 2, "2026-11-23T00:00:00+00:00")
+
+    assert sink.retract(taken) == 0
 
 
 def test_rows_are_refused_when_the_name_of_a_column_is_no_text(written: Written, table: str) -> None:
@@ -562,6 +572,27 @@ def test_no_statement_fails_when_the_tables_of_a_merge_are_there(request: pytest
     assert "ERROR:" not in written.server.log_since(before)
 
 
+def test_merge_is_staged_when_another_one_has_made_its_tables_since_the_look_for_them(written: Written) -> None:
+    table = written.new_table("id integer PRIMARY KEY, word varchar(20)")
+    rows, merge = pd.DataFrame({"id": [1], "word": ["a"]}), Merge(("id",), ("word",))
+    others = [written.sink(table, merge=merge)]
+
+    class Late(DatabaseSink):
+        """Finds no table of deletes, and somebody makes it then."""
+
+        def _catalogue(self, session: Any, parts: Any) -> Any:
+            found = super()._catalogue(session, parts)
+            if not found and GONE in parts[-1] and others:
+                others.pop().stage(batch(1), 1, rows)
+            return found
+
+    sink = Late(table, connect=written.connect, name="shop", merge=merge)
+
+    sink.publish(sink.stage(batch(2), 1, rows))
+
+    assert (others, seen(written, table)) == ([], [(1, "a")])
+
+
 class Other(threading.Thread):
     """Somebody else's transaction, which has changed something and comes to wait for a lock of ours."""
 
@@ -710,6 +741,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("id integer", {"id": ["1"]}, "column 'id' is .* and the rows have it as string"),
     ("id integer NOT NULL", {"id": pd.array([1, None], dtype="Int64")}, "'id' must have a value, and 1 row has NULL"),
     ("id integer, word varchar(9) NOT NULL", {"id": [1]}, "'word' must have a value, and the rows do not have"),
+    (
+        "id integer, twice integer GENERATED ALWAYS AS (id * 2) STORED",
+        {"id": [1], "twice": [2]},
+        r"column 'twice' is computed by the database\. Leave it out of the rows",
+    ),
 ]
 
 
@@ -724,6 +760,36 @@ def test_rows_are_refused_when_the_columns_do_not_take_them(
 
     assert caught.value.target.endswith(table)
     assert written.staged(table) == []
+
+
+@pytest.mark.parametrize(
+    ("frame", "merge", "message"),
+    [
+        (pd.DataFrame([[1, 2, 3]], columns=["id", "word", "id"]), None, r"the rows have 2 columns 'id'\. Rename one"),
+        (
+            pd.DataFrame({"id": [1]}),
+            Merge(("id",), ("at",)),
+            r"the merge names 'at', which the rows do not have\. Name a column",
+        ),
+        (
+            pd.DataFrame({"id": [1, "x"]}),
+            None,
+            r"the values of column 'id' are not all of one type \(object\)\. Give it one, as in df\.astype",
+        ),
+        (
+            pd.DataFrame({"tags": [[1]]}),
+            None,
+            r"column 'tags' is of type list<.*>, which no column of a database holds\. Cast it, or write it as JSON",
+        ),
+    ],
+)
+def test_rows_are_refused_before_the_database_is_asked_when_no_table_takes_them(
+    frame: pd.DataFrame, merge: Merge | None, message: str
+) -> None:
+    sink = DatabaseSink("t", connect=dict, name="shop", merge=merge)
+
+    with pytest.raises(InvalidValueError, match=message):
+        sink.check(frame)
 
 
 BY_SERVER: list[tuple[str, Any, str]] = [
@@ -776,6 +842,9 @@ def test_right_is_named_when_the_user_may_not_make_tables(request: pytest.Fixtur
     with pytest.raises(TargetRefusedError, match='GRANT CREATE ON SCHEMA "public"') as caught:
         written.sink(table, connect).stage(BATCH, 1, ROWS)
     assert caught.value.doing == "its staging table cannot be made"
+    with pytest.raises(TargetRefusedError, match='GRANT CREATE ON SCHEMA "public"') as caught:
+        written.sink(table, connect, Merge(("id",), ("word",))).stage(BATCH, 1, ROWS)
+    assert caught.value.doing == f"table {BATCHES!r} cannot be made beside it"
     assert written.staged(table) == []
 
 
@@ -901,6 +970,21 @@ def test_sink_is_refused_when_its_way_to_the_database_is_not_whole() -> None:
             DatabaseSink("t", **options)
     with pytest.raises(TargetTableError, match=r"'database://x/public\.': its name has an empty part"):
         DatabaseSink("public.", connect=dict, name="x")
+
+
+def test_drivers_are_named_when_a_connection_is_of_another_one() -> None:
+    sink = DatabaseSink("t", connect=SimpleNamespace, name="shop")
+
+    with pytest.raises(
+        InvalidValueError, match=r"connect returns a types\.SimpleNamespace, whose .* of sqlite3, psycopg"
+    ):
+        sink.staged("5e8c9902")
+
+
+def test_place_alone_is_shown_when_the_way_to_the_database_is() -> None:
+    sink = DatabaseSink("t", connect=dict, name="shop")
+
+    assert repr(sink._access) == "DriverAccess('database://shop')"
 
 
 def test_rows_of_a_run_that_saves_nothing_are_refused_when_it_has_written_before(written: Written, table: str) -> None:

@@ -6,6 +6,8 @@ import sqlite3
 from contextlib import closing
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -272,6 +274,32 @@ def test_secret_is_not_shown_when_the_server_is_down(jdbc: Any) -> None:
         sink.stage(BATCH, 1, jdbc.range(1))
     assert sink.name == "postgresql://127.0.0.1:1/shop/t"
     assert PASSWORD not in f"{caught.value!r}{sink!r}"
+
+
+@pytest.mark.parametrize(
+    ("given", "variables"),
+    [({}, "sql_mode='ANSI_QUOTES'"), ({"sessionVariables": "a=1"}, "sql_mode='ANSI_QUOTES',a=1")],
+)
+def test_names_are_quoted_as_spark_does_when_mariadb_takes_the_rows(given: dict[str, str], variables: str) -> None:
+    unused: Any = None
+    access = JdbcAccess(unused, "jdbc:mariadb://db/shop", given)
+
+    assert access._fast()["sessionVariables"] == variables
+
+
+def test_column_is_a_text_or_of_no_type_when_spark_has_a_type_of_its_own_for_it() -> None:
+    unused: Any = None
+    # By hand, as Spark 3.3 has no classes for the first two.
+    kinds = {"code": "char(3)", "word": "varchar(9)", "nothing": "void"}
+    fields = [
+        SimpleNamespace(name=name, dataType=SimpleNamespace(simpleString=partial(str, kind)))
+        for name, kind in kinds.items()
+    ]
+    frame = SimpleNamespace(schema=fields)
+
+    columns = JdbcAccess(unused, "jdbc:sqlite:shop.db").check(frame)
+
+    assert [(one.name, one.kind) for one in columns] == [("code", "string"), ("word", "string"), ("nothing", "unknown")]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
 from scripts.helpers.errors import (
@@ -35,6 +37,7 @@ from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction
 from scripts.helpers.sinks.places import Place
+from scripts.helpers.sinks.staged_rows import arrow_rows
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.rights import RIGHTS, refusing, staged_in
 from tests.support.blocked_packages import run_without
@@ -326,6 +329,35 @@ def test_rows_are_refused_when_they_make_no_table(arrow: Table, frame: Any, why:
     assert arrow.staged == []
 
 
+def test_rows_of_spark_are_refused_when_a_column_has_no_type(spark_with_tables: Any, tmp_path: Path) -> None:
+    table = Table(f"{tmp_path}/repairs", spark_with_tables)
+
+    with pytest.raises(InvalidValueError, match=r"Column 'kind' is NULL in every row and has no type\. Cast it"):
+        table.sink().stage(BatchId(JOB, "e1", 1), 1, spark_with_tables.sql("SELECT 1L AS id, NULL AS kind"))
+
+    assert table.staged == []
+
+
+def test_pyarrow_is_named_when_rows_cannot_be_staged_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+
+    with pytest.raises(MissingConnectorError, match=r"format='parquet' is not installed\. .*pip install pyarrow"):
+        arrow_rows(pd.DataFrame({"id": [1]}), "repairs")
+
+
+def test_texts_are_plain_when_they_are_within_other_values() -> None:
+    inner = pa.struct([("n", pa.large_string())])
+    rows = pa.table({
+        "tags": pa.array([[("a", 1)]], pa.map_(pa.large_string(), pa.int64())),
+        "inner": pa.array([{"n": "x"}], inner),
+    })  # fmt: skip
+
+    found = arrow_rows(rows, "repairs")
+
+    assert found.schema.types == [pa.map_(pa.string(), pa.int64()), pa.struct([("n", pa.string())])]
+    assert found.to_pylist() == [{"tags": [("a", 1)], "inner": {"n": "x"}}]
+
+
 def test_types_are_those_of_the_table_when_pandas_has_others(arrow: Table) -> None:
     frame = pd.DataFrame(
         {
@@ -403,6 +435,53 @@ def test_reason_is_told_at_once_when_the_table_refuses_the_rows(arrow: Table) ->
         arrow.sink().publish(output)
 
     assert ("others came between" in str(caught.value), arrow.seen) == (False, [1])
+
+
+def test_publication_ends_and_may_be_repeated_when_others_commit_each_time(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrow.sink().publish(arrow.stage(1, [1]))
+    output = arrow.stage(2, [2])
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise CommitFailedError("version 1 is taken.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta, "TRIES", 2)
+        patch.setattr("deltalake.write_deltalake", refuse)
+        with pytest.raises(
+            TargetError, match=r"others came between 2 times: version 1 is taken\. Publishing"
+        ) as caught:
+            arrow.sink().publish(output)
+    arrow.sink().publish(output)
+
+    assert (caught.value.target, arrow.seen) == (arrow.sink().name, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (CommitFailedError("version 1 is taken."), "': others came between 2 times: version 1 is taken."),
+        (OSError("no right to write."), "': no right to write."),
+    ],
+    ids=["others", "refused"],
+)
+def test_reason_is_told_when_a_batch_cannot_be_taken_back(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    output = arrow.stage(1, [1])
+    arrow.sink().publish(output)
+    taken = Retraction("delta", arrow.sink().name, output.staging, output.job, "e1", 1, 1, SINCE)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(delta, "TRIES", 2)
+    monkeypatch.setattr("deltalake.write_deltalake", refuse)
+    with pytest.raises(TargetError) as caught:
+        arrow.sink().retract(taken)
+
+    assert (caught.value.target, str(caught.value).endswith(message)) == (arrow.sink().name, True)
 
 
 def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(table: Table) -> None:

@@ -10,6 +10,17 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DoubleType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -21,7 +32,7 @@ from scripts.helpers.errors import (
     TargetTakenError,
 )
 from scripts.helpers.protocol.names import BatchId
-from scripts.helpers.sinks.file_types import COLUMNS
+from scripts.helpers.sinks.file_types import COLUMNS, _kind_of_json, _written_as
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, staging_beside
 from scripts.helpers.sinks.places import Place
@@ -571,6 +582,27 @@ def test_rows_are_taken_with_a_warning_when_the_newest_file_does_not_tell_its_co
     sink.stage(BatchId("repairs", "e1", 4), 8, rows)
 
     assert f"Not checked: {unchecked}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("value", "types"),
+    [
+        (True, {"void", "boolean"}),
+        (1, {"void", "double", "bigint"}),
+        (0.5, {"void", "double", "bigint"}),
+        ("NaN", {"void", "double", "string"}),
+        ("a", {"void", "string"}),
+        ([1], {"void", "array<bigint>"}),
+        ({"n": 1}, {"void", "struct<n:bigint>", "map<string,bigint>"}),
+    ],
+)
+def test_value_of_json_is_taken_for_one_of_the_types_that_spark_writes_so(value: Any, types: set[str]) -> None:
+    known = [
+        NullType(), BooleanType(), DoubleType(), LongType(), StringType(), ArrayType(LongType()),
+        StructType([StructField("n", LongType())]), MapType(StringType(), LongType()),
+    ]  # fmt: skip
+
+    assert {kind.simpleString() for kind in known if _kind_of_json(value) in _written_as(kind)} == types
 
 
 def test_rows_are_refused_when_the_target_has_another_format(spark: Any, tmp_path: Path) -> None:

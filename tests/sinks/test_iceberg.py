@@ -467,6 +467,18 @@ def test_table_is_named_when_it_is_not_there(arrow: Table) -> None:
         arrow.sink().staged("5e8c9902")
 
 
+def test_reason_is_told_when_the_catalog_cannot_be_reached(arrow: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise OSError(f"no login at {name}.")
+
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", refuse)
+
+    with pytest.raises(
+        TargetError, match=r"^Target 'lake\.raw\.repairs': its catalog cannot be reached: no login at lake\."
+    ):
+        IcebergSink(arrow.name).check(arrow.frame([1]))
+
+
 def test_package_is_named_when_it_is_not_installed() -> None:
     code = """
 import pandas as pd
@@ -516,8 +528,9 @@ def test_reason_is_told_when_the_jar_does_not_go_with_spark(spark: Any, tmp_path
     folders = spark.sparkContext._gateway.new_array(java.net.URL, 1)
     folders[0] = java.net.URL(f"file://{tmp_path}/")
     loader = java.net.URLClassLoader(folders, java.lang.ClassLoader.getSystemClassLoader())
+    told = r"format='iceberg' is not installed\. It cannot be loaded: java\.lang\."
 
-    with loading_with(loader, spark) as sink, pytest.raises(MissingConnectorError, match=r"loaded: java\.lang\."):
+    with loading_with(loader, spark) as sink, pytest.raises(MissingConnectorError, match=told):
         sink.check(spark.range(1))
 
 

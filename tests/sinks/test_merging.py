@@ -332,6 +332,39 @@ def test_table_of_deletes_is_called_after_its_target_when_the_server_takes_the_n
     assert (name == GONE + table, len(name.encode()) <= longest) == (is_whole, True)
 
 
+def test_table_of_deletes_is_the_one_of_earlier_versions_when_its_target_has_a_long_name() -> None:
+    name = Statements(writing_of(PostgreSQL()), "public", "t" * 40).gone_table
+
+    assert name == GONE + "6a87499eebbac686"
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "message"),
+    [
+        (
+            "id integer, at integer, valid_from integer",
+            {"id": [1], "at": [1]},
+            r"a history needs a column 'valid_to'\. Add it, or name another one",
+        ),
+        (
+            "id integer, at integer, valid_from integer, valid_to integer",
+            {"id": [1], "at": [1], "valid_to": [2]},
+            r"column 'valid_to' is filled by the merge\. Leave it out of the rows",
+        ),
+    ],
+)
+def test_history_is_refused_when_the_target_or_the_rows_do_not_have_its_columns(
+    request: pytest.FixtureRequest, columns: str, rows: dict[str, Any], message: str
+) -> None:
+    written = written_as(request, "sqlite")
+    sink = written.sink(written.new_table(columns), merge=rules("history"))
+
+    with pytest.raises(TargetTableError, match=message) as caught:
+        sink.stage(BatchId(JOB, EPOCH, 1), 1, pd.DataFrame(rows))
+
+    assert caught.value.target == sink.name
+
+
 # --- what a merge is told -------------------------------------------------------------------------------
 
 
@@ -388,6 +421,10 @@ def test_deletes_of_spark_are_marked_when_they_are_told_in_any_way(spark: Any) -
 
     marked = [[row[DELETED] for row in events.collect()] for events in found]
     assert marked == [[False] * 3, [True, False, False], [False, True, True]]
+    with pytest.raises(
+        InvalidValueError, match=r"deletes is a function, .* for frames of pandas\. Give a condition in SQL"
+    ):
+        events_of(rows, merge, lambda rows: rows.id > 1)
 
 
 def test_deletes_are_refused_when_they_cannot_be_meant() -> None:
@@ -396,6 +433,8 @@ def test_deletes_are_refused_when_they_cannot_be_meant() -> None:
         events_of(rows, merge, "gone")
     with pytest.raises(KeyColumnError, match="'at': missing have no such column"):
         events_of(rows, merge, missing=rows[["id"]])
+    with pytest.raises(InvalidValueError, match=r"missing is a frame of another kind .*\. Give both of one kind"):
+        events_of(rows, merge, missing=pa.Table.from_pandas(rows))
     with pytest.raises(KeyColumnError, match="'line': the rows have no such column"):
         events_of(rows, Merge.of("id", "line"))
     with pytest.raises(InvalidValueError, match="Give a DataFrame of Spark or pandas to a merge"):
