@@ -434,10 +434,16 @@ class CredentialsError(ConfigurationError):
 
 
 class AccessRefusedError(ConfigurationError):
-    """The credentials are good, but not for this action."""
+    """The credentials are good, but not for this action; or the file system refuses it, such as ``write``."""
 
     def __init__(self, action: str, resource: str) -> None:
         self.action, self.resource = action, resource
+        if ":" not in action:
+            super().__init__(
+                f"The file system refuses to {action} {resource!r}. Check the rights of the user that runs the job, "
+                "and whether the disk is full or read-only."
+            )
+            return
         super().__init__(f"AWS refuses {action} on {resource!r}. Allow it in the role's policy.")
 
 
