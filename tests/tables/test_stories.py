@@ -352,20 +352,34 @@ def test_appended_rows_have_all_columns_when_they_are_of_partitions_and_of_older
     assert found.schema == pa.schema(DeltaFiles(path).schema().to_arrow())
 
 
+VECTOR = '"deletionVector":{"storageType":"u","pathOrInlineDv":"x","offset":1,"sizeInBytes":1,"cardinality":1}'
+FEED = '"delta.enableChangeDataFeed":"true"'
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "replaced", "told"),
+    [
+        (1, '{"add":{', f'{{"add":{{{VECTOR},', "deletionVectors"),
+        (1, '"path":"', '"path":"file:///original/', "files outside its folder, as a shallow clone has them"),
+        (0, FEED, f'{FEED},"delta.columnMapping.mode":"NAME"', "columnMapping"),
+    ],
+    ids=["deletion vectors", "shallow clone", "column mapping"],
+)
 def test_appended_rows_are_read_by_spark_only_when_files_do_not_hold_them_as_they_are(
-    watermarks: Watermarks, tmp_path: Path
+    watermarks: Watermarks, tmp_path: Path, version: int, text: str, replaced: str, told: str
 ) -> None:
     table = DeltaByHand(tmp_path)
     table.append(1)
-    log = Path(table.path, "_delta_log", f"{table.newest:020d}.json")
-    vector = '"deletionVector":{"storageType":"u","pathOrInlineDv":"x","offset":1,"sizeInBytes":1,"cardinality":1}'
-    log.write_text(log.read_text().replace('{"add":{', f'{{"add":{{{vector},'))
+    log = Path(table.path, "_delta_log", f"{version:020d}.json")
+    assert text in log.read_text()
+    log.write_text(log.read_text().replace(text, replaced))
 
-    with (
-        pytest.raises(SourceError, match="deletionVectors are read by Spark only"),
-        IncrementalJob(watermarks, "sales") as job,
-    ):
+    with pytest.raises(SourceError) as raised, IncrementalJob(watermarks, "sales") as job:
         job.rows_since(table.source(), start_from=0)
+
+    assert str(raised.value) == (
+        f"Source {table.name!r}: appended rows of a table with {told} are read by Spark only. Give spark=."
+    )
 
 
 def test_table_in_a_bucket_is_read_by_the_login_of_its_client_when_it_is_given(

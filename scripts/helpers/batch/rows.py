@@ -123,7 +123,6 @@ class RowPlanning:
         """Return the rows of what was committed to a table since the watermark."""
         batch, chosen, name = self._batch, TableOptions.of(options), context or "rows"
         settled = batch.settled(context)
-        batch.read_through(_TableReader(table, name, batch.run.job_id))
         before = batch.run.state(context) if context else None
         strategy = batch.strategy_for(context)
         if settled is None:
@@ -151,6 +150,9 @@ class RowPlanning:
         # Without Spark rows are read here, and before a plan is frozen there is none to discard.
         with table.typed_errors(name, batch.run.job_id, is_planned=batch.run.replay):
             found = table.rows(span)
+        if hasattr(found, "sparkSession"):
+            # Read by whatever writes them. Rows without Spark are in memory: later errors say nothing of the table.
+            batch.read_through(_TableReader(table, name, batch.run.job_id))
         if not context:
             return found
         if hasattr(found, "sparkSession"):

@@ -19,7 +19,6 @@ from scripts.helpers.errors import (
     MissingConnectorError,
     SourceError,
     TargetError,
-    WatermarkError,
 )
 from scripts.helpers.sinks.connectors import DELTA_ON_SPARK, check_classic, check_delta_on_arrow, check_delta_on_spark
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
@@ -135,8 +134,6 @@ class DeltaTable:
             return
         try:
             self._engine.check_feed(span)
-        except WatermarkError:
-            raise
         except Exception as error:
             if not self._engine.is_of_connector(error):
                 raise

@@ -62,8 +62,6 @@ class Metadata:
             return []
         found: list[Snapshot] = []
         for snapshot in self.lineage(end):
-            if snapshot.id == after:
-                return found[::-1]
             found.append(snapshot)
             # The watermark itself may have expired, as long as nothing after it has.
             if snapshot.parent == after:

@@ -33,8 +33,6 @@ def source_errors(engine: Complaints, name: str, what: str, *, reads_rows: bool 
     """
     try:
         yield
-    except WatermarkError:
-        raise
     except Exception as error:
         if not engine.is_of_connector(error) or (reads_rows and engine.is_gone(error)):
             raise

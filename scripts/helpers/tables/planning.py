@@ -143,12 +143,15 @@ def span_between(
         return _readable(source, span, context, job_id)
     if low == end:
         return TableSpan(source.format, low, end, changes=options.changes, at=at, source=head.identity, commits=0)
+    strict = replace(options, on_rollback="raise")
     try:
-        return _since(source, head, low, None if before is None else _time_of(before), options, context, job_id, None)
+        return _since(source, head, low, None if before is None else _time_of(before), strict, context, job_id, None)
     except SourceRolledBackError:
         if not source.history(end, at, replace(head, newest=low)).lost:
             return TableSpan(source.format, end, end, changes=options.changes, at=at, source=head.identity, commits=0)
-        raise
+        if options.on_rollback == "raise":
+            raise
+        return _reread(source, head, options, "rollback", context)
 
 
 def _first(source: TableSource, head: TableHead, options: TableOptions, context: str, job_id: str) -> TableSpan:

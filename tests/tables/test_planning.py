@@ -1,0 +1,143 @@
+"""What a span takes between two watermarks, and what is said of a state or plan that is none of a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import (
+    ChangeFeedError,
+    InvalidValueError,
+    SourceChangedError,
+    SourceExpiredError,
+    SourceRolledBackError,
+)
+from scripts.helpers.tables.options import TableOptions
+from scripts.helpers.tables.planning import plan_span, span_between
+from scripts.helpers.tables.spans import TableSpan
+from scripts.helpers.tables.spark_frames import check_no_feed_columns
+from tests.support.versioned_tables import DeltaByHand
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> DeltaByHand:
+    """Return a table with three versions after the one that made it."""
+    made = DeltaByHand(tmp_path)
+    for number in (1, 2, 3):
+        made.append(number)
+    return made
+
+
+def state_at(table: DeltaByHand, version: int, **facts: Any) -> dict[str, Any]:
+    """Return the watermark of a run that took a version as its last one."""
+    source = table.source()
+    head = source.head()
+    at = head.at if version == head.newest else source.history(version - 1, None, head).commits[0].at
+    return {**TableSpan("delta", None, version, at=at, source=head.identity).state_after, **facts}
+
+
+def between(table: DeltaByHand, before: Any, until: Any, **options: Any) -> TableSpan:
+    asked = TableOptions.of(options)
+    return span_between(table.source(), before, until, context="rows", job_id="sales", options=asked)
+
+
+def ends(span: TableSpan) -> tuple[Any, ...]:
+    return span.after, span.until, span.whole, span.changes, span.commits, span.is_empty
+
+
+@pytest.mark.parametrize("changes", ["append", "feed"])
+def test_range_is_empty_when_its_runs_took_nothing(table: DeltaByHand, changes: Any) -> None:
+    state = state_at(table, 2)
+
+    found = between(table, state, state, changes=changes)
+
+    assert ends(found) == (2, 2, False, changes, 0, True)
+    assert (found.format, found.at, found.source) == ("delta", state["at"], table.source().identity())
+
+
+@pytest.mark.parametrize("options", [{}, {"on_rollback": "reread", "sink": "merge"}], ids=["raise", "reread"])
+def test_range_is_empty_when_a_rewind_came_between_its_runs(table: DeltaByHand, options: dict[str, Any]) -> None:
+    until = state_at(table, 1)
+
+    found = between(table, state_at(table, 3), until, changes="append", **options)
+
+    assert ends(found) == (1, 1, False, "append", 0, True)
+    assert (found.format, found.at, found.source) == ("delta", until["at"], table.source().identity())
+
+
+def test_range_is_refused_or_all_rows_when_the_table_has_another_history(table: DeltaByHand) -> None:
+    before, until = state_at(table, 3), state_at(table, 1, at=state_at(table, 2)["at"])
+
+    with pytest.raises(SourceRolledBackError) as raised:
+        between(table, before, until)
+    found = between(table, before, until, on_rollback="reread", sink="merge")
+
+    assert (raised.value.source, raised.value.context, raised.value.job_id) == (table.name, "rows", "sales")
+    assert (found.until, found.whole) == (1, True)
+
+
+def test_range_from_the_beginning_is_refused_when_files_of_its_end_are_gone(table: DeltaByHand) -> None:
+    until = state_at(table, 3)
+    table.overwrite(4)
+    table.vacuum()
+
+    with pytest.raises(SourceExpiredError) as raised:
+        between(table, None, until)
+
+    found = raised.value
+    assert (found.source, found.context, found.job_id, found.is_planned) == (table.name, "rows", "sales", False)
+
+
+# --- states and plans -----------------------------------------------------------------------------------------------
+
+
+def test_stored_time_is_refused_with_its_remedy_when_it_is_none(table: DeltaByHand) -> None:
+    with pytest.raises(InvalidValueError) as raised:
+        plan_span(table.source(), state=state_at(table, 2, at="yesterday"))
+
+    assert str(raised.value) == "The stored 'at' is not a time. Set it to null: at:null=."
+
+
+@pytest.mark.parametrize("facts", [{"changes": "all"}, {"changes": None}, {"at": "yesterday"}], ids=str)
+def test_plan_is_to_be_discarded_when_it_does_not_say_what_is_written(facts: dict[str, Any]) -> None:
+    plan = {**TableSpan("delta", 1, 2).to_plan(), **facts}
+
+    with pytest.raises(InvalidValueError) as raised:
+        TableSpan.from_plan(plan, "delta", "rows", "sales")
+
+    assert str(raised.value) == "The plan of context 'rows' is not one of this package. Discard it."
+
+
+@pytest.mark.parametrize("name", ["after", "until", "sequence", "start"])
+@pytest.mark.parametrize("value", [-1, 1.5, True, "3"], ids=repr)
+def test_number_of_a_commit_is_named_when_a_plan_has_another_value(name: str, value: Any) -> None:
+    plan = {**TableSpan("delta", 1, 2).to_plan(), name: value}
+
+    with pytest.raises(InvalidValueError) as raised:
+        TableSpan.from_plan(plan, "delta", "rows", "sales")
+
+    assert str(raised.value) == (
+        f"Context 'rows': its stored {name!r} is not the number of a version or snapshot. Set it by hand, or discard "
+        "the plan."
+    )
+
+
+def test_source_has_changed_when_a_plan_is_of_the_other_format() -> None:
+    plan = TableSpan("iceberg", 1, 2).to_plan()
+
+    with pytest.raises(SourceChangedError) as raised:
+        TableSpan.from_plan(plan, "delta", "rows", "s3://lake/sales")
+
+    found = raised.value
+    assert (found.context, found.before, found.now) == ("rows", "a table of format iceberg", "s3://lake/sales")
+
+
+def test_column_is_named_when_the_table_has_one_that_a_feed_adds() -> None:
+    with pytest.raises(ChangeFeedError) as raised:
+        check_no_feed_columns(["id", "_commit_version", "_Change_Type"], "sales", known=["_commit_version"])
+
+    assert str(raised.value) == (
+        "Source 'sales': it has a column '_Change_Type' of its own, as a feed adds one. Rename it."
+    )
