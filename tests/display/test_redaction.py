@@ -113,6 +113,15 @@ def test_secret_in_a_traceback_is_hidden_when_it_is_logged(caplog: pytest.LogCap
     assert "ValueError" in caplog.text
 
 
+def test_record_is_let_through_as_it_is_when_its_values_do_not_fit_its_text() -> None:
+    redact_logs()
+    (filter_,) = (one for one in logging.getLogger("py4j").filters if isinstance(one, logging.Filter))
+    record = logging.LogRecord("py4j", logging.INFO, __file__, 1, "%d rows", ("many",), None)
+
+    assert filter_.filter(record)
+    assert (record.msg, record.args) == ("%d rows", ("many",))
+
+
 def test_only_loggers_of_these_packages_are_touched_when_it_is_called_again() -> None:
     others, root = logging.getLogger("somebody.else"), logging.getLogger()
     before = [list(others.filters), list(root.filters), list(root.handlers), root.level]

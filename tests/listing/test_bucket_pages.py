@@ -116,6 +116,19 @@ def rows(client: Any, source: str, **options: Any) -> list[dict[str, Any]]:
     )
 
 
+def page_of(*keys: str, token: str | None) -> str:
+    """Return a page as S3 sends it, with the token of the next one."""
+    found = "".join(
+        f"<Contents><Key>data/{key}</Key><LastModified>2026-03-16T15:45:00.000Z</LastModified>"
+        "<ETag>&quot;e&quot;</ETag><Size>1</Size></Contents>"
+        for key in keys
+    )
+    following = f"<IsTruncated>{'true' if token else 'false'}</IsTruncated>"
+    if token:
+        following += f"<NextContinuationToken>{token}</NextContinuationToken>"
+    return f'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{found}{following}</ListBucketResult>'
+
+
 # --- keys -------------------------------------------------------------------------------------------
 
 
@@ -356,6 +369,22 @@ def test_bucket_is_listed_where_it_is_when_s3_names_its_region() -> None:
     ]
 
 
+def test_objects_are_sorted_when_a_directory_bucket_lists_them_without_an_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true")
+    client = boto3.client("s3", region_name=REGION)
+    pages = [(200, page_of("c", "a", token="t")), (200, page_of("d", "b", token=None))]
+    wire = Wire(client, *pages)
+
+    intervals = list(Listing(Location.parse("s3://landing--usw2-az1--x-s3/data/"), client))
+
+    assert [(one.after, one.until, one.rows.column("key").to_pylist()) for one in intervals] == [
+        (None, None, ["a", "b", "c", "d"])
+    ]
+    assert ["start-after" in request.url for request in wire.requests] == [False, False]
+
+
 @pytest.mark.parametrize("status", [503, 500])
 def test_listing_is_complete_when_s3_asks_to_slow_down_at_first(
     endpoint: str, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, status: int
@@ -410,6 +439,23 @@ def test_listing_began_with_its_first_page_when_the_clock_of_s3_goes_on(own_s3: 
     assert shown == 6
     assert next(minutes) >= 48
     assert listing.started == datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
+
+
+def test_page_is_refused_when_its_date_is_no_time(own_s3: Any, bucket: str) -> None:
+    put_objects(own_s3, bucket, "d/1")
+
+    def tell(response_dict: dict[str, Any], **_: Any) -> None:
+        response_dict["headers"]["date"] = "soon"
+
+    own_s3.meta.events.register("before-parse.s3.ListObjectsV2", tell)
+
+    with pytest.raises(SourceError) as caught:
+        rows(own_s3, f"s3://{bucket}/d/")
+
+    assert str(caught.value) == (
+        f"Source 's3://{bucket}/d/': its server sent a page that cannot be read: its Date is not a time. Use "
+        "S3Inventory."
+    )
 
 
 def test_key_comes_in_the_next_batch_when_it_appeared_behind_the_cursor(own_s3: Any, s3: Any, bucket: str) -> None:

@@ -6,7 +6,9 @@ import io
 import json
 import os
 import resource
+import shutil
 import subprocess
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -274,10 +276,20 @@ def test_inventory_of_orc_is_refused_when_a_stripe_takes_more_memory_than_there_
 
 
 def test_inventory_of_orc_is_read_with_that_memory_when_its_stripes_are_small() -> None:
-    batches = list(read_orc(orc_file(("k", 70_000), ("l", 1)), COLUMNS, MAX_TEXT, SMALL_MEMORY))
+    batches = list(read_orc(orc_file(("k", 70_000), ("l", 1)), ("size", "key", "owner"), MAX_TEXT, SMALL_MEMORY))
 
     assert [batch.num_rows for batch in batches] == [0, 65_536, 4_465]
-    assert batches[0].schema.names == list(COLUMNS)
+    assert [batch.schema.names for batch in batches] == [["key", "size"]] * 3
+
+
+def test_inventory_of_orc_is_refused_when_the_process_that_reads_it_sends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ends well, and without its error the report would have no rows."""
+    monkeypatch.setattr(sys, "executable", shutil.which("true"))
+
+    with pytest.raises(pa.ArrowInvalid):
+        list(read_orc(orc_file(("k", 1)), COLUMNS, MAX_TEXT))
 
 
 def test_process_that_reads_orc_is_gone_when_nobody_reads_further() -> None:

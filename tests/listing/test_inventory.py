@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from scripts.helpers.errors import SourceError, SourceUnavailableError
+from scripts.helpers.listing import inventory
 from scripts.helpers.listing.inventory import S3Inventory
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LISTED
@@ -394,6 +395,20 @@ def test_nothing_is_listed_when_the_last_file_was_altered(s3: Any, reports: Repo
     text = refusal(s3, uri)
 
     assert "data/2026-03-16T01-00Z-1' is not the one in the manifest. Take another report." in text
+
+
+def test_nothing_is_listed_when_a_file_is_larger_than_the_limit(
+    s3: Any, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = reports.write("CSV", [inventory_row("a")])
+    monkeypatch.setattr(inventory, "MAX_FILE_BYTES", 5)
+
+    text = refusal(s3, uri)
+
+    assert text == (
+        f"Source 's3://{reports.bucket}/{reports.folder}data/2026-03-16T01-00Z-0': it is larger than 5 bytes, the "
+        "limit for a file of its kind. Look who wrote it, or take another report."
+    )
 
 
 def test_nothing_is_listed_when_a_file_is_missing(s3: Any, reports: Reports) -> None:

@@ -20,7 +20,7 @@ from scripts.helpers.errors import (
     SourceUnavailableError,
     WatermarkError,
 )
-from scripts.helpers.listing.listing import Listing, Location, in_batches
+from scripts.helpers.listing.listing import Lister, Listing, ListingOptions, Location, in_batches
 from scripts.helpers.listing.objects import LISTED
 from tests.support.landing import put_objects
 
@@ -283,6 +283,36 @@ def test_folder_that_does_not_exist_is_empty_when_a_directory_is_listed_in_part(
     found = listed(str(tmp_path), folders=["a/", "missing/"])
 
     assert found == ["a/1"]
+
+
+def test_keys_of_a_range_are_listed_when_a_bucket_is_asked_for_a_part_of_it(s3: Any, bucket: str) -> None:
+    put_objects(s3, bucket, *(f"d/{key}" for key in "abcd"))
+    lister = Lister(Location.parse(f"s3://{bucket}/d/"), s3, ListingOptions())
+
+    intervals = list(lister.between("a", "c"))
+
+    assert [key for interval in intervals for key in interval.rows.column("key").to_pylist()] == ["b", "c"]
+    assert (intervals[0].after, intervals[-1].until) == ("a", "c")
+
+
+def test_link_to_nothing_is_left_out_when_a_directory_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "link").symlink_to("deleted")
+    (tmp_path / "z").write_text("x")
+
+    assert listed(str(tmp_path)) == ["a", "z"]
+
+
+def test_reason_is_told_when_a_file_of_a_directory_cannot_be_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("link")
+
+    with pytest.raises(SourceError) as caught:
+        listed(str(tmp_path))
+
+    assert str(caught.value) == (
+        f"Source 'file://{tmp_path}/': it cannot be listed: Too many levels of symbolic links. Check the path and its "
+        "rights."
+    )
 
 
 # --- refused sources ------------------------------------------------------------------------------------

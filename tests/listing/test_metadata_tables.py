@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 from pyiceberg.catalog.rest import RestCatalog
 
 from scripts.helpers.errors import (
@@ -122,6 +123,15 @@ def test_lost_says_why_when_records_since_the_position_have_expired(tables: Meta
     assert found.position["until"] == tables.now
 
 
+def test_lost_says_why_when_the_journal_has_no_snapshot_any_more(tables: MetadataTables) -> None:
+    position = {**journal(tables).read(IN, None).position, "until": NOON}
+
+    found = journal(tables).read(IN, position)
+
+    assert (found.changes, found.lost) == (None, "records since 2026-03-16T12:00:00Z have expired")
+    assert found.position == position
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 def test_lost_says_why_when_the_table_was_made_anew(tables: MetadataTables, damaged: bool) -> None:
     tables.record(tables.row("in/a.csv"))
@@ -226,6 +236,55 @@ def test_error_says_who_is_to_act_when_the_catalog_fails(
                 read()
             assert type(caught.value) is kind
         server.shutdown()
+
+
+class Failing:
+    """A catalog whose every answer is one error."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def load_table(self, _: str) -> Any:
+        raise self._error
+
+
+def test_login_of_glue_is_named_when_its_catalog_does_not_accept_it() -> None:
+    refused: Any = {"Error": {"Code": "ExpiredTokenException", "Message": "expired"}}
+    catalog = Failing(ClientError(refused, "GetTable"))
+
+    with pytest.raises(CredentialsError) as caught:
+        journal_of(catalog).read(IN, None)
+
+    assert str(caught.value) == "AWS does not accept the credentials (ExpiredTokenException). Renew them."
+
+
+def test_outage_names_the_table_when_the_catalog_of_glue_cannot_be_reached() -> None:
+    catalog = Failing(EndpointConnectionError(endpoint_url="https://glue"))
+
+    with pytest.raises(SourceUnavailableError) as caught:
+        journal_of(catalog).read(IN, None)
+
+    assert (caught.value.source, caught.value.reason) == (f"{NAMESPACE}.journal", "EndpointConnectionError")
+
+
+def test_error_of_a_catalog_of_ones_own_is_left_as_it_is_when_it_says_nothing_of_tables() -> None:
+    error = RuntimeError("mine")
+
+    with pytest.raises(RuntimeError) as caught:
+        journal_of(Failing(error)).read(IN, None)
+
+    assert caught.value is error
+
+
+def journal_of(catalog: Any) -> S3MetadataJournal:
+    return S3MetadataJournal(catalog, NAMESPACE)
+
+
+def test_table_is_named_when_a_source_is_shown(tables: MetadataTables) -> None:
+    inventory = S3MetadataInventory(tables.catalog, NAMESPACE)
+
+    assert repr(journal(tables)) == "<S3MetadataJournal 'b_landing.journal'>"
+    assert repr(inventory) == "<S3MetadataInventory 'b_landing.inventory'>"
 
 
 @pytest.mark.parametrize("source", ["/tmp/landing", "gs://landing/in/"])

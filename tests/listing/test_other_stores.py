@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, cast
 
 import obstore
@@ -60,6 +61,15 @@ def test_source_is_refused_when_the_store_cannot_be_listed(monkeypatch: pytest.M
 
     with pytest.raises(SourceError, match=r"gs://landing/parking/.*denied.*Check the name and the login"):
         FileBookmark("gs://landing/parking/").new_files()
+
+
+def test_package_is_named_when_obstore_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+
+    with pytest.raises(SourceError) as caught:
+        FileBookmark("gs://landing/parking/").new_files()
+
+    assert str(caught.value) == ("Source 'gs://landing/parking/': it needs obstore. Install it: pip install obstore.")
 
 
 def test_files_are_checked_again_when_the_store_is_not_s3(store: Any) -> None:

@@ -229,6 +229,12 @@ def test_page_is_left_to_botocore_when_it_holds_no_objects(body: bytes) -> None:
     assert take_objects(body, "Contents") == (body, None)
 
 
+def test_page_is_left_to_botocore_when_it_has_a_comment_beside_its_objects() -> None:
+    body = page([item(FIELDS, "Contents")], "Contents").replace(b"<Contents>", b"<!-- one --><Contents>", 1)
+
+    assert take_objects(body, "Contents") == (body, None)
+
+
 def test_page_is_left_to_botocore_when_a_key_is_no_utf8() -> None:
     body = re.sub(b"<Key>a<", b"<Key>%FF<", page([item(FIELDS, "Contents")], "Contents"))
 

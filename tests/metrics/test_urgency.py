@@ -79,6 +79,15 @@ def test_failures_since_the_last_commit_are_told_when_a_job_is_late_or_not(jobs:
     assert failing_late.reason.endswith("; 1 run failed since the last commit")
 
 
+def test_run_that_is_at_work_is_told_when_its_job_is_late(jobs: dict[str, Head]) -> None:
+    at_work = Claim("jr_9", "t", 1, NOW + HOUR, NOW - HOUR)
+
+    found = condition_of(replace(jobs["daily-03"], claim=at_work), NOW)
+
+    assert (found.word, found.command) == ("late", "watermarks show daily-03")
+    assert found.reason.endswith("; a run is at work")
+
+
 def test_most_urgent_word_is_told_when_several_are_true(jobs: dict[str, Head]) -> None:
     well = jobs["daily-well-1"]
     plan, gone = Plan("p", {}, {}, NOW - HOUR), Claim("jr_9", "t", 1, NOW - HOUR, NOW - 2 * HOUR)

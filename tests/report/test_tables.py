@@ -57,6 +57,18 @@ def test_history_is_a_table_without_values_when_it_is_printed(history: History) 
     ]
 
 
+def test_other_cells_are_shown_when_one_cannot_be_read() -> None:
+    class Jobs(Table[dict[str, Any]]):
+        columns = (Column("job", lambda row: row["job"]), Column("rows", lambda row: row["rows"], "count"))
+
+    assert repr(Jobs([{"job": "sales", "rows": 3}, {"job": "repairs"}])).splitlines() == [
+        "Jobs:",
+        "job         rows",
+        "sales          3",
+        "repairs  damaged",
+    ]
+
+
 def test_history_shows_the_attempt_when_a_retry_made_the_version(watermarks: Watermarks) -> None:
     watermarks.begin("repairs", "jr_1")
 
