@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -86,6 +88,25 @@ def test_values_get_the_kept_type_when_the_source_has_a_narrower_one(runs: Runs)
     assert found.schema.field("hours").type == pa.int64()
 
 
+def test_times_and_decimals_of_arrow_are_kept_when_they_come_in_other_widths(runs: Runs) -> None:
+    moment = datetime(2026, 3, 16, 12)
+    first = {
+        "price": pa.array([Decimal("1.50")], pa.decimal128(10, 2)),
+        "at": pa.array([moment.replace(tzinfo=timezone.utc)], pa.timestamp("us", "UTC")),
+        "local": pa.array([moment], pa.timestamp("ms")),
+    }
+    narrower = {**first, "price": pa.array([Decimal("2.5")], pa.decimal128(5, 1))}
+    runs.take(pa.table({**FIRST, **first}), "refuse")
+
+    found = runs.take(pa.table({**FIRST, "id": pa.array([2], pa.int32()), **narrower}), "refuse")
+
+    assert runs.kept["arrow"] == {
+        "id": "int", "bay": "string", "price": "decimal(10,2)", "at": "timestamp", "local": "timestamp_ntz",
+    }  # fmt: skip
+    assert found.schema.field("price").type == pa.decimal128(10, 2)
+    assert found.column("price").to_pylist() == [Decimal("2.50")]
+
+
 @pytest.mark.parametrize(
     ("columns", "policy", "told"),
     [
@@ -134,12 +155,14 @@ def test_names_alone_are_compared_when_rows_are_of_pandas(runs: Runs) -> None:
 
 
 def test_rows_of_spark_have_the_columns_that_are_kept_when_the_source_changed(runs: Runs, spark: Any) -> None:
-    runs.take(spark.sql("SELECT 1 AS id, 'A' AS bay, named_struct('x', 1) AS at"), "report")
+    runs.take(spark.sql("SELECT 1 AS id, 'A' AS bay, 5L AS hours, named_struct('x', 1) AS at"), "report")
 
-    found = runs.take(spark.sql("SELECT 'red' AS colour, 2 AS ID, named_struct('x', 1) AS at"), "report")
+    found = runs.take(spark.sql("SELECT 'red' AS colour, 2 AS ID, 6 AS Hours, named_struct('x', 1) AS at"), "report")
 
-    assert [row.asDict(recursive=True) for row in found.collect()] == [{"id": 2, "bay": None, "at": {"x": 1}}]
-    assert runs.kept == {"spark": {"id": "int", "bay": "string", "at": "struct<x:int>"}}
+    expected = {"id": 2, "bay": None, "hours": 6, "at": {"x": 1}}
+    assert [row.asDict(recursive=True) for row in found.collect()] == [expected]
+    assert found.schema["hours"].dataType.typeName() == "long"
+    assert runs.kept == {"spark": {"id": "int", "bay": "string", "hours": "bigint", "at": "struct<x:int>"}}
 
 
 def test_nothing_is_kept_and_rows_are_as_they_are_when_no_policy_is_given(runs: Runs) -> None:

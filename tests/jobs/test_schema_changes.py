@@ -370,6 +370,16 @@ def test_record_is_rescued_as_it_is_when_it_cannot_be_parsed(nights: Nights, for
         job.write(delta.read(nights.spark, format, **options), str(nights.folder.parent / "raw"))
 
 
+def test_run_stops_when_a_record_cannot_be_parsed_and_columns_are_inferred(nights: Nights) -> None:
+    nights.put("1.json", {"id": 1}, '{"id": 9, "when')
+
+    with pytest.raises(MisfitError) as caught:
+        nights.run("json")
+
+    assert (caught.value.source, caught.value.column) == (f"file://{nights.folder}/", None)
+    assert "a record cannot be parsed. Spark would make it NULL." in str(caught.value)
+
+
 def test_inner_values_are_rescued_when_a_part_of_a_struct_does_not_fit(nights: Nights) -> None:
     nights.put("1.json", {"id": 1, "at": {"no": "x"}}, {"id": 2, "at": {"no": 5}})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -119,6 +120,16 @@ def test_fetch_error_is_that_of_the_login_when_credentials_cannot_be_had(refusin
         by_obstore(refusing.url, login).fetch(ONE)
 
     assert "secret" not in str(caught.value)
+
+
+def test_reason_of_the_system_is_told_when_a_local_file_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+
+    with pytest.raises(UnreadableObjectError) as caught:
+        ObjectFetcher(Location.parse(str(tmp_path)), None).fetch(ONE)
+
+    found = caught.value
+    assert (found.source, found.key, found.reason) == (f"file://{tmp_path}/", "a", "Is a directory")
 
 
 def test_executors_send_the_error_of_the_login_when_it_ended(refusing: Refusing) -> None:

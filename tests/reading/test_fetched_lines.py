@@ -21,9 +21,12 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.listing.objects import LISTED
+from scripts.helpers.reading import fetched_lines
+from scripts.helpers.reading.fetch import ObjectFetcher, Planned
 from scripts.helpers.reading.fetched_lines import (
     Fetching,
     LineRules,
+    decompressed,
     marked,
     pack,
     unmarked,
@@ -177,7 +180,97 @@ def test_input_is_read_to_its_end_when_the_first_object_fails(tmp_path: Path) ->
     assert written == ["first", "second", "end"]
 
 
-def fetching(location: Location) -> Fetching:
+@pytest.mark.parametrize(
+    ("limit", "size", "rows"), [("_BATCH", 5, [3, 3, 1]), ("_BATCH", 6, [3, 3, 1]), ("_IN_FLIGHT", 6, [7])]
+)
+def test_records_are_all_sent_when_files_are_more_than_one_batch_or_than_may_be_fetched_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, size: int, rows: list[int]
+) -> None:
+    monkeypatch.setattr(fetched_lines, limit, size)
+    bodies = {f"{number}": b"%d\n" % number for number in range(7)}
+
+    batches = read(fetching(Location.parse(str(tmp_path))), bodies)
+
+    assert [batch.num_rows for batch in batches] == rows
+    assert [(row["record"], row["path"]) for batch in batches for row in batch.to_pylist()] == [
+        (b"%d" % number, f"file://{tmp_path}/{number}") for number in range(7)
+    ]
+
+
+def test_next_file_is_asked_for_when_one_has_arrived_and_its_bytes_are_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetched_lines, "_IN_FLIGHT", 6)
+    location, asked = Location.parse(str(tmp_path)), []
+    for number in range(6):
+        (tmp_path / f"{number}").write_bytes(b"%d\n" % number)
+
+    def planned() -> Iterator[Planned]:
+        for number in range(6):
+            asked.append(number)
+            yield Planned(f"{number}", None, None, 2)
+
+    bodies = fetching(location)._bodies(ObjectFetcher(location, None), planned())
+
+    # Three of two bytes are on their way, and the fourth waits until the first is there.
+    assert [(len(asked), body) for _, body in bodies] == [
+        (4, b"0\n"), (5, b"1\n"), (6, b"2\n"), (6, b"3\n"), (6, b"4\n"), (6, b"5\n"),
+    ]  # fmt: skip
+
+
+def test_folders_are_columns_of_their_records_when_keys_have_them(tmp_path: Path) -> None:
+    bodies = {"x=0/day=1/hour=a/1": b"one\ntwo", "x=0/day=1/hour=__HIVE_DEFAULT_PARTITION__/2": b"three"}
+
+    (batch,) = read(fetching(Location.parse(str(tmp_path)), folders=2), bodies)
+
+    assert batch.schema.names == ["record", "path", "folder_0", "folder_1"]
+    found = [(row["record"], row["folder_0"], row["folder_1"]) for row in batch.to_pylist()]
+    assert sorted(found) == [(b"one", "1", "a"), (b"three", "1", None), (b"two", "1", "a")]
+
+
+def test_records_come_without_the_header_when_all_files_have_it(tmp_path: Path) -> None:
+    bodies = {"1": b"id\n1\nid", "2": b"", "3": b"id"}
+
+    (batch,) = read(fetching(Location.parse(str(tmp_path)), header=b"id"), bodies)
+
+    assert batch.column("record").to_pylist() == [b"1", b"id"]
+
+
+def test_file_is_named_when_it_has_another_header_than_the_first(tmp_path: Path) -> None:
+    location = Location.parse(str(tmp_path))
+
+    with pytest.raises(RuntimeError) as caught:
+        read(fetching(location, header=b"id"), {"1": b"id\n1", "2": b"other\n2"})
+
+    assert str(unmarked(str(caught.value))) == (
+        f"Source {str(location)!r}: key '2' has another header than the first file, by which columns are found. Read "
+        "with to_driver().read_small, which finds them in each file, or pass enforceSchema=True to go by position."
+    )
+
+
+@pytest.mark.parametrize("ending", ["zst", "snappy", "lz4", "ZST"])
+def test_reader_of_spark_is_named_when_a_compression_is_not_undone_here(ending: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        decompressed(Location.parse("s3://landing/"), f"a.json.{ending}", b"")
+
+    assert str(caught.value) == (
+        f"Source 's3://landing/': key 'a.json.{ending}' is compressed ({ending.lower()}). Read it with Spark's own "
+        "reader."
+    )
+
+
+def read(fetching: Fetching, bodies: dict[str, bytes]) -> list[pa.RecordBatch]:
+    """Write files, and return their records as they are sent to Spark."""
+    for key, body in bodies.items():
+        path = Path(fetching.location.prefix, key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+    plan = pa.Table.from_batches([part.rows for part in Listing(fetching.location)], LISTED)
+    return list(fetching([pa.RecordBatch.from_arrays([pa.array([pack(plan)])], ["planned"])]))
+
+
+def fetching(location: Location, folders: int = 0, header: bytes | None = None) -> Fetching:
     return Fetching(
-        location, LineRules(), folders=0, skip_changed=False, client_options=(), request_payer=False, planned=unpacked
+        location, LineRules(), folders=folders, skip_changed=False, client_options=(), request_payer=False,
+        planned=unpacked, header=header,
     )  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from scripts.helpers.errors import InvalidValueError, SourceChangedError, TooManyIdsError
 from scripts.helpers.relational.ids import BLOCK, MAX_ID, STRIDE, IdBlock
+from scripts.helpers.relational.relations import Relations
 
 
 def commit(states: dict[str, Any], version: int, *contexts: str) -> tuple[dict[str, Any], list[int]]:
@@ -91,6 +93,16 @@ def test_error_says_so_when_a_batch_has_too_many_contexts() -> None:
     assert str(caught.value) == (
         "Ids of context 'p': a batch has them for 16 contexts at most. Make a job of its own of the others."
     )
+
+
+def test_error_of_a_read_is_left_as_it_is_when_it_says_nothing_of_ids() -> None:
+    error = RuntimeError("Job aborted")
+    relations: Any = SimpleNamespace(block=SimpleNamespace(context="p"))
+
+    with pytest.raises(RuntimeError) as caught, Relations.typed_errors(relations):
+        raise error
+
+    assert caught.value is error
 
 
 def test_tables_are_known_when_the_bookmark_lists_them() -> None:

@@ -25,6 +25,17 @@ def test_zeros_of_either_sign_differ_when_written_exactly(spark: Any) -> None:
     assert [found.row.of for found in written] == [["0.0"], ["-0.0"]]
 
 
+def test_texts_that_a_collation_takes_for_equal_differ_when_written_exactly(spark: Any) -> None:
+    """Spark has collations from version 4 on. Before, a type of that name writes the same expression."""
+    collated: Any = StringType()
+    collated.collation = "UTF8_LCASE"
+    rows = spark.sql("SELECT name FROM VALUES ('a'), ('A') AS source (name)")
+
+    written = rows.select(exactly(F.col("name"), collated).alias("name")).collect()
+
+    assert [found.name for found in written] == [b"a", b"A"]
+
+
 @pytest.mark.parametrize("within", [ArrayType, partial(MapType, StringType())], ids=["array", "map"])
 def test_error_names_the_field_when_its_type_has_no_order(within: Any) -> None:
     schema = StructType([StructField("at", VariantType())])

@@ -23,6 +23,10 @@ def array(kind: Any) -> dict[str, Any]:
     return {"type": "array", "elementType": kind, "containsNull": True}
 
 
+def texts_to(kind: Any) -> dict[str, Any]:
+    return {"type": "map", "keyType": "string", "valueType": kind, "valueContainsNull": True}
+
+
 @pytest.mark.parametrize(
     ("one", "other", "holds_both"),
     [
@@ -56,12 +60,15 @@ def test_type_is_written_as_in_sql_when_it_is_nested() -> None:
     kind = struct(a=array("long"), b={"type": "map", "keyType": "string", "valueType": "integer"})
 
     assert kind_text(kind) == "struct<a:array<bigint>,b:map<string,int>>"
+    assert kind_text({"type": "udt", "class": "x"}) == "udt"
 
 
 def test_new_fields_are_named_by_their_path_when_they_are_inside_of_columns() -> None:
     before, now = array(struct(a=struct(x="long"))), array(struct(a=struct(x="long", y="long"), b="string"))
 
     assert new_fields(before, now, "rows") == ["rows.a.y", "rows.b"]
+    assert new_fields(texts_to(before), texts_to(now), "map") == ["map.a.y", "map.b"]
+    assert new_fields({"type": "udt"}, {"type": "udt", "class": "x"}, "point") == []
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.tables import DeltaTable, IcebergTable
-from scripts.helpers.tables.spans import FEED_COLUMNS
+from scripts.helpers.tables.spans import FEED_COLUMNS, TableSpan
+from scripts.helpers.tables.spark_frames import with_feed_literals
 from scripts.helpers.watermarks import Watermarks
 from tests.support.steps import KilledError
 from tests.support.versioned_tables import DeltaByHand
@@ -216,6 +217,25 @@ def test_file_that_goes_while_it_is_read_ends_the_run_when_the_plan_is_frozen(
         job.write(rows, f"{tmp_path}/copy")
 
     assert files
+
+
+@pytest.mark.parametrize("table", ["delta"], indirect=True)
+def test_span_is_lost_when_spark_does_not_find_a_file_of_it(table: Any) -> None:
+    table.append(1)
+    table.append(2)
+    span = TableSpan("delta", 0, 2)
+    before = table.source().is_lost(span)
+    table.compact()
+    table.vacuum()
+
+    assert (before, table.source().is_lost(span)) == (False, True)
+
+
+def test_rows_of_a_feed_have_no_time_when_nothing_says_when_they_were_committed(spark_with_tables: Any) -> None:
+    rows = with_feed_literals(spark_with_tables.range(1), TableSpan("delta", None, 3, changes="feed", sequence=3), "t")
+
+    assert rows.schema["_commit_timestamp"].dataType.typeName() == "timestamp"
+    assert [tuple(row) for row in rows.collect()] == [(0, "insert", 3, None, 1)]
 
 
 def test_rows_are_not_written_to_the_table_that_they_come_from_when_the_next_run_would_read_them(

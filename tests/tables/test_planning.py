@@ -48,8 +48,9 @@ def ends(span: TableSpan) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("changes", ["append", "feed"])
-def test_range_is_empty_when_its_runs_took_nothing(table: DeltaByHand, changes: Any) -> None:
-    state = state_at(table, 2)
+@pytest.mark.parametrize("is_set_back", [False, True], ids=["same history", "set back"])
+def test_range_is_empty_when_its_runs_took_nothing(table: DeltaByHand, changes: Any, is_set_back: bool) -> None:
+    state = state_at(table, 2, **({"at": state_at(table, 1)["at"]} if is_set_back else {}))
 
     found = between(table, state, state, changes=changes)
 

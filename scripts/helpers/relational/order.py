@@ -54,9 +54,8 @@ def exactly(value: Column, kind: DataType) -> Column:
             # Spark takes 0.0 and -0.0 for one number, but writes them as two texts. NULL for all other
             # numbers, which the row itself tells apart.
             return F.when(plain == 0, plain.cast("string"))
-        if _is_collated(of):
-            return plain.cast("binary")
-        return plain
+        # The only other one that is loose: a text under a collation.
+        return plain.cast("binary")
 
     return _rebuilt(value, kind, is_loose, unlike)
 

@@ -1,0 +1,54 @@
+"""What is done to a session while files are read, and which schema is refused before a file is read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from scripts.helpers.errors import SourceError
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.reading.small_files import read_shares
+from scripts.helpers.reading.spark import texts_of_folders
+
+INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
+
+
+class Settings(dict[str, str]):
+    """The settings of a session."""
+
+    def set(self, name: str, value: str) -> None:
+        self[name] = value
+
+    def unset(self, name: str) -> None:
+        del self[name]
+
+
+@pytest.mark.parametrize("before", [{}, {INFERENCE: "true"}, {INFERENCE: "false"}], ids=["none", "true", "false"])
+def test_setting_of_the_user_is_given_back_when_folders_were_read_as_texts(before: dict[str, str]) -> None:
+    settings = Settings(before)
+    spark: Any = SimpleNamespace(conf=settings)
+
+    with texts_of_folders(spark):
+        within = dict(settings)
+
+    assert within == {INFERENCE: "false"}
+    assert settings == before
+
+
+def test_schema_is_refused_when_text_is_to_have_two_columns() -> None:
+    fields = StructType(
+        [StructField("line", StringType()), StructField("id", LongType()), StructField("day", LongType())]
+    )
+    spark: Any = SimpleNamespace(createDataFrame=lambda _, schema: SimpleNamespace(schema=schema))
+    asked: dict[str, Any] = {"path_column": None, "on_changed": "error", "options": None, "client_options": None}
+
+    with pytest.raises(SourceError) as caught:
+        read_shares(
+            spark, Location.parse("s3://landing/"), spark, lambda _: [], ["day"], "text", fields, request_payer=False,
+            **asked,
+        )  # fmt: skip
+
+    assert str(caught.value) == "Source 's3://landing/': text has one column, and the schema names 2: ['line', 'id']."
