@@ -35,8 +35,8 @@ ON_SPARK = {
     "delta": delta._SparkEngine("s3://lake/sales", SPARK),
     "iceberg": iceberg._SparkEngine("lake.raw.sales", SPARK),
 }
-WITHOUT = {
-    "delta": delta._ArrowEngine(SimpleNamespace(uri=lambda _: "file:///lake/sales")),  # type: ignore[arg-type]
+WITHOUT: dict[str, Any] = {
+    "delta": delta._ArrowEngine(SimpleNamespace(uri=lambda _: "file:///lake/sales")),
     "iceberg": iceberg._ArrowEngine("lake.raw.sales", SimpleNamespace(load_table=lambda _: object())),
 }
 
@@ -211,7 +211,7 @@ def test_rights_are_to_be_checked_when_a_file_of_the_log_cannot_be_read(
 def test_rows_have_the_columns_of_the_table_when_deltalake_is_older_than_its_scan() -> None:
     import pyarrow as pa
 
-    engine: Any = WITHOUT["delta"]
+    engine = WITHOUT["delta"]
     older = SimpleNamespace(to_pyarrow_table=lambda: pa.table({"other": ["x"], "id": pa.array([1], pa.int32())}))
 
     found = engine._scanned(older, pa.schema([("id", pa.int64())]))
@@ -300,7 +300,7 @@ def test_pyiceberg_is_to_be_updated_when_it_cannot_read_appended_rows() -> None:
 
 
 def test_spark_is_asked_for_when_pyiceberg_is_to_read_changes() -> None:
-    engine: Any = WITHOUT["iceberg"]
+    engine = WITHOUT["iceberg"]
 
     with pytest.raises(ChangeFeedError) as raised:
         engine.feed(TableSpan("iceberg", 1, 2, changes="feed"), {})

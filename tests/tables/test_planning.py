@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.tables.options import TableOptions
 from scripts.helpers.tables.planning import plan_span, span_between
+from scripts.helpers.tables.sources import TableSource
 from scripts.helpers.tables.spans import TableSpan
 from scripts.helpers.tables.spark_frames import check_no_feed_columns
 from tests.support.versioned_tables import DeltaByHand
@@ -39,8 +40,8 @@ def state_at(table: DeltaByHand, version: int, **facts: Any) -> dict[str, Any]:
 
 
 def between(table: DeltaByHand, before: Any, until: Any, **options: Any) -> TableSpan:
-    asked = TableOptions.of(options)
-    return span_between(table.source(), before, until, context="rows", job_id="sales", options=asked)
+    asked, source = TableOptions.of(options), cast("TableSource", table.source())
+    return span_between(source, before, until, context="rows", job_id="sales", options=asked)
 
 
 def ends(span: TableSpan) -> tuple[Any, ...]:
@@ -96,7 +97,7 @@ def test_range_from_the_beginning_is_refused_when_files_of_its_end_are_gone(tabl
 
 def test_stored_time_is_refused_with_its_remedy_when_it_is_none(table: DeltaByHand) -> None:
     with pytest.raises(InvalidValueError) as raised:
-        plan_span(table.source(), state=state_at(table, 2, at="yesterday"))
+        plan_span(cast("TableSource", table.source()), state=state_at(table, 2, at="yesterday"))
 
     assert str(raised.value) == "The stored 'at' is not a time. Set it to null: at:null=."
 
