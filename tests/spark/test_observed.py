@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import Column, DataFrame
 
-from scripts.helpers.spark.observed import _is_ready, _OfConnect
+from scripts.helpers.spark.observed import _is_ready, _OfConnect, observe
 
 
 @pytest.mark.parametrize(("answer", "found"), [({"rows": 3}, {"rows": 3}), ({}, None)], ids=["filled", "before"])
@@ -17,6 +19,27 @@ def test_aggregates_are_those_of_the_answer_when_the_session_is_of_spark_connect
     observed = _OfConnect(SimpleNamespace(get=answer))
 
     assert (observed.found(), observed.after_action()) == (found, found)
+
+
+def test_rows_are_observed_when_the_client_of_spark_connect_hands_out_what_it_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Frame:
+        """Rows of Spark Connect, which keep what they are asked to observe."""
+
+        def observe(self, *asked: Any) -> Any:
+            return asked
+
+    monkeypatch.setattr(Frame, "__module__", "pyspark.sql.connect.dataframe")
+    observation, frame = SimpleNamespace(get={"rows": 3}), Frame()
+    module = SimpleNamespace(Observation=lambda: observation)
+    monkeypatch.setitem(sys.modules, "pyspark.sql.connect.observation", module)
+
+    rows, observed = observe(cast("DataFrame", frame), cast("list[Column]", ["count", "max"]))
+
+    assert cast("Any", rows) == (observation, "count", "max")
+    assert observed is not None
+    assert observed.found() == {"rows": 3}
 
 
 class Java:
