@@ -168,6 +168,13 @@ def test_option_is_passed_over_without_a_warning_when_it_changes_only_how_fast_f
     ]
 
 
+def test_archived_files_are_left_out_when_both_classes_are_named() -> None:
+    request = folders_to_read({"paths": ["s3://b/a/"], "excludeStorageClasses": ["GLACIER", "DEEP_ARCHIVE"]})
+
+    plain = folders_to_read({"paths": ["s3://b/a/"]})
+    assert request.options == {**plain.options, "on_archived": "skip"}
+
+
 @pytest.mark.parametrize("option", ["customJdbcDriverS3Path", "useConnectionProperties"])
 def test_option_is_passed_over_without_a_warning_when_the_driver_is_there_already(
     option: str, caplog: pytest.LogCaptureFixture
@@ -222,6 +229,24 @@ def test_names_of_files_have_a_column_when_they_are_attached() -> None:
 def test_option_of_a_format_is_refused_when_spark_has_nothing_for_it(option: str) -> None:
     with pytest.raises(GlueOptionError, match=f"'{option}' is not here"):
         spark_options("json", {option: "true"})
+
+
+def test_unknown_options_go_to_spark_and_a_warning_names_them_when_a_format_is_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert spark_options("json", {"samplingRatio": 0.5, "madeUp": True}) == (
+        {"samplingRatio": "0.5", "madeUp": "true"}, None,
+    )  # fmt: skip
+    assert caplog.messages == ["event=format_options_unknown format=json options=madeUp,samplingRatio"]
+
+
+def test_formats_are_named_when_none_is_given() -> None:
+    with pytest.raises(GlueOptionError) as caught:
+        spark_format(None)
+
+    assert str(caught.value) == (
+        "Option 'format' is missing. Name one of csv, json, parquet, glueparquet, orc, avro, xml."
+    )
 
 
 @pytest.mark.parametrize(("name", "spark"), [("glueparquet", "parquet"), ("ORC", "orc"), ("Avro", "avro")])

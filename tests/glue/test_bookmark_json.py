@@ -78,8 +78,9 @@ def test_files_show_mode_counts_and_prefix_and_no_chunks_when_they_are_many() ->
         (b"\x00\xff", "bytes", "AP8="),
         ([NOON, {"d": Decimal("1.0")}], "list", ["2026-03-16T12:00:00+00:00", {"d": "1.0"}]),
         ({"a": 1}, "dict", {"a": 1}),
+        ({2, 1}, "set", [1, 2]),
     ],
-    ids=["str", "zero", "false", "none", "float", "bytes", "list", "dict"],
+    ids=["str", "zero", "false", "none", "float", "bytes", "list", "dict", "set"],
 )
 def test_value_shows_its_type_when_the_job_has_no_contexts(value: Any, kind: str, text: Any) -> None:
     assert shown(value) == {"kind": "value", "type": kind, "value": text}
@@ -90,10 +91,14 @@ def test_state_shows_its_size_only_when_it_is_stored_in_chunks() -> None:
 
 
 def test_state_of_another_kind_shows_its_fields_when_it_is_not_ours_to_shorten() -> None:
-    state = {"kind": "relationalize", "next": {"root_parts": 12}, "packed": Blob(None, REFERENCE), "new": Blob(b"x")}
+    state = {
+        "kind": "relationalize", "next": {"root_parts": 12}, "packed": Blob(None, REFERENCE), "new": Blob(b"x"),
+        "large": REFERENCE,
+    }  # fmt: skip
 
     assert shown(state) == {
-        "kind": "relationalize", "next": {"root_parts": 12}, "packed": {"bytes": 900_000}, "new": {}
+        "kind": "relationalize", "next": {"root_parts": 12}, "packed": {"bytes": 900_000}, "new": {},
+        "large": {"bytes": 900_000},
     }  # fmt: skip
 
 

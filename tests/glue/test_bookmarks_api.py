@@ -451,3 +451,7 @@ def test_exceptions_hold_every_error_of_the_model_when_looked_up_as_on_a_client(
     for operation in ("GetJobBookmark", "ResetJobBookmark", "StartJobRun", "GetJobRuns", "BatchStopJobRun"):
         for shape in MODEL.operation_model(operation).error_shapes:
             assert issubclass(getattr(bookmarks.exceptions, shape.name), errors.GlueApiError)
+
+
+def test_client_names_its_table_when_it_is_printed(bookmarks: JobBookmarks, watermarks: Watermarks) -> None:
+    assert repr(bookmarks) == f"JobBookmarks({watermarks!r})"

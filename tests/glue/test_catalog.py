@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, NoCredentialsError
 
-from scripts.helpers.errors import GlueOptionError, SourceError
+from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
 from scripts.helpers.glue import GlueContext, Job
-from scripts.helpers.glue.catalog import Partitions, _csv_options
+from scripts.helpers.glue.catalog import Catalog, Partitions, _csv_options
 from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FoldersToRead
 from scripts.helpers.glue.context import _of_partitions
 from scripts.helpers.reading.spark import INFERENCE
@@ -196,3 +197,156 @@ def test_connection_is_refused_when_its_url_names_no_server(glue_context: GlueCo
 
     with pytest.raises(GlueOptionError, match="'serverless', whose JDBC URL names no server"):
         glue_context.extract_jdbc_conf("serverless")
+
+
+# --- what the catalogue answers ------------------------------------------------------------------------------------
+
+
+class Answers:
+    """A client of the catalogue that gives its answers one after another, or raises them, and keeps the requests."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self._answers = iter(answers)
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        def answer(**request: Any) -> Any:
+            self.asked.append(request)
+            found = next(self._answers)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        return answer
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Catalog]:
+    """Return what makes a catalogue of given answers."""
+
+    def make(*answers: Any) -> Catalog:
+        client = Answers(*answers)
+        monkeypatch.setattr("boto3.client", lambda _: client)
+        return Catalog()
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("location", "kind", "error", "text"),
+    [
+        ("s3://b/a/", "ion", NotOffGlueError,
+         "The format of table 'db.events' is Glue's own and not here. Read it with spark.table or with Spark's reader"),
+        ("", "json", SourceError, "Source 'db.events': the catalogue gives no location for it. Fix the table"),
+    ],
+    ids=["format", "location"],
+)  # fmt: skip
+def test_table_is_refused_when_the_catalogue_does_not_say_how_to_read_it(
+    location: str, kind: str, error: Any, text: str, answering: Callable[..., Catalog]
+) -> None:
+    catalog = answering(
+        {"Table": {"StorageDescriptor": {"Location": location}, "Parameters": {"classification": kind}}}
+    )
+
+    with pytest.raises(error) as caught:
+        catalog.table("db", "events")
+
+    assert str(caught.value) == f"{text}."
+
+
+def test_tables_of_all_pages_are_named_when_the_catalogue_answers_in_pages(answering: Callable[..., Catalog]) -> None:
+    catalog = answering({"TableList": [{"Name": "a"}], "NextToken": "more"}, {"TableList": [{"Name": "b"}]})
+
+    assert catalog.table_names("db") == ["a", "b"]
+    assert catalog._client.asked == [{"DatabaseName": "db"}, {"DatabaseName": "db", "NextToken": "more"}]
+
+
+def test_partitions_of_all_pages_are_found_when_the_catalogue_answers_in_pages(
+    answering: Callable[..., Catalog],
+) -> None:
+    def page(month: str) -> dict[str, Any]:
+        return {"Partitions": [{"Values": [month], "StorageDescriptor": {"Location": f"s3://b/{month}/"}}]}
+
+    catalog = answering({**page("04"), "NextToken": "more"}, page("05"))
+
+    found = list(catalog._partitions("db", "events", "month > '03'"))
+
+    asked = {"DatabaseName": "db", "TableName": "events", "Expression": "month > '03'"}
+    assert found == [("04", "s3://b/04/"), ("05", "s3://b/05/")]
+    assert catalog._client.asked == [asked, {**asked, "NextToken": "more"}]
+
+
+def test_table_is_an_error_and_not_missing_when_the_role_may_not_look_at_it(answering: Callable[..., Catalog]) -> None:
+    catalog = answering(ClientError({"Error": {"Code": "AccessDeniedException"}}, "GetTable"))
+
+    with pytest.raises(SourceError) as caught:
+        catalog.described("db", "events")
+
+    assert str(caught.value) == (
+        "Source 'db.events': get_table of the Glue catalogue says AccessDeniedException. Check name and rights."
+    )
+
+
+@pytest.mark.parametrize("error", [EndpointConnectionError(endpoint_url="http://x"), NoCredentialsError()], ids=repr)
+def test_region_and_credentials_are_named_when_the_catalogue_does_not_answer(
+    error: BotoCoreError, answering: Callable[..., Catalog]
+) -> None:
+    catalog = answering(error)
+
+    with pytest.raises(SourceError) as caught:
+        catalog.check_database("db")
+
+    assert str(caught.value) == (
+        f"Source 'db': the Glue catalogue cannot be asked ({type(error).__name__}). Check region and credentials."
+    )
+
+
+def test_partition_is_named_when_the_catalogue_refuses_it(answering: Callable[..., Catalog]) -> None:
+    refused = [
+        {"PartitionValues": [month], "ErrorDetail": {"ErrorCode": code}}
+        for month, code in (("04", "AlreadyExistsException"), ("05", "ResourceNumberLimitExceededException"))
+    ]
+    catalog = answering({"Errors": refused})
+
+    with pytest.raises(SourceError) as caught:
+        catalog.add_partitions("db", "events", [{"Values": ["04"]}, {"Values": ["05"]}])
+
+    assert str(caught.value) == (
+        "Source 'db.events': partition ['05'] was refused: ResourceNumberLimitExceededException."
+    )
+
+
+def test_table_of_a_database_is_refused_when_it_names_no_connection(glue_context: GlueContext, table: Any) -> None:
+    database = table("events", "shop.public.events", "postgresql")
+
+    with pytest.raises(SourceError) as caught:
+        glue_context.create_dynamic_frame.from_catalog(database, "events")
+
+    assert str(caught.value) == (
+        "Source 'JDBC': the table names no connection. Use from_options with url, user and password."
+    )
+
+
+def test_predicate_is_refused_when_the_table_has_no_partition_keys(
+    glue_context: GlueContext, table: Any, landing: str
+) -> None:
+    database = table("events", landing, "json")
+
+    with pytest.raises(GlueOptionError) as caught:
+        glue_context.create_dynamic_frame.from_catalog(database, "events", push_down_predicate="month = '04'")
+
+    assert str(caught.value) == (
+        f"Option 'push_down_predicate' is given, but '{database}.events' has no partition keys."
+    )
+
+
+def test_columns_and_keys_have_their_types_when_a_table_has_no_files(
+    glue_context: GlueContext, table: Any, put: Put, landing: str
+) -> None:
+    keys = [{"Name": "day", "Type": "date"}, {"Name": "no", "Type": "int"}]
+    database = table("events", landing, "csv", columns=["id"], PartitionKeys=keys)
+
+    df = glue_context.create_data_frame.from_catalog(database, "events")
+
+    assert df.dtypes == [("id", "string"), ("day", "date"), ("no", "int")]
+    assert df.collect() == []

@@ -10,6 +10,8 @@ import pytest
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue import DynamicFrame, GlueContext, ResolveChoice, ResolveOption
+from scripts.helpers.glue.choices import _catalog_type
+from scripts.helpers.glue.inference import _records, _unboxed
 from tests.glue.options import Put
 
 Frame = Callable[[str], DynamicFrame]
@@ -150,6 +152,29 @@ def test_choice_has_the_type_of_the_catalogue_when_that_is_matched(
     assert [row["price"] for row in rows(found)] == [7.0, 8.0, 9.5, None, None]
 
 
+@pytest.mark.parametrize(
+    ("steps", "error", "text"),
+    [
+        (("bay", "no"), NotOffGlueError,
+         "match_catalog for '`bay`.`no`', a field of a struct, is Glue's own and not here. Name it in specs."),
+        (("price",), GlueOptionError,
+         "Option 'choice' is 'match_catalog', but the catalogue's table has no column 'price'."),
+    ],
+    ids=["field", "column"],
+)  # fmt: skip
+def test_catalogue_is_not_matched_when_it_has_no_such_column(steps: tuple[str, ...], error: Any, text: str) -> None:
+    with pytest.raises(error) as caught:
+        _catalog_type(steps, {"id": "int"})
+
+    assert str(caught.value) == text
+
+
+def test_struct_is_json_with_names_when_it_is_cast_to_text(prices: DynamicFrame) -> None:
+    mapped = prices.resolveChoice(choice="cast:string").apply_mapping([("bay", "struct", "bay", "string")])
+
+    assert rows(mapped)[0] == {"bay": '{"no":"1"}'}
+
+
 def test_choice_is_cast_when_it_is_mapped(prices: DynamicFrame) -> None:
     mapped = prices.apply_mapping([("price", "choice", "cost", "double"), ("id", "long", "id", "int")])
 
@@ -205,8 +230,9 @@ def test_elements_of_mixed_lists_are_texts_and_a_warning_says_so_when_a_frame_ha
 def test_csv_that_differs_from_the_catalogue_is_a_choice_when_it_is_read(
     glue_context: GlueContext, catalog: Any, put: Put, landing: str
 ) -> None:
-    put("a.csv", body="1,2026-01-01,7\nx,2026-01-02, 8\n,,\n")
-    columns = [{"Name": name, "Type": kind} for name, kind in (("id", "bigint"), ("day", "date"), ("no", "int"))]
+    put("a.csv", body="1,2026-01-01,7,a\nx,2026-01-02, 8,b\n,,,\n")
+    kinds = {"id": "bigint", "day": "date", "no": "int", "name": "string"}
+    columns = [{"Name": name, "Type": kind} for name, kind in kinds.items()]
     serde = {"SerializationLibrary": "org.apache.hadoop.hive.serde2.OpenCSVSerde"}
     catalog.create_database(DatabaseInput={"Name": "texts"})
     catalog.create_table(
@@ -221,8 +247,10 @@ def test_csv_that_differs_from_the_catalogue_is_a_choice_when_it_is_read(
     frame = glue_context.create_dynamic_frame.from_catalog("texts", "ids")
     found = frame.resolveChoice(choice="cast:string")
 
-    assert dict(frame.toDF().dtypes) == {"id": "struct<long:bigint,string:string>", "day": "date", "no": "int"}
-    assert [(row["id"], row["no"]) for row in rows(found)] == [("1", 7), ("x", 8), (None, None)]
+    assert dict(frame.toDF().dtypes) == kinds | {"id": "struct<long:bigint,string:string>"}
+    assert [(row["id"], row["no"], row["name"]) for row in rows(found)] == [
+        ("1", 7, "a"), ("x", 8, "b"), (None, None, None),
+    ]  # fmt: skip
 
 
 def test_column_is_a_choice_when_frames_have_it_in_two_types(glue_context: GlueContext, spark: Any) -> None:
@@ -254,3 +282,28 @@ def test_cast_in_an_array_is_done_or_refused_when_ansi_mode_is_off_or_on(
             frame.resolveChoice(specs=[("doors[].no", "cast:int")])
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"id": 1}', [{"id": 1, "month": "04"}]),
+        ('[{"id": 1}, 7]', [{"id": 1, "month": "04"}, {"_corrupt_record": '[{"id": 1}, 7]', "month": "04"}]),
+        ('"x"', [{"_corrupt_record": '"x"', "month": "04"}]),
+        ('{"id": ', [{"_corrupt_record": '{"id": ', "month": "04"}]),
+        (" \n", []),
+    ],
+    ids=["object", "list", "value", "broken", "empty"],
+)
+def test_records_are_the_objects_of_a_text_with_its_folders_when_json_is_looked_at(
+    text: str, found: list[dict[str, Any]]
+) -> None:
+    assert list(_records(["value", "month"], (text, "04"))) == found
+
+
+def test_column_is_named_and_no_text_shown_when_it_cannot_be_unboxed() -> None:
+    assert _unboxed("body", "[1]") == [1]
+    with pytest.raises(GlueOptionError) as caught:
+        _unboxed("body", "secret")
+
+    assert str(caught.value) == "Option 'path' is 'body', with a text of 6 letters that is not JSON."

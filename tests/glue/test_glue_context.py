@@ -558,9 +558,28 @@ def test_frame_has_glues_short_methods_when_a_script_calls_them(
             lambda context, frame: context.create_dynamic_frame.from_options("s3", {"paths": ["/x"]}, "ion"),
             "The format 'ion' is Glue's own and not here. Use one of csv",
         ),
+        (
+            lambda context, frame: context.create_dynamic_frame.from_hudi(),
+            "create_dynamic_frame.from_hudi is Glue's own and not here. Read with glue_context.spark_session",
+        ),
+        (
+            lambda context, frame: context.write_dynamic_frame.from_hudi(),
+            "write_dynamic_frame.from_hudi is Glue's own and not here. Use from_options or toDF().write.",
+        ),
+        (
+            lambda context, frame: context.write_dynamic_frame.from_options(frame, "dynamodb"),
+            "To write to 'dynamodb' is Glue's own and not here. Use toDF().write, with Spark's writer for that store.",
+        ),
+        (
+            lambda context, frame: context.getSink("file", path="/x").writeFrame(frame.split_fields("id", "a", "b")),
+            "A DynamicFrameCollection is Glue's own and not here. Write its frames one by one.",
+        ),
     ],
-    ids=["mapPartitions", "FindMatches", "quality", "ruleset", "FillMissingValues", "purge_table", "dynamodb", "ion"],
-)
+    ids=[
+        "mapPartitions", "FindMatches", "quality", "ruleset", "FillMissingValues", "purge_table", "dynamodb", "ion",
+        "from_hudi", "write from_hudi", "write to dynamodb", "collection",
+    ],
+)  # fmt: skip
 def test_what_is_not_here_is_named_with_the_other_way_when_used(
     use: Callable[[GlueContext, DynamicFrame], Any], text: str, glue_context: GlueContext, spark: Any
 ) -> None:
@@ -595,6 +614,29 @@ def test_job_goes_on_and_outcomes_are_refused_when_glue_studios_rule_is_evaluate
 def test_spark_session_answers_when_the_context_is_used_as_one(glue_context: GlueContext) -> None:
     assert glue_context.sql("SELECT 1 AS a").count() == 1
     assert not hasattr(glue_context, "no_such_thing")
+
+
+def test_private_name_is_missing_as_of_any_object_when_looked_up(glue_context: GlueContext, spark: Any) -> None:
+    frame = DynamicFrame.fromDF(spark.range(1), glue_context, "frame")
+    things = (
+        glue_context, glue_context.create_dynamic_frame, glue_context.write_dynamic_frame, frame, glue.FindMatches,
+    )  # fmt: skip
+
+    name = "_gone"
+    for thing in things:
+        with pytest.raises(AttributeError) as caught:
+            getattr(thing, name)
+
+        assert (type(caught.value), str(caught.value)) == (AttributeError, name)
+
+
+def test_predicate_is_refused_when_files_are_read_by_their_path(glue_context: GlueContext) -> None:
+    with pytest.raises(GlueOptionError) as caught:
+        glue_context.create_dynamic_frame.from_options("s3", {"paths": ["/x"]}, "json", push_down_predicate="id > 1")
+
+    assert str(caught.value) == (
+        "Option 'push_down_predicate' needs a table of the catalogue. Use exclusions, or filter."
+    )
 
 
 def test_nested_rows_are_related_frames_when_relationalized(
@@ -666,16 +708,18 @@ def test_second_batch_is_refused_when_the_run_has_written_one_to_the_path(
     assert [row["id"] for row in spark.read.json(raw).collect()] == ["one/a"]
 
 
+@pytest.mark.parametrize("kind", ["s3", "postgresql"])
 def test_nothing_is_written_when_another_run_has_taken_over(
-    begin: Begin, glue_context: GlueContext, put: Put, landing: str, raw: str, watermarks: Watermarks
+    kind: str, begin: Begin, glue_context: GlueContext, put: Put, landing: str, raw: str, watermarks: Watermarks
 ) -> None:
     put("a")
     begin("jr_1")
     frame = read(glue_context, landing)
     watermarks.begin("parking", "jr_2", take_over=True)
+    target = {"path": raw} if kind == "s3" else {"url": "jdbc:postgresql://h/d", "dbtable": "t"}
 
     with pytest.raises(FencedError, match="jr_1"):
-        glue_context.write_dynamic_frame.from_options(frame, "s3", {"path": raw}, "json")
+        glue_context.write_dynamic_frame.from_options(frame, kind, target, "json")
 
     assert not Path(raw.removeprefix("file://")).exists()
 

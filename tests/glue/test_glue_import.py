@@ -15,7 +15,7 @@ from botocore.stub import Stubber
 
 from scripts.helpers.errors import BookmarkImportError, PlanConflictError, UnknownJobError
 from scripts.helpers.glue.glue_states import BandState, KeyState, match, path_hash, read_bookmark
-from scripts.helpers.glue.importing import FilesAt, ImportReport, RowsBy, import_bookmark
+from scripts.helpers.glue.importing import FilesAt, ImportedContext, ImportReport, RowsBy, import_bookmark
 from scripts.helpers.glue.paths import folder_context, folder_contexts
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.listing import Lister, Location
@@ -400,8 +400,13 @@ def test_rows_start_past_a_key_given_by_hand_when_the_bookmark_does_not_show_it(
 
 @pytest.mark.parametrize(
     ("fields", "path"),
-    [({"id": 5}, "$"), ({"a": {"keys": {"ID": "5"}}}, "$.a.keys"), ({"k": [{"name": "id", "value": 5}]}, "$.k")],
-    ids=["top", "nested", "list"],
+    [
+        ({"id": 5}, "$"),
+        ({"a": {"keys": {"ID": "5"}}}, "$.a.keys"),
+        ({"k": [{"name": "id", "value": 5}]}, "$.k"),
+        ({"k": [{"name": "no"}, {"id": 5}]}, "$.k[1]"),
+    ],
+    ids=["top", "nested", "list", "list of others"],
 )
 def test_rows_are_approximate_and_the_place_is_named_when_values_are_guessed(
     watermarks: Watermarks, fields: dict[str, Any], path: str
@@ -421,6 +426,15 @@ def test_rows_are_exact_when_the_last_values_are_given(watermarks: Watermarks) -
     report = import_bookmark(stubbed({"repairs": keys(id=7)}), watermarks, JOB, sources)
 
     assert report.is_exact
+
+
+def test_rows_are_exact_when_the_last_values_are_given_and_the_state_is_not_known(watermarks: Watermarks) -> None:
+    sources = {"repairs": RowsBy({"id": "bigint"}, last=(5,))}
+
+    report = imported(watermarks, {"repairs": {"jsonClass": "Relationalize"}}, sources)
+
+    assert report.is_exact
+    assert watermarks.get_watermark_values(JOB)["repairs"]["value"] == 6
 
 
 def test_next_run_reads_rows_past_the_key_when_imported(watermarks: Watermarks, spark: Any) -> None:
@@ -587,6 +601,14 @@ def test_report_names_files_and_no_values_when_printed(watermarks: Watermarks) -
         + repr(f"s3://{PLACE}day=2/read.csv"),
         "  repairs: approximate. rows past the last id found at $; check it, and give RowsBy last=",
     ]
+
+
+def test_ten_files_and_their_number_are_named_when_many_are_read_again() -> None:
+    told = ImportedContext(
+        "landed", "files", "approximate", "all.", 1_200, 3, tuple(f"f{no:04}" for no in range(1_100))
+    )
+
+    assert str(told).endswith("'f0008', 'f0009', … 1,100 in all")
 
 
 def test_log_names_run_and_contexts_and_no_values_when_written(

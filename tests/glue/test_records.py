@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from scripts.helpers import glue
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue import DynamicFrame, DynamicFrameCollection, GlueContext
+from scripts.helpers.glue.choices import MARK
+from scripts.helpers.glue.records import RecordShape, _row, record_of
 
 Make = Callable[[str], DynamicFrame]
 
@@ -161,6 +175,27 @@ def test_wrong_mapping_is_refused_before_a_row_is_read(mappings: Any, error: Any
         frame(PEOPLE).apply_mapping(mappings)
 
 
+def test_lists_and_structs_stay_or_are_cast_when_they_are_mapped(frame: Make) -> None:
+    source = frame("SELECT array(named_struct('no', 7)) AS doors, named_struct('no', 8) AS bay")
+
+    mapped = source.apply_mapping(
+        [
+            ("doors.no", "plain"), ("doors.no", "int", "listed", "array"), ("doors.no", "int", "text", "string"),
+            ("bay", "struct", "place", "struct"),
+        ]
+    )  # fmt: skip
+
+    assert rows(mapped) == [{"plain": [7], "listed": [7], "text": "[7]", "place": {"no": 8}}]
+
+
+def test_frame_is_the_same_when_the_column_to_change_is_not_there(frame: Make) -> None:
+    people = frame("SELECT 1 AS id, CAST(NULL AS STRING) AS body")
+
+    assert people.rename_field("gone", "here") is people
+    assert people.unbox("gone", "json") is people
+    assert people.unbox("body", "json") is people
+
+
 def test_decimal_has_two_places_when_a_mapping_names_no_precision(frame: Make) -> None:
     mapped = frame("SELECT '1.25' AS price").apply_mapping([("price", "string", "price", "decimal")])
 
@@ -190,6 +225,23 @@ def test_staged_rows_take_the_place_of_those_with_their_keys_when_frames_are_mer
     )
 
     assert sorted(tuple(row.values()) for row in rows(merged)) == [(1, "a"), (1, "b"), (2, "x"), (3, "y")]
+
+
+def test_rows_are_those_of_the_other_frame_when_one_without_columns_is_merged(frame: Make) -> None:
+    people = frame("SELECT 1 AS id")
+    empty = people.drop_fields(["id"])
+
+    assert people.mergeDynamicFrame(empty, ["id"]) is people
+    assert rows(empty.mergeDynamicFrame(people, ["id"])) == [{"id": 1}]
+
+
+def test_rows_are_written_and_the_frame_returned_when_it_is_told_to_write_itself(
+    frame: Make, raw: str, spark: Any
+) -> None:
+    people = frame("SELECT 1 AS id")
+
+    assert people.write("file", {"path": raw}, "csv", {"separator": ";", "writeHeader": False}) is people
+    assert [row.value for row in spark.read.text(raw).collect()] == ["1"]
 
 
 def test_structs_become_columns_and_texts_of_json_structs_when_unnested_and_unboxed(frame: Make) -> None:
@@ -239,6 +291,7 @@ def test_collections_are_made_and_mapped_as_by_glue_when_a_custom_transform_retu
     assert [flat[name].toDF().columns for name in ("a", "b")] == [["name"], ["name"]]
     assert collection.select("gone").toDF().columns == []
     assert "event=no_such_frame key=gone frames=CustomTransform0: an empty frame is returned" in caplog.messages
+    assert collection.flatmap(lambda each, ctx: listed) == listed
     with pytest.raises(GlueOptionError, match="Return a frame"):
         collection.map(returns_none)
     with pytest.raises(GlueOptionError, match=r"Option 'f' returned NoneType\. Return a frame"):
@@ -252,3 +305,106 @@ def test_no_row_has_an_error_when_a_script_asks_for_errors(frame: Make) -> None:
 
     assert (people.errorsCount(), people.stageErrorsCount(), people.errorsAsDynamicFrame().count()) == (0, 0, 0)
     assert glue.ErrorsAsDynamicFrame.apply(people).toDF().columns == []
+
+
+# --- types ---------------------------------------------------------------------------------------------------------
+
+CHOICE = StructType([StructField("int", IntegerType()), StructField("string", StringType())])
+SCHEMA = StructType(
+    [
+        StructField("id", IntegerType()),
+        StructField("bay", StructType([StructField("no", IntegerType()), StructField("text", StringType())])),
+        StructField("tags", ArrayType(StringType())),
+        StructField("notes", MapType(StringType(), IntegerType())),
+        StructField("price", CHOICE, metadata={MARK: True}),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "record"),
+    [
+        ((1, (7, None), ["a", None], {"k": 1}, (8, None)),
+         {"id": 1, "bay": {"no": 7}, "tags": ["a", None], "notes": {"k": 1}, "price": 8}),
+        ((1, (7, "x"), [], {"k": None}, (None, "free")),
+         {"id": 1, "bay": {"no": 7, "text": "x"}, "tags": [], "notes": {"k": None}, "price": "free"}),
+        ((1, None, None, None, None), {"id": 1}),
+    ],
+    ids=["full", "other", "nulls"],
+)  # fmt: skip
+def test_record_and_row_are_the_same_when_either_is_made_of_the_other(row: Any, record: dict[str, Any]) -> None:
+    assert record_of(row, SCHEMA) == record
+    assert _row(record, SCHEMA) == row
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "found"),
+    [
+        (7, DecimalType(5, 2), Decimal(7)),
+        (Decimal("7.5"), DecimalType(5, 2), Decimal("7.5")),
+        ([1, "a"], StringType(), '[1, "a"]'),
+        ("a", StringType(), "a"),
+        ([1, "a"], ArrayType(StringType()), ["1", "a"]),
+        (datetime(2026, 1, 1, tzinfo=timezone.utc), TimestampType(), datetime(2026, 1, 1, tzinfo=timezone.utc)),
+        (datetime(2026, 1, 1), TimestampType(), datetime(2026, 1, 1).astimezone(timezone.utc)),
+        (datetime(2026, 1, 1), DateType(), datetime(2026, 1, 1)),
+    ],
+    ids=["int", "decimal", "list", "text", "mixed list", "aware", "naive", "date"],
+)
+def test_value_is_as_spark_takes_it_when_a_row_is_made(value: Any, kind: Any, found: Any) -> None:
+    (made,) = _row({"field": value}, StructType([StructField("field", kind)]))
+
+    assert made == found
+    assert getattr(made, "tzinfo", None) == getattr(found, "tzinfo", None)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([None, None], "string"),
+        ([True, None], "boolean"),
+        ([5, -(2**31)], "int"),
+        ([5, -(2**31) - 1], "bigint"),
+        ([2**31, 5], "bigint"),
+        ([1.5, 2], "struct<double:double,int:int>"),
+        ([Decimal("1.25"), Decimal("123.5")], "decimal(5,2)"),
+        ([Decimal("1E+3"), Decimal("0.001")], "decimal(7,3)"),
+        ([datetime(2026, 1, 1), datetime(2026, 1, 2)], "timestamp"),
+        ([date(2026, 1, 1), b"x"], "struct<binary:binary,date:date>"),
+        ([{"a": 1}, {"b": "x", "a": 2**40}], "struct<a:bigint,b:string>"),
+        ([[1, None], (2**40,)], "array<bigint>"),
+        ([[], [{"a": 1}]], "array<struct<a:int>>"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_type_has_room_for_all_values_when_records_are_looked_at(values: list[Any], text: str) -> None:
+    together, apart = RecordShape(), RecordShape()
+    for value in values:
+        together.add({"field": value})
+        other = RecordShape()
+        other.add({"field": value})
+        apart = apart.merged(other)
+
+    assert together.schema()["field"].dataType.simpleString() == text
+    assert apart == together
+
+
+@pytest.mark.parametrize(
+    ("value", "known", "text"),
+    [
+        (5, StructField("field", CHOICE, metadata={MARK: True}), "int"),
+        ([1], StructField("field", IntegerType()), "array<int>"),
+        ({"no": 1}, StructField("field", CHOICE), "struct<no:int>"),
+        ({"int": 1}, StructField("field", CHOICE), "struct<int:int,string:string>"),
+        ({"k": 1}, StructField("field", MapType(StringType(), IntegerType())), "map<string,int>"),
+        ([1], StructField("field", ArrayType(LongType())), "array<bigint>"),
+    ],
+    ids=["choice", "list", "other fields", "same fields", "map", "longer"],
+)
+def test_field_keeps_its_type_only_if_all_values_fit_when_it_is_known(
+    value: Any, known: StructField, text: str
+) -> None:
+    shape = RecordShape()
+    shape.add({"field": value})
+
+    assert shape.schema(StructType([known]))["field"].dataType.simpleString() == text

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, PlanConflictError, SourceError
-from scripts.helpers.glue import DynamicFrame, DynamicFrameCollection, GlueContext, Job
-from scripts.helpers.glue.sinks import of_database
+from scripts.helpers.glue import DynamicFrame, DynamicFrameCollection, GlueContext, Job, sinks
+from scripts.helpers.glue.sinks import FileTarget, of_database, write_catalog_table
 from tests.glue.options import Put
 
 Begin = Callable[..., Job]
@@ -234,8 +234,85 @@ def test_rows_are_in_a_database_once_or_appended_when_a_connection_leads_there(
     assert not [secret for secret in ("not-a-secret", postgres.url) if secret in caplog.text]
     with pytest.raises(GlueOptionError, match="'dbtable' is missing"):
         glue_context.write_dynamic_frame.from_jdbc_conf(landed, "sinks", {})
+    with pytest.raises(GlueOptionError, match="'database' does not go into a URL of this kind"):
+        other = {**of_table, "url": "jdbc:sqlserver://host", "database": "two"}
+        glue_context.write_dynamic_frame.from_jdbc_conf(landed, "sinks", other)
     with pytest.raises(NotOffGlueError, match="'preactions'"):
         glue_context.write_dynamic_frame.from_jdbc_conf(landed, "sinks", {**of_table, "preactions": "DELETE"})
+
+
+TABLE = {"url": "jdbc:postgresql://h/d", "dbtable": "parts"}
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return the options of the tables that are written to; nothing is written."""
+    found: list[dict[str, Any]] = []
+    monkeypatch.setattr(sinks, "write_table", lambda df, given, job: found.append(given))
+    return found
+
+
+@pytest.mark.parametrize("location", ["parts", "sinks.parts", "shop.sinks.parts"])
+def test_table_goes_by_its_name_without_its_database_when_the_catalogue_has_one_of_a_database(
+    location: str, table: Any, catalog: Any, given: list[dict[str, Any]]
+) -> None:
+    login = {"JDBC_CONNECTION_URL": TABLE["url"], "USERNAME": "ann", "PASSWORD": "not-a-secret"}
+    catalog.create_connection(
+        ConnectionInput={"Name": f"to {location}", "ConnectionType": "JDBC", "ConnectionProperties": login}
+    )
+    database = table("parts", location, "postgresql", parameters={"connectionName": f"to {location}"})
+    df: Any = None
+
+    write_catalog_table(df, database, "parts", {"perBatch": True}, None)
+
+    assert given == [
+        {
+            "url": TABLE["url"], "user": "ann", "password": "not-a-secret", "perBatch": True,
+            "dbtable": {"shop.sinks.parts": "sinks.parts"}.get(location, "parts"),
+        }
+    ]  # fmt: skip
+
+
+def test_rows_go_to_the_table_when_a_sink_is_one_of_a_database(
+    glue_context: GlueContext, frame: Make, given: list[dict[str, Any]]
+) -> None:
+    sink = glue_context.getSink("postgresql", **TABLE)
+
+    errors: Any = sink.write(frame(PARTS))
+
+    assert given == [TABLE]
+    assert (errors.name, errors.count()) == ("parts_errors", 0)
+
+
+def test_catalogue_is_refused_when_a_sink_is_one_of_a_database(
+    glue_context: GlueContext, frame: Make, given: list[dict[str, Any]]
+) -> None:
+    sink = glue_context.getSink("postgresql", **TABLE)
+    sink.setCatalogInfo("shop", "parts")
+
+    with pytest.raises(GlueOptionError) as caught:
+        sink.writeFrame(frame(PARTS))
+
+    assert str(caught.value) == "Option 'setCatalogInfo' goes with files only. Leave it out for a database."
+    assert given == []
+
+
+def test_frame_comes_back_and_nothing_is_written_when_nothing_was_new(
+    glue_context: GlueContext, frame: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    empty = frame("SELECT 1 AS id").drop_fields(["id"])
+
+    assert glue_context.write_dynamic_frame.from_options(empty, "postgresql", TABLE) is empty
+    assert "event=nothing_written: the frame has no columns, as nothing was new" in caplog.messages
+
+
+def test_warning_names_options_and_no_values_when_a_folder_has_no_use_for_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    FileTarget.parse({"path": "s3://b/", "madeUp": "not-a-secret", "groupFiles": "x"}, "json", {})
+
+    assert caplog.messages == ["event=options_unknown sink=s3 options=groupFiles,madeUp: passed over"]
 
 
 @pytest.mark.parametrize("write", ["files", "table"])
