@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -29,6 +29,13 @@ def register(catalog: Any) -> Callable[..., None]:
         catalog.create_partition(DatabaseName=database, TableName="events", PartitionInput=given)
 
     return add
+
+
+@pytest.fixture
+def ansi_mode(spark: Any) -> Iterator[Callable[[str], None]]:
+    """Return what turns Spark's ANSI mode, which Spark 4 has by default, on or off for a test."""
+    yield lambda is_on: spark.conf.set("spark.sql.ansi.enabled", is_on)
+    spark.conf.unset("spark.sql.ansi.enabled")
 
 
 @pytest.fixture
@@ -340,11 +347,14 @@ def test_predicate_is_refused_when_the_table_has_no_partition_keys(
     )
 
 
-def test_columns_and_keys_have_their_types_when_a_table_has_no_files(
-    glue_context: GlueContext, table: Any, put: Put, landing: str
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_columns_and_keys_have_their_types_when_a_table_has_no_new_files(
+    ansi: str, glue_context: GlueContext, table: Any, put: Put, landing: str, ansi_mode: Callable[[str], None]
 ) -> None:
     keys = [{"Name": "day", "Type": "date"}, {"Name": "no", "Type": "int"}]
     database = table("events", landing, "csv", columns=["id"], PartitionKeys=keys)
+
+    ansi_mode(ansi)
 
     df = glue_context.create_data_frame.from_catalog(database, "events")
 

@@ -22,6 +22,7 @@ from scripts.helpers.glue.formats import spark_format, spark_options
 from scripts.helpers.glue.inference import csv_with_choices, json_with_choices
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.paths import folder_contexts
+from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.spark import texts_of_folders
 
@@ -175,7 +176,8 @@ def _no_rows(spark: SparkSession, schema: str | None, partitions: Partitions | N
     empty = spark.createDataFrame([], schema or StructType([]))
     if partitions is None or not schema:
         return empty
-    return partitions.typed(empty, ("",) * len(partitions.keys))
+    # As of a NULL: Spark computes the constant also where no row has it, and fails on an empty text in ANSI mode.
+    return partitions.typed(empty, (NULL_FOLDER,) * len(partitions.keys))
 
 
 def _named_as_by_glue(frame: DataFrame) -> DataFrame:
