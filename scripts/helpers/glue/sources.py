@@ -215,8 +215,6 @@ def _primary_key(spark: SparkSession, request: TableToRead) -> list[str]:
     """Ask JDBC's own metadata."""
     database = database_of(request.url)
     with jdbc_connection(spark, {"driver": database.driver, **request.properties, "url": request.url}) as connection:
-        if connection is None:
-            return []
         *above, table = request.table.split(".")
         if isinstance(database, MySQL):  # What stands before a name is a database, to JDBC a catalogue.
             catalog, schema = (above[-1] if above else connection.getCatalog()), None
