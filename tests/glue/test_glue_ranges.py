@@ -9,7 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import EndpointConnectionError, NoRegionError
 from botocore.stub import Stubber
 
 from scripts.helpers.errors import AccessRefusedError, UnplacedRunError
@@ -140,3 +140,16 @@ def test_range_is_refused_and_the_reason_logged_when_glue_does_not_tell(
     expected = {"unknown": "glue_does_not_tell", "no network": "glue_not_asked"}[fault]
     assert f"event={expected} job=between run=jr_x error=" in first
     assert live.latest(JOB).version == 3
+
+
+def test_glue_is_not_asked_and_the_reason_logged_when_there_is_no_client(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise NoRegionError
+
+    monkeypatch.setattr(runs, "on_glue", lambda: True)
+    monkeypatch.setattr(boto3, "client", fail)
+
+    assert list(runs.runs_on_glue(JOB, ["jr_x"])) == []
+    assert caplog.messages == ["event=glue_not_asked job=between error=NoRegionError"]

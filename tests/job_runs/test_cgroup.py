@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,21 @@ def test_warning_names_what_is_left_when_it_does_not_die(
 
     assert (tmp_path / "cgroup.kill").read_text() == "1"
     assert caplog.messages == [f"event=not_killed cgroup={tmp_path} count=2 processes=['17', '18']"]
+
+
+def test_cgroup_is_waited_for_when_its_processes_die_a_moment_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    removed, slept = iter([False, False, True]), list[float]()
+    monkeypatch.setattr(cgroup, "remove", lambda _folder: next(removed))
+    monkeypatch.setattr(time, "sleep", slept.append)
+
+    cgroup.kill(tmp_path)
+
+    assert (slept, list(removed), caplog.messages) == ([cgroup.POLL_SECONDS] * 2, [], [])
+
+
+def test_cgroup_is_removed_when_another_has_removed_it(tmp_path: Path) -> None:
+    (tmp_path / "full" / "inside").mkdir(parents=True)
+
+    assert [cgroup.remove(tmp_path / name) for name in ("gone", "full", "full/inside")] == [True, False, True]

@@ -110,6 +110,22 @@ def test_run_is_submitted_with_its_script_arguments_and_settings_when_started(jo
     assert arguments[-4:] == ["--JOB_RUN_ID", run_id, "--day", "two words"]
 
 
+def test_overrides_of_the_application_go_with_each_run_when_the_engine_has_some(
+    jobs: Jobs, answers: Stubber, clock: Clock
+) -> None:
+    overrides = {"monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": "s3://logs/"}}}
+    engine = replace(jobs.engine, configuration=overrides)
+    run = JobRecord("parking", {"Command": COMMAND}).new_run(RUN_ID, {}, clock())
+    names = ("applicationId", "clientToken", "executionRoleArn", "executionTimeoutMinutes", "jobDriver", "name")
+    answers.add_response(
+        "start_job_run",
+        {"applicationId": APPLICATION, "jobRunId": THERE, "arn": ARN},
+        dict.fromkeys(names, ANY) | {"configurationOverrides": overrides},
+    )
+
+    assert engine.launch(run, {}) == f"emr-serverless:{THERE}"
+
+
 def test_run_succeeds_when_an_emulator_carries_it_out(emulated: Jobs) -> None:
     run_id = emulated.start("parking")
     begun = emulated.record("parking", run_id)
@@ -191,6 +207,17 @@ def test_run_stays_as_it_is_known_and_a_warning_says_so_when_nobody_answers_ther
 
     assert jobs.run("parking", run_id)["JobRunState"] == "RUNNING"
     assert f"event=look_failed run={run_id} error=InternalServerException" in caplog.messages
+
+
+def test_run_is_an_error_when_it_is_not_known_there_any_more(jobs: Jobs, answers: Stubber, clock: Clock) -> None:
+    starts(answers)
+    run_id = jobs.start("parking")
+    answers.add_client_error("get_job_run", "ResourceNotFoundException", http_status_code=404)
+
+    found = jobs.engine.look(jobs.record("parking", run_id), clock())
+
+    assert (found.state, found.completed_on) == ("ERROR", clock())
+    assert found.error == f"EMR Serverless has no run emr-serverless:{THERE} any more."
 
 
 def test_failed_run_is_retried_when_it_failed_there(jobs: Jobs, answers: Stubber) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import itertools
 import json
+import logging
 import os
 import signal
+import stat
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,10 +24,17 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers.errors import ArgumentNotAllowedError, InvalidValueError, StoreUnavailableError
+from scripts.helpers.errors import (
+    ArgumentNotAllowedError,
+    ConfigurationError,
+    InvalidValueError,
+    StoreUnavailableError,
+)
 from scripts.helpers.job_runs import cgroup, engines, launcher
 from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.job_runs.job_record import JobRecord
+from scripts.helpers.job_runs.run_store import RunStore
+from scripts.helpers.protocol.races import Lost
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.support.job_runs import FAST, Jobs, Parked, gone, is_alive, process_of
@@ -359,6 +371,125 @@ def test_one_launcher_carries_a_run_out_when_two_are_started(jobs: Jobs, define:
         list(pool.map(carry_out, both))
 
     assert ((tmp_path / "runs").read_text(), jobs.states("job")) == ("once ", ["SUCCEEDED"])
+
+
+def idle(jobs: Jobs, **options: Any) -> launcher.Launcher:
+    """Return the launcher of a new run of the job ``job``, which does nothing yet."""
+    jobs.scheduler.engine = Parked()
+    return launcher_of(settings_of(jobs, "job", jobs.start("job")), **options)
+
+
+def claimed(jobs: Jobs, **options: Any) -> launcher.Launcher:
+    """Return a launcher that has claimed its run, and starts nothing."""
+    found = idle(jobs, **options)
+    assert found._claim()
+    return found
+
+
+def test_nothing_is_started_or_written_when_the_record_of_the_run_is_gone(
+    jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define("job", SLEEP)
+    carried = idle(jobs)
+    monkeypatch.setattr(RunStore, "write_run", lambda *_: Lost(None))
+
+    carried.carry_out()
+
+    (run_id,) = [run["Id"] for run in jobs.get_job_runs(JobName="job")["JobRuns"]]
+    assert jobs.record("job", run_id).state == "STARTING"
+    assert not Path(jobs.engine.folder("job", run_id)).exists()
+
+
+def test_launcher_learns_of_a_stop_and_keeps_its_lease_when_it_beats(jobs: Jobs, define: Define) -> None:
+    define("job")
+    carried = claimed(jobs)
+    jobs.batch_stop_job_run(JobName="job", JobRunIds=[carried._run.run_id])
+
+    is_ours = carried._beat()
+
+    assert (is_ours, carried._run.state) == (True, "STOPPING")
+    assert jobs.record("job", carried._run.run_id) == carried._run
+
+
+def test_end_that_another_wrote_stays_when_a_launcher_is_late(
+    jobs: Jobs, define: Define, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    define("job")
+    carried = claimed(jobs)
+    ended = carried._run.ended("ERROR", jobs.scheduler.clock(), "lost")
+    jobs.scheduler.records.write_run(carried._run, ended)
+
+    carried._end("SUCCEEDED", None)
+
+    assert jobs.record("job", ended.run_id) == ended
+    assert caplog.messages[-1] == f"event=ended run={ended.run_id} state=ERROR"
+
+
+def test_launcher_gives_up_when_its_end_cannot_be_written_for_a_lease(
+    jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define("job")
+    seconds = itertools.count()
+    carried = claimed(jobs, timer=lambda: next(seconds) * FAST["lease_seconds"] / 2)
+    tried: list[Any] = []
+
+    def down(*arguments: Any) -> Any:
+        tried.append(arguments)
+        raise StoreUnavailableError("table", "UpdateItem", "down")
+
+    monkeypatch.setattr(RunStore, "change_run", down)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+
+    with pytest.raises(StoreUnavailableError):
+        carried._end("SUCCEEDED", None)
+
+    assert len(tried) == 3
+
+
+def test_only_the_end_of_a_log_is_searched_when_it_is_long(jobs: Jobs, define: Define) -> None:
+    define("job")
+    carried = idle(jobs)
+    folder = jobs.engine.make_folder("job", carried._run.run_id)
+    Path(folder, "stdout").write_bytes(b"a" * 10 + b"b" * launcher.TAIL_BYTES)
+    Path(folder, "stderr").write_bytes("kurz \xe4".encode("latin1"))
+
+    assert carried._tail("stdout") == "b" * launcher.TAIL_BYTES
+    assert carried._tail("stderr") == "kurz \ufffd"
+
+
+def test_script_on_s3_is_in_a_folder_of_its_owner_when_it_is_fetched(
+    jobs: Jobs, moto_process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_process)
+    s3 = boto3.client("s3", endpoint_url=moto_process)
+    s3.create_bucket(Bucket="fetched", CreateBucketConfiguration={"LocationConstraint": REGION})
+    s3.put_object(Bucket="fetched", Key="jobs/stdout", Body=b"print('hello')")
+    jobs.create_job(Name="job", Command={"Name": "pythonshell", "ScriptLocation": "s3://scripts/jobs/stdout"})
+    carried = idle(jobs)
+    jobs.engine.make_folder("job", carried._run.run_id)
+
+    fetched = [carried._fetched("s3://fetched/jobs/stdout") for _ in range(2)]
+
+    folder = Path(jobs.engine.folder("job", carried._run.run_id), "script")
+    assert fetched == [folder / "stdout"] * 2
+    assert (fetched[0].read_text(), stat.S_IMODE(folder.stat().st_mode)) == ("print('hello')", 0o700)
+
+
+@pytest.mark.parametrize(
+    ("location", "text"),
+    [
+        ("/nowhere/job.py", "the script /nowhere/job.py does not exist. Fix Command.ScriptLocation of the job."),
+        ("gs://bucket/job.py", "gs://bucket/job.py: a Python shell job takes a local file or one on S3."),
+    ],
+)
+def test_script_is_refused_with_the_remedy_when_it_is_not_there(jobs: Jobs, location: str, text: str) -> None:
+    jobs.create_job(Name="job", Command={"Name": "pythonshell", "ScriptLocation": location})
+
+    with pytest.raises(FileNotFoundError) as caught:
+        idle(jobs)._script()
+
+    assert str(caught.value) == text
 
 
 def test_job_is_not_started_when_the_run_is_stopped_before_its_launcher_is_up(jobs: Jobs, define: Define) -> None:
@@ -747,6 +878,18 @@ def test_run_has_failed_when_there_is_no_spark_submit(make_jobs: Callable[..., J
     assert f"There is no spark-submit under '{tmp_path}'. Set SPARK_HOME" in run["ErrorMessage"]
 
 
+def test_spark_submit_is_that_of_pyspark_when_no_home_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    engine = SparkSubmit("logs")
+
+    assert Path(engine._spark_submit()).parts[-3:] == ("pyspark", "bin", "spark-submit")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigurationError) as caught:
+        engine._spark_submit()
+
+    assert str(caught.value) == ("There is no spark-submit here. Set SPARK_HOME, or install it: pip install pyspark.")
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -770,3 +913,26 @@ def test_settings_are_the_same_when_they_went_through_json() -> None:
 
     assert SparkSubmit(**json.loads(json.dumps(engine.to_json()))).to_json() == engine.to_json()
     assert Path(engines.PACKAGE_ROOT, "scripts/helpers/job_runs/engines.py").samefile(engines.__file__)
+
+
+def test_log_of_a_launcher_is_in_utc_without_secrets_and_settings_stay_with_it_when_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configured: dict[str, Any] = {}
+    done: list[Any] = []
+    monkeypatch.setenv(engines.SETTINGS, '{"job": "job"}')
+    monkeypatch.setattr(logging, "basicConfig", configured.update)
+    monkeypatch.setattr(logging.Formatter, "converter", time.localtime)
+    monkeypatch.setattr(launcher, "redact_logs", lambda: done.append("redacted"))
+    monkeypatch.setattr(launcher, "told_to_end", lambda *signals: signals)
+    monkeypatch.setattr(launcher, "make", lambda settings, told_to_end: done.append((settings, told_to_end)))
+
+    launcher.main()
+
+    formatter = logging.Formatter(configured["format"], configured["datefmt"])
+    record = logging.makeLogRecord({"created": 0, "levelname": "INFO", "name": "a", "msg": "event=b"})
+    assert formatter.format(record) == "1970-01-01T00:00:00Z level=INFO logger=a event=b"
+    assert logging.Formatter.converter is time.gmtime
+    assert (configured["level"], configured["stream"]) == (logging.INFO, sys.stderr)
+    assert done == ["redacted", ({"job": "job"}, (signal.SIGTERM,))]
+    assert engines.SETTINGS not in os.environ

@@ -266,6 +266,16 @@ def test_lost_run_gives_its_slot_back_when_any_call_changes_the_job(parked: Jobs
     assert run_id not in [entry.run_id for entry in parked.scheduler.records.job("parking").active]
 
 
+def test_lost_run_is_ended_and_retried_when_it_is_asked_to_be_repeated(parked: Jobs, clock: Clock) -> None:
+    run_id = parked.start("parking", Arguments={"--a": "1"})
+    clock.move(minutes=17)
+
+    retry = parked.start("parking", JobRunId=run_id)
+
+    assert parked.record("parking", run_id).state == "ERROR"
+    assert parked.record("parking", retry).told["Arguments"] == {"--a": "1"}
+
+
 # --- pages ---------------------------------------------------------------------------------------
 
 

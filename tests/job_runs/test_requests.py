@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import botocore.session
@@ -10,9 +11,11 @@ import pytest
 from botocore.loaders import create_loader
 from botocore.validate import ParamValidator
 
+from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.glue_api import errors
 from scripts.helpers.job_runs import shapes
 from scripts.helpers.job_runs.client import JobRuns
+from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.job_runs import Jobs
@@ -351,6 +354,32 @@ def test_create_is_refused_when_job_or_trigger_exists(parked: Jobs, everything: 
         parked.create_trigger(**trigger)
 
     assert everything() == before
+
+
+def test_trigger_is_refused_when_another_makes_it_at_the_same_time(
+    parked: Jobs, monkeypatch: pytest.MonkeyPatch, everything: Callable[[], Any]
+) -> None:
+    trigger = {
+        "Name": "t", "Type": "CONDITIONAL", "Actions": [{"JobName": "parking"}],
+        "Predicate": {"Conditions": [{"JobName": "parking", "State": "SUCCEEDED"}]},
+    }  # fmt: skip
+    parked.create_trigger(**trigger)
+    before = everything()
+    monkeypatch.setattr(RunStore, "trigger", lambda *_: None)
+
+    with pytest.raises(errors.AlreadyExistsException, match=r"Trigger 't' already exists. Delete it first."):
+        parked.create_trigger(**trigger)
+
+    assert everything() == before
+
+
+@pytest.mark.parametrize("option", ["queue_time", "keep"])
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_client_is_refused_when_its_times_are_not_above_zero(option: str, seconds: int) -> None:
+    times: Any = {option: timedelta(seconds=seconds)}
+
+    with pytest.raises(InvalidValueError, match=r"^queue_time and keep must be above 0\.$"):
+        JobRuns("table", **times)
 
 
 def test_start_is_refused_when_there_is_no_engine(

@@ -285,3 +285,26 @@ def test_error_of_python_is_named_when_the_other_output_names_one_too() -> None:
     assert last_words.describe([python, java], 1, "/l").startswith("ValueError: bad.")
     assert last_words.describe(["text\n", java], 1, "/l").startswith("java.io.IOException: closed.")
     assert last_words.describe(["data\n", "text\n"], 1, "/l").startswith("text.")
+
+
+def test_run_is_shown_by_its_id_and_state_when_it_is_printed() -> None:
+    run = a_run(told={"Attempt": 2, "Arguments": {"--password": "not-a-secret"}})
+
+    assert repr(run) == f"<Run '{run.run_id}' of 'parking': STARTING, attempt 2>"
+
+
+def test_run_stays_as_it_is_when_a_cluster_takes_one_that_is_over_or_taken() -> None:
+    over, taken = a_run(state="STOPPED"), a_run(state="RUNNING", launcher="host:1")
+
+    assert over.taken_by("emr-serverless:1", NOW) is over
+    assert taken.taken_by("emr-serverless:1", NOW) is taken
+    assert a_run().taken_by("emr-serverless:1", NOW).launcher == "emr-serverless:1"
+
+
+def test_job_stays_as_it_is_when_its_trigger_is_there_or_gone_already() -> None:
+    job = JobRecord("parking", triggers=("t",))
+
+    assert job.with_trigger("triggers", "t", True) is job
+    assert job.with_trigger("triggers", "other", False) is job
+    assert job.with_trigger("triggers", "t", False).triggers == ()
+    assert job.with_trigger("triggers", "other", True).triggers == ("t", "other")

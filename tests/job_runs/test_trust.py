@@ -226,6 +226,19 @@ def test_argument_is_refused_when_it_would_bring_other_code(argument: str, value
         engine.check(run_of("/jobs/a.py", **{argument: value}))
 
 
+def test_module_is_refused_when_it_is_not_on_this_machine_and_the_job_is_a_shell_job() -> None:
+    location = "s3://modules/a.zip"
+    run = replace(run_of("/jobs/a.py", extra_py_files=f"/jobs/b.zip, {location}"), command={"Name": "pythonshell"})
+
+    with pytest.raises(ArgumentNotAllowedError) as caught:
+        SparkSubmit("logs", scripts=["/jobs", "s3://modules/"])._modules(run)
+
+    expected = ArgumentNotAllowedError(
+        "parking", "--extra-py-files", "'s3://modules/a.zip' is not a local file. Copy it to this machine."
+    )
+    assert str(caught.value) == str(expected)
+
+
 def test_start_is_refused_and_nothing_written_when_its_script_is_not_allowed(
     parked: Jobs, everything: Callable[[], Any]
 ) -> None:
