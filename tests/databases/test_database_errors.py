@@ -16,6 +16,7 @@ from scripts.helpers.databases.connection import typed_database_errors
 from scripts.helpers.databases.table import JdbcTable, database_of
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.sources import OpenWriters
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.databases import PostgresServer, free_port
@@ -297,3 +298,51 @@ def test_error_of_another_kind_comes_out_as_it_is_when_no_database_raised_it(jdb
             jdbc.read.format("no_such_format").load()
 
     assert not isinstance(caught.value, SourceError)
+
+
+ASKED: dict[str, Callable[[JdbcTable], Any]] = {
+    "open_writers": lambda table: table.open_writers(timedelta(minutes=5)),
+    "sequences": lambda table: table.sequences("id"),
+    "cluster": lambda table: table._cluster,
+    "writers": lambda table: table._writers(),
+}
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[SourceError], JdbcTable]:
+    """Return what makes a table of a PostgreSQL that answers each query with an error."""
+
+    def make(error: SourceError) -> JdbcTable:
+        def fail(*_: Any) -> Any:
+            raise error
+
+        session: Any = None
+        monkeypatch.setattr(JdbcTable, "_query", fail)
+        return JdbcTable(session, "jdbc:postgresql://h/d", "parking")
+
+    return make
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=list(ASKED))
+def test_run_ends_when_the_database_is_down_while_it_is_asked_what_it_may_not_know(
+    asked: Callable[[JdbcTable], Any], failing: Callable[[SourceError], JdbcTable]
+) -> None:
+    table = failing(SourceUnavailableError("PostgreSQL table parking", "08006"))
+
+    with pytest.raises(SourceUnavailableError, match="08006"):
+        asked(table)
+
+
+def test_cluster_is_unknown_when_the_user_may_not_read_it(
+    failing: Callable[[SourceError], JdbcTable], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "scripts.helpers.databases.table")
+
+    assert failing(SourceError("PostgreSQL table parking", "it may not be read"))._cluster is None
+    assert caplog.messages == ["event=cluster_unknown source=PostgreSQL table parking error=SourceError"]
+
+
+def test_no_transaction_is_open_when_the_database_has_no_list_of_them() -> None:
+    session: Any = None
+
+    assert JdbcTable(session, "jdbc:sqlserver://h;databaseName=d", "t").open_writers(timedelta(0)) == OpenWriters()

@@ -156,6 +156,9 @@ def test_oracle_compares_whole_seconds_as_a_date_when_written(micros: int, text:
         (SQLServer(), "datetimeoffset(3)", "timestamp", timedelta(milliseconds=1)),
         (SQLServer(), "smalldatetime", "timestamp_ntz", timedelta(minutes=1)),
         (SQLServer(), "nvarchar", "string", None),
+        (SQLServer(), "numeric(10,2)", "decimal(10,2)", None),
+        (SQLServer(), "decimal", "decimal(18,0)", None),
+        (SQLServer(), "tinyint", "int", None),
         (Oracle(), "DATE", "timestamp_ntz", timedelta(seconds=1)),
         (Oracle(), "TIMESTAMP(6) WITH LOCAL TIME ZONE", "timestamp", timedelta(microseconds=1)),
         (Oracle(), "TIMESTAMP(3)", "timestamp_ntz", timedelta(milliseconds=1)),
@@ -184,6 +187,14 @@ def test_declared_type_gives_sparks_type_and_tick_when_it_has_an_order(
 def test_declared_type_gives_nothing_when_it_has_no_exact_order(database: Any, declared: str) -> None:
     assert database.cursor_type(declared) is None
     assert database.read_as_text(declared) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared"),
+    [("_int4", "int4[]"), ("int4", "integer"), ("timestamptz", "timestamp(3) with time zone"), ("date", "date")],
+)
+def test_type_is_that_of_the_catalogue_when_postgresqls_driver_names_it(kind: str, declared: str) -> None:
+    assert PostgreSQL().declared(kind, 10, 3) == declared
 
 
 def test_step_above_a_datetime_of_sql_server_is_between_it_and_the_next() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.databases import table as tables
 from scripts.helpers.databases.query_text import QueryText
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError, SourceReplacedError
@@ -146,6 +147,20 @@ def test_query_is_refused_when_a_column_is_there_twice_or_no_cursor(
         plan(of(server, jdbc, f"SELECT other FROM {name}"), "id")
     with pytest.raises(SourceError, match=r"it has no column no\. It has: id"):
         plan(of(server, jdbc, f"SELECT id FROM {name}", columns=["no"]), "id")
+
+
+def test_query_is_refused_when_the_driver_does_not_know_its_columns(
+    jdbc: Any, sqlite: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = of(sqlite, jdbc, "SELECT 1 AS id")
+    monkeypatch.setattr(tables, "columns_of_query", lambda *_: None)
+
+    with pytest.raises(SourceError) as caught:
+        source.columns(["id"], strings=False)
+
+    assert str(caught.value) == (
+        f"Source '{source.name}': its driver cannot report its columns. Create a view and read it."
+    )
 
 
 def test_types_of_a_query_are_those_of_its_table_when_databases_are_asked(jdbc: Any, postgres: Any, maria: Any) -> None:

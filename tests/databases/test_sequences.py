@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.databases.dialects import MariaDB
 from scripts.helpers.databases.snapshot import PostgresSnapshot
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import CursorError
+from scripts.helpers.errors import CursorError, SourceError
 from tests.support.row_windows import plan, taken
 
 Maker = Callable[..., JdbcTable]
@@ -138,3 +139,11 @@ def test_ids_of_mariadb_are_taken_when_they_rise(jdbc: Any, maria: Any) -> None:
     source = JdbcTable(jdbc, maria.url, name, properties=maria.properties)
 
     assert taken(source, plan(source, "id")) == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["`a`; DROP TABLE t", "a", "`a`.`b`.`c`", "`a``b`", ""])
+def test_default_of_mariadb_is_refused_when_it_is_not_the_name_of_a_sequence(name: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        MariaDB().sequence(name)
+
+    assert str(caught.value) == "Source 'MariaDB': a default of it calls nextval in a form that is not known."

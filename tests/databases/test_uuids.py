@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from scripts.helpers.databases.dialects import SQLServer, TableColumn
+from scripts.helpers.databases.dialects import MariaDB, PostgreSQL, SQLServer, TableColumn
 from scripts.helpers.databases.queries import TableQueries
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError
+from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.uuids import first_at
 from tests.support.row_windows import plan, taken
 
@@ -107,3 +109,44 @@ def test_uniqueidentifier_is_refused_with_the_order_that_it_has() -> None:
 
     with pytest.raises(CursorError, match="by its last six bytes first"):
         queries.column("id", strings=False)
+
+
+@pytest.fixture
+def unsorted(monkeypatch: pytest.MonkeyPatch) -> JdbcTable:
+    """Return a table of a MariaDB that says that it does not sort UUIDs by their bytes."""
+    answers = {"now": "2026-03-16 12:00:00+00:00", "nulls": "0", "uuids": "-1", "last_0": None}
+
+    def answer(_: JdbcTable, query: str, names: Sequence[str]) -> list[Any]:
+        return [("id", "uuid", "1", "0")] if "column_name" in names else [tuple(answers[name] for name in names)]
+
+    monkeypatch.setattr(JdbcTable, "_query", answer)
+    session: Any = None
+    return JdbcTable(session, "jdbc:mariadb://h/d", "orders")
+
+
+def test_uuids_are_refused_with_the_version_that_sorts_them_when_mariadb_does_not(unsorted: JdbcTable) -> None:
+    with pytest.raises(CursorError) as caught:
+        unsorted.facts(unsorted.columns(["id"], strings=False), None, descending=False)
+
+    assert str(caught.value) == (
+        "Cursor column 'id': this server does not sort UUIDs by their bytes, as MariaDB does from 10.11.5 on. "
+        "Use a time column."
+    )
+
+
+def test_mariadb_is_asked_whether_it_sorts_uuids_when_it_counts_others() -> None:
+    catalogue = {"id": TableColumn("uuid", True, False)}
+    maria, postgres = (TableQueries(kind, "t", catalogue) for kind in (MariaDB(), PostgreSQL()))
+    column = CursorColumn("id", "uuid")
+
+    assert maria.other_uuids((column,), None).startswith(f"CASE WHEN {MariaDB.sorts_uuids} THEN (SELECT COUNT(*) ")
+    assert maria.other_uuids((column,), None).endswith(" ELSE -1 END")
+    assert postgres.other_uuids((column,), None).startswith("(SELECT COUNT(*) ")
+
+
+def test_texts_hide_no_column_when_a_column_has_the_name_of_one() -> None:
+    catalogue = {name: TableColumn("datetime2", True, False) for name in ("at", "Text_0")}
+
+    found = TableQueries(SQLServer(), "[t]", catalogue).as_text([])
+
+    assert [column.hidden for column in found] == ["text__0", "text__1"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -17,8 +18,9 @@ import pytest
 
 from scripts.helpers.errors import CursorError, InvalidValueError, SourceError, TargetSchemaError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.rows.arrow_tables import ArrowRows
+from scripts.helpers.rows.arrow_tables import ArrowRows, is_arrow
 from scripts.helpers.rows.pandas_frames import PandasRows
+from scripts.helpers.rows.plan import whole_window
 from scripts.helpers.watermarks import Watermarks
 from tests.support.row_windows import plan
 
@@ -160,3 +162,40 @@ def test_table_is_not_written_when_the_options_do_not_fit(
         IncrementalJob(watermarks, JOB, clock=lambda: NOON + timedelta(days=1)) as job,
     ):
         job.write(job.rows_since(pa.table({"at": [1]}), "at"), str(tmp_path / "raw"), **options)
+
+
+def test_nothing_is_a_table_when_pyarrow_was_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"id": [1]})
+    assert is_arrow(table)
+
+    monkeypatch.delitem(sys.modules, "pyarrow")
+
+    assert is_arrow(table) is False
+
+
+def test_all_rows_come_as_they_are_when_the_window_is_the_whole_table() -> None:
+    table = pa.table({"id": [2, None, 1]})
+    rows = ArrowRows(table)
+
+    assert rows.rows(whole_window(rows, ["id"], strings=False)) is table
+
+
+class OversizedColumn:
+    """A column whose chunks are more than one array can hold: such a real one has 2 GB."""
+
+    type = pa.binary()
+
+    def combine_chunks(self) -> Any:
+        raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+
+
+def test_column_is_refused_when_its_chunks_do_not_fit_into_one_array() -> None:
+    rows: Any = ArrowRows(pa.table({"id": [1]}))
+    rows.table = SimpleNamespace(column_names=["id"], column=lambda _name: OversizedColumn())
+
+    with pytest.raises(CursorError) as caught:
+        rows.columns(["id"], strings=False)
+
+    assert str(caught.value) == (
+        "Cursor column 'id': its chunks are too large to be joined. Give the rows in smaller tables."
+    )

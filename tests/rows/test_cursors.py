@@ -97,6 +97,17 @@ def test_clock_is_that_of_the_moments_own_zone_when_the_column_has_none(kind: st
     assert CursorColumn("at", kind).floor(moment) == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "by", "told"),
+    [("bigint", 5, timedelta(days=1), "timedelta"), ("timestamp", NOON, 5, "int"), ("string", "a", 5, "int")],
+)
+def test_value_is_not_moved_when_the_distance_is_one_of_another_type(kind: str, value: Any, by: Any, told: str) -> None:
+    with pytest.raises(CursorError) as caught:
+        CursorColumn("at", kind).shifted(value, by, 1)
+
+    assert str(caught.value) == f"Cursor column 'at': a {kind} cannot be moved by a {told}."
+
+
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
 @pytest.mark.parametrize(
     ("zone", "turn"),

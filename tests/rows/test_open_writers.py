@@ -296,6 +296,15 @@ def test_warning_says_so_when_the_watermark_is_past_the_beginning_of_an_open_tra
     assert "event=passed_transaction context=repairs source=public.repairs transaction='pid 7'" in caplog.text
 
 
+def test_no_transaction_is_passed_when_the_watermark_is_at_no_row_yet(caplog: pytest.LogCaptureFixture) -> None:
+    source = stamped(began=12)
+    state = RowWindow((AT,), None, None).state_after
+
+    window = plan_window(source, ["at"], state=state, now=NOW, context="repairs")
+
+    assert (window.high, caplog.messages) == (None, [])
+
+
 @pytest.mark.parametrize(
     "options", [{"delay": timedelta(0)}, {"high": ago(1)}, {"initial_value": ago(15), "high": ago(9)}], ids=str
 )

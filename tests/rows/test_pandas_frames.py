@@ -200,6 +200,7 @@ def test_rows_without_cursor_are_an_error_that_counts_them_when_nothing_else_is_
         ),
         (pd.Series([date(2026, 1, 1), NOON.replace(tzinfo=None)], dtype=object), "(object): date, datetime."),
         (pd.Series([1, Decimal("1.5")], dtype=object), "(object): Decimal, int."),
+        (pd.Series([object()]), "its values are not all of one type (object). Give it one, as in df.astype."),
         (pd.Series([1, 2**70], dtype=object), "it holds numbers of more than 64 bits"),
         (pd.Series(np.array([2**62, 0], "datetime64[s]")), "it holds times outside the years 1 to 9999"),
         (pd.Series([Decimal("1e-30")]), "more digits than a decimal(38,18)"),
@@ -214,6 +215,7 @@ def test_rows_without_cursor_are_an_error_that_counts_them_when_nothing_else_is_
         "zones",
         "days",
         "numbers",
+        "objects",
         "big",
         "far away",
         "digits",
@@ -226,6 +228,7 @@ def test_column_is_refused_when_it_has_no_exact_order(
     with pytest.raises(CursorError) as caught:
         run(PandasRows(pd.DataFrame({"id": column}), zone="UTC"))
 
+    assert caught.value.column == "id"
     assert text in str(caught.value)
     assert (caught.value.__cause__ is None) or not isinstance(caught.value.__cause__, pa.ArrowException)
     assert watermarks.latest(JOB).version == 0

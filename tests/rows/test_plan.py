@@ -14,8 +14,9 @@ import pytest
 
 from scripts.helpers.errors import CursorError, SourceBehindError, SourceChangedError
 from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.pandas_frames import PandasRows
-from scripts.helpers.rows.plan import plan_window
+from scripts.helpers.rows.plan import plan_window, window_between
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows
 from tests.support.row_windows import plan_after, replayed
@@ -843,6 +844,17 @@ def test_window_is_refused_when_a_stored_bound_has_no_value_before_another(key: 
     assert "by hand" in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["low", "high", "start"])
+def test_window_is_refused_when_a_stored_bound_has_too_few_values(key: str) -> None:
+    columns = (ID, CursorColumn("part", "int"))
+    stored = plan(ListedRows(columns, [(1, 2)], NOW)).to_plan() | {key: [1]}
+
+    with pytest.raises(CursorError) as caught:
+        RowWindow.from_plan(stored, ["id", "part"], "repairs")
+
+    assert str(caught.value) == ("Cursor column 'id': a stored bound has 1 values, not 2. Reset the watermark by hand.")
+
+
 @pytest.mark.parametrize(
     "changed", [{"lookback": "1 day"}, {"lookback": [1]}, {"type": 7}, {"type": ["bigint", "int"]}], ids=str
 )
@@ -869,6 +881,32 @@ def test_plan_is_refused_when_the_type_of_the_second_column_changed() -> None:
         plan(ListedRows((AT, KEY), [], NOW), state=first.state_after | {"cursor_column": ["at", "key"]})
 
     assert caught.value.column == "key"
+
+
+# --- between two watermarks ---------------------------------------------------------------------------
+
+
+def test_range_is_refused_when_the_order_changed_within_it() -> None:
+    source = source_of(ID, 1, 2)
+    up, down = plan(source).state_after, plan(source, descending=True).state_after
+
+    for before, until in ((up, down), (down, up)):
+        with pytest.raises(CursorError) as caught:
+            window_between(source, ["id"], before, until, RowOptions(), "repairs")
+
+        assert str(caught.value) == (
+            "Cursor column 'id': its order changed between the two runs. Take a range on one side of that."
+        )
+
+
+@pytest.mark.parametrize("value", [2, None])
+def test_range_is_empty_when_the_later_watermark_is_below_the_earlier_one(value: int | None) -> None:
+    source = source_of(ID, 1, 2, 3, 4)
+    state, options = plan(source).state_after, RowOptions(lookback=3, sink="merge")
+
+    window = window_between(source, ["id"], state, state | {"value": value}, options, "repairs")
+
+    assert (window.low, window.high, source.rows(window)) == ((5,), (5,), [])
 
 
 # --- a last row below what was seen -------------------------------------------------------------------
