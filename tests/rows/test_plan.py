@@ -852,7 +852,9 @@ def test_window_is_refused_when_a_stored_bound_has_too_few_values(key: str) -> N
     with pytest.raises(CursorError) as caught:
         RowWindow.from_plan(stored, ["id", "part"], "repairs")
 
-    assert str(caught.value) == ("Cursor column 'id': a stored bound has 1 values, not 2. Reset the watermark by hand.")
+    assert str(caught.value) == (
+        "Cursor column 'id': values of a stored bound: 1; of cursor columns: 2. Reset the watermark by hand."
+    )
 
 
 @pytest.mark.parametrize(

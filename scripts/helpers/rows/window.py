@@ -253,7 +253,7 @@ def read_bound(stored: object, columns: Sequence[CursorColumn]) -> Bound | None:
     if len(values) != len(columns):
         raise CursorError(
             columns[0].name,
-            f"a stored bound has {len(values)} values, not {len(columns)}. Reset the watermark by hand.",
+            f"values of a stored bound: {len(values)}; of cursor columns: {len(columns)}. Reset the watermark by hand.",
         )
     # Only the last columns may have no value; the first always has one, and None is refused by its check.
     known = len(values)
