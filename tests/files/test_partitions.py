@@ -23,6 +23,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionColumns
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.listing.folders import typed_value
 from scripts.helpers.watermarks import Watermarks
 from tests.support.landing import put_objects
 from tests.support.steps import KilledError
@@ -285,6 +286,17 @@ def test_folder_is_refused_when_it_holds_no_value_of_its_type(lake: Lake, kind: 
 
     with pytest.raises(SourceError, match=f"holds no {kind}"):
         lake.run(types={DAY: kind})
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("int", 32), ("bigint", 64)])
+def test_number_is_taken_when_it_is_the_largest_or_smallest_of_its_type(kind: str, bits: int) -> None:
+    largest, smallest = 2 ** (bits - 1) - 1, -(2 ** (bits - 1))
+
+    for number in (largest, smallest):
+        assert typed_value("s3://lake/", DAY, kind, str(number)) == number
+    for number in (largest + 1, smallest - 1):
+        with pytest.raises(SourceError, match=f"{DAY}={number} holds no {kind}"):
+            typed_value("s3://lake/", DAY, kind, str(number))
 
 
 def test_partition_of_null_is_refused_taken_or_left_out_when_asked_so(
