@@ -14,6 +14,7 @@ import pytest
 
 from scripts.cli import deciding
 from scripts.helpers.backfill import Backfill
+from scripts.helpers.protocol import items
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.cursor_ranges import range_end
 from scripts.helpers.rows.cursors import CursorColumn
@@ -23,6 +24,7 @@ from scripts.jobs.exit_codes import BAD_DATA
 from tests.cli.stories import NOW, Command, document
 from tests.support.clock import Clock
 from tests.support.listed_rows import ListedRows
+from tests.support.table_items import all_items
 
 JOB, CONTEXT = "loans", "rows"
 FEBRUARY = datetime(2026, 2, 1, tzinfo=timezone.utc)
@@ -256,3 +258,24 @@ def test_slice_is_a_gap_when_it_ended_before_it_could_read(run: Command, waterma
 
     assert found["begun"] == []
     assert found["slices"] == [{"low": 0, "high": 10}, {"low": 10, "high": 30}]
+
+
+def test_slice_is_no_longer_in_progress_when_its_job_is_gone(
+    run: Command, watermarks: Watermarks, dynamodb: Any
+) -> None:
+    declare(watermarks, 30)
+    begun = begin(watermarks, 0, 10)
+    for _, range_key in [key for key in all_items(watermarks) if key[0] == begun]:
+        dynamodb.delete_item(TableName=watermarks.table_name, Key=items.key(begun, range_key))
+
+    found: Any = document(run(watermarks, "backfill", JOB, "--from", "0", "--output", "json"))
+
+    assert (found["begun"], found["slices"][0]["low"]) == ([], 0)
+
+
+def test_gap_stays_whole_when_its_values_cannot_be_cut(run: Command, watermarks: Watermarks) -> None:
+    declare(watermarks, "m", "string", "name")
+
+    found = document(run(watermarks, "backfill", JOB, "--from", "a", "--slices", "3", "--output", "json"))
+
+    assert found["slices"] == [{"low": "a", "high": "m"}]

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import sys
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from scripts.cli.failures import hint_for, told
+from scripts.cli.glue_runs import names_in_glue
+from scripts.cli.surroundings import Surroundings, is_asked
+from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import ARN, EXPIRED, between, denied, s3_that_refuses
 from tests.cli.stories import Command, document, put_newer
@@ -278,6 +286,10 @@ def test_input_is_refused_when_it_does_not_fit_the_job(
         (["nothing"], "No such command 'nothing'"),
         (["history", "rents", "--limit", "0"], "is not in the range"),
         (["plan", "parking-permits", "--source", "x", "--spark-conf", "no"], "--spark-conf is not a JSON object"),
+        (["adopt", "rents"], "Give either --run or --glue."),
+        (["adopt", "rents", "--glue", "--run", "jr_1"], "Give either --run or --glue."),
+        (["doctor", "rents", "--after-restore"], "--after-restore needs --why."),
+        (["freshness", "--metrics", "--output", "json"], "--metrics has its own output format. Omit --output."),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
@@ -320,8 +332,10 @@ def test_names_of_jobs_are_not_asked_for_when_completing(
     silent = _completed(monkeypatch)
     monkeypatch.setenv("WATERMARKS_COMPLETE_JOBS", "1")
     asked = _completed(monkeypatch)
+    monkeypatch.setenv("COMP_WORDS", "watermarks --table not-there show ")
+    without_table = _completed(monkeypatch)
 
-    assert silent.strip() == ""
+    assert silent.strip() == without_table.strip() == ""
     assert "plain,parking-permits" in asked
 
 
@@ -395,3 +409,44 @@ def test_runs_of_glue_are_those_of_the_region_when_one_is_given(
     done = run(watermarks, "runs", "far", "--glue", "--region", "us-east-1", "--output", "json")
 
     assert [one["Id"] for one in json.loads(done.stdout)["runs"]] == [run_id]
+
+
+def test_glue_permission_is_named_beside_the_error_when_names_cannot_be_listed(
+    run: Command, watermarks: Watermarks, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with between(endpoint, {"ListJobs": denied("ListJobs")}) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", url)
+        done = run(watermarks, "runs", "not-there", "--glue")
+
+    assert "Glue has no job 'not-there'" in done.stderr
+    assert "The names of Glue's jobs could not be listed to find one that looks like it (glue:ListJobs)." in done.stderr
+
+
+def test_names_of_glue_are_read_page_by_page_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {None: {"JobNames": ["a"], "NextToken": "2"}, "2": {"JobNames": ["b"]}}
+    glue = SimpleNamespace(list_jobs=lambda **asked: pages[asked.get("NextToken")])
+    around = Surroundings()
+    monkeypatch.setattr(around, "client", lambda _: glue)
+
+    assert names_in_glue(around) == ["a", "b"]
+
+
+def test_command_is_the_hint_when_another_run_has_the_job() -> None:
+    error = RunInProgressError("my job", "jr_1", datetime(2026, 3, 16, tzinfo=timezone.utc))
+
+    assert hint_for(Surroundings(), error) == "watermarks show 'my job'"
+
+
+def test_command_ends_without_a_word_when_whoever_reads_it_has_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BrokenPipeError), told(Surroundings()):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    assert capsys.readouterr().err == ""
+
+
+def test_nobody_is_asked_when_standard_input_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stdin", closed)
+
+    assert not is_asked()

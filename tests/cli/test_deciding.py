@@ -359,8 +359,10 @@ def test_adoption_is_refused_when_the_job_has_a_state(run: Command, kept: Waterm
 def test_table_is_created_once_when_asked_for_twice(run: Command, dynamodb: Any) -> None:
     made = document(run("made-by-hand", "create-table", "--output", "json"))
     again = document(run("made-by-hand", "create-table", "--output", "json"))
+    said = run("made-in-words", "create-table")
 
     assert (made["created"], again["created"]) == (True, False)
+    assert said.stdout == "Created table made-in-words.\n"
     assert dynamodb.describe_table(TableName="made-by-hand")["Table"]["TableStatus"] == "ACTIVE"
 
 
@@ -372,6 +374,69 @@ def test_only_json_is_on_standard_output_when_a_question_is_asked(
     assert json.loads(done.stdout)["after"]["version"] == 3
     assert "version 2 becomes 3" in done.stderr
     assert "Change job repairs?" in done.stderr
+
+
+def test_what_a_restore_drops_is_told_before_it_is_asked_about(
+    run: Command, watermarks: Watermarks, job: str, answers: None
+) -> None:
+    before = watermarks.latest(job)
+
+    done = run(watermarks, "doctor", job, "--after-restore", "--repair", "--why", "a test", input="n\n")
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith(
+        "A new epoch is started; an open plan is dropped.\n"
+        "Missing log entries are written; chunks and staged files that nobody needs are deleted.\n"
+        "Repair job repairs?"
+    )
+    assert watermarks.latest(job) == before
+
+
+def test_nothing_is_changed_when_the_question_has_no_answer(
+    run: Command, watermarks: Watermarks, job: str, answers: None
+) -> None:
+    done = run(watermarks, "reset", job, "--why", "a test", input="")
+
+    assert done.exit_code == 1
+    assert done.stderr.endswith("Aborted!\n")
+    assert watermarks.latest(job).version == 2
+
+
+@pytest.mark.parametrize(
+    ("assigned", "value"),
+    [("7, 2026-03-05", [7, date(2026, 3, 5)]), ("7", [7, None])],
+    ids=["all-columns", "first-column"],
+)
+def test_cursor_of_several_columns_is_set_when_its_parts_are_separated_by_commas(
+    run: Command, watermarks: Watermarks, assigned: str, value: Any
+) -> None:
+    state = {"kind": "rows", "cursor_column": ["id", "day"], "type": ["bigint", "date"], "value": [5, None]}
+    commit(watermarks, "loans", "jr_1", {"loans": state})
+
+    done = run(watermarks, "set", "loans", f"value={assigned}", "--context", "loans", "--why", "x", "--yes")
+
+    assert done.exit_code == 0, done.output
+    assert watermarks.get_watermark_values("loans")["loans"]["value"] == value
+
+
+@pytest.mark.parametrize(
+    ("assigned", "text"),
+    [
+        ("value=7,8,9", "value has 3 parts, but the cursor has 2 columns."),
+        ("options=7", "A dict cannot be given on the command line. Call set_watermark in Python."),
+    ],
+    ids=["parts", "kind"],
+)
+def test_value_is_refused_when_a_context_cannot_have_it(
+    run: Command, watermarks: Watermarks, assigned: str, text: str
+) -> None:
+    state = {"kind": "rows", "cursor_column": ["id", "part"], "type": ["bigint", "bigint"], "value": [5, 6]}
+    commit(watermarks, "loans", "jr_1", {"loans": {**state, "options": {}}})
+
+    done = run(watermarks, "set", "loans", assigned, "--context", "loans", "--why", "x", "--yes")
+
+    assert done.exit_code == 65
+    assert text in done.stderr
 
 
 DIRECT: dict[str, Any] = {

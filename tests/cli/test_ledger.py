@@ -106,6 +106,54 @@ def test_left_over_files_go_and_no_others_when_somebody_says_yes(call: Any, fold
     assert os.listdir(folder) == [live_in(folder).name]
 
 
+def test_nothing_is_rebuilt_when_the_ledger_is_whole(call: Any) -> None:
+    done = call("rebuild")
+
+    assert done.exit_code == 0
+    assert done.stdout == "The ledger has all parts that the state refers to. Nothing to rebuild.\n"
+    assert call.watermarks.latest(JOB).version == 1
+
+
+def test_ledger_is_empty_when_no_file_was_taken(run: Command, watermarks: Watermarks, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    take(watermarks, tmp_path / "none", tmp_path / "ledger")
+
+    done = run(watermarks, "ledger", JOB, "files")
+
+    assert done.stdout == "The job has not stored any files yet.\n"
+
+
+def test_plan_is_to_be_discarded_when_only_its_file_is_lost(call: Any, source: Path, folder: Path) -> None:
+    before = set(os.listdir(folder))
+    (source / "9.csv").write_text("id\n1\n")
+    with pytest.raises(ZeroDivisionError), IncrementalJob(call.watermarks, JOB) as job:
+        job.new_files(str(source), transformation_ctx="files", ledger_uri=f"{folder}/")
+        job.freeze()
+        raise ZeroDivisionError
+    for name in set(os.listdir(folder)) - before:
+        (folder / name).unlink()
+
+    done = call("verify")
+
+    assert done.exit_code == FAILED
+    assert "open plan" in done.stdout
+    assert done.stdout.splitlines()[-1] == (
+        "Restore the files, such as an older version of the object. Otherwise discard the plan, so that the next run "
+        "makes a new one: watermarks discard-plan parking"
+    )
+
+
+def test_left_over_files_are_counted_when_they_are_many(
+    call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.cli.ledger.SHOWN", 0)
+
+    done = call("sweep", "--yes")
+
+    assert "  and 1 more" in done.stdout.splitlines()
+    assert ORPHAN not in done.stdout
+
+
 def test_young_and_foreign_files_are_counted_when_nothing_may_go(call: Any, folder: Path) -> None:
     (folder / "notes.txt").write_text("keep")
 

@@ -16,12 +16,18 @@ from moto.s3.models import s3_backends
 from rich.console import Console
 
 from scripts.cli import surroundings
+from scripts.cli.documents import as_json, with_spans
+from scripts.cli.jobs import condition_in
 from scripts.cli.progress import progress
+from scripts.cli.screen import value_text
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.metrics.urgency import LATE
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.chunks import Blob
+from scripts.helpers.protocol.jobs import ListedJob
+from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
@@ -122,6 +128,30 @@ def test_freshness_says_what_jobs_says_when_no_threshold_is_given(run: Command, 
     assert {word for name, word in told.items() if name.startswith("new-")} == {"not known"}
     assert (missing.exit_code, json.loads(missing.stdout)["late"]) == (1, list(UNWELL.values()).count("missing"))
     assert json.loads(late.stdout)["late"] == len(UNWELL)
+
+
+def test_metrics_have_age_and_lateness_of_each_readable_job_when_asked_for(run: Command, world: Watermarks) -> None:
+    done = run(world, "freshness", "--metrics", "--warn", "1h", "--error", "1d")
+
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    names = ("RunId", "AgeSeconds", "LagSeconds", "OpenPlanAgeSeconds", "Late", "Missing")
+    assert done.exit_code == 1
+    assert {line["Job"]: tuple(line.get(name) for name in names) for line in lines} == {
+        "housing": ("jr_housing_1", 300, 600, 0, 0, 0),
+        "parking-fines": ("jr_fines_1", 7_200, None, 0, 1, 0),
+        "parking-permits": ("jr_permits_3", 86_400, 90_000, 0, 1, 1),
+        "rents": ("jr_rents_1", 7_200, None, 0, 1, 0),
+        "repairs": ("jr_repairs_1", 108_000, 111_600, 21_600, 1, 1),
+    }
+    assert {line["_aws"]["Timestamp"] for line in lines} == {NOW.timestamp() * 1_000}
+
+
+def test_run_of_metrics_is_empty_when_a_job_never_committed(run: Command, watermarks: Watermarks) -> None:
+    watermarks.begin("loans", "jr_1")
+
+    (line,) = map(json.loads, run(watermarks, "freshness", "--metrics").stdout.splitlines())
+
+    assert (line["Job"], line["RunId"], line["Outcome"]) == ("loans", "", "looked")
 
 
 @pytest.mark.parametrize(("former", "word"), [("error", "missing"), ("warn", "late")])
@@ -246,6 +276,74 @@ def test_jobs_say_what_they_read_when_a_table_of_100_000_items_is_listed(
     assert attention == "Nothing needs attention in 100 jobs."
     assert client.read < 1_000
     assert cost.startswith(f"Read {client.read:,} items in {client.requests:,} requests, ")
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("show", "No watermarks: the next run takes everything."),
+        ("history", "No versions yet."),
+        ("plan", "Everything: the job has no watermarks."),
+    ],
+)
+def test_nothing_is_said_to_be_there_when_a_job_never_committed(
+    run: Command, watermarks: Watermarks, command: str, text: str
+) -> None:
+    watermarks.begin("loans", "jr_1")
+
+    assert text in run(watermarks, command, "loans").stdout.splitlines()
+
+
+def test_job_is_listed_as_damaged_when_its_state_cannot_be_worked_out(
+    run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(job: ListedJob, *given: Any) -> Any:
+        if job.job_id == "rents" and job.head is not None:
+            raise KeyError("at")
+        return condition_in(job, *given)
+
+    monkeypatch.setattr("scripts.cli.jobs.condition_in", broken)
+
+    found = {job["job"]: job for job in document(run(world, "jobs", "--output", "json"))["jobs"]}
+
+    assert len(found) == 6
+    assert found["rents"]["problem"] == "damaged (KeyError while reading it); see doctor"
+
+
+def test_nothing_is_listed_when_a_table_is_empty(run: Command, watermarks: Watermarks) -> None:
+    assert run(watermarks, "jobs").stdout.splitlines()[0] == "No jobs."
+
+
+def test_next_run_is_said_to_replay_when_nobody_has_the_job_of_an_open_plan(
+    run: Command, watermarks: Watermarks
+) -> None:
+    with pytest.raises(ZeroDivisionError), watermarks.begin("loans", "jr_1") as held:
+        held.freeze({"loans": {}}, {"loans": 1})
+        raise ZeroDivisionError
+
+    assert "owner    none; the next run replays the open plan" in run(watermarks, "show", "loans").stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "shown", "document"),
+    [
+        (b"12345", "5 bytes", "MTIzNDU="),
+        (Spilled("s1", 2, 3_000, "00"), "3.0 KB in 2 chunks", {"chunks": 2, "bytes": 3_000}),
+        (Blob(b"12345"), "bytes in chunks", {"chunks": 0}),
+        (Blob(reference=Spilled("s1", 2, 3_000, "00")), "bytes in chunks", {"chunks": 2}),
+        ({"b", "a"}, '["a", "b"]', ["a", "b"]),
+    ],
+    ids=["bytes", "spilled", "new-blob", "blob", "set"],
+)
+def test_size_or_order_is_shown_when_a_value_is_no_text(value: Any, shown: str, document: Any) -> None:
+    assert value_text(value) == shown
+    assert as_json(value) == document
+
+
+def test_state_is_written_as_it_is_when_its_packed_ranges_are_damaged() -> None:
+    state = rows_state(5, "bigint") | {"covered": b"no ranges"}
+
+    assert with_spans(state) is state
 
 
 def test_show_has_watermarks_plan_and_owner_when_asked_for_json(run: Command, world: Watermarks) -> None:
@@ -415,6 +513,27 @@ def test_plan_shows_the_open_plan_when_the_next_run_replays_it(run: Command, wor
     assert context["high"] == "2026-03-16T08:45:00.000000+00:00"
 
 
+def test_plan_leaves_a_value_to_the_code_of_the_job_when_it_is_of_no_kind(run: Command, world: Watermarks) -> None:
+    lines = run(world, "plan", "rents").stdout.splitlines()
+
+    assert [line.split("  ", 1)[0] for line in lines[2:]] == ["latest_data", "rows"]
+    for line in lines[2:]:
+        assert line.endswith("value  a value of the job's own; what it means is in its code")
+
+
+def test_files_that_are_gone_are_counted_when_the_job_looks_at_the_whole_source(
+    run: Command, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    for name in ("1.csv", "2.csv"):
+        (tmp_path / name).write_text("id\n")
+    with IncrementalJob(watermarks, "files", "jr_1") as job:
+        job.new_files(str(tmp_path))
+    for name in ("1.csv", "2.csv"):
+        (tmp_path / name).unlink()
+
+    assert "0 files, 0 bytes; 2 known ones are gone" in run(watermarks, "plan", "files").stdout
+
+
 def test_plan_says_from_where_rows_are_read_when_no_source_is_named(run: Command, world: Watermarks) -> None:
     found = run(world, "plan", "parking-permits")
 
@@ -489,9 +608,15 @@ def test_jobs_of_backfills_are_left_out_when_not_asked_for(run: Command, waterma
     few = document(run(watermarks, "jobs", "--output", "json"))
     all_of_them = document(run(watermarks, "jobs", "--all", "--output", "json"))
 
+    one = run(watermarks, "jobs").stdout
+    commit(watermarks, "loans-backfill-0123456789abcdee", "jr_1", {"seen": 1})
+    two = run(watermarks, "jobs").stdout
+
     assert [job["job"] for job in few["jobs"]] == ["loans"]
     assert few["backfills"] == 1
     assert len(all_of_them["jobs"]) == 2
+    assert "1 job of a backfill is not shown; see --all" in one
+    assert "2 jobs of backfills are not shown; see --all" in two
 
 
 def test_doctor_fails_when_something_is_wrong(run: Command, world: Watermarks) -> None:

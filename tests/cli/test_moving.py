@@ -115,6 +115,17 @@ def test_same_table_gives_the_same_file_when_exported_again(
     assert (tmp_path / "again").read_bytes() == file.read_bytes()
 
 
+def test_counts_are_a_document_when_a_file_is_exported_as_json(
+    run: Command, source: Watermarks, file: Path, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "again")
+
+    done = document(run(source, "export", "--all", "--file", path, "--output", "json"))
+
+    items = len(file.read_bytes().splitlines()) - 2
+    assert (done["table"], done["file"], done["jobs"], done["items"]) == (source.table_name, path, 3, items)
+
+
 def test_only_some_jobs_are_exported_when_named(run: Command, source: Watermarks, target: Watermarks) -> None:
     named = run(source, "export", "repairs")
     prefixed = run(source, "export", "--prefix", "rep")
@@ -300,6 +311,16 @@ def test_copy_has_batch_ids_of_its_own_when_a_new_epoch_is_asked_for(
     assert target.latest("repairs").epoch != source.latest("repairs").epoch
     assert target.history("repairs")[0].change.why == "a copy for tests"
     assert target.doctor("repairs") == []
+
+
+def test_jobs_are_counted_when_an_import_has_many(
+    run: Command, target: Watermarks, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.cli.import_.SHOWN", 1)
+
+    done = run(target, "import", str(file), "--why", "moving", "--yes")
+
+    assert "… and 2 more" in done.stdout.splitlines()
 
 
 def test_nothing_is_written_when_the_answer_is_no(

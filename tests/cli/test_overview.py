@@ -51,6 +51,17 @@ def test_jobs_that_need_attention_are_a_document_when_json_is_asked_for(run: Com
     assert found["attention"][1]["command"] == "watermarks plan repairs"
 
 
+def test_others_are_counted_when_more_jobs_need_attention_than_are_named(
+    run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.cli.overview.MOST_SHOWN", 1)
+
+    shown = run(world).stdout.splitlines()
+
+    assert shown[0] == "2 of 6 jobs need attention."
+    assert shown[3] == "… and 1 more: watermarks jobs"
+
+
 def test_commands_are_listed_and_the_error_says_where_was_asked_when_the_table_is_not_there(
     run: Command, endpoint: str
 ) -> None:

@@ -12,6 +12,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_DATA
 from tests.cli.stories import Command
+from tests.support.steps import commit
 
 JOB = "parking"
 WHY = ["--why", "the sender has mended it", "--who", "sam", "--yes"]
@@ -48,6 +49,17 @@ def test_list_names_each_file_and_why_when_asked(run: Command, watermarks: Water
         ("3.csv.gz", "it is not a gz file", "jr_1", "waiting"),
     ]
     assert "1 file known, 2 set aside, listed" in run(watermarks, "show", JOB).stdout
+
+
+def test_list_says_that_more_will_follow_when_the_open_plan_sets_files_aside(
+    run: Command, watermarks: Watermarks
+) -> None:
+    commit(watermarks, JOB, "jr_1", {"files": {"kind": "files", "source": "s3://landing/"}})
+    watermarks.begin(JOB, "jr_2").freeze({"files": {"kind": "files", "set_aside": 2}}, {})
+
+    assert run(watermarks, "files", JOB).stdout.splitlines() == [
+        "The open plan sets 2 more aside. They appear here after its commit.", "No file is set aside.",
+    ]  # fmt: skip
 
 
 def test_decisions_are_kept_and_followed_when_files_are_retried_and_skipped(

@@ -12,9 +12,10 @@ from typing import Any
 import boto3
 import pytest
 
+from scripts.helpers.job_runs import launcher
 from scripts.helpers.job_runs.client import EmrServerless, JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.stories import Command
+from tests.cli.stories import Command, document
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 from tests.support.steps import commit
@@ -87,6 +88,32 @@ def test_run_is_submitted_to_emr_serverless_when_an_application_is_named(
     assert (done.exit_code, done.output) == (0, f"started parking {waiting}\n")
     [submitted] = client.list_job_runs(applicationId=application)["jobRuns"]
     assert (submitted["name"], submitted["executionRole"]) == (waiting, ROLE)
+
+
+def test_started_runs_are_a_document_when_the_worker_ends(
+    run: Command, watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def work(_: JobRuns, names: Any, pause: float, is_over: Any, started: Any) -> None:
+        asked.append((names, pause, is_over(), os.environ["AWS_PROFILE"]))
+        started({"JobName": "parking", "JobRunId": "jr_1"})
+
+    (tmp_path / "config").write_text("[profile night]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "default")
+    monkeypatch.setattr(JobRuns, "work", work)
+    monkeypatch.setattr(launcher, "told_to_end", lambda *_: lambda: False)
+    command = {"Name": "pythonshell", "ScriptLocation": "/jobs/a.py"}
+    JobRuns(watermarks, SparkSubmit(str(tmp_path), scripts=["/jobs"])).create_job(Name="parking", Command=command)
+
+    done = run(
+        watermarks, "work", "parking", "--logs", str(tmp_path), "--scripts", "/jobs", "--pause", "2m",
+        "--profile", "night", "--region", watermarks.store.client.meta.region_name, "--output", "json",
+    )  # fmt: skip
+
+    assert document(done) == {"started": [{"JobName": "parking", "JobRunId": "jr_1"}]}
+    assert asked == [(("parking",), 120, False, "night")]
 
 
 @pytest.mark.parametrize(
