@@ -218,6 +218,47 @@ def test_what_was_shown_stays_when_a_job_refers_to_it_by_the_time_of_the_answer(
     assert old in world.names()
 
 
+def test_no_fence_is_raised_when_nothing_is_left_over(world: World) -> None:
+    world.land("1")
+    world.run()
+    before = world.watermarks.latest(JOB)
+
+    deleted = world.opened().sweep(world.opened().to_sweep())
+
+    assert deleted == 0
+    assert world.watermarks.latest(JOB) == before
+
+
+def test_items_without_a_state_are_passed_over_when_left_over_files_are_looked_for(world: World, dynamodb: Any) -> None:
+    world.land("1")
+    world.run()
+    orphan = world.orphan()
+    world.age()
+    item = items.key("another", "jr_1") | {"watermarks": {"M": {"rows": {"N": "1"}}}}
+    dynamodb.put_item(TableName=world.watermarks.table_name, Item=item)
+
+    assert world.sweep() == {orphan}
+
+
+def test_flaw_is_of_the_open_plan_when_the_state_does_not_refer_to_the_lost_file(world: World) -> None:
+    world.land("1")
+    world.run()
+    before = world.names()
+    world.land("2")
+    with pytest.raises(ZeroDivisionError), IncrementalJob(world.watermarks, JOB, "jr_dead") as job:
+        job.new_files(str(world.source), transformation_ctx=CONTEXT, ledger_uri=world.uri)
+        job.freeze()
+        raise ZeroDivisionError
+    for name in world.names() - before:
+        (world.folder / name).unlink()
+
+    found = world.opened().verify()
+
+    assert {(flaw.kind, used_by) for flaw, used_by in found} == {("missing", "open plan")}
+    files = [flaw.part.file["file"] for flaw, _ in found if flaw.part.file is not None]
+    assert len(files) == len(set(files)) == len(found)
+
+
 def test_nothing_goes_when_a_job_changes_before_its_fence_is_raised(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,3 +88,20 @@ def test_columns_are_those_of_the_files_when_no_policy_is_given(nights: Nights) 
 def test_read_is_refused_when_the_policy_is_unknown(nights: Nights) -> None:
     with pytest.raises(InvalidValueError, match="on_schema_change is 'append'"):
         nights.take(FIRST, on_schema_change="append")
+
+
+def test_columns_are_not_kept_and_a_warning_says_so_when_files_are_read_after_the_run(
+    nights: Nights, caplog: pytest.LogCaptureFixture
+) -> None:
+    (nights.folder / "1.csv").write_text(FIRST)
+    with IncrementalJob(nights.watermarks, "parking") as job:
+        delta = job.new_files(f"{nights.folder}/", transformation_ctx="files")
+
+    rows = delta.read_pandas("csv", on_schema_change="add")
+
+    assert len(rows) == 1
+    assert nights.kept == {}
+    assert caplog.messages[-1] == (
+        "event=schema_not_kept job=parking context=files of=pandas:csv: the run has ended. Read inside the job's with "
+        "block"
+    )

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.batch.modes import Mode
+from scripts.helpers.batch.unsaved_run import UnsavedRun
+from scripts.helpers.errors import PlanConflictError, RunClosedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
@@ -70,3 +73,54 @@ def test_limit_is_said_to_have_no_effect_when_the_bookmark_is_disabled(
 
     assert rows == [(1,), (2,)]
     assert "event=limit_without_effect job=repairs" in caplog.text
+
+
+@pytest.fixture
+def unsaved(watermarks: Watermarks) -> UnsavedRun:
+    return UnsavedRun(watermarks, "repairs", "jr_9", Mode("pause"))
+
+
+def test_unsaved_run_says_its_mode_and_whether_it_is_over_when_it_is_shown(unsaved: UnsavedRun) -> None:
+    before = repr(unsaved)
+    unsaved.commit()
+
+    assert before == "<UnsavedRun 'jr_9' of 'repairs': pause, open>"
+    assert repr(unsaved) == "<UnsavedRun 'jr_9' of 'repairs': pause, committed>"
+
+
+def test_batch_is_refused_when_nothing_is_frozen_yet(unsaved: UnsavedRun) -> None:
+    with pytest.raises(PlanConflictError) as caught:
+        _ = unsaved.batch_id
+
+    assert str(caught.value) == "Job 'repairs': there is no batch before freeze. Freeze the plan first."
+
+
+@pytest.mark.parametrize(
+    ("end", "how"), [(UnsavedRun.commit, "committed"), (UnsavedRun.abort, "aborted")], ids=["commit", "abort"]
+)
+@pytest.mark.parametrize(
+    ("act", "verb"),
+    [(lambda run: run.freeze({}, {}), "freeze"), (lambda run: run.check(), "check")],
+    ids=["freeze", "check"],
+)
+def test_unsaved_run_can_do_nothing_more_when_it_is_over(
+    unsaved: UnsavedRun, end: Any, how: str, act: Any, verb: str
+) -> None:
+    end(unsaved)
+
+    with pytest.raises(RunClosedError) as caught:
+        act(unsaved)
+
+    assert str(caught.value) == (
+        f"Run 'jr_9' of job 'repairs' is {how} already, so it cannot {verb}. Call begin again."
+    )
+
+
+def test_plan_is_another_one_when_it_is_amended_and_not_when_it_is_frozen_again(unsaved: UnsavedRun) -> None:
+    first = unsaved.freeze({"rows": {"low": 1}}, {})
+
+    again, amended = unsaved.freeze({"rows": {"low": 2}}, {}), unsaved.amend({"rows": {"low": 3}}, {})
+
+    assert again is first
+    assert amended.contexts == {"rows": {"low": 3}}
+    assert unsaved.plan is amended

@@ -16,6 +16,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from scripts.helpers.backfill import Backfill
+from scripts.helpers.batch.verifying import _kind_of
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import (
     CursorError,
@@ -343,3 +344,43 @@ def test_database_is_compared_with_parquet_and_with_delta_when_spark_reads_both(
         job.verify(source, pd.DataFrame({"id": [1]}))
     with pytest.raises(TargetError, match="it cannot be read"):
         job.verify(source, str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (pa.dictionary(pa.int8(), pa.string()), "string"),
+        (pa.timestamp("ns", "UTC"), "timestamp"),
+        (pa.timestamp("ms"), "timestamp_ntz"),
+        (pa.uint64(), "decimal(20,0)"),
+        (pa.int8(), "bigint"),
+        (pa.decimal128(9, 2), "decimal(9,2)"),
+        (pa.float32(), "double"),
+        (pa.date32(), "date"),
+        (pa.date64(), "date"),
+        (pa.large_string(), "string"),
+        (pa.string_view(), "string"),
+        (pa.binary(), "binary"),
+        (pa.large_binary(), "binary"),
+        (pa.binary(4), "binary"),
+        (pa.list_(pa.int32()), "array<bigint>"),
+        (pa.large_list(pa.date32()), "array<date>"),
+        (pa.struct([("a", pa.int32()), ("b", pa.list_(pa.bool_()))]), "struct<a:bigint,b:array<boolean>>"),
+        (pa.null(), "void"),
+        (pa.time32("s"), "time32[s]"),
+    ],
+    ids=str,
+)
+def test_type_of_pyarrow_has_the_name_of_sparks_when_sides_are_compared(kind: pa.DataType, name: str) -> None:
+    assert _kind_of(kind) == name
+
+
+def test_nothing_is_compared_when_the_context_reads_downwards(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path
+) -> None:
+    load(watermarks, rows(0, 1), str(tmp_path / "raw"))
+    state = watermarks.get_watermark_values(JOB)["rows"]
+    watermarks.set_watermark(JOB, {**state, "descending": True}, transformation_ctx="rows", why="a test")
+
+    with pytest.raises(InvalidValueError, match="Context 'rows' of job 'repairs' reads downwards: rows above"):
+        job.verify(rows(0, 1), str(tmp_path / "raw"))

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from hashlib import md5
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -14,11 +15,13 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from moto.s3.models import FakeKey
 
+from scripts.helpers.batch.after_commit import AfterCommit
 from scripts.helpers.errors import AccessRefusedError, InvalidValueError, TargetError, UnpublishedError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.set_aside import set_aside_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing import clearing
+from scripts.helpers.listing.listing import Location
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
@@ -391,6 +394,16 @@ def test_option_is_refused_and_nothing_is_planned_when_it_makes_no_sense(
         source.run(**options)
 
     assert (watermarks.latest(job_id).plan, source.there()) == (None, ["a.csv"])
+
+
+def test_option_is_refused_when_the_source_is_of_another_store() -> None:
+    wanted = AfterCommit("delete")
+    bookmark: Any = SimpleNamespace(location=Location.parse("gs://raw/parking/"), options=None)
+
+    with pytest.raises(InvalidValueError) as caught:
+        wanted.check_clearable(bookmark, True)
+
+    assert str(caught.value) == "after_commit is for S3 and local directories, not for gs://."
 
 
 @pytest.mark.parametrize(("operation", "action"), [("DeleteObject", "s3:DeleteObject"), ("PutObject", "s3:PutObject")])

@@ -137,6 +137,38 @@ def test_replay_reads_the_same_files_when_others_landed_after_the_plan(
     assert lake.run() == after
 
 
+def test_replay_has_no_partition_when_the_plan_had_none(lake: Lake) -> None:
+    lake.put(day(1))
+    lake.run()
+    lake.die()
+    lake.put(day(2))
+
+    replayed = lake.run()
+
+    assert (replayed, lake.delta.bytes) == ({}, 0)
+    assert lake.run() == {"20261102": ["a"]}
+
+
+def test_counts_are_shown_when_partitions_are_printed(lake: Lake) -> None:
+    lake.put(day(1), day(1, "b"), day(2), text="four")
+    lake.run()
+
+    assert repr(lake.delta) == f"<PartitionDelta '{lake.delta.files.location}': 2 partitions, 3 files>"
+    assert repr(lake.delta.partitions[0]) == "<Partition import_date=20261101: 2 files, 8 bytes>"
+    assert lake.delta.bytes == 12
+
+
+def test_file_that_changed_is_left_out_when_a_delta_of_partitions_is_looked_at_again(lake: Lake) -> None:
+    lake.put(day(1), day(2))
+    lake.run()
+    lake.put(day(2), text="other")
+
+    with pytest.raises(ChangedObjectError, match=day(2)):
+        lake.delta.unchanged()
+
+    assert shown(lake.delta.unchanged("skip")) == {"20261101": ["a"]}
+
+
 def test_partition_is_told_as_emptied_when_all_its_files_are_gone(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     lake.put(day(23), day(24))
     lake.run(whole=True)

@@ -25,6 +25,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.files import set_aside
 from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.set_aside import RETRY, SKIP, SetAside, decided, set_aside_of, with_list
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.report import JobReport
@@ -202,6 +203,60 @@ def test_run_stops_and_sets_nothing_aside_when_none_of_many_files_can_be_read(ni
     nights.put(0)
     nights.run()
     assert (nights.rows, len(nights.listed)) == ([0], 9)
+
+
+def test_run_stops_when_an_error_shows_that_none_of_many_files_can_be_read(nights: Nights) -> None:
+    nights.put(*range(10))
+
+    with pytest.raises(AllUnreadableError, match="none of the 10 files") as caught:
+        with IncrementalJob(nights.watermarks, "parking", clock=nights.clock, reporters=[nights]) as job:
+            delta = job.new_files(str(nights.landing), transformation_ctx="files", **nights.options)
+            assert len(delta.paths) == 10
+            for path in nights.landing.iterdir():
+                path.unlink()
+            raise SourceError(str(nights.landing), "cannot be read")
+
+    assert isinstance(caught.value.__cause__, SourceError)
+    assert [report.outcome for report in nights.reports] == ["failed"]
+    assert nights.watermarks.latest("parking").claim is None
+
+
+def test_error_of_the_script_is_raised_when_the_search_for_bad_files_fails(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nights.put(1)
+
+    def fails(*_: Any) -> Any:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Readings, "found", fails)
+    with pytest.raises(SourceError, match="cannot be read"):
+        nights.run(then=raiser(SourceError("s3://a/", "cannot be read")))
+
+    assert "event=search_failed job=parking error=FileNotFoundError" in caplog.messages
+
+
+def raiser(error: Exception) -> Callable[[], None]:
+    def then() -> None:
+        raise error
+
+    return then
+
+
+def test_frozen_plan_is_amended_when_a_run_that_saves_nothing_sets_a_file_aside(nights: Nights) -> None:
+    nights.put(1)
+    nights.put(2, body=BAD)
+
+    with IncrementalJob(nights.watermarks, "parking", "jr_1", mode="pause", clock=nights.clock) as job:
+        delta = job.new_files(str(nights.landing), transformation_ctx="files", **nights.options)
+        job.freeze()
+        rows = delta.read_pandas("csv")
+        plan = job.run.plan
+
+    assert len(rows) == 1
+    assert plan is not None
+    assert (plan.contexts["files"]["count"], plan.contexts["files"]["set_aside"]) == (1, 1)
+    assert dict(delta.set_aside) == {"2.csv.gz": "it cannot be read as csv"}
 
 
 def test_run_stops_and_the_files_stay_new_when_the_list_is_full(
@@ -512,3 +567,24 @@ def test_retry_and_skip_lose_nothing_when_the_decision_or_the_run_after_it_is_ki
     assert {files[1] + files[3] for files in found.values()} == {"takentaken"}
     # Listed where the decision was not made, or the file proved bad again; of what is skipped no list is needed.
     assert ends == {(RETRY, "listed"), (SKIP, "listed"), (SKIP, "")}
+
+
+@pytest.mark.parametrize(
+    ("planned", "listed", "is_same"),
+    [
+        (("e", "v1", 1), ("other", "v1", 2), True),
+        (("e", "v1", 1), ("e", "v2", 1), False),
+        (("e", "null", 1), ("e", "v2", 1), True),
+        (("e", None, 1), ("e", "v2", 1), True),
+        (("e", "v1", 1), ("e", None, 1), True),
+        (("e", "v1", 1), ("e", None, 2), False),
+        (("e", "v1", 1), ("other", None, 1), False),
+    ],
+)
+def test_object_is_the_one_set_aside_when_its_version_or_without_one_its_bytes_are_the_same(
+    planned: tuple[Any, ...], listed: tuple[Any, ...], is_same: bool
+) -> None:
+    names = ("etag", "version_id", "size")
+    entry = SetAside("1.csv", *planned, modified=Clock()(), reason="r", version=1, run_id="jr_1")
+
+    assert entry.is_of(dict(zip(names, listed, strict=True))) is is_same

@@ -26,6 +26,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.metrics.report import JobReport
+from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.events import DirectoryEvents
@@ -189,6 +190,28 @@ def test_run_is_told_as_failed_when_a_script_forgets_to_commit(
 
     assert [(report.run_id, report.outcome) for report in told.reports] == [("jr_1", "failed")]
     assert told.reports[0].values["Failed"] == 1
+
+
+def test_forgotten_run_is_told_when_its_job_cannot_be_let_go(
+    start: Callable[..., IncrementalJob],
+    told: Told,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = start("jr_1").init("parking", {"JOB_RUN_ID": "jr_1"})
+    job.new_files(f"{tmp_path}/")
+
+    def refused(self: Run) -> None:
+        raise FencedError("parking", "jr_1", 1, 2)
+
+    monkeypatch.setattr(Run, "abort", refused)
+    del job
+    gc.collect()
+
+    (failed,) = [text for text in caplog.messages if text.startswith("event=abort_failed")]
+    assert failed.startswith("event=abort_failed job=parking run=jr_1 error=Run 'jr_1' of job 'parking' has fence 1")
+    assert [report.outcome for report in told.reports] == ["failed"]
 
 
 def test_run_is_told_as_failed_once_when_it_is_aborted(

@@ -44,10 +44,6 @@ StatesToSet = Callable[[Head, Mapping[str, Any], str], Mapping[str, Any]]
 """Makes of the states that a person sets those to store, from the head that they replace and the decision's token."""
 
 
-def _as_given(head: Head, states: Mapping[str, Any], token: str) -> Mapping[str, Any]:
-    return states
-
-
 class Decisions:
     """Changes to a job that no run makes.
 
@@ -126,7 +122,7 @@ class Decisions:
         who: str | None = None,
         imported_run: str | None = None,
         expected: Head | None = None,
-        states_to_set: StatesToSet = _as_given,
+        states_to_set: StatesToSet,
     ) -> Head:
         """Declare "processed up to here" without running; see `Watermarks.set_watermark`.
 

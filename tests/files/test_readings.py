@@ -1,0 +1,181 @@
+"""`Readings` over files of a local directory: which of them are to blame for an error, and why they are."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from scripts.helpers.errors import (
+    ArchivedObjectError,
+    ChangedObjectError,
+    MisfitError,
+    SourceError,
+    UnreadableFilesError,
+    UnreadableObjectError,
+)
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.files.readings import Readings
+from scripts.helpers.reading.probe import ARCHIVED, GONE, OVERWRITTEN
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder of two files that can be read."""
+    for name in ("1.csv.gz", "2.csv.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(b"id\n1\n"))
+    return tmp_path
+
+
+@pytest.fixture
+def readings(folder: Path) -> Readings:
+    found = FileBookmark(str(folder)).new_files()
+    return Readings(found.location, found.table, None, False, lambda reasons: None)
+
+
+def of_spark(name: str, text: str = "", **attributes: Any) -> Exception:
+    """Return an error as Spark's: of a class of that name, in its package."""
+    error: Exception = type(name, (Exception,), {"__module__": "pyspark.errors", **attributes})(text)
+    return error
+
+
+def read(readings: Readings, fails: Callable[[list[str]], None]) -> None:
+    """Read all files lazily; what computes their rows calls `fails` with the keys."""
+    readings.read(readings.table, "csv", lambda table: None, lambda _, part: fails(part.column("key").to_pylist()))
+
+
+def raiser(error: Exception, key: str = "2.csv.gz") -> Callable[[list[str]], None]:
+    """Return what raises an error where a file is read."""
+
+    def fails(keys: list[str]) -> None:
+        if key in keys:
+            raise error
+
+    return fails
+
+
+def test_file_that_is_gone_spoils_the_run_when_somebody_has_all_paths(folder: Path, readings: Readings) -> None:
+    paths = FileDelta(readings.location, readings.table, readings=readings).paths
+    (folder / "2.csv.gz").unlink()
+
+    reasons = readings.found(SourceError(str(folder), "cannot be read"))
+    with pytest.raises(UnreadableFilesError):
+        readings.set_aside(reasons)
+
+    assert (len(paths), reasons, readings.is_spoiled) == (2, {"2.csv.gz": GONE}, True)
+
+
+def test_no_file_is_found_when_another_source_changed(readings: Readings) -> None:
+    assert readings.found(ChangedObjectError("s3://other/", [], ["1.csv.gz"])) == {}
+
+
+def test_files_are_found_when_this_source_changed(readings: Readings) -> None:
+    error = ChangedObjectError(str(readings.location), ["1.csv.gz", "unknown"], ["2.csv.gz"])
+
+    assert readings.found(error) == {"1.csv.gz": OVERWRITTEN, "2.csv.gz": GONE}
+
+
+def test_no_file_is_found_when_reading_them_again_fails_for_another_reason(
+    readings: Readings, caplog: pytest.LogCaptureFixture
+) -> None:
+    read(readings, raiser(ZeroDivisionError()))
+
+    with caplog.at_level(logging.INFO):
+        found = readings.found(of_spark("SparkException"))
+
+    assert found == {}
+    assert caplog.messages == [f"event=no-file-to-blame source={readings.location} reason=ZeroDivisionError"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "again"),
+    [
+        (ValueError("an option is wrong"), None),
+        (of_spark("SparkException", "a stage failed"), None),
+        (of_spark("SparkException", "a stage failed"), ZeroDivisionError()),
+    ],
+    ids=["not of reading", "not again", "another one"],
+)
+def test_error_of_the_reader_is_raised_when_no_file_is_to_blame(
+    readings: Readings, raised: Exception, again: Exception | None
+) -> None:
+    calls: list[int] = []
+
+    def reads(table: pa.Table) -> Any:
+        calls.append(table.num_rows)
+        if len(calls) == 1:
+            raise raised
+        if again is not None:
+            raise again
+
+    with pytest.raises(type(raised), match=str(raised)):
+        readings.read(readings.table, "csv", reads, lambda frame, part: None)
+
+    assert readings.reasons == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "is_found"),
+    [
+        (of_spark("AnalysisException", "[PATH_NOT_FOUND] Path does not exist: file:/x"), True),
+        (of_spark("AnalysisException", "Path does not exist: file:/x"), True),
+        (of_spark("AnalysisException", "[PATH_NOT_FOUND] x"), True),
+        (of_spark("AnalysisException", "[UNRESOLVED_COLUMN] id"), False),
+        (of_spark("IllegalArgumentException", "an option is wrong"), False),
+        (of_spark("SparkException", "Job aborted"), True),
+        (UnreadableFilesError("s3://a/", {"1": "x"}), False),
+        (ZeroDivisionError(), False),
+    ],
+    ids=["both", "text", "condition", "column", "option", "job", "known", "own"],
+)
+def test_files_are_searched_when_spark_may_have_met_a_bad_one(
+    readings: Readings, folder: Path, error: Exception, is_found: bool
+) -> None:
+    readings.give_all()
+    (folder / "2.csv.gz").unlink()
+
+    assert readings.found(error) == ({"2.csv.gz": GONE} if is_found else {})
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ChangedObjectError("s3://a/", ["2.csv.gz"], []), OVERWRITTEN),
+        (ArchivedObjectError("s3://a/", ["2.csv.gz"], 1), ARCHIVED),
+        (
+            UnreadableObjectError("s3://a/", "2.csv.gz", "AccessDenied", "x"),
+            "it is forbidden to this login (AccessDenied)",
+        ),
+        (MisfitError("s3://a/", "id", "int"), "column 'id' has a value that is not of type int"),
+        (MisfitError("s3://a/", None, "int"), "it cannot be read as csv"),
+        (of_spark("SparkException", "aborted"), "it cannot be read as csv (SparkException)"),
+        (of_spark("Py4JJavaError", "", java_exception=object()), "it cannot be read as csv (Py4JJavaError)"),
+    ],
+    ids=["changed", "archived", "forbidden", "column", "record", "spark", "no-jvm"],
+)  # fmt: skip
+def test_reason_says_what_reading_the_file_raised_when_it_looks_well(
+    readings: Readings, error: Exception, reason: str
+) -> None:
+    read(readings, raiser(error))
+
+    assert readings.found(of_spark("SparkException")) == {"2.csv.gz": reason}
+
+
+def test_reason_is_the_first_cause_when_java_tells_it(readings: Readings) -> None:
+    cause = java("ZipException", None)
+    error = of_spark("Py4JJavaError", "", java_exception=java("SparkException", cause))
+    read(readings, raiser(error))
+
+    assert readings.found(error) == {"2.csv.gz": "it cannot be read as csv (ZipException)"}
+
+
+def java(name: str, cause: Any) -> Any:
+    """Return an exception of the JVM, as Python sees it."""
+    return SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: name), getCause=lambda: cause)
