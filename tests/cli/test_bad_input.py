@@ -345,7 +345,9 @@ def _completed(monkeypatch: pytest.MonkeyPatch) -> str:
 
     from scripts.cli.main import cli
 
-    return CliRunner().invoke(cli, [], prog_name="watermarks", complete_var="_WATERMARKS_COMPLETE").stdout
+    done = CliRunner().invoke(cli, [], prog_name="watermarks", complete_var="_WATERMARKS_COMPLETE")
+    assert isinstance(done.exception, (SystemExit, type(None)))
+    return done.stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

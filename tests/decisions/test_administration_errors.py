@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
+from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.errors import (
     InvalidIdError,
     InvalidValueError,
     NoWatermarkError,
+    PlanConflictError,
     ReservedNameError,
     StaleError,
     StoreUnavailableError,
@@ -21,6 +25,7 @@ from scripts.helpers.errors import (
     UnknownVersionError,
     WatermarkError,
 )
+from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, head_write, log_write
 from tests.support.steps import commit, frozen
@@ -28,6 +33,7 @@ from tests.support.table_items import Stored
 
 WHY: dict[str, Any] = {"why": "bad rows in May", "who": "duty officer"}
 Call = Callable[[Watermarks, str], Any]
+PutLegacy = Callable[..., None]
 
 
 @pytest.fixture
@@ -282,3 +288,58 @@ def test_decision_gives_up_when_the_job_changes_every_time(
         hooked.reset(job_id, **WHY)
 
     assert (two.latest(job_id).version, two.latest(job_id).fence) == (2, 13)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda w, job: w.release(job, **WHY), "changed 10 times meanwhile; nothing was released. Try again."),
+        (
+            lambda w, job: w.decisions.change_watermark(job, lambda state: {"n": 9}, context="repairs", why="x"),
+            "kept changing; nothing was decided. Try again.",
+        ),
+    ],
+    ids=["release", "change"],
+)
+def test_nothing_is_written_when_every_write_comes_too_late(
+    two: Watermarks, job_id: str, stored: Stored, call: Call, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, pauses = stored(), list[float]()
+    monkeypatch.setattr(Store, "swap", lambda *_, **__: None)
+    monkeypatch.setattr(two.store, "sleep", pauses.append)
+
+    with pytest.raises(StaleError) as caught:
+        call(two, job_id)
+
+    assert str(caught.value) == f"Job {job_id!r} {text}"
+    assert stored() == before
+
+
+def test_adopt_is_refused_when_a_run_commits_meanwhile(
+    watermarks: Watermarks, job_id: str, put_legacy: PutLegacy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_legacy("jr_a")
+    put_legacy("jr_b")
+    monkeypatch.setattr(Store, "swap", lambda *_, **__: None)
+
+    with pytest.raises(PlanConflictError) as caught:
+        watermarks.adopt(job_id, "jr_a")
+
+    assert str(caught.value) == f"Job {job_id!r}: it has a committed state already; there is nothing to adopt."
+
+
+def test_export_is_refused_when_the_job_changes_while_it_is_read(
+    two: Watermarks, job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Store.query
+
+    def query_and_begin(self: Store, *given: Any, **more: Any) -> Any:
+        two.begin(job_id, "r3")
+        return query(self, *given, **more)
+
+    monkeypatch.setattr(Store, "query", query_and_begin)
+
+    with pytest.raises(StaleError) as caught:
+        export_jobs(two.store, [job_id], io.BytesIO(), datetime(2026, 3, 16, tzinfo=timezone.utc))
+
+    assert str(caught.value) == f"Job {job_id!r} changed 5 times while it was read. Export it when it is at rest."

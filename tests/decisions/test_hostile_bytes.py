@@ -19,6 +19,7 @@ from scripts.helpers.decisions.export_lines import (
     checked_export,
     first_line,
     item_line,
+    item_of,
     last_line,
     lines_of,
 )
@@ -149,3 +150,19 @@ def test_import_is_read_or_refused_when_a_part_of_it_is_anything(data: Any) -> N
 
     with suppress(ExportFileError):
         checked_export("jobs", (body[:start] + put + body[end:]).splitlines(keepends=True))
+
+
+def test_item_is_the_same_when_it_was_written_with_sets() -> None:
+    key = items.key("parking", "jr_1")
+    values: dict[str, Any] = {
+        "bytes": {"BS": [b"b", b"a"]},
+        "list": {"L": [{"BS": [b"c"]}]},
+        "names": {"SS": ["b", "a"]},
+    }
+
+    line = item_line(key | values)
+
+    assert json.loads(line)["bytes"] == {"BS": ["YQ==", "Yg=="]}
+    assert item_of(line) == key | {
+        "bytes": {"BS": [b"a", b"b"]}, "list": {"L": [{"BS": [b"c"]}]}, "names": {"SS": ["a", "b"]},
+    }  # fmt: skip

@@ -11,10 +11,13 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers.errors import LedgerError, SourceChangedError, SourceError
+from scripts.helpers.batch.files import need_pyarrow
+from scripts.helpers.errors import LedgerError, PlanConflictError, SourceChangedError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.spark import SparkFileBookmark
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.paths import folder_columns, suffix
+from scripts.helpers.watermarks import Watermarks
 from tests.support.buckets import NOON, SOURCE, Bucket, Job, Table, keys_of
 
 
@@ -428,3 +431,29 @@ def test_local_directory_keeps_its_bookmark_when_files_come_and_change(tmp_path:
 
     assert [file.key for file in before.files] == ["a.csv", "new\nline.csv"]
     assert [file.key for file in after.files] == ["a.csv"]
+
+
+def test_new_files_on_spark_are_refused_when_the_job_has_no_session(watermarks: Watermarks) -> None:
+    with pytest.raises(PlanConflictError) as caught, IncrementalJob(watermarks, "parking") as job:
+        job.new_files_on_spark("s3://raw/", ledger_uri="s3://raw/ledger/")
+
+    assert str(caught.value) == "Job 'parking': there is no Spark session. Give the job spark=."
+
+
+def test_package_is_named_when_files_are_asked_for_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scripts.helpers.batch.files.find_spec", lambda _: None)
+
+    with pytest.raises(SourceError) as caught:
+        need_pyarrow("s3://raw/")
+
+    assert str(caught.value) == "Source 's3://raw/': files need pyarrow. Install it: pip install pyarrow."
+
+
+def test_known_objects_are_counted_when_a_bookmark_is_printed(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("id\n")
+    bookmark = FileBookmark(str(tmp_path))
+    bookmark.new_files()
+
+    assert repr(bookmark) == f"<FileBookmark '{bookmark.location}': 0 objects known>"
+    state = FileBookmark(str(tmp_path), state=bookmark.state_after)
+    assert repr(state) == f"<FileBookmark '{bookmark.location}': 1 objects known>"

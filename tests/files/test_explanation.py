@@ -10,7 +10,8 @@ import boto3
 import pytest
 
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.explanation import Explanation
+from scripts.helpers.files.explanation import Explanation, explained
+from scripts.helpers.files.set_aside import RETRY, SKIP, WAITING, SetAside
 from tests.support.buckets import NOON, Job, Table
 
 ETAG_X = "9dd4e461268c8034f5c8564e155c67a6"
@@ -165,3 +166,17 @@ def test_file_is_looked_for_at_the_source_when_it_is_explained(
     assert (before.status, before.size) == ("new", 1)
     assert second.explain(key).reason == "taken at version 1 by run jr_1"
     assert second.explain(f"{key}none").status == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("decision", "more"),
+    [(WAITING, ""), (RETRY, "; the next batch takes it"), (SKIP, "; a person marked it as done")],
+)
+def test_file_that_is_set_aside_is_explained_with_what_a_person_decided(decision: str, more: str) -> None:
+    aside = SetAside("a.csv", ETAG_X, None, 1, NOON, "it is not a gz file", 3, "run-3", decision)
+    options, memory = FileBookmark("s3://raw/").options, None
+
+    found = explained("a.csv", None, None, options, memory, aside)  # type: ignore[arg-type]
+
+    reason = f"it is not a gz file: set aside at version 3 by run run-3{more}"
+    assert found == Explanation("a.csv", "set_aside", reason, 3, "run-3", ETAG_X, 1, NOON)

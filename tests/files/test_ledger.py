@@ -458,3 +458,27 @@ def test_ledger_uri_is_refused_when_its_files_would_be_new_files(uri: str) -> No
 @pytest.mark.parametrize("uri", [f"{SOURCE}_ledger/", "s3://landing/parking-ledger/", "s3://landing/"])
 def test_ledger_uri_is_accepted_when_its_files_are_no_new_files(uri: str) -> None:
     assert Job(ledger_uri=uri).bookmark().options.ledger_uri == uri
+
+
+def test_rows_are_counted_and_read_by_range_when_they_lie_in_files(tmp_path: Path) -> None:
+    files = SegmentFiles(f"{tmp_path}/ledger/")
+    written = ledger.FileLedger("s3://raw/", (), files)
+    tables = [pa.Table.from_pylist([ROW | {"key": key} for key in keys], LEDGER) for keys in ("ab", "mn")]
+    found = ledger.FileLedger("s3://raw/", [written.stored(table) for table in tables], files)
+    (tmp_path / "ledger" / found.files(found.segments[1])[0]["file"]).unlink()
+
+    known = found.known(None, "c")
+
+    assert found.count == 4
+    assert known.between(None, "c").column("key").to_pylist() == ["a", "b"]
+    with pytest.raises(LedgerError, match="could not be read"):
+        found.known("c", "z")
+
+
+@pytest.mark.parametrize("act", ["known", "range"])
+def test_ledger_error_says_damaged_when_a_range_of_it_is_read(tmp_path: Path, act: str) -> None:
+    files = SegmentFiles(f"{tmp_path}/ledger/")
+    found = ledger.FileLedger("s3://bucket/", [{"count": 1, "packed": b"no names"}], files)
+
+    with pytest.raises(LedgerError, match="its stored file list is damaged"):
+        found.known(*([] if act == "known" else ["a", "b"]))

@@ -13,6 +13,7 @@ from scripts.helpers.errors import (
     ArchivedObjectError,
     ChangedObjectError,
     InvalidValueError,
+    LedgerError,
     ModifiedObjectError,
     PlanConflictError,
     SnapshotBehindError,
@@ -589,6 +590,20 @@ def test_largest_is_by_type_when_texts_would_mislead(snapshots: Lake) -> None:
     assert snapshots.run(types={"month": "int"}) == {"2026/10": ["a"]}
     with pytest.raises(SourceChangedError, match="month int"):
         snapshots.run(types={"month": "bigint"})
+
+
+def test_state_of_the_largest_is_refused_when_a_newer_package_wrote_it(snapshots: Lake) -> None:
+    snapshots.put(day(23))
+    snapshots.run()
+    ((context, state),) = snapshots.watermarks.get_watermark_values("copy").items()
+    snapshots.watermarks.set_watermark("copy", {**state, "format": 2}, transformation_ctx=context, why="a test")
+
+    with pytest.raises(LedgerError) as caught:
+        snapshots.run()
+
+    assert str(caught.value) == (
+        f"Source {str(snapshots.delta.files.location)!r}: its stored partition has format 2, not 1. Update the package."
+    )
 
 
 def test_nothing_is_saved_of_the_largest_when_the_job_is_paused_or_disabled(snapshots: Lake) -> None:

@@ -15,7 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from botocore.stub import Stubber
 
-from scripts.helpers.errors import AccessRefusedError, CredentialsError, InvalidValueError, LedgerError
+from scripts.helpers.errors import (
+    AccessRefusedError,
+    CorruptItemError,
+    CredentialsError,
+    InvalidValueError,
+    LedgerError,
+)
 from scripts.helpers.files import ledger
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import checksum
@@ -113,6 +119,26 @@ def test_flaw_names_the_segment_when_the_table_or_a_list_of_names_is_damaged(job
         ("count", "segment 1 of 2"),
         ("damaged", "segment 2 of 2"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("detail", "kind"), [("its file is gone", "missing"), ("its hash is another one", "damaged")], ids=["gone", "hash"]
+)
+def test_flaw_is_that_of_chunks_when_a_part_in_the_table_cannot_be_read(
+    detail: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_table = Job()
+    in_table.bucket.put("a.csv")
+    in_table.take()
+
+    def damaged(*_: Any) -> Any:
+        raise CorruptItemError("parking", "s#1-0", detail)
+
+    monkeypatch.setattr(ledger.FileLedger, "read", damaged)
+
+    (flaw,) = LedgerUpkeep(SOURCE).flaws(in_table.segments())
+
+    assert (flaw.kind, flaw.detail, flaw.part.name(1)) == (kind, detail, "segment 1 of 1")
 
 
 def test_error_asks_for_the_uri_when_the_ledger_lies_in_files_and_none_is_given(job: Job) -> None:
@@ -225,6 +251,26 @@ def test_error_names_the_file_when_s3_deletes_others_and_not_that_one(
             SegmentFiles("s3://ledgers/marks/", client).delete([LIVE, ORPHAN])
 
     assert f"s3://ledgers/marks/{ORPHAN}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "text"),
+    [
+        ("AccessDenied", 403, AccessRefusedError, f"AWS refuses s3:DeleteObject on 's3://ledgers/marks/{LIVE}'"),
+        ("NoSuchBucket", 404, LedgerError, f"s3://ledgers/marks/{LIVE}"),
+        ("ExpiredToken", 400, CredentialsError, "ExpiredToken"),
+    ],
+    ids=["right", "bucket", "login"],
+)
+def test_error_names_the_first_file_when_s3_refuses_to_delete_any(
+    code: str, status: int, kind: type[Exception], text: str
+) -> None:
+    client = boto3.client("s3")
+
+    with Stubber(client) as stub:
+        stub.add_client_error("delete_objects", code, http_status_code=status)
+        with pytest.raises(kind, match=text):
+            SegmentFiles("s3://ledgers/marks/", client).delete([LIVE, ORPHAN])
 
 
 def test_access_refused_when_a_local_file_may_not_be_deleted(folder: str) -> None:
