@@ -23,7 +23,7 @@ from scripts.helpers.protocol.head import Change, Head, LogEntry
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
 from scripts.report.facts import JobFacts
-from scripts.report.page import JobEntry, attention
+from scripts.report.page import JobEntry, attention, live_job, make_entry
 from scripts.report.periods import in_periods
 from scripts.report.reading import look_up, read_facts
 from tests.report.listed_histories import ListedHistories
@@ -225,6 +225,53 @@ def test_requests_are_five_a_job_when_500_jobs_have_1000_versions(monkeypatch: p
     assert client.calls["scan"] < 20
 
 
+DAMAGED = "Its items are damaged (KeyError while reading them). See doctor."
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise KeyError("a watermark")
+
+
+def test_job_is_damaged_when_its_history_makes_no_sense(
+    watermarks: Watermarks, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(watermarks, "repairs", "jr_1", {"n": 1})
+    job = look_up(watermarks, "repairs")
+    monkeypatch.setattr(watermarks, "history", broken)
+
+    assert read_facts(watermarks, job, clock.now) == JobFacts("repairs", clock.now, None, DAMAGED)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_job_is_one_damaged_line_when_what_is_shown_of_it_cannot_be_worked_out(
+    packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.report.page.attention", broken)
+    facts = facts_of(1, 3)
+
+    entry = make_entry(facts, 7, packed=packed)
+
+    assert entry.facts == JobFacts(facts.job_id, facts.now, None, DAMAGED)
+    assert (entry.versions, bool(entry.details)) == (0, packed)
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_details_say_damaged_when_they_cannot_be_rendered(
+    watermarks: Watermarks, clock: Clock, values: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(watermarks, "repairs", "jr_1", {"n": 1})
+    given: list[tuple[Any, ...]] = []
+
+    def rendered(facts: JobFacts, most: int, shows: bool) -> str:
+        given.append((facts.job_id, most, shows))
+        return broken() if facts.head is not None else f"{facts.now}: {facts.problem}"
+
+    monkeypatch.setattr("scripts.report.page.render_job", rendered)
+
+    assert live_job(watermarks, "repairs", clock.now, values) == f"{clock.now}: {DAMAGED}"
+    assert given[1:] == [("repairs", 0, values)]
+
+
 # --- periods ------------------------------------------------------------------------------------
 
 
@@ -285,3 +332,13 @@ def test_job_without_lag_comes_first_when_the_other_one_has_a_lag_of_nothing() -
     found = sorted([entry("in-time", 5, rows=state), entry("older", 1)], key=attention)
 
     assert [one.facts.job_id for one in found] == ["older", "in-time"]
+
+
+def test_periods_are_of_48_weeks_and_more_than_asked_for_when_the_history_is_longer() -> None:
+    facts = facts_of(1, 3)
+
+    found = in_periods(facts, most=2, span=timedelta(days=3_000))
+
+    assert found is not None
+    assert {period.end - period.start for period in found.periods[1:]} == {timedelta(weeks=48)}
+    assert len(found.periods) == 10

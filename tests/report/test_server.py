@@ -463,3 +463,45 @@ def test_served_page_shows_values_only_when_they_are_asked_for(
     serve(world.watermarks, port=0, **options)
 
     assert (str(SECRET) in shown[0]) == values
+
+
+def test_url_is_given_and_not_printed_when_somebody_waits_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    urls: list[str] = []
+    monkeypatch.setattr(PageServer, "serve_forever", lambda _: None)
+
+    serve(world.watermarks, port=0, on_start=urls.append)
+
+    assert [urlsplit(url).hostname for url in urls] == ["127.0.0.1"]
+    assert capsys.readouterr().out == ""
+
+
+def test_place_is_free_again_when_no_thread_can_be_started(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    with make_server(world.watermarks, port=0, bounds=Bounds(connections=1)) as server:
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="start new thread"):
+                server.process_request(None, None)
+
+
+def test_connection_is_closed_and_noted_when_it_cannot_be_told_that_there_is_no_place(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+
+    with caplog.at_level("INFO"), make_server(world.watermarks, port=0, bounds=Bounds(connections=0)) as server:
+        server.process_request(ours, None)
+
+    assert caplog.messages == ["event=refused_without_answer error=BrokenPipeError"]
+    assert ours.fileno() == -1
+
+
+def test_url_has_brackets_when_the_address_is_of_version_6(world: World) -> None:
+    with make_server(world.watermarks, "::1", 0) as server:
+        assert server.socket.family == socket.AF_INET6
+        assert server.origin == f"http://[::1]:{server.server_address[1]}/"
