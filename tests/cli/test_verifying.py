@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import shlex
 from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
-from scripts.jobs import session
-from scripts.jobs.exit_codes import BAD_DATA, FAILED
-from tests.cli.stories import NOW, Command, commit_rows, rows_state
+from scripts.jobs import ingest_table, session
+from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED
+from tests.cli.stories import NOW, Command, commit_rows, document, rows_state
 from tests.support.steps import commit
 
 JOB = "repairs"
@@ -104,3 +106,70 @@ def test_command_says_what_is_wrong_before_spark_is_started(
     done = run(watermarks, "verify", *arguments)
 
     assert (done.exit_code, text in done.stderr + capsys.readouterr().err) == (code, True), done.output
+
+
+@pytest.fixture
+def lacking(watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the source of a job of numbers have a row and a column that its target has not. Neither needs Spark."""
+    with IncrementalJob(watermarks, JOB, clock=lambda: LATER) as job:
+        job.write(job.rows_since(pa.table({"id": [1, 2, 30]}), "id"), str(tmp_path / "raw"))
+    source = pa.table({"id": [1, 2, 3, 30], "note": ["a", "b", "c", "d"]})
+    monkeypatch.setattr(session, "make_session", lambda *_: None)
+    monkeypatch.setattr(ingest_table, "source_of", lambda *_: source)
+
+
+@pytest.mark.parametrize("width", ["10", "10.0"])
+def test_each_interval_that_differs_has_its_command_when_json_is_asked_for(
+    run: Command, watermarks: Watermarks, lacking: None, width: str
+) -> None:
+    done = run(watermarks, "verify", JOB, "--interval", width, "--output", "json", "--", "--source", "s3://raw/")
+
+    found = json.loads(done.stdout)
+    command = [
+        "watermarks", "ingest-table", f"--JOB_NAME={JOB}", f"--table={watermarks.table_name}", "--context=rows",
+        "--cursor-column=id", "--backfill-name=verify", "--backfill-to=10", "--source", "s3://raw/",
+        f"--target={found['target']}", "--sink=merge",
+    ]  # fmt: skip
+    assert done.exit_code == FAILED
+    assert [(one["low"], one["high"], one["differs"], one.get("command")) for one in found["intervals"]] == [
+        (30, 31, False, None), (20, 30, False, None), (10, 20, False, None), (None, 10, True, command),
+    ]  # fmt: skip
+    assert found["columns_left_out"] == {"note": "only in the source"}
+
+
+def test_intervals_have_a_part_of_one_as_their_width_when_the_cursor_is_decimal(
+    run: Command, watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"sum": pa.array([Decimal("0.10"), Decimal("1.40")], pa.decimal128(9, 2))})
+    with IncrementalJob(watermarks, JOB, clock=lambda: LATER) as job:
+        job.write(job.rows_since(rows, "sum"), str(tmp_path / "raw"))
+    monkeypatch.setattr(session, "make_session", lambda *_: None)
+    monkeypatch.setattr(ingest_table, "source_of", lambda *_: rows)
+
+    done = run(watermarks, "verify", JOB, "--interval", "0.5", "--output", "json", "--", "--source", "s3://raw/")
+
+    assert [(one["low"], one["high"], one["source"]) for one in document(done)["intervals"]] == [
+        ("1.00", "1.41", 1), ("0.50", "1.00", 0), (None, "0.50", 1),
+    ]  # fmt: skip
+
+
+def test_column_that_is_not_compared_is_named_when_one_side_lacks_it(
+    run: Command, watermarks: Watermarks, lacking: None
+) -> None:
+    done = run(watermarks, "verify", JOB, "--interval", "10", "--", "--source", "s3://raw/")
+
+    assert "Column note is not compared: only in the source." in done.stdout.splitlines()
+
+
+def test_package_is_named_when_it_is_missing(
+    run: Command, watermarks: Watermarks, lacking: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+
+    monkeypatch.setattr(session, "make_session", missing)
+
+    done = run(watermarks, "verify", JOB, "--", "--source", "s3://raw/")
+
+    assert done.exit_code == BAD_SET_UP
+    assert "This command requires pyspark. Install it: pip install pyspark." in done.stderr

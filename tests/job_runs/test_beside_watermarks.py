@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from scripts.helpers.batch.last_success import last_success
-from scripts.helpers.errors import RunInProgressError, UnknownJobError, UnknownRunError
+from scripts.helpers.errors import RunInProgressError, UnknownJobError, UnknownRunError, UnplacedRunError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol import items
 from scripts.helpers.protocol.names import same_run
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
@@ -196,6 +197,28 @@ def test_run_that_waited_is_placed_by_its_work_when_another_succeeded_meanwhile(
     assert waited.state == "STARTING"
     assert found is not None
     assert (found.version, found.change.run_id) == (1, first)
+
+
+def test_one_version_is_read_when_the_log_entry_of_a_run_has_expired(
+    table: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 5):
+        with table.begin("parking", f"jr_{number}") as run:
+            run.freeze({}, {"up_to": number})
+            run.commit()
+    table.store.delete("parking", items.log_key(3))
+    history, read = table.history, list[tuple[Any, Any]]()
+
+    def counted(job_id: str, limit: int, before: int | None) -> Any:
+        read.append((limit, before))
+        return history(job_id, limit=limit, before=before)
+
+    monkeypatch.setattr(table, "history", counted)
+
+    with pytest.raises(UnplacedRunError):
+        last_success(table, "parking", "jr_3")
+
+    assert read == [(1, 4)]
 
 
 def test_bookmark_goes_with_its_job_when_that_is_deleted(
