@@ -184,7 +184,7 @@ def _files(name: str, state: Mapping[str, Any], given: dict[str, Any]) -> dict[s
     delta = bookmark.new_files()
     text = f"{count_of(delta.count, 'file')}, {size_text(delta.bytes)}"
     if delta.gone:
-        text += f"; {delta.gone:,} known ones are gone"
+        text += f"; {count_of(delta.gone, 'known file')} {'is' if delta.gone == 1 else 'are'} gone"
     if delta.has_more:
         text += "; more are left for the batch after it"
     first = delta.table.slice(0, LISTED).column("key").to_pylist()

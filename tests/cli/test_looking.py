@@ -521,17 +521,22 @@ def test_plan_leaves_a_value_to_the_code_of_the_job_when_it_is_of_no_kind(run: C
         assert line.endswith("value  a value of the job's own; what it means is in its code")
 
 
+@pytest.mark.parametrize(
+    ("gone", "text"),
+    [(["1.csv"], "1 known file is gone"), (["1.csv", "2.csv"], "2 known files are gone")],
+    ids=["one", "two"],
+)
 def test_files_that_are_gone_are_counted_when_the_job_looks_at_the_whole_source(
-    run: Command, watermarks: Watermarks, tmp_path: Path
+    run: Command, watermarks: Watermarks, tmp_path: Path, gone: list[str], text: str
 ) -> None:
     for name in ("1.csv", "2.csv"):
         (tmp_path / name).write_text("id\n")
     with IncrementalJob(watermarks, "files", "jr_1") as job:
         job.new_files(str(tmp_path))
-    for name in ("1.csv", "2.csv"):
+    for name in gone:
         (tmp_path / name).unlink()
 
-    assert "0 files, 0 bytes; 2 known ones are gone" in run(watermarks, "plan", "files").stdout
+    assert f"0 files, 0 bytes; {text}\n" in run(watermarks, "plan", "files").stdout
 
 
 def test_plan_says_from_where_rows_are_read_when_no_source_is_named(run: Command, world: Watermarks) -> None:
