@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from scripts.helpers.files.limits import PlaceInOrder, Stretch
 from scripts.helpers.files.memory import RangeMemory
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import from_bytes, to_bytes
+from scripts.helpers.files.set_aside import RETRY, SKIP, WAITING, entry_of, with_list
 from scripts.helpers.files.spark import (
     SparkFileBookmark,
     SparkFileDelta,
@@ -282,6 +284,27 @@ class NothingNew:
         return rows.slice(0, 0)
 
 
+class NothingKnown:
+    """A memory that knew no object when a range began."""
+
+    def candidates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows
+
+
+def test_files_of_other_ranges_are_not_read_when_a_range_is_looked_at(uri: str, stored: Callable[..., Any]) -> None:
+    segments = [stored(table(a=TAKEN, b=TAKEN)), stored(table(y=TAKEN, z=TAKEN))]
+    (other,) = files_of(segments[1])
+    Path(uri, other["file"]).unlink()
+    before: Any = NothingKnown()
+    memory = RangeMemory(before, {}, FileLedger(SOURCE, segments, SegmentFiles(uri)), by_time=False)
+    rows = [{"key": key, "etag": "e", "size": 1, "modified": NOON} for key in "abc"]
+
+    memory.within(None, "c")
+
+    found = memory.candidates(pa.RecordBatch.from_pylist(rows, LISTED))
+    assert found.column("key").to_pylist() == ["a", "b"]
+
+
 def test_range_has_no_file_when_all_were_known_before_it() -> None:
     before: Any = NothingNew()
     memory = RangeMemory(before, {}, FileLedger(SOURCE, ()), by_time=False)
@@ -355,6 +378,19 @@ def test_folder_is_ready_when_its_marker_lies_in_another_range(
     source.put("a/1.csv", "a/2.csv", "a/_SUCCESS", "b/1.csv", "b/2.csv")
 
     assert list(taken_in(source.bookmark(ready_marker="_SUCCESS"), after, until)) == taken
+
+
+def test_of_files_set_aside_only_those_to_retry_are_taken_when_a_range_has_them(source: Source) -> None:
+    source.put("a.csv")
+    source.take()
+    decisions = {"retry.csv": RETRY, "skip.csv": SKIP, "waits.csv": WAITING}
+    source.put(*decisions)
+    listed = source.bookmark().new_files().table.to_pylist()
+    entries = {row["key"]: entry_of(row, "it is no gz file", 1, "run-1") for row in listed}
+    kept = {key: replace(entry, decision=decisions[key]) for key, entry in entries.items()}
+    source.state = with_list(source.state, kept)
+
+    assert taken_in(source.bookmark(), None, None) == {"retry.csv": TAKEN}
 
 
 def test_a_range_asks_about_markers_of_folders_alone_that_it_cuts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -119,6 +120,32 @@ def test_error_of_the_reader_is_raised_when_no_file_is_to_blame(
         readings.read(readings.table, "csv", reads, lambda frame, part: None)
 
     assert readings.reasons == {}
+
+
+@pytest.mark.parametrize(
+    ("raised", "is_raised"),
+    [
+        (of_spark("SparkException", "a stage failed"), False),
+        (of_spark("SparkException", "Connection reset"), True),
+        (ValueError("an option is wrong"), True),
+    ],
+    ids=["of reading", "of the network", "another"],
+)
+def test_file_that_goes_while_a_reader_looks_into_it_is_set_aside_when_it_may_be_the_cause(
+    folder: Path, readings: Readings, raised: Exception, is_raised: bool
+) -> None:
+    def reads(table: pa.Table) -> list[str]:
+        found: list[str] = table.column("key").to_pylist()
+        if "2.csv.gz" in found:
+            (folder / "2.csv.gz").unlink()
+            raise raised
+        return found
+
+    with pytest.raises(type(raised)) if is_raised else nullcontext():
+        frame = readings.read(readings.table, "csv", reads, lambda frame, part: None)
+        assert frame == ["1.csv.gz"]
+
+    assert readings.reasons == ({} if is_raised else {"2.csv.gz": GONE})
 
 
 @pytest.mark.parametrize(

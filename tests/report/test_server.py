@@ -395,6 +395,17 @@ def test_connection_ends_when_its_request_does_not_come_in_time(world: World, dr
         assert comes_to_answer(server)
 
 
+def test_connection_is_no_failure_when_there_is_no_time_left_for_its_request(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        for server in bounded(world, request_seconds=0):
+            with connect(server) as connection:
+                assert has_ended(connection)
+
+    assert "event=connection_failed" not in caplog.messages
+
+
 def test_connection_ends_when_its_answer_is_not_taken(world: World) -> None:
     for server in bounded(world, connections=1, answer_seconds=0.3):
         server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
