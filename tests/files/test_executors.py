@@ -84,7 +84,8 @@ def keys(rows: pa.Table) -> list[str]:
 def test_counts_are_summed_over_all_pieces_when_a_share_is_stored(uri: str) -> None:
     share = _Share(FileLedger(SOURCE, (), SegmentFiles(uri)))
     share.add((None, "c"), table(a=TAKEN, bb=TAKEN, c=GONE), 2)
-    share.add(("c", None), table(ddd=TAKEN, e=IGNORED, f=IGNORED, g=GONE), 3)
+    share.add(("c", "d"), table(), 0)
+    share.add(("d", None), table(ddd=TAKEN, e=IGNORED, f=IGNORED, g=GONE), 3)
 
     found = share.stored("0", 0, has_more=True)
 
@@ -197,7 +198,7 @@ def test_only_taken_candidates_are_in_blocks(uri: str) -> None:
 def test_few_changed_files_are_named_when_executors_look(
     uri: str, stored: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (file,) = files_of(stored(table(b=TAKEN, c=GONE, d=TAKEN)))
+    (file,) = files_of(stored(table(b10=TAKEN, c=GONE, d=TAKEN)))
     asked: list[Any] = []
 
     def find(location: Location, rows: pa.Table, client: Any, **given: Any) -> Any:
@@ -211,8 +212,8 @@ def test_few_changed_files_are_named_when_executors_look(
     (found,) = called(_Look(_Taken(uri), SOURCE, True), file)
 
     assert found == {"overwritten": ["o0", "o1"], "deleted": ["d0", "d1"]}
-    given = {"request_payer": True, "between": ("", "d")}
-    assert asked == [(str(Location.parse(SOURCE)), ["b", "d"], "client", given)]
+    given = {"request_payer": True, "between": ("b1", "d")}
+    assert asked == [(str(Location.parse(SOURCE)), ["b10", "d"], "client", given)]
 
 
 def test_error_can_be_found_in_sparks_when_an_executor_raises_it() -> None:
@@ -233,10 +234,17 @@ def first(key: str, size: int) -> pa.Table:
 def test_header_is_that_of_the_first_file_when_it_has_one(
     size: int, header: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_spark, "header_of", lambda *_: header)
-    delta: Any = SimpleNamespace(location=Location.parse(SOURCE), s3_client=None, request_payer=False)
+    asked: list[Any] = []
 
-    assert _header_of_first(delta, first("1.csv", size), {}) == header
+    def read(location: Any, one: Any, *given: Any) -> bytes | None:
+        asked.append((location, one.key, *given))
+        return header
+
+    monkeypatch.setattr(on_spark, "header_of", read)
+    delta: Any = SimpleNamespace(location="location", s3_client="client", request_payer=True)
+
+    assert _header_of_first(delta, first("1.csv", size), {"sep": ";"}) == header
+    assert asked == [("location", "1.csv", {"sep": ";"}, "client", True)]
 
 
 def test_file_is_named_when_it_has_no_header(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,6 +266,7 @@ def test_counts_are_shown_when_a_delta_of_executors_is_printed() -> None:
     delta = SparkFileDelta(Location.parse(SOURCE), files, 1_234, 5_678, 0, "s3://ledger/")
 
     assert repr(delta) == f"<SparkFileDelta '{SOURCE}': 1,234 files, 5,678 bytes>"
+    assert (delta.request_payer, delta.has_more) == (False, False)
 
 
 def test_delta_has_no_files_when_there_is_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,6 +387,28 @@ def test_folder_is_ready_when_its_marker_lies_in_another_range(
     source.put("a/1.csv", "a/2.csv", "a/_SUCCESS", "b/1.csv", "b/2.csv")
 
     assert list(taken_in(source.bookmark(ready_marker="_SUCCESS"), after, until)) == taken
+
+
+def test_range_of_runs_has_what_they_took_when_its_keys_are_between_two(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.put("a.csv")
+    source.take()
+    before = source.state
+    source.put("b.csv", "d.csv")
+    source.take()
+    source.put("c.csv")
+    asked, within = list[Any](), RangeMemory.within
+
+    def noted(self: RangeMemory, after: str | None, until: str | None) -> None:
+        asked.append((after, until))
+        within(self, after, until)
+
+    monkeypatch.setattr(RangeMemory, "within", noted)
+    until, source.state = source.state, before
+
+    assert taken_in(source.bookmark(until=until), None, "c.csv") == {"b.csv": TAKEN}
+    assert asked == [(None, "c.csv")]
 
 
 def test_of_files_set_aside_only_those_to_retry_are_taken_when_a_range_has_them(source: Source) -> None:

@@ -475,10 +475,19 @@ def test_rows_are_counted_and_read_by_range_when_they_lie_in_files(tmp_path: Pat
         found.known("c", "z")
 
 
-@pytest.mark.parametrize("act", ["known", "range"])
-def test_ledger_error_says_damaged_when_a_range_of_it_is_read(tmp_path: Path, act: str) -> None:
-    files = SegmentFiles(f"{tmp_path}/ledger/")
-    found = ledger.FileLedger("s3://bucket/", [{"count": 1, "packed": b"no names"}], files)
+@pytest.mark.parametrize("ends", [(), ("a", "b")], ids=["all", "range"])
+@pytest.mark.parametrize(
+    "segment",
+    [
+        {"count": 1, "packed": b"no names"},
+        {"count": 1, "files": [{"file": "f", "count": 1, "first": "a", "last": "b"}]},
+    ],
+    ids=["garbled", "no-hash"],
+)
+def test_ledger_error_says_damaged_when_all_or_a_range_of_it_is_read(
+    tmp_path: Path, segment: dict[str, Any], ends: tuple[str, ...]
+) -> None:
+    found = ledger.FileLedger("s3://bucket/", [segment], SegmentFiles(f"{tmp_path}/ledger/"))
 
     with pytest.raises(LedgerError, match="its stored file list is damaged"):
-        found.known(*([] if act == "known" else ["a", "b"]))
+        found.known(*ends)

@@ -585,6 +585,7 @@ def test_object_is_the_one_set_aside_when_its_version_or_without_one_its_bytes_a
     planned: tuple[Any, ...], listed: tuple[Any, ...], is_same: bool
 ) -> None:
     names = ("etag", "version_id", "size")
-    entry = SetAside("1.csv", *planned, modified=Clock()(), reason="r", version=1, run_id="jr_1")
+    etag, version_id, size = planned
+    entry = SetAside("1.csv", etag, version_id, size, Clock()(), "it is no gz file", 1, "jr_1")
 
     assert entry.is_of(dict(zip(names, listed, strict=True))) is is_same
