@@ -52,7 +52,7 @@ def job(watermarks: Watermarks) -> IncrementalJob:
     return IncrementalJob(watermarks, JOB, clock=lambda: NOW)
 
 
-def load(watermarks: Watermarks, source: Any, target: str, cursor: str = "at", **options: Any) -> None:
+def load(watermarks: Watermarks, source: Any, target: str, cursor: str | list[str] = "at", **options: Any) -> None:
     with IncrementalJob(watermarks, JOB, clock=lambda: NOW) as job:
         job.write(job.rows_since(source, cursor, **options), target)
 
@@ -77,6 +77,15 @@ def test_target_is_equal_when_each_row_is_there_once(
     assert found.is_equal
     assert [(one.source_rows, one.target_rows) for one in found] == [(1, 1), (0, 0), (1, 1), (2, 2)]
     assert "4 of 4 intervals compared, all equal" in repr(found)
+
+
+def test_target_is_equal_when_two_columns_say_what_is_new(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path
+) -> None:
+    target, table = str(tmp_path / "raw"), rows(0, 1, 30)
+    load(watermarks, table, target, ["at", "id"])
+
+    assert job.verify(table, target).is_equal
 
 
 @pytest.mark.parametrize(

@@ -460,6 +460,11 @@ def test_partitions_are_refused_when_they_are_no_count(table_in: Maker, partitio
         table_in("any", partitions=partitions)
 
 
+@pytest.mark.parametrize("partitions", [1, 10_000])
+def test_partitions_are_taken_when_they_are_the_fewest_or_the_most(table_in: Maker, partitions: int) -> None:
+    assert table_in("any", partitions=partitions).name == "PostgreSQL table any"
+
+
 @pytest.mark.parametrize("remade", ["no", 1, None])
 def test_answer_is_refused_when_it_is_neither_yes_nor_no(table_in: Maker, remade: Any) -> None:
     with pytest.raises(SourceError, match=r"remade=.* is neither True nor False"):

@@ -10,6 +10,7 @@ import pytest
 
 from scripts.helpers.errors import ContextsExistError, InvalidValueError
 from scripts.helpers.watermarks import Watermarks
+from tests.support.dynamodb import FakeDynamoDB
 from tests.support.steps import add, large
 
 WHY: dict[str, Any] = {"why": "loaded by hand"}
@@ -71,6 +72,15 @@ def test_state_is_refused_when_it_is_whole_and_has_no_value(sources: Watermarks,
         )
 
     assert stored() == before
+
+
+def test_value_is_refused_without_a_request_when_it_cannot_be_stored() -> None:
+    client: Any = FakeDynamoDB()
+
+    with pytest.raises(InvalidValueError, match="seen"):
+        Watermarks("table", client).set_watermark("parking", {"seen": object()}, **WHY)
+
+    assert client.requests == []
 
 
 def test_value_is_refused_when_it_would_replace_a_source(sources: Watermarks, job_id: str, stored: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -136,28 +137,34 @@ def archiving(source: Source, **options: Any) -> dict[str, Any]:
 # --- what is done --------------------------------------------------------------------------------------------------
 
 
-def test_files_are_in_the_archive_and_nothing_counts_as_gone_when_their_batch_is_committed(source: Any) -> None:
+def test_files_are_in_the_archive_and_nothing_counts_as_gone_when_their_batch_is_committed(
+    source: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     source.options = archiving(source)
     source.put("a.csv", 1)
     source.put("b/c.csv", 2)
-    source.run()
+    with caplog.at_level(logging.INFO):
+        source.run()
     source.put("d.csv", 3)
 
     second = source.run()
     third = source.run()
 
     assert (source.there(), source.archived()) == ([], ["v1/a.csv", "v1/b/c.csv", "v2/d.csv"])
+    assert "action=archive files=2 bytes=10 changed=0 gone=0" in caplog.text
     assert source.rows == [1, 2, 3]
     assert [(delta.count, delta.gone) for delta in (second, third)] == [(1, 0), (0, 0)]
 
 
-def test_files_are_gone_when_they_are_to_be_deleted(source: Any) -> None:
+def test_files_are_gone_and_counted_when_they_are_to_be_deleted(source: Any, caplog: pytest.LogCaptureFixture) -> None:
     source.options = {"after_commit": "delete"}
     source.put("a.csv", 1)
 
-    source.run()
+    with caplog.at_level(logging.INFO):
+        source.run()
 
     assert (source.there(), source.rows) == ([], [1])
+    assert "action=delete files=1 bytes=5 changed=0 gone=0" in caplog.text
 
 
 def test_nothing_is_touched_when_nothing_is_asked_for_or_the_run_fails(source: Any) -> None:

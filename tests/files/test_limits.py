@@ -27,6 +27,7 @@ LIMIT = st.one_of(st.none(), st.integers(1, 45))
 @example(files=[(2, 1, 0), (0, 1000, 0), (1, 1, 1)], max_files=None, max_bytes=2, parts=2)
 @example(files=[(0, 0, 0), (0, 0, 1), (0, 2, 1)], max_files=None, max_bytes=1, parts=2)
 @example(files=[(1, 0, 0)] * 9, max_files=None, max_bytes=1, parts=2)
+@example(files=[(2, 1, 0), (1, 1, 1), (0, 1, 0)], max_files=2, max_bytes=None, parts=2)
 def test_batch_is_that_of_one_table_when_its_files_lie_in_shares(
     files: list[tuple[int, int, int]], max_files: int | None, max_bytes: int | None, parts: int
 ) -> None:

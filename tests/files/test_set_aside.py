@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -127,15 +128,17 @@ def test_rest_of_the_batch_commits_and_the_bad_file_is_listed_when_one_cannot_be
     assert (found.status, found.version) == ("set_aside", 1)
 
 
-def test_file_is_taken_by_itself_when_it_is_written_anew(nights: Nights) -> None:
+def test_file_is_taken_by_itself_when_it_is_written_anew(nights: Nights, caplog: pytest.LogCaptureFixture) -> None:
     nights.put(1)
     nights.put(2, body=BAD)
     nights.run()
 
     nights.put(2)
-    nights.run()
+    with caplog.at_level(logging.INFO):
+        nights.run()
 
     assert (nights.rows, nights.listed) == ([1, 2], {})
+    assert "key='2.csv.gz'" in next(line for line in caplog.messages if "event=no-longer-set-aside" in line)
 
 
 @pytest.mark.parametrize("freeze", [False, True], ids=["before the freeze", "after the freeze"])
@@ -406,8 +409,9 @@ def test_old_file_is_taken_when_it_is_retried_and_no_listing_shows_it(mode: str,
     options: dict[str, Any] = {"mode": mode, "on_unreadable": "set_aside"}
     bucket.put("a.csv", "b.csv")
     first = FileBookmark(SOURCE, **options)
-    first.new_files(bucket)
+    planned = first.new_files(bucket)
     first.set_aside({"a.csv": "it is no csv"})
+    assert keys_of(FileBookmark(SOURCE).from_plan(stored(first.to_plan(planned)), "files")) == ["b.csv"]
     bucket.wait(minutes=60)
     second = FileBookmark(SOURCE, state=stored(first.state_after), **options)
     assert second.new_files(bucket).count == 0

@@ -238,7 +238,10 @@ def test_named_files_are_gone_and_no_other_when_they_are_deleted(
 
 @pytest.mark.parametrize(
     ("code", "kind", "text"),
-    [("AccessDenied", AccessRefusedError, "s3:DeleteObject"), ("InternalError", LedgerError, "could not be deleted")],
+    [
+        ("AccessDenied", AccessRefusedError, "s3:DeleteObject on 's3://ledgers/"),
+        ("InternalError", LedgerError, "^Source 's3://ledgers/[^']+': it could not be deleted"),
+    ],
 )
 def test_error_names_the_file_when_s3_deletes_others_and_not_that_one(
     code: str, kind: type[Exception], text: str

@@ -333,7 +333,7 @@ def test_object_is_found_when_glue_wrote_its_uri_with_any_scheme(scheme: str) ->
 def test_object_is_read_when_the_list_holds_names_only() -> None:
     found = match({path_hash(f"s3://{PLACE}a.csv")}, [(f"{PLACE}a.csv", NOON)])
 
-    assert (found.read, found.unsure) == ([f"{PLACE}a.csv"], [])
+    assert (found.read, found.changed, found.unsure, found.unknown) == ([f"{PLACE}a.csv"], [], [], 0)
 
 
 def test_object_is_unsure_when_its_name_fits_and_no_time_does(watermarks: Watermarks) -> None:
@@ -381,6 +381,15 @@ def test_rows_start_just_below_the_last_key_when_keys_fall(watermarks: Watermark
 
     state = watermarks.get_watermark_values(JOB)["repairs"]
     assert (state["value"], state["descending"]) == (4, True)
+
+
+def test_rows_start_just_below_all_keys_together_when_several_fall(watermarks: Watermarks) -> None:
+    fields = [{"name": "day", "value": "2026-03-16"}, {"name": "id", "value": "7"}]
+    source = RowsBy({"day": "date", "id": "bigint"}, descending=True)
+
+    imported(watermarks, {"repairs": keys(bookmarkKeys=fields, jobBookmarkKeysSortOrder="desc")}, {"repairs": source})
+
+    assert watermarks.get_watermark_values(JOB)["repairs"]["value"] == [date(2026, 3, 16), 6]
 
 
 def test_rows_start_past_all_keys_together_when_there_are_several(watermarks: Watermarks) -> None:

@@ -267,8 +267,9 @@ def test_sample_is_written_and_the_frame_returned_when_spigot_is_called(frame: M
     same = glue.Spigot.apply(frame=people, path=raw, options={"topk": 2})
 
     assert (spark.read.json(raw).count(), same.count()) == (2, 5)
-    with pytest.raises(GlueOptionError, match="It takes topk"):
-        people.spigot(raw, {"top": 2})
+    for options in ({"top": 2}, {"topk": 0}, {"prob": 0}, {"prob": 1.5}):
+        with pytest.raises(GlueOptionError, match="It takes topk"):
+            people.spigot(raw, options)
 
 
 def returns_none(frame: DynamicFrame, context: str) -> Any:

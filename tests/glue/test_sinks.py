@@ -82,11 +82,14 @@ def test_table_stays_and_a_warning_names_the_columns_when_it_only_logs(
     sink_of(glue_context, raw, database, updateBehavior="LOG").writeFrame(frame(PARTS))
     sink_of(glue_context, raw, database).writeFrame(frame(PARTS))
     sink_of(glue_context, raw, database, updateBehavior="LOG").writeFrame(frame(PARTS.replace("id,", "more,")))
+    typed = frame(f"SELECT string(id) AS id, id AS new, day, `Area` FROM ({PARTS})")
+    sink_of(glue_context, raw, database, updateBehavior="LOG").writeFrame(typed)
 
     columns = catalog.get_table(DatabaseName=database, Name="parts")["Table"]["StorageDescriptor"]["Columns"]
     assert [column["Name"] for column in columns] == ["id"]
     assert "event=no_table" in caplog.text
-    assert f"event=catalog_differs database={database} table=parts columns=more" in caplog.text
+    assert f"event=catalog_differs database={database} table=parts columns=more:" in caplog.text
+    assert f"event=catalog_differs database={database} table=parts columns=id,new:" in caplog.text
 
 
 @pytest.mark.parametrize(

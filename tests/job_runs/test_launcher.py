@@ -492,6 +492,25 @@ def test_script_is_refused_with_the_remedy_when_it_is_not_there(jobs: Jobs, loca
     assert str(caught.value) == text
 
 
+def test_group_is_killed_once_when_its_job_has_ended(
+    jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later its number may be that of another group."""
+    define("job", "pass")
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job")
+    kill, sent = os.killpg, []
+
+    def send(group: int, number: int) -> None:
+        sent.append(number)
+        kill(group, number)
+
+    monkeypatch.setattr(os, "killpg", send)
+    launcher_of(settings_of(jobs, "job", run_id)).carry_out()
+
+    assert sent == [signal.SIGKILL]
+
+
 def test_job_is_not_started_when_the_run_is_stopped_before_its_launcher_is_up(jobs: Jobs, define: Define) -> None:
     define("job", SLEEP)
     jobs.scheduler.engine = Parked()

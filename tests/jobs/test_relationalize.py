@@ -304,8 +304,12 @@ def test_tables_are_empty_and_those_of_before_when_the_rows_have_no_columns(spar
         before = list(job.relationalize(people(spark), "root", transformation_ctx="ids"))
 
     idle = run(watermarks, nothing(spark))
+    with IncrementalJob(watermarks, JOB) as job:
+        counted = job.relationalize(spark.range(2).select(), "root", transformation_ctx="ids")
+        counts = {name: table.count() for name, table in counted.items()}
 
     assert first == {"root": []}
+    assert counts == {name: 2 if name == "root" else 0 for name in before}
     assert idle == {name: [] for name in before}
     assert watermarks.get_watermark_values(JOB)["ids"]["tables"] == before
     assert len(before) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -569,6 +570,19 @@ def test_replay_gives_the_same_rows_when_the_run_died_after_the_freeze(runs: Spa
     assert [row[0] for row in after] == ["c/1.csv"]
     assert {row[4] for row in replayed} == {1}
     assert (nothing, runs.version) == ([], 3)
+
+
+def test_context_takes_no_file_when_the_inherited_plan_does_not_know_it(
+    runs: SparkRuns, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs.die()
+
+    with caplog.at_level(logging.INFO), IncrementalJob(runs.watermarks, "landing", spark=runs.spark) as job:
+        job.new_files_on_spark(runs.source, ledger_uri=runs.ledger)
+        other = job.new_files_on_spark(runs.source, ledger_uri=runs.ledger, transformation_ctx="other")
+
+    assert other.count == 0
+    assert "context=other kind=files files=0 bytes=0 gone=0" in caplog.text
 
 
 def test_every_file_is_taken_once_oldest_first_when_batches_are_limited_and_runs_die(

@@ -73,7 +73,7 @@ def refusal(code: str, status: int = 400) -> ClientError:
         (refusal("403", 403), AccessRefusedError, "s3:GetObject on 's3://landing/in/a'"),
         (refusal("SlowDown", 503), SourceUnavailableError, "SlowDown"),
         (EndpointConnectionError(endpoint_url="s3"), SourceUnavailableError, "EndpointConnectionError"),
-        (refusal("301", 301), SourceError, "S3 refused to show key 'a' \\(301\\)"),
+        (refusal("301", 301), SourceError, "^Source 's3://landing/in/': S3 refused to show key 'a' \\(301\\)"),
     ],
 )
 def test_error_is_typed_when_s3_does_not_say(error: Exception, expected: type[Exception], text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -74,3 +75,11 @@ def test_file_that_was_overwritten_is_named_or_counts_as_empty_when_its_header_i
 
     assert (raised.value.source, raised.value.overwritten) == (str(delta.location), ("a.csv",))
     assert groups_of(delta, skip_changed=True) == [["a", "b", "c"]]
+
+
+def test_packed_files_are_one_group_when_their_lines_repeat_what_is_far_above(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        lines = Random(seed).randbytes(10_000).hex()  # The second time they are a reference to 20,000 bytes before.
+        (tmp_path / f"{seed}.csv.gz").write_bytes(gzip.compress(f"id\n{lines}\n{lines}\n".encode(), mtime=0))
+
+    assert groups_of(planned(tmp_path)) == [["1.csv.gz", "2.csv.gz"]]

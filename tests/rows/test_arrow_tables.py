@@ -93,6 +93,15 @@ def test_rows_of_several_chunks_and_nanoseconds_are_compared_exactly_when_planne
     assert ArrowRows(table).counts(table, window)["maximum"] == datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=timezone.utc)
 
 
+def test_ends_are_those_of_the_rows_that_are_taken_when_others_are_not() -> None:
+    source = ArrowRows(pa.table({"id": [1, 2, 3]}))
+    window = plan(source, "id", initial_value=2)
+
+    counts = source.counts(source.rows(window), window)
+
+    assert counts == {"rows": 2, "minimum": 2, "maximum": 3}
+
+
 def test_windows_are_those_of_pandas_when_the_rows_are_the_same() -> None:
     table = pa.table({"at": pa.array([3, None, 1, 2]), "id": pa.array([1, 2, 3, 4])})
     arrow, frame = ArrowRows(table, zone="Europe/London"), PandasRows(table.to_pandas(types_mapper=pd.ArrowDtype))

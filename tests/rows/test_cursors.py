@@ -122,7 +122,8 @@ def test_value_is_not_moved_when_the_distance_is_one_of_another_type(kind: str, 
 def test_no_later_stamp_is_below_a_floor_when_clocks_are_turned(kind: str, zone: str, turn: datetime) -> None:
     """In Brazil clocks went back from midnight to the day before."""
     column = CursorColumn("at", kind)
-    clocks = [(turn + minute * timedelta(minutes=1)).astimezone(ZoneInfo(zone)) for minute in range(-200, 200, 5)]
+    minutes = [*range(-200, 0, 5), -1, *range(0, 200, 5)]
+    clocks = [(turn + minute * timedelta(minutes=1)).astimezone(ZoneInfo(zone)) for minute in minutes]
     stamps: list[Any] = [column.at(clock) for clock in clocks]
     floors: list[Any] = [column.floor(clock) for clock in clocks]
 

@@ -928,8 +928,9 @@ def after(source: ListedRows, *left: Any, **options: Any) -> RowWindow:
         (ID, [1, 2], [1]),
         (AT, [ago(90), ago(60)], [ago(90)]),
         (AT, [ago(90), ago(1)], [ago(90)]),
+        (AT, [ago(90), NOW], [ago(90)]),
     ],
-    ids=["outlier", "restored", "restored_times", "capped"],
+    ids=["outlier", "restored", "restored_times", "capped", "of_this_moment"],
 )
 def test_source_is_behind_when_its_last_row_is_below_what_was_seen(
     column: CursorColumn, seen: list[Any], left: list[Any]

@@ -56,6 +56,12 @@ def test_common_type_holds_every_value_of_both_when_there_is_one(one: Any, other
     assert common(one, other) == common(other, one) == holds_both
 
 
+def test_fields_of_the_first_come_first_when_two_structs_become_one() -> None:
+    found = common(struct(b="integer", a="date"), struct(c="string", b="long"))
+
+    assert found == struct(b="long", a="date", c="string")
+
+
 def test_type_is_written_as_in_sql_when_it_is_nested() -> None:
     kind = struct(a=array("long"), b={"type": "map", "keyType": "string", "valueType": "integer"})
 

@@ -203,6 +203,24 @@ def test_feed_that_the_table_does_not_keep_is_refused_before_anything_is_stored(
     assert watermarks.latest("sales").plan is None
 
 
+def test_feed_is_refused_when_the_table_has_got_a_column_of_the_same_name(
+    spark_with_tables: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    table = DeltaOnSpark(spark_with_tables, tmp_path)
+    table.append(1)
+
+    def take() -> None:
+        with IncrementalJob(watermarks, "sales") as job:
+            job.rows_since(table.source(), changes="feed")
+
+    take()
+    more = pa.table({"id": [2], "kind": ["k2"], "_change_order": [1]})
+    write_deltalake(table.path, more, mode="append", schema_mode="merge")
+
+    with pytest.raises(ChangeFeedError, match="it has a column '_change_order' of its own"):
+        take()
+
+
 def test_file_that_goes_while_it_is_read_ends_the_run_when_the_plan_is_frozen(
     table: Any, watermarks: Watermarks, tmp_path: Path
 ) -> None:
