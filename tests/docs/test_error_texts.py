@@ -27,10 +27,12 @@ QUOTED = [
 
 
 def stand_ins(parameter: inspect.Parameter) -> list[Any]:
-    """Return what is given for an argument: for a list once nothing and once a name."""
+    """Return what is given for an argument: for a list once nothing and once a name, for an action one of AWS, too."""
     kind = str(parameter.annotation)
     if kind.startswith("Sequence"):
         return [[], [ANY_TEXT]]
+    if parameter.name == "action":
+        return [ANY_TEXT, f"{ANY_TEXT}:{ANY_TEXT}"]
     return [{"int": ANY_NUMBER, "datetime": ANY_TIME}.get(kind, ANY_TEXT)]
 
 
