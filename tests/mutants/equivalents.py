@@ -1325,4 +1325,28 @@ EQUIVALENT = [
         "(199)",
         because="one request less of a limit that could be another",
     ),
+    Equivalent(
+        "scripts/helpers/listing/clearing.py",
+        "WORKERS = 16",
+        "(17)",
+        because="how many files are moved at once is a choice",
+    ),
+    Equivalent(
+        "scripts/helpers/files/partitions.py",
+        "_numbers: dict[Values, int] = field(default_factory=dict, init=False, repr=False, compare=False)",
+        "(True)",
+        because="two rules are never compared, and what is shown of one is for people who look for faults",
+    ),
+    Equivalent(
+        "scripts/helpers/reading/fetched_lines.py",
+        "_BATCH = 2 * 1024 * 1024",
+        "(1)",
+        because="how much is read at once is a choice",
+    ),
+    Equivalent(
+        "scripts/helpers/glue/frames.py",
+        "stageThreshold: int = 0,",
+        "(1)",
+        because="no row is put aside: one that is in error ends the run, whatever number is tolerated",
+    ),
 ]
