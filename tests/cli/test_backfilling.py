@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 
 from scripts.cli import deciding
 from scripts.helpers.backfill import Backfill
+from scripts.helpers.errors import CursorError
 from scripts.helpers.protocol import items
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.cursor_ranges import range_end
@@ -206,6 +208,18 @@ def test_slice_ends_with_bad_data_and_stores_nothing_when_its_bounds_do_not_fit(
     assert code == BAD_DATA
     assert text in caplog.text
     assert [job.job_id for job in watermarks.list_jobs()] == [JOB]
+
+
+def test_first_column_is_named_when_a_bound_has_more_values_than_the_cursor_has_columns() -> None:
+    columns = (CursorColumn("day", "date"), CursorColumn("id", "bigint"))
+    arguments = argparse.Namespace(backfill_from=["2026-03-01", "2", "3"])
+
+    with pytest.raises(CursorError) as caught:
+        ingest_table.bound_of(columns, arguments, "backfill_from")
+
+    assert str(caught.value) == (
+        "Cursor column 'day': --backfill-from is given 3 times, and the cursor has 2 columns. Give one value for each."
+    )
 
 
 # --- slices that are begun ----------------------------------------------------------------------

@@ -56,6 +56,18 @@ def test_parts_of_an_open_plan_are_told_in_words_when_shown(run: Command, planne
     ]
 
 
+def test_no_run_is_waited_for_when_the_lease_of_the_one_that_made_the_plan_is_over(
+    run: Command, planned: Watermarks
+) -> None:
+    claim = planned.latest("repairs").claim
+    assert claim is not None
+
+    done = run(planned, "plan", "repairs", now=claim.lease_until)
+
+    assert done.stdout.startswith("The next run of repairs would replay the open plan ")
+    assert "at work" not in done.stdout
+
+
 def test_one_part_is_shown_when_its_context_is_named(run: Command, planned: Watermarks) -> None:
     (found,) = document(run(planned, "plan", "repairs", "--context", "own", "--output", "json"))["contexts"]
 

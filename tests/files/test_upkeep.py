@@ -25,7 +25,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.files import ledger
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import checksum
-from scripts.helpers.files.upkeep import DEFAULT_AGE, LedgerFolder, LedgerUpkeep, LeftOver, Rebuilt, names_in
+from scripts.helpers.files.upkeep import DEFAULT_AGE, NO_FOLDER, LedgerFolder, LedgerUpkeep, LeftOver, Rebuilt, names_in
 from scripts.helpers.listing.objects import LEDGER, REBUILT
 from tests.support.buckets import NOON, SOURCE, Job
 
@@ -142,8 +142,10 @@ def test_flaw_is_that_of_chunks_when_a_part_in_the_table_cannot_be_read(
 
 
 def test_error_asks_for_the_uri_when_the_ledger_lies_in_files_and_none_is_given(job: Job) -> None:
-    with pytest.raises(LedgerError, match="Give the ledger_uri that they were written to"):
+    with pytest.raises(LedgerError) as caught:
         LedgerUpkeep(SOURCE).flaws(job.segments())
+
+    assert str(caught.value) == f"Source {SOURCE!r}: {NO_FOLDER}"
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,14 @@ def test_only_latest_versions_are_listed_when_the_report_has_all(
 
 
 @formats
+def test_object_is_current_when_its_row_does_not_say_so(reports: Reports, keys_of: Any, file_format: str) -> None:
+    rows = [inventory_row("a", is_latest=None, is_delete_marker=None), inventory_row("b")]
+    uri = reports.write(file_format, rows, columns=VERSIONED)
+
+    assert keys_of(uri) == ["a", "b"]
+
+
+@formats
 def test_objects_of_all_files_come_in_byte_order_when_files_are_not_sorted(
     reports: Reports, keys_of: Any, file_format: str
 ) -> None:

@@ -1349,4 +1349,34 @@ EQUIVALENT = [
         "(1)",
         because="no row is put aside: one that is in error ends the run, whatever number is tolerated",
     ),
+    Equivalent(
+        "scripts/helpers/job_runs/cgroup.py",
+        "if time.monotonic() > give_up:",
+        "(time.monotonic() >= give_up)",
+        because="processes that do not die are waited for to the very moment, or a poll longer",
+    ),
+    Equivalent(
+        "scripts/helpers/files/diff.py",
+        "decides = pc.and_(pc.is_valid(by_version), pc.invert(pc.and_(by_version, overwritable)))",
+        "(pc.and_(pc.invert(pc.and_(by_version, overwritable)), pc.is_valid(by_version)))",
+        because="both must hold, in either order",
+    ),
+    Equivalent(
+        "scripts/helpers/tables/iceberg.py",
+        "if span.whole or span.after is None:",
+        "(span.whole and span.after is None)",
+        because="a span of the whole table comes after nothing, and any other that is checked comes after a commit",
+    ),
+    Equivalent(
+        "scripts/helpers/listing/cuts.py",
+        "lengths = _spread(range(low + 1, end), at_once)",
+        "(0)",
+        because="behind the keys that share `low` characters nothing is found again, which costs requests only",
+    ),
+    Equivalent(
+        "scripts/helpers/listing/cuts.py",
+        "elif differs < high:",
+        "(differs <= high)",
+        because="keys of one wave that differ in the same character are one key: the first above all that share more",
+    ),
 ]

@@ -901,6 +901,16 @@ def test_range_is_refused_when_the_order_changed_within_it() -> None:
         )
 
 
+def test_range_is_refused_when_it_starts_at_the_watermark_of_another_column() -> None:
+    source = source_of(ID, 1, 2)
+    until = plan(source).state_after
+
+    with pytest.raises(SourceChangedError) as caught:
+        window_between(source, ["id"], until | {"cursor_column": "no"}, until, RowOptions(), "repairs")
+
+    assert (caught.value.before, caught.value.now) == ("no", "id")
+
+
 @pytest.mark.parametrize("value", [2, None])
 def test_range_is_empty_when_the_later_watermark_is_below_the_earlier_one(value: int | None) -> None:
     source = source_of(ID, 1, 2, 3, 4)
