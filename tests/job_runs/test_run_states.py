@@ -265,6 +265,7 @@ def test_slots_are_given_out_in_order_when_runs_end() -> None:
         ),
         ("one\n\ntwo\nthree\nfour\n", 75, "two | three | four. The job ended with exit code 75."),
         ("", -9, "The job was killed by SIGKILL."),
+        ("", -1, "The job was killed by signal 1."),
         (
             ('Exception ignored in: <function A.__del__>\nOSError: early\nTraceback:\n  File "/a.py", line 3, in b\n'
             "ValueError: real\nException ignored in: <function X.__del__>\nTraceback (most recent call last):\n"
@@ -273,7 +274,8 @@ def test_slots_are_given_out_in_order_when_runs_end() -> None:
             "ValueError: real (a.py, line 3). The job ended with exit code 1.",
         ),
     ],
-    ids=["traceback", "plain exception", "java with a URL", "logged", "no error named", "killed", "ignored"],
+    ids=["traceback", "plain exception", "java with a URL", "logged", "no error named", "killed", "another signal",
+         "ignored"],
 )  # fmt: skip
 def test_message_names_the_error_when_the_output_does(output: str, code: int, expected: str) -> None:
     assert last_words.describe([output], code, "/l") == f"{expected} Its output is in /l."

@@ -36,6 +36,12 @@ def parsed(table: str, *options: str) -> argparse.Namespace:
     return session.parse(session.parser("a test"), given)
 
 
+def test_arguments_of_the_bookmark_stand_under_their_name_when_help_is_shown() -> None:
+    shown = session.parser("a test").format_help()
+
+    assert "\nbookmark:\n  the same arguments as in AWS Glue\n" in shown
+
+
 def test_batch_is_taken_again_by_the_same_run_when_files_of_it_were_set_aside(
     table: str, watermarks: Watermarks, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -165,6 +165,31 @@ def test_folder_of_a_page_is_not_searched_when_the_whole_page_lies_in_it() -> No
     assert set(pages.asked) == {""}
 
 
+class SlowAtFirst(ListedPages):
+    """Answers with its second page once two more ranges were begun, and notes where they begin."""
+
+    def __init__(self, keys: list[str], size: int) -> None:
+        super().__init__(keys, size)
+        self.starts: list[str] = []
+        self._begun = threading.Event()
+
+    def page(self, after: str | None, token: str | None) -> Page:
+        if after is not None and token is None:
+            self.starts.append(after)
+            if len(self.starts) == 2:
+                self._begun.set()
+        if token == str(self.size):
+            assert self._begun.wait(PATIENCE), "the range was not cut again"
+        return super().page(after, token)
+
+
+def test_range_is_cut_again_when_the_part_behind_its_cut_is_listed_first() -> None:
+    pages = SlowAtFirst(FOLDERS, 100)
+
+    assert sorted(keys_of(list(begun(pages, 2)))) == FOLDERS
+    assert pages.starts[:2] == ["day=10/", "day=05/"]
+
+
 # --- delivery -----------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from scripts.helpers.metrics.habits import rhythm_of, unusual_size
+from scripts.helpers.metrics.habits import UnusualSize, rhythm_of, unusual_size
 from scripts.helpers.protocol.recent import PastCommit
 
 EVENING = datetime(2026, 3, 16, 20, tzinfo=timezone.utc)
@@ -37,3 +37,9 @@ def test_usual_time_is_the_median_when_times_differ(hours: list[int], usual: int
 )
 def test_size_is_compared_with_all_runs_when_those_of_the_weekday_say_little(gap: timedelta, rows: list[int]) -> None:
     assert unusual_size(commits([gap] * 7, rows)) is None
+
+
+def test_size_is_compared_with_those_of_the_weekday_when_three_are_known() -> None:
+    rows = ([1000] + [100] * 6) * 3 + [100]
+
+    assert unusual_size(commits([24 * HOUR] * 21, rows)) == UnusualSize(True, 100, 1000, 1000, "rows")

@@ -1379,4 +1379,40 @@ EQUIVALENT = [
         "(differs <= high)",
         because="keys of one wave that differ in the same character are one key: the first above all that share more",
     ),
+    Equivalent(
+        "scripts/cli/history.py",
+        'more = int(left_out.get("count", 0)) - len(names)',
+        "(-1)",
+        because="without a count there are no more than those that are named, by one or by none",
+    ),
+    Equivalent(
+        "scripts/helpers/job_runs/job_record.py",
+        'check_given(definition.get(name, {}), definition.get("Timeout", 0))',
+        "(1)",
+        because="it is asked only whether it is a number",
+    ),
+    Equivalent(
+        "scripts/helpers/files/limits.py",
+        "return pc.or_(pc.less(modified, moment), by_key)",
+        "(pc.or_(by_key, pc.less(modified, moment)))",
+        because="either order of the two gives the same",
+    ),
+    Equivalent(
+        "scripts/cli/failures.py",
+        'status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)',
+        "(1)",
+        because="it is compared with 500 only",
+    ),
+    Equivalent(
+        "scripts/report/page.py",
+        "return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()",
+        "(5)",
+        because="how hard it is compressed costs time or bytes, and the page unpacks the same",
+    ),
+    Equivalent(
+        "scripts/helpers/decisions/doctor.py",
+        "absent = head.version - last - sum(version > last for version in log)",
+        "(version >= last)",
+        because="the last one that is named is missing, so it is not in the log",
+    ),
 ]

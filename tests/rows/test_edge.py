@@ -177,11 +177,13 @@ def test_edge_is_made_anew_when_the_state_keeps_none_or_a_spoiled_one(
 
 
 def test_nothing_is_kept_of_times_of_a_source_without_index_and_below_a_ceiling() -> None:
-    times = Remembered((CursorColumn("at", "timestamp"),), [(NOW - timedelta(hours=1),)], NOW)
+    at, hour_ago = CursorColumn("at", "timestamp"), NOW - timedelta(hours=1)
+    times, times_with_ids = Remembered((at,), [(hour_ago,)], NOW), Remembered((at, ID), [(hour_ago, 1)], NOW)
     no_index, ceiling = source_of(1, 2), source_of(1, 2)
     no_index.has_index, ceiling.ceiling = False, 9
 
-    windows = [plan_window(times, ["at"], now=NOW), plan(no_index), plan(ceiling)]
+    windows = [plan_window(times, ["at"], now=NOW), plan_window(times_with_ids, ["at", "id"], now=NOW)]
+    windows += [plan(no_index), plan(ceiling)]
 
-    assert [window.edge for window in windows] == [None, None, None]
-    assert (times.asked_for, ceiling.asked_for) == ([], [])
+    assert [window.edge for window in windows] == [None, None, None, None]
+    assert (times.asked_for, times_with_ids.asked_for, ceiling.asked_for) == ([], [], [])

@@ -402,8 +402,6 @@ class FileBookmark:
         asked = set()
         for row in changes.to_pylist():
             key = row["key"]
-            if key in asked:
-                continue
             if key not in by_key:
                 latest = known.latest(key)
                 by_key[key] = None if latest is None or latest["status"] == GONE else latest
