@@ -438,6 +438,7 @@ class AccessRefusedError(ConfigurationError):
 
     def __init__(self, action: str, resource: str) -> None:
         self.action, self.resource = action, resource
+        # AWS names an action after its service, as in ``s3:GetObject``; what a file system does has one word.
         if ":" not in action:
             super().__init__(
                 f"The file system refuses to {action} {resource!r}. Check the rights of the user that runs the job, "

@@ -217,19 +217,6 @@ def test_place_is_that_of_the_scheme_when_parsed(s3: Any, path: str, kind: type,
     assert (type(place), place.uri("")) == (kind, uri)
 
 
-@pytest.mark.parametrize(("encrypted", "scheme"), [("true", "https"), ("false", "http")])
-def test_server_is_called_as_spark_calls_it_when_its_endpoint_has_no_scheme(
-    spark: Any, encrypted: str, scheme: str
-) -> None:
-    session = spark.newSession()
-    session.conf.set("fs.s3a.endpoint", "lake.example:9000")
-    session.conf.set("fs.s3a.connection.ssl.enabled", encrypted)
-
-    place: Any = place_of("s3a://lake/raw", session, None)
-
-    assert place.login()["AWS_ENDPOINT_URL"] == f"{scheme}://lake.example:9000"
-
-
 def test_server_and_login_are_those_of_spark_when_no_client_is_given(spark: Any, endpoint: str) -> None:
     session = spark.newSession()
     for name in ("access.key", "secret.key", "session.token"):

@@ -926,6 +926,7 @@ class SQLite(Database):
     def catalogue(self, parts: Sequence[str]) -> str:
         """Return the query for a table's columns."""
         table = self.text(parts[-1])
+        # Hidden are those of virtual tables (1), and in other ways those that SQLite computes (2, 3), which count.
         return (
             f"SELECT c.name AS {NAME}, c.type AS {TYPE}, CASE WHEN m.type <> 'table' THEN NULL"
             " WHEN c.pk = 1 OR EXISTS (SELECT 1 FROM pragma_index_list(m.name) l, pragma_index_info(l.name) i"

@@ -143,6 +143,7 @@ def span_between(
         return _readable(source, span, context, job_id)
     if low == end:
         return TableSpan(source.format, low, end, changes=options.changes, at=at, source=head.identity, commits=0)
+    # A rewind in between looks like a table that was set back: which of both it is, is found out below.
     strict = replace(options, on_rollback="raise")
     try:
         return _since(source, head, low, None if before is None else _time_of(before), strict, context, job_id, None)
