@@ -1,0 +1,164 @@
+"""The code gets smaller: each of four numbers in the file `size` may only fall.
+
+`lines` counts scripts/ as it is. `code` leaves out docstrings, comments and blank lines. `reached` is the code that
+`scripts.helpers.job` may import, in functions and by lazy names as well. `phrases` are those of
+`tests/support/prose.py` in docstrings, comments and log messages.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.support.imports import files_below, imports_of, parse
+from tests.support.places import REPOSITORY
+from tests.support.prose import unfit
+
+SCRIPTS = files_below(REPOSITORY / "scripts")
+DOOR = "scripts.helpers.job"
+LOGGED = ("debug", "info", "warning", "error", "exception")
+SLACK = 0.01
+"""A number that is further below its limit than this part of it has to become the limit."""
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+
+
+PATHS = {module_of(path): path for path in SCRIPTS}
+
+
+def docstrings_of(tree: ast.AST) -> list[ast.Constant]:
+    """Return the texts that are statements by themselves: docstrings, of attributes as well."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            found.append(node.value)
+    return found
+
+
+@cache
+def code_of(path: Path) -> frozenset[int]:
+    """Return the numbers of the lines that hold code."""
+    no_code = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+        if token.type not in no_code:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for text in docstrings_of(parse(path)):
+        lines.difference_update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
+    return frozenset(lines)
+
+
+def comments_of(path: Path) -> Iterator[str]:
+    """Yield each comment; lines that follow each other are one."""
+    last, text = -1, ""
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        line = token.start[0]
+        if line != last + 1 or not token.line.lstrip().startswith("#"):
+            yield text
+            text = ""
+        last, text = line, f"{text} {token.string.lstrip('# ')}".lstrip()
+    yield text
+
+
+def logged_in(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of log messages."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOGGED:
+            texts = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+            yield from (text for text in texts if isinstance(text, str))
+
+
+def lazy_names(path: Path) -> Iterator[str]:
+    """Yield the modules that a room imports when one of its names is asked for, or by `import_module`."""
+    for node in ast.walk(parse(path)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        for argument in node.args:
+            if name == "lazy" and isinstance(argument, ast.Dict):
+                texts = [key.value for key in argument.keys if isinstance(key, ast.Constant)]
+                yield from (f"{module_of(path)}.{text}" for text in texts if isinstance(text, str))
+            elif name == "import_module" and isinstance(argument, ast.Constant):
+                yield str(argument.value)
+
+
+def modules_imported(path: Path) -> set[str]:
+    """Return the modules of scripts/ that a file may import, with the packages that they are in."""
+    found = set()
+    for name in [*(name for name, _ in imports_of(parse(path))), *lazy_names(path)]:
+        parts = name.split(".")
+        found |= {".".join(parts[:number]) for number in range(1, len(parts) + 1)}
+    return found & PATHS.keys()
+
+
+def reached_from(door: str) -> set[str]:
+    """Return the modules that a door may import, itself and all that these may import."""
+    found: set[str] = set()
+    left = [door]
+    while left:
+        module = left.pop()
+        if module not in found:
+            found.add(module)
+            left += modules_imported(PATHS[module])
+    return found
+
+
+def count_of_phrases() -> int:
+    count = 0
+    for path in SCRIPTS:
+        docstrings = [str(text.value) for text in docstrings_of(parse(path))]
+        count += sum(len(unfit(text)) for text in [*docstrings, *comments_of(path), *logged_in(parse(path))])
+    return count
+
+
+MEASURES = {
+    "lines": lambda: sum(len(path.read_text(encoding="utf-8").splitlines()) for path in SCRIPTS),
+    "code": lambda: sum(len(code_of(path)) for path in SCRIPTS),
+    "reached": lambda: sum(len(code_of(PATHS[module])) for module in reached_from(DOOR)),
+    "phrases": count_of_phrases,
+}
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_number_has_not_grown_when_it_is_measured(name: str) -> None:
+    lines = (REPOSITORY / "tests" / "house" / "size").read_text(encoding="utf-8").splitlines()
+    limits = {line.partition(" ")[0]: int(line.partition(" ")[2]) for line in lines}
+
+    found = MEASURES[name]()
+    assert found <= limits[name], f"{name}: {found:,}, and the limit is {limits[name]:,}. Remove something first."
+    assert found >= limits[name] * (1 - SLACK), f"{name} fell to {found:,}. Write that into tests/house/size."
+
+
+# --- the finders themselves ------------------------------------------------------------------------
+
+
+def test_line_is_code_when_it_is_no_comment_docstring_or_blank(tmp_path: Path) -> None:
+    path = tmp_path / "one.py"
+    path.write_text('"""Title.\n\nMore.\n"""\n\n# why\nA = """two\nlines"""\n"""Of A."""\n\n\ndef f():\n    return A\n')
+
+    assert code_of(path) == {7, 8, 12, 13}
+
+
+def test_comment_is_one_text_when_it_has_several_lines(tmp_path: Path) -> None:
+    path = tmp_path / "one.py"
+    path.write_text("# go\n# on\nA = 1  # other\n")
+
+    assert list(comments_of(path)) == ["", "go on", "other"]
+
+
+def test_module_is_reached_when_only_a_function_or_a_lazy_name_imports_it() -> None:
+    found = reached_from(DOOR)
+
+    assert "scripts.helpers.batch.verifying" in found  # Within a function of the door.
+    assert "scripts.helpers.sinks.pandas_files" in found  # By a lazy name of its room.
+    assert "scripts.helpers.job_runs.client" not in found
