@@ -1,0 +1,55 @@
+"""SQL as a type of its own, which no value can become part of by mistake. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+
+class SQL(str):
+    """Text that a database or Spark may run.
+
+    It is made by `sql` of a literal, by a dialect of a name or a typed value, and by joins of such. A text of any other
+    origin is a `str`, an f-string as well, and mypy refuses a `str` where SQL is run. What a person wrote, such as the
+    `where` of a source, is made SQL by `written_by_hand`, and by nothing else.
+    """
+
+    __slots__ = ()
+
+
+def sql(template: LiteralString, *parts: SQL, **named: SQL) -> SQL:
+    """Return a literal with SQL in the place of its fields.
+
+    >>> sql("{} IS NULL", SQL('"id"'))
+    '"id" IS NULL'
+
+    Raises
+    ------
+    TypeError
+        A part is plain text.
+    """
+    for part in (*parts, *named.values()):
+        if not isinstance(part, SQL):
+            raise TypeError(f"a part of SQL is a {type(part).__name__}. Quote it as a name, or bind it as a value.")
+    return SQL(template.format(*parts, **named))
+
+
+def joined(separator: LiteralString, parts: Iterable[SQL]) -> SQL:
+    """Return parts with a literal between them."""
+    found = list(parts)
+    return sql(separator.join(["{}"] * len(found)), *found)
+
+
+def whole(number: int) -> SQL:
+    """Return a whole number; TypeError for anything else."""
+    if type(number) is not int:
+        raise TypeError(f"a {type(number).__name__} is no whole number")
+    return SQL(number)
+
+
+def written_by_hand(text: str) -> SQL:
+    """Return what the author of a script gave as SQL: it runs with the script's own rights, as the script does."""
+    return SQL(text)
