@@ -25,6 +25,7 @@ from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.errors import CorruptItemError, InvalidValueError
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.fields import MAX_COUNT
 from scripts.helpers.rows.identity import as_text
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
@@ -212,7 +213,7 @@ def test_doctor_names_each_damaged_item_when_any_attribute_is_spoiled() -> None:
 
 
 def test_missing_entries_are_counted_when_a_head_names_a_version_that_never_was() -> None:
-    table = TableOfJobs({"far": hostile("head", ("version",), {"N": str(items.MAX_COUNT)})})
+    table = TableOfJobs({"far": hostile("head", ("version",), {"N": str(MAX_COUNT)})})
 
     found = opened(table).doctor("far")
 

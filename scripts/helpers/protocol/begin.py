@@ -17,6 +17,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.changes import Changes
+from scripts.helpers.protocol.fields import MAX_COUNT
 from scripts.helpers.protocol.head import Head, Plan
 from scripts.helpers.protocol.names import check_run_id, new_token, served_by
 from scripts.helpers.protocol.races import TO_BEGIN, TO_COMMIT_AT_ONCE, Written
@@ -144,6 +145,6 @@ def _is_repeated(changes: Changes, head: Head, run_id: str, watermarks: dict[str
     if not same_values(found["watermarks"], watermarks):
         return False
     # After a rewind or a reset the same item is meant anew: it has to become a version again.
-    later = items.log_key(found["version"] + 1), items.log_key(items.MAX_COUNT)
+    later = items.log_key(found["version"] + 1), items.log_key(MAX_COUNT)
     entries = store.query(requests.query_between(store.table_name, head.job_id, *later))
     return all(items.log_from_item(entry).change.op == "COMMIT" for entry in entries)

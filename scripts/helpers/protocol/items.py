@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from scripts.helpers.errors import DAMAGE, CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
 from scripts.helpers.protocol import values
+from scripts.helpers.protocol.fields import MAX_COUNT
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Outputs, Plan, Release
 from scripts.helpers.protocol.recent import from_text, to_text
 from scripts.helpers.protocol.values import Attribute, ImplausibleError, from_utc_string, to_utc_string
@@ -37,8 +38,6 @@ MAX_METRICS_BYTES = 8 * 1024
 """Of the metrics of one commit, encoded: they lie in the head until the next one, beside its watermarks."""
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(2200, 1, 1, tzinfo=timezone.utc)
 """Between these a time of ours lies: no clock says anything else. What a watermark holds may be of any year."""
-MAX_COUNT = 10**15
-"""The highest version, fence or other count of ours: more than a run a microsecond for thirty years."""
 LONGEST_LEASE = timedelta(days=2 * 366)
 """After the begin of its run, renewals included: the highest `max_lease` and a year. A lease that lasts longer is taken
 for over."""

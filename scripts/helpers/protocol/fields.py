@@ -1,0 +1,134 @@
+"""Fields of what was stored, each read with its type and range: all of it is bad input until it is checked. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Literal, TypeVar
+
+from scripts.helpers.protocol.values import ImplausibleError
+
+T = TypeVar("T")
+
+MAX_COUNT = 10**15
+"""The highest version, fence or other count of ours: more than a run a microsecond for thirty years."""
+MAX_TEXT = 2_048
+"""Characters of a name or URI: a key of S3 has 1,024 bytes, and a bucket and a scheme go before it."""
+MAX_NAMES = 2_000
+"""Names in one list, as columns of a key or of a partition: a stored map has no more entries."""
+REQUIRED: Final = object()
+
+
+class Fields:
+    """A stored map, whose fields are read one by one.
+
+    Each method raises ImplausibleError, which names the field and what was expected of it, and never its value.
+
+    Parameters
+    ----------
+    found
+        What was read.
+    name
+        Where it is, such as ``unpublished[0]``.
+    """
+
+    def __init__(self, found: Any, name: str) -> None:
+        self._name = name
+        if not isinstance(found, Mapping):
+            raise ImplausibleError(f"{name} is not a map")
+        self._found = found
+
+    def __contains__(self, field: str) -> bool:
+        return self._found.get(field) is not None
+
+    def text(
+        self, field: str, default: Any = REQUIRED, *, longest: int = MAX_TEXT, pattern: str = "", what: str = ""
+    ) -> Any:
+        """Return a text of 1 to `longest` characters that matches a pattern as a whole; `what` says which one it is."""
+        found = self._given(field, default)
+        if found is default:
+            return default
+        if (
+            not isinstance(found, str)
+            or not 0 < len(found) <= longest
+            or (pattern and not re.fullmatch(pattern, found))
+        ):
+            raise self.wrong(field, what or f"a text of 1 to {longest:,} characters")
+        return found
+
+    def whole(self, field: str, default: Any = REQUIRED, *, least: int = 0, most: int = MAX_COUNT) -> Any:
+        """Return a whole number."""
+        found = self._given(field, default)
+        if found is default:
+            return default
+        # True is a whole number, too, and would be 1.
+        if type(found) is not int or not least <= found <= most:
+            raise self.wrong(field, f"a whole number from {least:,} to {most:,}")
+        return found
+
+    def flag(self, field: str) -> bool:
+        """Return True or False; False where it is not there."""
+        return bool(self.of(field, bool, "True or False", False))
+
+    def names(self, field: str, default: Any = REQUIRED) -> Any:
+        """Return texts as a tuple."""
+        found = self._given(field, default)
+        if found is default:
+            return default
+        is_list = isinstance(found, list | tuple) and len(found) <= MAX_NAMES
+        if not is_list or not all(isinstance(name, str) and len(name) <= MAX_TEXT for name in found):
+            raise self.wrong(field, f"a list of up to {MAX_NAMES:,} texts")
+        return tuple(found)
+
+    def moment(self, field: str, default: Any = REQUIRED) -> Any:
+        """Return a time with its zone."""
+        found = self.of(field, datetime, "a time", default)
+        if found is not default and found.tzinfo is None:
+            raise self.wrong(field, "a time with its zone")
+        return found
+
+    def of(self, field: str, kind: type[T] | tuple[type[T], ...], what: str, default: Any = REQUIRED) -> Any:
+        """Return a value of a type."""
+        found = self._given(field, default)
+        if found is not default and not isinstance(found, kind):
+            raise self.wrong(field, what)
+        return found
+
+    def one_of(self, field: str, known: tuple[str, ...], default: Any = REQUIRED) -> Any:
+        """Return one of some texts."""
+        found = self._given(field, default)
+        if found is not default and found not in known:
+            raise self.wrong(field, f"one of {', '.join(known)}")
+        return found
+
+    def map(self, field: str) -> Fields:
+        """Return the fields of a map; of none where it is not there."""
+        return Fields(self._found.get(field) or {}, f"{self._name}.{field}")
+
+    def wrong(self, field: str, expected: str) -> ImplausibleError:
+        """Return the error for a field that is not what was expected."""
+        return ImplausibleError(f"{self._name}.{field} is not {expected}")
+
+    def _given(self, field: str, default: Any) -> Any:
+        found = self._found.get(field)
+        if found is None and default is REQUIRED:
+            raise ImplausibleError(f"{self._name}.{field} is missing")
+        return default if found is None else found
+
+
+Tag = Literal["S", "N", "B", "M", "L"]
+_TAGS: Mapping[str, tuple[str, type]] = {
+    "S": ("a text", str), "N": ("a number", str), "B": ("binary", bytes), "M": ("a map", dict), "L": ("a list", list),
+}  # fmt: skip
+
+
+def attribute_of(item: Mapping[str, Any], name: str, tag: Tag) -> Any:
+    """Return the value of an attribute of an item; ImplausibleError if it is missing or of another type."""
+    what, kind = _TAGS[tag]
+    found = item.get(name)
+    if found is None:
+        raise ImplausibleError(f"{name} is missing")
+    if not isinstance(found, Mapping) or set(found) != {tag} or not isinstance(found[tag], kind):
+        raise ImplausibleError(f"{name} is not {what}")
+    return found[tag]
