@@ -11,8 +11,9 @@ from scripts.cli.commands import command, job_argument, read_job
 from scripts.cli.contexts import bound_given, state_in
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
-from scripts.cli.screen import Cell, bound_text, count_of, show_rows
+from scripts.cli.screen import Cell, bound_text, show_rows
 from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.units import count_of
 from scripts.jobs.exit_codes import FAILED
 
 NOTHING = "nothing yet"

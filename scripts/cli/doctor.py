@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -11,12 +12,14 @@ from scripts.cli.commands import command, job_argument, read_job
 from scripts.cli.deciding import asked, deciding
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
+from scripts.cli.retracting import retract_now, to_delete
 from scripts.cli.screen import show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.decisions.doctor import DAMAGED, Finding
-from scripts.helpers.display.units import printable
-from scripts.helpers.errors import CorruptItemError
+from scripts.helpers.display.units import count_of, printable
+from scripts.helpers.protocol.head import Head
+from scripts.helpers.sinks.outputs import is_old
 from scripts.jobs.exit_codes import FAILED
 
 
@@ -49,15 +52,22 @@ def doctor(
     if after_restore and not why:
         raise click.UsageError("--after-restore needs --why.")
     # What is asked about must still be so when it is changed; merely looking needs no such check.
-    before = None
+    before, agreed = None, frozenset[str]()
     if repair or after_restore:
         before = read_job(around, job)
         lines = []
         if after_restore:
             lines.append("A new epoch is started; an open plan is dropped.")
         if repair:
-            lines.append("Missing log entries are written; chunks and staged files that nobody needs are deleted.")
-        asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", lines, yes)
+            with progress(around, f"examining {printable(job)}"):
+                looked = around.watermarks.doctor(job)
+                looked += _examined_targets(around, job) if targets and not _is_damaged(looked) else []
+            agreed = frozenset(one.detail for one in looked)
+            lines += _repairs(looked)
+            lines += _old_output(around, before)
+        for line in lines:
+            around.shown.print(printable(line))
+        asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", yes=yes)
     with progress(around, f"examining {printable(job)}"):
         # Without a reason, `Watermarks.doctor` has a default of its own, which None would not be.
         given: dict[str, Any] = {"why": why} if why else {}
@@ -65,8 +75,10 @@ def doctor(
             job, repair=repair, after_restore=after_restore, who=who, expected=before, **given
         )
         # Its targets are told by the head and the history: by damaged ones nothing is looked for, and nothing deleted.
-        if targets and not any(one.kind == DAMAGED for one in findings):
-            findings += _examined_targets(around, job, repair)
+        if targets and not _is_damaged(findings):
+            findings += _examined_targets(around, job, agreed if repair else None)
+    if repair and before is not None and any(map(is_old, before.retracting)):
+        retract_now(around, job)
     if around.is_json:
         emit({"job": job, "findings": [vars(finding) for finding in findings]})
     elif not findings:
@@ -78,9 +90,28 @@ def doctor(
         sys.exit(FAILED)
 
 
-def _examined_targets(around: Surroundings, job: str, repair: bool) -> list[Finding]:
-    try:
-        return examine_targets(around.watermarks, job, repair=repair)
-    except (KeyError, TypeError, AttributeError, CorruptItemError) as error:
-        detail = error.detail if isinstance(error, CorruptItemError) else f"{type(error).__name__} while reading it"
-        return [Finding(DAMAGED, f"what was recorded of its targets: {detail}", "Restore the item from a backup.")]
+def _examined_targets(around: Surroundings, job: str, agreed: frozenset[str] | None = None) -> list[Finding]:
+    """Look at the targets; repair what a person was shown."""
+    return examine_targets(around.watermarks, job, repair=agreed is not None, agreed=agreed)
+
+
+def _is_damaged(findings: Sequence[Finding]) -> bool:
+    return any(one.kind == DAMAGED for one in findings)
+
+
+def _repairs(findings: Sequence[Finding]) -> list[str]:
+    """Return what a repair would do, place by place."""
+    possible = [one for one in findings if one.can_repair]
+    chunks = sum(one.kind == "orphaned chunk" for one in possible)
+    found = [f"Deletes {count_of(chunks, 'chunk')} of the job that nothing refers to."] if chunks else []
+    found += [f"Deletes {one.detail}" for one in possible if one.kind == "staged leftover"]
+    found += [f"Writes a missing log entry: {one.detail}" for one in possible if one.kind == "missing log entry"]
+    return found or ["There is nothing to repair."]
+
+
+def _old_output(around: Surroundings, head: Head) -> list[str]:
+    """Return what is deleted that an earlier version of this package wrote, and that no run deletes."""
+    lines: list[str] = []
+    for retraction in filter(is_old, head.retracting):
+        lines += [f"Deletes {line}" for line in to_delete(around, head, retraction)]
+    return lines

@@ -14,10 +14,9 @@ from scripts.cli.commands import JobName, command
 from scripts.cli.deciding import may_write
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
-from scripts.cli.screen import count_of
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.decisions.transfer import export_jobs
-from scripts.helpers.display.units import printable
+from scripts.helpers.display.units import count_of, printable
 from scripts.helpers.protocol.jobs import list_jobs
 from scripts.jobs.exit_codes import FAILED
 

@@ -15,10 +15,10 @@ from scripts.cli.commands import Duration, JobName, command
 from scripts.cli.documents import emit
 from scripts.cli.failures import offer_near
 from scripts.cli.jobs import UNKNOWN, found_jobs
-from scripts.cli.screen import NONE, Cell, count_of, show_rows
+from scripts.cli.screen import NONE, Cell, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.thresholds import read_thresholds, thresholds_option
-from scripts.helpers.display.units import duration_text
+from scripts.helpers.display.units import count_of, duration_text
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.metrics.freshness import Measure, Threshold, age, lag, open_plan_age, threshold_of
 from scripts.helpers.metrics.report import JobReport

@@ -16,11 +16,11 @@ from scripts.cli.deciding import asked, deciding
 from scripts.cli.documents import emit
 from scripts.cli.export import SHOWN, STANDARD
 from scripts.cli.progress import progress
-from scripts.cli.screen import NONE, Cell, count_of, show_rows
+from scripts.cli.screen import NONE, Cell, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.decisions.decisions import make_order
 from scripts.helpers.decisions.transfer import ImportPlan, import_jobs, plan_import
-from scripts.helpers.display.units import printable
+from scripts.helpers.display.units import count_of, printable
 
 STEPS = {
     "new": "is new",

@@ -15,10 +15,10 @@ from scripts.cli.commands import Duration, JobName, command
 from scripts.cli.documents import as_json, emit, head_json, json_text, last_run
 from scripts.cli.failures import offer_near
 from scripts.cli.progress import progress
-from scripts.cli.screen import NONE, Cell, count_of, release_hint, show_folded, show_rows
+from scripts.cli.screen import NONE, Cell, release_hint, show_folded, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.thresholds import read_thresholds, thresholds_option
-from scripts.helpers.display.units import duration_text, id_text, printable
+from scripts.helpers.display.units import count_of, duration_text, id_text, printable
 from scripts.helpers.errors import DAMAGE, AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
 from scripts.helpers.metrics.freshness import (
     Threshold,

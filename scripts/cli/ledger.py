@@ -13,9 +13,9 @@ from scripts.cli.contexts import file_bookmark, file_options, state_in
 from scripts.cli.deciding import asked, decide, previewed
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
-from scripts.cli.screen import Cell, count_of, moment, show_facts, show_rows
+from scripts.cli.screen import Cell, moment, show_facts, show_rows
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.display.units import printable, size_text
+from scripts.helpers.display.units import count_of, printable, size_text
 from scripts.helpers.errors import InvalidValueError
 from scripts.jobs.exit_codes import FAILED
 

@@ -15,9 +15,9 @@ from scripts.cli.commands import Duration, command, context_option, job_argument
 from scripts.cli.contexts import file_bookmark, file_options
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
-from scripts.cli.screen import Cell, bound_text, commit_text, count_of, planned_text, show_rows, window_text
+from scripts.cli.screen import Cell, bound_text, commit_text, planned_text, show_rows, window_text
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.display.units import printable, size_text
+from scripts.helpers.display.units import count_of, printable, size_text
 from scripts.helpers.errors import InvalidValueError, UnknownContextError
 from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head

@@ -5,26 +5,25 @@ from __future__ import annotations
 import click
 
 from scripts.cli.progress import progress
-from scripts.cli.screen import count_of, show_rows
+from scripts.cli.screen import show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.batch.publishing import take_back
-from scripts.helpers.display.units import printable, size_text
+from scripts.helpers.display.units import count_of, printable, size_text
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.protocol.head import Outputs
+from scripts.helpers.protocol.head import Head, Outputs
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.choice import opened
-from scripts.helpers.sinks.outputs import Output, Retraction
+from scripts.helpers.sinks.outputs import doubt, is_old
+from scripts.helpers.sinks.sink import Sink
 
 retract_option = click.option("--retract", is_flag=True, help="Delete the output of later versions from their targets.")
 
 
-def show_outputs(around: Surroundings, outputs: Outputs, retract: bool) -> None:
-    """Show what versions left at each target, and what becomes of it."""
+def show_kept(around: Surroundings, outputs: Outputs) -> None:
+    """Show what versions left at each target, where it stays."""
     targets: dict[str, list[Output]] = {}
-    for record in outputs:
-        output = Output.from_record(record)
+    for output in outputs:
         targets.setdefault(output.target, []).append(output)
-    if not targets:
-        return
     rows = []
     for target, left in targets.items():
         versions = sorted(output.version for output in left)
@@ -34,25 +33,57 @@ def show_outputs(around: Surroundings, outputs: Outputs, retract: bool) -> None:
                 f"{versions[0]} to {versions[-1]}" if len(versions) > 1 else str(versions[0]),
                 f"{sum(output.files for output in left):,}",
                 size_text(sum(output.bytes for output in left)),
-                "deleted" if retract else "stays; its rows are read again",
+                "stays; its rows are read again",
             ]
         )
-    show_rows(around.shown, ("target", "versions", "files", "size", "becomes"), rows)
+    if rows:
+        show_rows(around.shown, ("target", "versions", "files", "size", "becomes"), rows)
+
+
+def show_retracted(around: Surroundings, after: Head) -> None:
+    """Show what a head takes back: what is found at each target, and not what a record says of it."""
+    rows = []
+    for retraction in after.retracting:
+        versions = f"{retraction.first} to {retraction.last}"
+        for line in to_delete(around, after, retraction):
+            rows.append([versions, printable(line)])
+    if rows:
+        show_rows(around.shown, ("versions", "is deleted"), rows)
+
+
+def to_delete(around: Surroundings, head: Head, retraction: Retraction) -> list[str]:
+    """Return what would be deleted for a retraction, place by place, or why nothing is."""
+    why = doubt(retraction, head.last_versions)
+    if why is not None:
+        return [f"nothing in {retraction.target}: {why}"]
+    sink = _sink_of(retraction)
+    if sink is None:
+        return [f"batches in {retraction.target}, by the next run"]
+    with progress(around, f"looking at {printable(retraction.target)}"):
+        return sink.to_retract(retraction) or [f"nothing in {retraction.target}: it has none of them"]
 
 
 def retract_now(around: Surroundings, job: str) -> None:
     """Delete what a decision took back; the next run does it where only Spark or its script gets there."""
     with progress(around, f"reading {printable(job)}"):
         head = around.watermarks.latest(job)
-    for record in head.retracting:
-        retraction = Retraction.from_record(record)
-        try:
-            sink = opened(retraction, None, None)
-        except InvalidValueError:
-            sink = None
+    for retraction in head.retracting:
+        if doubt(retraction, head.last_versions) is not None:
+            continue
+        sink = _sink_of(retraction)
         if sink is None:
             around.shown.print(f"The next run deletes the batches from {printable(retraction.target)}.")
             continue
         with progress(around, f"deleting from {printable(retraction.target)}"):
-            count = take_back(sink, retraction, job)
+            count = take_back(sink, retraction)
+            if is_old(retraction):
+                # No run does it again: its names do not prove whose they are, and a person has just seen them.
+                around.watermarks.decisions.took_back(job, retraction)
         around.shown.print(f"Deleted {count_of(count, 'file')} from {printable(retraction.target)}.")
+
+
+def _sink_of(retraction: Retraction) -> Sink | None:
+    try:
+        return opened(retraction, None, None)
+    except InvalidValueError:
+        return None

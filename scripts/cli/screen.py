@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from scripts.cli.documents import as_json
-from scripts.helpers.display.units import duration_text, printable, size_text, time_text
+from scripts.helpers.display.units import count_of, duration_text, printable, size_text, time_text
 from scripts.helpers.metrics.freshness import silence
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import Head, Release
@@ -29,11 +29,6 @@ NONE = "-"
 GAP = 2
 """Spaces between two columns of a table."""
 Cell = str | Text
-
-
-def count_of(number: int, word: str) -> str:
-    """Write how many of something there are."""
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def ago(duration: timedelta | None) -> str:

@@ -142,7 +142,7 @@ def _target(around: Surroundings, job: str, given: str | None, format: str | Non
     written: dict[str, str] = {}
     for entry in around.watermarks.history(job, limit=VERSIONS):
         for output in entry.change.outputs:
-            written.setdefault(str(output.get("target")), str(output.get("sink")))
+            written.setdefault(output.target, output.sink)
     if given is None:
         if len(written) != 1:
             known = ", ".join(map(printable, written)) or "none that is known"

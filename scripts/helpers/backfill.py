@@ -33,7 +33,6 @@ from scripts.helpers.rows.cursor_ranges import CursorRange, overlap, uncovered
 from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
 from scripts.helpers.rows.slicing import SliceSource, backfill_bounds, slice_id
 from scripts.helpers.rows.window import check_same_cursor, check_types
-from scripts.helpers.sinks.outputs import Output
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:
@@ -304,8 +303,7 @@ class Backfill:
 
     def _check_published(self) -> None:
         """Raise UnpublishedError while a target lacks rows of the slice: no later run would bring them there."""
-        for record in self.run.unpublished:
-            output = Output.from_record(record)
+        for output in self.run.unpublished:
             remedy = "Write to that target again, in a run with the bounds and the name of this slice."
             raise UnpublishedError(self.job_id, output.version, output.target, remedy)
 

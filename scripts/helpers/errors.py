@@ -591,12 +591,18 @@ class UnpublishedError(WatermarkError):
 class RetractionError(WatermarkError):
     """What a decision took back is still at its target. No run may plan before it is gone."""
 
-    def __init__(self, job_id: str, first: int, last: int, target: str) -> None:
+    def __init__(
+        self,
+        job_id: str,
+        first: int,
+        last: int,
+        target: str,
+        remedy: str = "Fix the cause named above; each run tries again.",
+    ) -> None:
         self.job_id, self.first, self.last, self.target = job_id, first, last, target
         super().__init__(
             f"Job {job_id!r}: the output of versions {first} to {last} could not be deleted from {target!r}. "
-            "Their rows are read again, so the target would have them twice. Fix the cause named above; each run "
-            "tries again."
+            f"Their rows are read again, so the target would have them twice. {remedy}"
         )
 
 
@@ -609,6 +615,18 @@ class RetractedError(WatermarkError):
         super().__init__(
             f"Version {version} of job {job_id!r} includes rows of versions {first} to {last}, whose output was "
             f"deleted. {remedy}, and let the job read them again."
+        )
+
+
+class UnprovenError(TargetError):
+    """A record, or what is staged for it, that does not prove that it is of the job. All of it is left as it is."""
+
+    def __init__(self, target: str, version: int, detail: str) -> None:
+        self.version, self.detail = version, detail
+        super().__init__(
+            target,
+            f"what is recorded of version {version} is left as it is: {detail}. Somebody altered the job's item, or "
+            "what it staged. Restore the item from a backup, and check who may write there.",
         )
 
 

@@ -30,6 +30,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
+from tests.support.outputs import output_of_run
 
 JOB = "repairs"
 NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
@@ -232,7 +233,7 @@ def test_nothing_is_compared_when_nothing_was_read_or_is_published(
     held = watermarks.begin(JOB, "jr_9")
     state = dict(watermarks.get_watermark_values(JOB)["rows"])
     held.freeze({"rows": {**state, "low": None, "high": NOW}}, {"rows": {**state, "value": NOW}})
-    held.commit(({"sink": "files", "target": str(tmp_path), "version": 2, "context": "rows"},))
+    held.commit((output_of_run(held, str(tmp_path)),))
 
     with pytest.raises(UnpublishedError):
         job.verify(rows(0), str(tmp_path))

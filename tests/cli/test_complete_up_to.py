@@ -17,6 +17,7 @@ from scripts.jobs.exit_codes import BAD_DATA, FAILED
 from tests.cli.stories import NOW, Command, commit_rows, rows_state
 from tests.support.clock import Clock
 from tests.support.listed_rows import ListedRows
+from tests.support.outputs import output_of_run
 from tests.support.steps import commit
 
 JOB = "repairs"
@@ -110,9 +111,8 @@ def test_rows_that_no_reader_sees_yet_are_not_there_when_their_batch_is_committe
     run: Command, watermarks: Watermarks, tmp_path: Path
 ) -> None:
     held = watermarks.begin(JOB, "jr_1")
-    output = {"sink": "files", "target": str(tmp_path), "version": 1, "context": "repairs"}
     held.freeze({"repairs": {**rows_state(None), "low": None, "high": NOW}}, {"repairs": rows_state(NOW)})
-    held.commit((output,))
+    held.commit((output_of_run(held, str(tmp_path)),))
 
     shown = run(watermarks, "complete-up-to", JOB, "--at", "2026-03-16T15:00:00Z")
 

@@ -26,12 +26,15 @@ from scripts.helpers.errors import CorruptItemError, InvalidValueError
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.fields import MAX_COUNT
+from scripts.helpers.protocol.outputs import Retraction
 from scripts.helpers.rows.identity import as_text
+from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
 from scripts.report.page import live_job, live_page
 from tests.cli.stories import rows_state
 from tests.support.dynamodb import FakeDynamoDB
+from tests.support.outputs import output_of
 from tests.support.spoiled_table import LATE, SPOILED, TableOfJobs, attribute_at, paths_in, spoiled, spoilt_by
 from tests.support.steps import commit
 
@@ -63,17 +66,10 @@ def sound_items() -> dict[str, Any]:
     watermarks.begin(GOOD, "jr_3").freeze({"repairs": {"kind": "rows"}}, {"repairs": state(0)})
     head = watermarks.latest(GOOD)
     assert head.last is not None
-    record = {
-        "sink": "files",
-        "target": "/x",
-        "folder": "f",
-        "job": GOOD,
-        "epoch": head.epoch,
-        "version": 2,
-        "fence": 1,
-    }
+    record = output_of("/x", 2, job_id=GOOD, epoch=head.epoch)
+    taken = Retraction("files", "/x", "/_x", mark_of(GOOD), head.epoch, 1, 2, NOW, job_id=GOOD)
     full = replace(
-        head, unpublished=(record,), retracting=(record,), retracted=((1, 1),),
+        head, unpublished=(record,), retracting=(taken,), retracted=((1, 1),), epochs={"e0": 3},
         last=replace(head.last, started_at=NOW, outputs=(record,), metrics={"rows": 3, "seconds": 1.5}, why="x"),
     )  # fmt: skip
     found = {key: item for (_, key), item in double.items.items()}
@@ -228,7 +224,7 @@ def test_doctor_of_the_command_answers_when_what_it_knows_of_targets_makes_no_se
 
     done = called(monkeypatch, table, "doctor", "bad", "--output", "json")
 
-    assert "what was recorded of its targets" in done.stdout
+    assert "retracting[0].first is missing" in done.stdout
 
 
 def test_job_can_begin_and_keeps_its_watermark_when_a_lease_lasts_for_thousands_of_years() -> None:

@@ -11,6 +11,7 @@ import pytest
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import Command
+from tests.support.outputs import output_of_run
 
 WHY = ("--why", "rows of a test were among them", "--yes")
 
@@ -60,14 +61,12 @@ def test_standard_output_is_one_document_when_it_is_json(run: Command, watermark
 def test_next_run_is_said_to_delete_when_only_spark_gets_there(run: Command, watermarks: Watermarks) -> None:
     begun = watermarks.begin("repairs", "jr_1")
     begun.freeze({"rows": {}}, {"rows": {}})
-    batch = begun.batch_id
-    begun.commit(({"sink": "files", "target": "hdfs://lake/raw", "staging": "hdfs://lake/_raw.staging", "folder": "x",
-                   "job": "0", "epoch": batch.epoch, "version": batch.version, "fence": begun.fence},))  # fmt: skip
+    begun.commit((output_of_run(begun, "hdfs://lake/raw", staging="hdfs://lake/_raw.staging"),))
 
     done = run(watermarks, "reset", "repairs", "--retract", *WHY)
 
     assert "The next run deletes the batches from hdfs://lake/raw." in done.stdout
-    assert [one["target"] for one in watermarks.latest("repairs").retracting] == ["hdfs://lake/raw"]
+    assert [one.target for one in watermarks.latest("repairs").retracting] == ["hdfs://lake/raw"]
 
 
 def test_decision_holds_and_the_cause_is_told_when_files_cannot_be_deleted(

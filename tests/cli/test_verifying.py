@@ -17,6 +17,7 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_table, session
 from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED
 from tests.cli.stories import NOW, Command, commit_rows, document, rows_state
+from tests.support.outputs import output_of_run
 from tests.support.steps import commit
 
 JOB = "repairs"
@@ -101,7 +102,7 @@ def test_command_says_what_is_wrong_before_spark_is_started(
         for number, target in enumerate(outputs):
             held = watermarks.begin(job, f"jr_{number}")
             held.freeze({"rows": {**rows_state(None), "low": None, "high": NOW}}, {"rows": rows_state(NOW)})
-            held.commit(({"sink": "files" if "s3:" in target else "database", "target": target},))
+            held.commit((output_of_run(held, target, sink="files" if "s3:" in target else "database"),))
 
     done = run(watermarks, "verify", *arguments)
 

@@ -77,6 +77,10 @@ BUILT = [
         ["'parking'", "Version 4", "versions 2 to 5", "Rewind to version 1 or before"],
     ),
     (
+        errors.UnprovenError("s3://raw/repairs", 5, "its list is for another target"),
+        ["'s3://raw/repairs'", "version 5", "its list is for another target", "Restore the item"],
+    ),
+    (
         errors.StagedRowsLostError("shop/repairs", 5, "glue_watermarks_1"),
         ["'shop/repairs'", "'glue_watermarks_1' of version 5 is gone", "Rewind the job"],
     ),
@@ -249,7 +253,7 @@ FAMILIES = [
             "TargetLockedError",
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetTakenError", "TargetLayoutError",
             "TargetSchemaError", "NotATableError", "MissingConnectorError", "NoJvmError", "UnsupportedVersionError",
-            "StagedFilesLostError", "LogFolderError",
+            "StagedFilesLostError", "UnprovenError", "LogFolderError",
         ],
     ),
 ]  # fmt: skip

@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "schemas": {"errors"},
     "reading": {"listing", "schemas", "spark"},
     "files": {"reading", "protocol.chunks", "protocol.names"},
-    "sinks": {"listing", "databases", "protocol.names"},
+    "sinks": {"listing", "databases", "protocol.fields", "protocol.names", "protocol.outputs", "protocol.values"},
     "tables": {"rows", "sinks.connectors", "sinks.java_errors", "sinks.places", "protocol.names"},
     "relational": {"protocol"},
     "metrics": {"protocol"},
@@ -80,7 +80,7 @@ OF_THE_JVM = {
 NAMESAKES = {
     "listing/metadata_tables.py": {"scan"},
     "sinks/iceberg_merge.py": {"scan"}, "tables/delta.py": {"scan"}, "tables/iceberg.py": {"scan"},
-    "sinks/targets.py": {"scan"}, "glue/catalog.py": {"create_table", "update_table"},
+    "sinks/targets.py": {"scan"}, "sinks/iceberg.py": {"scan"}, "glue/catalog.py": {"create_table", "update_table"},
 }  # fmt: skip
 """Methods of others that are called as one of DynamoDB is: of tables of pyiceberg and deltalake, and of Glue."""
 

@@ -12,7 +12,9 @@ import pytest
 from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
 from scripts.helpers.protocol.head import Change, Head, LogEntry, Order, Outputs, Plan, Release
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.protocol.recent import PastCommit
+from tests.support.outputs import output_of
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 LEASE = timedelta(minutes=15)
@@ -49,11 +51,8 @@ def freed(token: str) -> Head:
     return replace(claimed(), releases=(before,)).freed(Order("sam", "why", NOW, token))
 
 
-def output(version: int, target: str, sink: str = "iceberg", **more: Any) -> dict[str, Any]:
-    return {
-        "sink": sink, "target": target, "staging": "", "job": "j", "epoch": "e1", "version": version,
-        "rows": 10 * version,
-    } | more  # fmt: skip
+def output(version: int, target: str, sink: str = "iceberg", **more: Any) -> Output:
+    return output_of(target, version, sink=sink, **{"rows": 10 * version, **more})
 
 
 @pytest.mark.parametrize(
@@ -64,23 +63,22 @@ def output(version: int, target: str, sink: str = "iceberg", **more: Any) -> dic
 def test_first_version_is_taken_back_when_a_job_is_reset(unpublished: Outputs, retract: Outputs) -> None:
     after = replace(idle(), unpublished=unpublished).reset(Order("sam", "why", NOW, "token"), retract=retract)
 
-    assert [(one["target"], one["first"]) for one in after.retracting] == [("shop.a", 1)]
+    assert [(one.target, one.first) for one in after.retracting] == [("shop.a", 1)]
     assert after.unpublished == ()
 
 
 def test_rows_that_stay_are_told_when_their_target_cannot_take_them_back() -> None:
     """Files go, and so do rows that a column tells apart; other rows of a table stay, and people are told of them."""
-    column: dict[str, Any] = {"options": {"batch_column": "batch"}}
     unseen = (
-        output(2, "shop.a"), output(3, "shop.a"), output(3, "shop.b", **column), output(3, "file:///c", "files"),
-        output(3, "shop.d", rows=0), output(1, "shop.e"),
+        output(2, "shop.a"), output(3, "shop.a"), output(3, "shop.b", batch_column="batch"),
+        output(3, "file:///c", "files"), output(3, "shop.d", rows=0), output(1, "shop.e"),
     )  # fmt: skip
     entry = LogEntry("parking", 1, {"repairs": 0}, Change("COMMIT", "c", NOW, run_id="jr_1"))
 
     after = replace(idle(), unpublished=unseen).rewound(entry, Order("sam", "why", NOW, "token"))
 
-    assert {one["target"]: (one["first"], one["last"], one.get("rows")) for one in after.retracting} == {
-        "shop.a": (2, 3, {"2": 20, "3": 30}), "shop.b": (3, 3, None), "file:///c": (3, 3, None), "shop.d": (3, 3, None),
+    assert {one.target: (one.first, one.last, one.rows) for one in after.retracting} == {
+        "shop.a": (2, 3, {2: 20, 3: 30}), "shop.b": (3, 3, {}), "file:///c": (3, 3, {}), "shop.d": (3, 3, {}),
     }  # fmt: skip
     assert after.unpublished == unseen[-1:]
     assert after.retracted == ((2, 3),)

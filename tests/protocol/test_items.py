@@ -14,7 +14,10 @@ import pytest
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
+from scripts.helpers.protocol.outputs import MergeColumns, Retraction
 from scripts.helpers.protocol.values import MAX_BYTES, size_of
+from scripts.helpers.sinks.outputs import mark_of
+from tests.support.outputs import output_of
 
 NOW = datetime(2026, 3, 16, 15, 45, 0, 250, tzinfo=timezone.utc)
 MARKS = {"latest_data": "", "id": 0, "flag": False, "share": 0.5, "sum": Decimal(2), "seen": NOW, "none": None}
@@ -26,8 +29,15 @@ IDLE = Head("parking", "e1", 3, 7, MARKS, last=CHANGE)
 CLAIMED = replace(IDLE, claim=CLAIM)
 PLANNED = replace(CLAIMED, plan=PLAN)
 ABORTED = replace(IDLE, plan=PLAN)
-OUTPUTS = ({"sink": "files", "target": "s3://raw/", "version": 3, "rows": 5},)
-PUBLISHING = replace(IDLE, unpublished=OUTPUTS, retracting=OUTPUTS * 2, retracted=((1, 2), (3, 3)))
+MERGED = output_of("shop.a", 3, sink="iceberg", engine="spark", snapshot=2**63 - 1, table="u", batch_column="batch",
+                   partition_by=("day",), merge=MergeColumns(("id",), ("at",), ("from", "to")))  # fmt: skip
+OUTPUTS = (output_of("s3://raw/", 3, rows=5, files=2, bytes=7, columns=True, beside_others=True), MERGED)
+RETRACTION = Retraction(
+    "delta", "s3://raw", "s3://_raw", mark_of("parking"), "e1", 2, 3, NOW, "batch", {2: 5}, "parking"
+)
+PUBLISHING = replace(
+    IDLE, unpublished=OUTPUTS, retracting=(RETRACTION,) * 2, retracted=((1, 2), (3, 3)), epochs={"e0": 7}
+)
 FIRST = Head.first("parking")
 FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=timezone.utc)
 LAST_MOMENT = datetime(2199, 12, 31, 23, 59, 59, 999_999, tzinfo=timezone.utc)

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
-from scripts.helpers.sinks import DeltaSink, IcebergSink, Output
+from scripts.helpers.sinks import DeltaSink, IcebergSink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.components import missing_component
 from tests.support.places import REPOSITORY
@@ -47,7 +47,7 @@ def test_table_has_a_batch_once_when_the_loop_of_the_page_writes_it(
         page["write_and_commit"](run, sink, ROWS)
     head = watermarks.latest("repairs")
     (last,) = watermarks.history("repairs")[0].change.outputs
-    sink.publish(Output.from_record(last))
+    sink.publish(last)
 
     if kind == "iceberg":
         found = catalog.load_table("raw.repairs").scan().to_arrow()

@@ -27,8 +27,9 @@ from scripts.helpers.batch.strategies import Saving
 from scripts.helpers.errors import PlanConflictError, RunInProgressError, UnknownJobError, WatermarkError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import Output, Retraction, batch_of
+from scripts.helpers.sinks.outputs import batch_of, is_published_name
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import Died, FakeDynamoDB
@@ -353,7 +354,7 @@ class Interleaving:
         """Return the rows that a reader of the target sees, and how often."""
         seen: Counter[int] = Counter()
         for uri, data in self.storage.held.items():
-            if uri.startswith(f"{TARGET}/") and not any(one.is_of_published_name(uri) for one in without):
+            if uri.startswith(f"{TARGET}/") and not any(is_published_name(uri, one) for one in without):
                 seen.update(rows_in(data))
         return seen
 
@@ -378,7 +379,7 @@ class Interleaving:
             assert item is not None, "the head was deleted"
             head = items.head_from_item(item)
             self._head_seen = stored
-            self._seen_in_force = head.version, [Retraction.from_record(record) for record in head.retracting]
+            self._seen_in_force = head.version, list(head.retracting)
         return self._seen_in_force
 
     def versions(self) -> set[int]:

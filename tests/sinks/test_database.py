@@ -29,11 +29,12 @@ from scripts.helpers.errors import (
     TargetUnavailableError,
 )
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.database_access import target_errors
 from scripts.helpers.sinks.database_sql import BATCHES, GONE, TAKEN_BACK, Statements, WritingPostgres, WritingSQLite
 from scripts.helpers.sinks.merging import Merge
-from scripts.helpers.sinks.outputs import Output, Retraction
+from scripts.helpers.sinks.outputs import mark_of, value_of_batch
 from tests.support.database_fixtures import written_as
 from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
@@ -63,8 +64,10 @@ def batch(version: int) -> BatchId:
 
 def taken_back(output: Output, first: int, last: int, batch_column: str = "") -> Retraction:
     """Return what a decision takes back of the target of an output: its versions, both ends included."""
-    since = "2026-11-23T00:00:00+00:00"
-    return Retraction("database", output.target, output.staging, output.job, EPOCH, first, last, since, batch_column)
+    since = datetime(2026, 11, 23, tzinfo=timezone.utc)
+    return Retraction(
+        "database", output.target, output.staging, output.job, EPOCH, first, last, since, batch_column, job_id=JOB
+    )
 
 
 # --- the life of a batch ------------------------------------------------------------------------------
@@ -89,7 +92,7 @@ def test_rows_are_there_once_when_published_as_often_as_one_likes(
     sink.publish(output)
     sink.publish(output)
     sink.clear(output)
-    written.sink(table).publish(Output.from_record(output.record()))
+    written.sink(table).publish(Output.from_record(output.record(), "one", JOB))
 
     assert seen(written, table) == ALL
     assert written.staged(table) == []
@@ -256,13 +259,17 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
     for output in outputs.values():
         sink.publish(output)
 
-    assert (counts, written.rows(f"SELECT id, word, batch FROM {table}")) == ([1, 0], [(1, "a", str(batch(2)))])
+    assert (counts, written.rows(f"SELECT id, word, batch FROM {table}")) == (
+        [1, 0],
+        [(1, "a", value_of_batch(batch(2)))],
+    )
     assert (written.staged(table), "rows_kept" in caplog.text) == ([outputs[2].folder], False)
 
 
 def test_nothing_is_deleted_when_batches_are_taken_back_where_none_was_written(tmp_path: Path) -> None:
     sink = DatabaseSink("t", connect=lambda: sqlite3.connect(tmp_path / "shop.db"), name="shop")
-    taken = Retraction("database", sink.name, "main", "5e8c9902", EPOCH, 1, 2, "2026-11-23T00:00:00+00:00")
+    since = datetime(2026, 11, 23, tzinfo=timezone.utc)
+    taken = Retraction("database", sink.name, "main", mark_of(JOB), EPOCH, 1, 2, since, job_id=JOB)
 
     assert sink.retract(taken) == 0
 
@@ -459,12 +466,16 @@ def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle
     inside, go_on = threading.Event(), threading.Event()
 
     class Held(DatabaseSink):
-        """Waits in its transaction, right after it has looked for the staging table."""
+        """Waits in its transaction, right after it has looked for the staging table once more."""
+
+        looks = 0
 
         def _catalogue(self, session: Any, parts: Any) -> Any:
             found = super()._catalogue(session, parts)
-            inside.set()
-            go_on.wait(PATIENCE)
+            self.looks += 1
+            if self.looks == 2:
+                inside.set()
+                go_on.wait(PATIENCE)
             return found
 
     first = threading.Thread(target=Held(table, connect=written.connect, name="shop").publish, args=[output])
@@ -507,7 +518,7 @@ def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batc
     output = sink.stage(BATCH, 7, ROWS)
     taken = taken_back(output, 3, 3)
     with closing(written.connect()) as holder:
-        holder.cursor().execute(sink._statements(output).record(output.job, EPOCH, 3, output.folder))
+        holder.cursor().execute(sink._statements(output).record(output, 3, output.folder))
         with pytest.raises(TargetLockedError) as caught:
             sink.publish(output)
         with pytest.raises(TargetLockedError, match="a batch cannot be taken back"):
@@ -649,7 +660,7 @@ def test_batch_is_published_when_a_deadlock_has_ended_its_transaction(
     table = written.new_table("id integer UNIQUE, word varchar(20)")
     sink = written.sink(table)
     output = sink.stage(BATCH, 1, ROWS)
-    key = sink._statements(output).record(output.job, EPOCH, 3, output.folder)
+    key = sink._statements(output).record(output, 3, output.folder)
     other = Other(written, f"INSERT INTO {table} VALUES {MANY}", waits=key)
     with_other(monkeypatch, "append", other)
 
@@ -671,8 +682,9 @@ def test_batch_is_taken_back_when_a_deadlock_has_ended_its_transaction(
     sink.publish(output)
     sink.clear(output)
     taken = taken_back(output, 3, 3, "batch")
-    key = sink._statements(output).where_key(output.job, EPOCH, 3)
-    other = Other(written, f"UPDATE {BATCHES} SET job_name = 'x' WHERE {key}", f"UPDATE {table} SET word = 'x'")
+    other = Other(
+        written, f"UPDATE {BATCHES} SET published_at = published_at WHERE version = 3", f"UPDATE {table} SET word = 'x'"
+    )
     written_rows = f"INSERT INTO {written.new_table('id integer, word varchar(20)')} VALUES {MANY}"
     other._cursor.execute(written_rows)
     with_other(monkeypatch, "take_back", other)

@@ -19,10 +19,11 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.sinks.database_access import DriverSession
 from scripts.helpers.sinks.database_sql import Statements
-from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
+from scripts.helpers.sinks.outputs import batch_values, mark_of
 from tests.sinks.interleaving import JOB, Interleaving, let_number_decide, played
 from tests.support.dynamodb import Died
 from tests.support.patience import LONG
@@ -63,7 +64,7 @@ class DatabaseInterleaving(Interleaving):
 
     def unexplained(self) -> list[str]:
         # The doctor cannot log in. A batch that is published has swept what was staged up to it.
-        return self.sink().staged(job_hash(JOB))
+        return self.sink().staged(mark_of(JOB))
 
     def dies(self) -> bool:
         """Tell whether whoever moves is killed before the end of its transaction."""
@@ -77,7 +78,7 @@ class DatabaseInterleaving(Interleaving):
 
 
 def _is_of(batch: str, retraction: Retraction) -> bool:
-    first, last = retraction.batches
+    first, last = batch_values(retraction)
     return first <= batch <= last
 
 

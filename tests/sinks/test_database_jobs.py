@@ -58,8 +58,8 @@ class SqliteCopy:
 
     @property
     def staged(self) -> list[str]:
-        found = self.query("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'glue%'")
-        return [name for (name,) in found if name != "glue_watermarks_batches"]
+        found = self.query("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'gw%'")
+        return [name for (name,) in found]
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         connection = self.connect()
@@ -86,7 +86,7 @@ def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(worl
 
     assert (before, world.seen, world.staged) == ([], [1, 2, 3], [])
     (entry,) = world.watermarks.history(JOB)
-    assert entry.change.outputs[0]["target"] == "database://shop/repairs"
+    assert entry.change.outputs[0].target == "database://shop/repairs"
 
 
 def test_next_write_finishes_the_batch_when_a_process_is_killed_after_its_commit(
@@ -363,8 +363,12 @@ def test_staging_table_of_an_earlier_epoch_is_found_and_dropped_when_the_table_c
     world.run("jr_3")
 
     assert world.staged == [left]
-    assert found(world) == [("staged leftover", f"{left} for database://shop/repairs", False)]
-    assert found(world, repair=True) == [("staged leftover", f"{left} for database://shop/repairs", True)]
+    assert found(world) == [
+        ("staged leftover", f"{left} for database://shop/repairs: table {left} beside database://shop/repairs", False)
+    ]
+    assert found(world, repair=True) == [
+        ("staged leftover", f"{left} for database://shop/repairs: table {left} beside database://shop/repairs", True)
+    ]
     assert (world.staged, found(world), world.seen) == ([], [], [1, 2, 3, 4])
 
 

@@ -228,7 +228,7 @@ def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(jdbc:
     output = sink.stage(BATCH, 1, jdbc.range(1))
 
     with closing(written.connect()) as holder:
-        holder.cursor().execute(sink._statements(output).record(output.job, EPOCH, 3, output.folder))
+        holder.cursor().execute(sink._statements(output).record(output, 3, output.folder))
         with pytest.raises(TargetLockedError):
             sink.publish(output)
 

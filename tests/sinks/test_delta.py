@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,10 +33,11 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks import delta
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.merging import DELETED, Merge
-from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction
+from scripts.helpers.sinks.outputs import MANIFEST
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.staged_rows import arrow_rows
 from scripts.helpers.watermarks import Watermarks
@@ -44,7 +46,7 @@ from tests.support.blocked_packages import run_without
 from tests.support.steps import KilledError
 
 JOB = "repairs"
-SINCE = "2026-11-23T00:00:00+00:00"
+SINCE = datetime(2026, 11, 23, tzinfo=timezone.utc)
 ENGINES = ["spark", "deltalake"]
 
 
@@ -114,7 +116,7 @@ def test_rows_are_seen_once_when_published_as_often_as_one_likes(table: Table) -
 
     assert (before, first, table.seen, table.staged) == ([], [1, 2, 3], [1, 2, 3, 4], [])
     assert (output.rows, output.sink, second.rows) == (3, "delta", 1)
-    assert Output.from_record(output.record()) == output
+    assert Output.from_record(output.record(), "one", output.job_id) == output
 
 
 def test_rows_are_seen_once_when_many_publish_at_once(table: Table) -> None:
@@ -488,7 +490,7 @@ def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(t
     table.sink().publish(table.stage(1, [1]))
     output = table.stage(2, [2])
     read = {name: place.read(name) for place in table.places for name in place.files(output.folder)}
-    taken = Retraction("delta", table.sink().name, output.staging, output.job, "e1", 2, 2, "2026-11-23T00:00:00+00:00")
+    taken = Retraction("delta", table.sink().name, output.staging, output.job, "e1", 2, 2, SINCE)
 
     for _ in range(2):
         table.sink().retract(taken)
@@ -565,7 +567,7 @@ def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
     waiting = arrow.stage(2, [2])
 
     taken = Retraction(
-        "delta", arrow.sink().name, waiting.staging, waiting.job, "e1", 1, 2, SINCE, column, rows={"1": 1, "2": 1}
+        "delta", arrow.sink().name, waiting.staging, waiting.job, "e1", 1, 2, SINCE, column, rows={1: 1, 2: 1}
     )
     counts = [(arrow.sink().retract(taken), DeltaTable(arrow.path).version()) for _ in range(2)]
 
@@ -600,7 +602,7 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
     table.sink().publish(table.stage(5, [5], batch_column="batch"))
 
     assert (counts, decided, table.seen) == ([1, 0], [1, 9], [1, 5, 9])
-    assert [output.options["batch_column"] for output in outputs] == ["batch"] * len(outputs)
+    assert [output.batch_column for output in outputs] == ["batch"] * len(outputs)
     assert "retraction_left" not in caplog.text
 
 

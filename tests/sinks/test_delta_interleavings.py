@@ -20,8 +20,9 @@ from deltalake import DeltaTable
 from deltalake.table import TableMerger
 
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks import DeltaSink, events_of
-from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
+from scripts.helpers.sinks.outputs import batch_values, mark_of
 from scripts.helpers.sinks.places import LocalPlace
 from tests.sinks.interleaving import JOB, Actor, Interleaving, let_number_decide, moving, played
 from tests.support.merge_reference import Event, expected, frame, rules
@@ -94,7 +95,7 @@ class DeltaInterleaving(Interleaving):
         return sink.stage(batch, fence, pd.DataFrame({"id": pd.Series(list(rows), dtype="int64")}))
 
     def unexplained(self) -> list[str]:
-        return [*super().unexplained(), *self.sink().staged(job_hash(JOB))]
+        return [*super().unexplained(), *self.sink().staged(mark_of(JOB))]
 
     def rows(self, without: Collection[Retraction] = ()) -> Counter[int]:
         return Counter(row for row, batch in self._found() if not any(_is_of(batch, one) for one in without))
@@ -109,7 +110,7 @@ class DeltaInterleaving(Interleaving):
 
 
 def _is_of(batch: str, retraction: Retraction) -> bool:
-    first, last = retraction.batches
+    first, last = batch_values(retraction)
     return first <= batch <= last
 
 

@@ -23,9 +23,10 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import DeltaSink, Merge, delta_merge, events_of
 from scripts.helpers.sinks.merging import DELETED
-from scripts.helpers.sinks.outputs import Output, job_hash
+from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.sinks.table_merge import SPARK_FRAMES, TableMerge
 from scripts.helpers.watermarks import Watermarks
 from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
@@ -167,10 +168,7 @@ def publish_between(monkeypatch: pytest.MonkeyPatch, table: Table, output: Outpu
     """Publish an output; after each look another job merges a batch. Return how often the first one looked."""
     other, source, looks = Table(table.name, table.kind, table.spark), TableMerge.source, []
     # Under another job's name, else they would be recorded as later batches of this one.
-    pending = [
-        Output.from_record(other.stage(events, version=77 + number).record() | {"job": "other"})
-        for number, events in enumerate(others)
-    ]
+    pending = [other.stage(events, version=77 + number, job="other") for number, events in enumerate(others)]
 
     def late(merge: TableMerge, distinct: Any) -> Any:
         found = source(merge, distinct)
@@ -211,8 +209,8 @@ def test_delete_of_another_job_is_carried_out_when_a_third_comes_between_the_sec
 ) -> None:
     table = Table(f"{tmp_path}/repairs", kind)
     table.merge([Event(9, 9, "there")])
-    output, third = table.stage([Event(1, 1, "a")]), table.stage([Event(5, 1, "b")], version=88)
-    pending, execute = [Output.from_record(third.record() | {"job": "third"})], TableMerger.execute
+    output, third = table.stage([Event(1, 1, "a")]), table.stage([Event(5, 1, "b")], version=88, job="third")
+    pending, execute = [third], TableMerger.execute
 
     def late(merger: TableMerger) -> Any:
         if pending and (1, 1, "a") in [row[:3] for row in table.rows]:
@@ -277,7 +275,7 @@ def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(tmp_pa
         table.stage([Event(4, 1, "b"), Event(4, 1, "a")])
 
     assert table.rows == before
-    assert table.sink.staged(job_hash("repairs")) == []
+    assert table.sink.staged(mark_of("repairs")) == []
 
 
 def test_rows_may_tie_when_a_newer_one_of_their_key_comes_with_them(tmp_path: Path) -> None:

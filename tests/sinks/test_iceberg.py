@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,21 +34,23 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks import iceberg
 from scripts.helpers.sinks.choice import Layout, opened, sink_for
 from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.iceberg_merge import MovedError
 from scripts.helpers.sinks.merging import Merge
-from scripts.helpers.sinks.outputs import Output, Retraction, folder_of, job_hash
+from scripts.helpers.sinks.outputs import branch_of, folder_of, mark_of
 from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.sinks.staged_rows import read_rows
 from scripts.helpers.watermarks import Watermarks
 from tests.support import table_formats
 from tests.support.blocked_packages import run_without
+from tests.support.outputs import output_of
 from tests.support.steps import KilledError
 
 JOB = "repairs"
-SINCE = "2026-11-23T00:00:00+00:00"
+SINCE = datetime(2026, 11, 23, tzinfo=timezone.utc)
 
 
 class Table:
@@ -146,7 +149,7 @@ def test_rows_are_seen_once_when_published_as_often_as_one_likes(table: Table) -
 
     assert (before, first, table.seen, table.staged) == ([], [1, 2, 3], [1, 2, 3, 4], [])
     assert (output.rows, output.sink, output.replaces, second.rows) == (3, "iceberg", False, 1)
-    assert Output.from_record(output.record()) == output
+    assert Output.from_record(output.record(), "one", JOB) == output
 
 
 def test_rows_are_seen_once_when_many_publish_at_once_and_others_write(table: Table) -> None:
@@ -695,18 +698,18 @@ def test_publication_fails_when_spark_refuses_it_for_good_or_each_time(
     session: Any = SimpleNamespace()
     sink = IcebergSink("lake.raw.repairs", spark=session)
     there = SimpleNamespace(properties=dict, newTransaction=lambda: transaction)
+    output = output_of(sink.name, sink="iceberg", rows=1, engine="spark")
+    ref = SimpleNamespace(snapshotId=lambda: 1)
+    there.refs = lambda: {branch_of(output.folder): ref}
+    there.snapshot = lambda _: ref
     monkeypatch.setattr(sink._engine, "_table", lambda: there)
-    output = Output(
-        sink="iceberg", target=sink.name, staging="", folder="f", job="j", epoch="e1", version=1, fence=1, files=1,
-        bytes=1, rows=1, options={"engine": "spark", "snapshot": "1"},
-    )  # fmt: skip
 
     with pytest.raises(TargetError, match=f"{why}.*Publishing again is safe"):
         sink.publish(output)
 
 
 def test_batch_is_not_published_when_another_engine_has_staged_it(arrow: Table) -> None:
-    output = replace(arrow.stage(1, [1]), options={"engine": "spark"})
+    output = replace(arrow.stage(1, [1]), engine="spark")
 
     with pytest.raises(
         TargetError, match=r"repairs': version 1 was staged with spark, and is published by it only, not by pyiceberg"
@@ -739,7 +742,7 @@ def test_batch_is_published_without_its_script_when_pyiceberg_finds_the_catalog(
     assert found is not None
     found.publish(output)
 
-    assert (unknown, IcebergSink.of(replace(output, options={"engine": "spark"})), arrow.seen) == (None, None, [1])
+    assert (unknown, IcebergSink.of(replace(output, engine="spark")), arrow.seen) == (None, None, [1])
 
 
 def test_batch_is_published_without_its_script_when_spark_has_staged_it(spark_with_tables: Any, tmp_path: Path) -> None:
@@ -753,25 +756,38 @@ def test_batch_is_published_without_its_script_when_spark_has_staged_it(spark_wi
     assert table.seen == [1]
 
 
+def looked_at(table: Table, output: Output) -> Callable[[], None]:
+    """Return what gives a sleeping publisher the staged files that it had read before they were deleted."""
+    read = {name: place.read(name) for place in table.places for name in place.files(output.folder)}
+
+    def put_back() -> None:
+        for place in table.places:
+            for name, data in read.items():
+                place.write(name, data or b"")
+
+    return put_back
+
+
 def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.sink().publish(table.stage(1, [1]))
     output = table.stage(2, [2])
-    read = {name: place.read(name) for place in table.places for name in place.files(output.folder)}
-    taken = Retraction("iceberg", table.name, output.staging, output.job, "e1", 2, 2, "2026-11-23T00:00:00+00:00")
+    put_back = looked_at(table, output)
+    engine: Any = table.sink()._engine
+    refs = engine._refs() if table.spark is not None else None
+    taken = Retraction("iceberg", table.name, output.staging, output.job, "e1", 2, 2, SINCE)
 
     table.sink().retract(taken)
     # The decision itself was version 3.
     later = table.stage(4, [4])
     table.sink().retract(taken)
-    # As if it had read the staged files before they were deleted.
-    for place in table.places:
-        for name, data in read.items():
-            place.write(name, data or b"")
+    put_back()
     table.sink().publish(output)
     has_looked_before = table.sink()
     monkeypatch.setattr(has_looked_before._engine, "published", lambda _: 1)
+    if refs is not None:
+        monkeypatch.setattr(has_looked_before._engine, "_refs", lambda: refs)
     for is_kept in (False, True):
         has_looked_before.publish(replace(output, replaces=is_kept))
     retracted = table.seen
@@ -799,7 +815,13 @@ def test_rows_that_stay_are_told_when_they_are_published_between_look_and_decisi
 ) -> None:
     output = arrow.stage(1, [1])
     taken = Retraction("iceberg", arrow.name, output.staging, output.job, "e1", 1, 1, SINCE)
-    before_commit(1, lambda: arrow.sink().publish(output), arrow.catalog, monkeypatch)
+    put_back = looked_at(arrow, output)
+
+    def late() -> None:
+        put_back()
+        arrow.sink().publish(output)
+
+    before_commit(1, late, arrow.catalog, monkeypatch)
 
     with pytest.raises(TargetError):
         arrow.sink().retract(taken)
@@ -862,7 +884,7 @@ def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
     table.sink().publish(table.stage(1, [1]))
     waiting = table.stage(2, [2])
 
-    counted = {"1": 1, "2": 1}
+    counted = {1: 1, 2: 1}
     taken = Retraction("iceberg", table.name, waiting.staging, waiting.job, "e1", 1, 2, SINCE, column, counted)
     counts = [table.sink().retract(taken) for _ in range(2)]
 
@@ -1007,7 +1029,7 @@ def test_staged_files_go_when_spark_finds_no_table(spark_with_tables: Any, tmp_p
     table, place = Table(f"lake.raw.g{abs(hash(tmp_path))}", spark_with_tables), place_of(str(tmp_path), None, None)
     place.write(f"{folder_of(BatchId(JOB, 'e1', 1), 7, '0a1b2c3d')}/part-0.parquet", b"x")
 
-    table.sink().retract(Retraction("iceberg", table.name, str(tmp_path), job_hash(JOB), "e1", 1, 1, SINCE))
+    table.sink().retract(Retraction("iceberg", table.name, str(tmp_path), mark_of(JOB), "e1", 1, 1, SINCE))
 
     assert place.files() == {}
 

@@ -30,15 +30,17 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks import IcebergSink, Merge, events_of
 from scripts.helpers.sinks.iceberg_merge import MEMORY, SparkMerge, _SparkTables, made_if_missing, memory_of, rows_at
-from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
+from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.sinks.table_merge import TableMerge
 from scripts.helpers.watermarks import Watermarks
 from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
 from tests.support.servers import is_long
 from tests.support.steps import KilledError
 
+SINCE = datetime(2026, 11, 23, tzinfo=timezone.utc)
 KINDS = pytest.mark.parametrize("kind", ["newest", "history"])
 
 
@@ -182,15 +184,14 @@ def test_batch_is_there_once_when_it_is_published_again_after_a_later_one(kind: 
     assert before == []
     assert table.rows == expected(kind, [*first, *second])
     assert len(table.loaded.snapshots()) == snapshots
-    assert Output.from_record(early.record()) == early
+    assert Output.from_record(early.record(), "one", early.job_id) == early
 
 
 @KINDS
 def test_rows_of_all_are_there_when_many_publish_at_once(kind: str, catalog: Any) -> None:
     table = Table(catalog, kind)
     mine, others = [Event(1, 1, "a"), Event(2, 5, None)], [Event(1, 2, None), Event(2, 4, "b"), Event(3, 1, "c")]
-    output, other = table.stage(mine), table.stage(others)
-    other = Output.from_record(other.record() | {"job": "other"})
+    output, other = table.stage(mine), table.stage(others, job="other")
     threads = [threading.Thread(target=table.sink.publish, args=(each,)) for each in (output, other, output)]
     for thread in threads:
         thread.start()
@@ -242,12 +243,12 @@ def test_later_delete_is_remembered_when_it_comes_while_an_earlier_one_is_writte
     table = Table(catalog, kind)
     other = Table(catalog, kind, table.name)
     table.merge([Event(1, 1, None)])
-    output, between = table.stage([Event(1, 3, None)]), other.stage([Event(1, 5, None)], version=77)
+    output, between = table.stage([Event(1, 3, None)]), other.stage([Event(1, 5, None)], version=77, job="other")
     commit, pending = type(catalog).commit_table, [between]
 
     def late(catalog: Any, into: Any, *given: Any) -> Any:
         if pending and MEMORY in into.name()[-1]:
-            other.sink.publish(Output.from_record(pending.pop().record() | {"job": "other"}))
+            other.sink.publish(pending.pop())
         return commit(catalog, into, *given)
 
     with monkeypatch.context() as patch:
@@ -277,7 +278,7 @@ def test_delete_is_carried_out_when_it_comes_between_look_and_write(
     table = Table(engine, kind)
     other = Table(engine, kind, table.name)
     table.merge([Event(9, 9, "there")])
-    output, between = table.stage([Event(1, 1, "a")]), other.stage([Event(1, 2, None)], version=77)
+    output, between = table.stage([Event(1, 1, "a")]), other.stage([Event(1, 2, None)], version=77, job="other")
     source = TableMerge.source
     pending = [between]
 
@@ -285,7 +286,7 @@ def test_delete_is_carried_out_when_it_comes_between_look_and_write(
         found = source(merge, distinct)
         if pending:
             # Under another job's name, else it would be recorded as a later batch of this one.
-            other.sink.publish(Output.from_record(pending.pop().record() | {"job": "other"}))
+            other.sink.publish(pending.pop())
         return found
 
     with monkeypatch.context() as patch:
@@ -305,8 +306,7 @@ def test_batch_is_not_merged_when_it_is_retracted_between_look_and_write(
 
     def late(merge: TableMerge, distinct: Any) -> Any:
         found = source(merge, distinct)
-        since = "2026-11-23T00:00:00+00:00"
-        taken = Retraction("iceberg", output.target, output.staging, output.job, output.epoch, 1, 1, since)
+        taken = Retraction("iceberg", output.target, output.staging, output.job, output.epoch, 1, 1, SINCE)
         table.sink.retract(taken)
         return found
 
@@ -319,8 +319,7 @@ def test_batch_is_not_merged_when_it_is_retracted_between_look_and_write(
 def test_staged_rows_go_and_the_table_changes_once_when_a_merge_is_taken_back_twice(spark_with_tables: Any) -> None:
     table = Table(spark_with_tables, "newest")
     output = table.stage([Event(1, 1, "a")])
-    since = "2026-11-23T00:00:00+00:00"
-    taken = Retraction("iceberg", output.target, output.staging, output.job, output.epoch, 1, 1, since)
+    taken = Retraction("iceberg", output.target, output.staging, output.job, output.epoch, 1, 1, SINCE)
 
     counts = [spark_with_tables.sql(f"SELECT * FROM {table.name}.snapshots").count()]
     for _ in range(2):
@@ -345,7 +344,7 @@ def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(kind: 
         table.stage([Event(4, 1, "b"), Event(4, 1, "a")])
 
     assert table.rows == before
-    assert table.sink.staged(job_hash("repairs")) == []
+    assert table.sink.staged(mark_of("repairs")) == []
 
 
 def test_row_at_the_target_stays_when_one_of_the_same_moment_was_staged_before_it_came(catalog: Any) -> None:
@@ -395,7 +394,7 @@ def test_batch_is_not_lost_when_another_has_merged_and_cleared_it_after_the_look
     sink, recorded = IcebergSink(output.target, spark=session), [1, 0]
     monkeypatch.setattr(sink._engine, "published", lambda _: recorded.pop())
 
-    sink.publish(replace(output, options={**output.options, "engine": "spark"}))
+    sink.publish(replace(output, engine="spark"))
 
     assert recorded == []
 
@@ -408,7 +407,7 @@ def test_ties_are_refused_and_nothing_stays_when_spark_has_staged_them(spark_wit
     with pytest.raises(MergeTieError, match="as a different row of the batch"):
         sink.stage(BatchId("repairs", "e1", 1), 1, rows)
 
-    assert sink.staged(job_hash("repairs")) == []
+    assert sink.staged(mark_of("repairs")) == []
 
 
 @pytest.mark.parametrize("column", ["id", "at"])

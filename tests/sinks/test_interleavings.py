@@ -12,10 +12,11 @@ import pytest
 from scripts.helpers.batch import publishing
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks import files, staging
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import Output, job_hash
+from scripts.helpers.sinks.outputs import mark_of
 from tests.sinks.interleaving import Interleaving, MemoryPlace, let_number_decide, play
 from tests.support.patience import LONG
 from tests.support.servers import is_long
@@ -62,7 +63,7 @@ FIRST = {"retraction_is_over_at_once": 1_700, "winner_drops": 600}
 
 def shared_folder(patch: pytest.MonkeyPatch) -> None:
     """All attempts at a batch stage in one folder."""
-    patch.setattr(staging, "folder_of", lambda batch, _fence, _token: f"{job_hash(batch.job_id)}/{batch}-f0-0")
+    patch.setattr(staging, "folder_of", lambda batch, _fence, _token: f"{mark_of(batch.job_id)}/{batch}-f0-0")
 
 
 def straight_to_target(patch: pytest.MonkeyPatch) -> None:
@@ -71,7 +72,7 @@ def straight_to_target(patch: pytest.MonkeyPatch) -> None:
     def stage(sink: FileSink, batch: Any, fence: int, write: Any, **_options: Any) -> Output:
         write(sink.target, f"batch_id={batch}")
         return Output(
-            "files", sink.target.uri(""), "", "", job_hash(batch.job_id), batch.epoch, batch.version, fence, 2, 0
+            "files", sink.target.uri(""), "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence, 2, 0
         )
 
     patch.setattr(FileSink, "stage_files", stage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import Output
+from scripts.helpers.sinks.outputs import final_name
 from scripts.helpers.watermarks import Watermarks
 from tests.support.directory_copy import JOB, DirectoryCopy
+from tests.support.outputs import output_of_run
 from tests.support.steps import KilledError
 
 WHY: Any = {"why": "a test"}
@@ -57,7 +59,7 @@ def test_leftover_is_named_when_its_attempt_died_and_nobody_is_at_work(world: Di
     ((kind, detail, repaired),) = found(world)
 
     assert (kind, repaired, len(staged(world))) == ("staged leftover", False, 1)
-    assert detail.endswith(" for file:///raw")
+    assert " for file:///raw: 1 file in file:///_raw.staging/" in detail
 
 
 def test_leftover_is_deleted_when_a_repair_was_asked_for(world: DirectoryCopy) -> None:
@@ -147,7 +149,7 @@ def test_files_of_another_job_are_no_finding_when_both_write_to_one_target(world
 
 def test_files_are_named_when_the_table_came_back_from_before_they_were_committed(world: DirectoryCopy) -> None:
     (entry,) = world.watermarks.history(JOB)
-    later = Output.from_record({**entry.change.outputs[0], "version": 7}).final_name(0, "part.parquet")
+    later = final_name(replace(entry.change.outputs[0], version=7), 0, "part.parquet")
     pd.DataFrame({"id": [7]}).to_parquet(world.target / later)
     world.watermarks.doctor(JOB, after_restore=True, **WHY)
 
@@ -180,8 +182,7 @@ def test_retraction_is_told_while_a_run_has_to_look_after_it(world: DirectoryCop
 def test_target_is_named_when_it_cannot_be_looked_at_from_here(watermarks: Watermarks) -> None:
     run = watermarks.begin(JOB, "jr_1")
     run.freeze({"rows": {}}, {"rows": {}})
-    output = Output("files", "hdfs://lake/raw", "hdfs://lake/_raw.staging", "x", "0", "e", version=1, fence=1)
-    run.commit((output.record(),))
+    run.commit((output_of_run(run, "hdfs://lake/raw", staging="hdfs://lake/_raw.staging"),))
 
     ((kind, detail, _),) = [(one.kind, one.detail, one.remedy) for one in examine_targets(watermarks, JOB)]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.batch.leftovers import examine_targets
-from scripts.helpers.sinks import Output, opened
+from scripts.helpers.sinks import opened
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.attempt import ROWS, attempt
 from tests.sinks.processes import attempt_of, wait_for, when_free
@@ -161,10 +161,10 @@ def test_every_row_is_in_the_table_once_when_a_stopped_attempt_goes_on(
     assert seen_meanwhile == seen(format, target) == Counter(range(ROWS))
     assert watermarks.latest("repairs").version == 1
     assert watermarks.latest("repairs").unpublished == ()
-    (record,) = watermarks.history("repairs")[0].change.outputs
-    sink = opened(Output.from_record(record), spark, None)
+    (output,) = watermarks.history("repairs")[0].change.outputs
+    sink = opened(output, spark, None)
     assert sink is not None
-    assert sink.staged(record["job"]) == []
+    assert sink.staged(output.job) == []
 
 
 @OF_SPARK

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.sinks.database_sql import WritingPostgres
-from scripts.helpers.sinks.outputs import job_hash
+from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.postgres_attempt import JOB, ROWS, attempt, sink_of
 from tests.sinks.processes import attempt_of, wait_for, when_free
@@ -83,7 +83,7 @@ def test_table_holds_the_rows_of_the_winner_alone_when_a_stopped_attempt_goes_on
     assert (older.returncode, output, FENCED in errors) == (code, said, code == 1), errors
     assert seen_meanwhile == rows_of(postgres, target) == [(row, winner) for row in range(ROWS)]
     assert shared.latest(JOB).unpublished == ()
-    assert sink_of(postgres.port, target).staged(job_hash(JOB)) == []
+    assert sink_of(postgres.port, target).staged(mark_of(JOB)) == []
     assert ("event=staging_left" in caplog.text) == (where == "landing")
 
 
@@ -118,4 +118,4 @@ def test_second_publisher_waits_and_adds_nothing_when_the_first_is_stopped_in_it
     assert (older.returncode, said, outcomes) == (0, DONE, ["done"]), errors
     assert (seen_meanwhile, rows_of(postgres, target)) == ([], [(row, "older") for row in range(ROWS)])
     assert shared.latest(JOB).unpublished == ()
-    assert sink_of(postgres.port, target).staged(job_hash(JOB)) == []
+    assert sink_of(postgres.port, target).staged(mark_of(JOB)) == []

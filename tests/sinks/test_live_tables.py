@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.sinks.outputs import job_hash
+from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.processes import attempt_of, wait_for, when_free
 from tests.sinks.table_attempt import ROWS, attempt, rows_of, sink_of
@@ -53,7 +53,7 @@ def test_table_holds_the_rows_of_the_winner_alone_when_a_stopped_attempt_goes_on
     assert (older.returncode, said.splitlines()[-1:]) == (0, ["outcome=already"]), errors
     assert seen_meanwhile == rows_of(format, tmp_path) == winners
     assert (shared.latest("repairs").version, shared.latest("repairs").unpublished) == (1, ())
-    assert sink_of(format, tmp_path).staged(job_hash("repairs")) == []
+    assert sink_of(format, tmp_path).staged(mark_of("repairs")) == []
 
 
 @pytest.mark.timeout(LONG)
@@ -74,4 +74,4 @@ def test_table_holds_each_row_once_when_the_writer_is_killed_before_the_head_kno
     assert outcome in ("done", "empty")
     assert rows_of(format, tmp_path) == [(row, "older") for row in range(ROWS)]
     assert shared.latest("repairs").unpublished == ()
-    assert sink_of(format, tmp_path).staged(job_hash("repairs")) == []
+    assert sink_of(format, tmp_path).staged(mark_of("repairs")) == []

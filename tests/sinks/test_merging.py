@@ -397,7 +397,7 @@ def test_history_is_refused_when_both_ends_are_one_column() -> None:
 def test_merge_is_the_same_when_read_from_its_record(history: bool | Versions) -> None:
     merge = Merge.of(["id", "site"], "at", history)
 
-    assert Merge.from_record(merge.record()) == merge
+    assert Merge.by(merge.columns) == merge
 
 
 def test_deletes_are_marked_when_they_are_told_in_any_way() -> None:

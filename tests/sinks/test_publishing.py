@@ -23,10 +23,11 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import Output
 from scripts.helpers.watermarks import Watermarks
 from tests.support.directory_copy import JOB, DirectoryCopy
+from tests.support.outputs import output_of_run
 from tests.support.steps import KilledError
 
 
@@ -76,8 +77,7 @@ def test_plan_stays_open_to_change_when_a_column_of_partition_by_is_missing(worl
 def test_next_run_is_refused_when_a_later_version_staged_what_it_does_not_know(world: DirectoryCopy) -> None:
     run = world.watermarks.begin(JOB, "jr_1")
     run.freeze({"rows": {}}, {"rows": {}})
-    later = Output("teleporter", "nowhere", "", "", "0", run.batch_id.epoch, run.batch_id.version, run.fence)
-    run.commit((later.record(),))
+    run.commit((output_of_run(run, "nowhere", sink="teleporter"),))
 
     with pytest.raises(InvalidValueError, match="kind 'teleporter'"):
         world.job("jr_2").__enter__()
@@ -88,7 +88,7 @@ def test_version_tells_what_it_left_at_the_target_when_it_is_looked_up(world: Di
 
     (entry,) = world.watermarks.history(JOB)
     (output,) = entry.change.outputs
-    assert (output["target"], output["files"], output["version"]) == (f"file://{world.target}", 1, 1)
+    assert (output.target, output.files, output.version) == (f"file://{world.target}", 1, 1)
     assert world.watermarks.latest(JOB).unpublished == ()
 
 

@@ -12,11 +12,12 @@ from deltalake import DeltaTable
 from scripts.helpers.batch.publishing import COPY_LASTS
 from scripts.helpers.errors import InvalidValueError, RetractedError, RetractionError, TargetError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import Output
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.directory_copy import JOB, DirectoryCopy
+from tests.support.outputs import output_of_run
 from tests.support.steps import KilledError
 
 WHY: Any = {"why": "rows of a test were among them"}
@@ -176,9 +177,9 @@ def test_retraction_is_refused_when_it_is_of_one_context(world: DirectoryCopy) -
 def test_retraction_is_refused_when_a_target_cannot_give_back_what_it_has(world: DirectoryCopy) -> None:
     run = world.watermarks.begin(JOB, "jr_4")
     run.freeze({"rows": {}}, {"rows": {}})
-    table = Output("delta", "file:///lake/repairs", "", "", "0", run.batch_id.epoch, run.batch_id.version, run.fence)
-    run.commit((table.record(),))
-    run.published((table.record(),))
+    table = output_of_run(run, "file:///lake/repairs", sink="delta")
+    run.commit((table,))
+    run.published((table,))
 
     with pytest.raises(InvalidValueError, match="'file:///lake/repairs' is not a folder of files"):
         world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
@@ -202,7 +203,7 @@ def test_rows_of_a_table_are_there_once_when_a_decision_took_them_back(watermark
     run(5, "batch")
 
     assert (begun["id"].to_list(), sorted(DeltaTable(table).to_pandas()["id"])) == ([1], [1, 2, 3, 4, 5])
-    assert begun["batch"].str.fullmatch("e[0-9a-f]{16}-0000000001").all()
+    assert begun["batch"].str.fullmatch("[0-9a-f]{32}-e[0-9a-f]{16}-0000000001").all()
 
 
 def test_retraction_is_refused_when_rows_of_a_table_have_no_batch(watermarks: Watermarks, tmp_path: Path) -> None:

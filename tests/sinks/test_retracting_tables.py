@@ -16,7 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from scripts.helpers.errors import FencedError, InvalidValueError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import DatabaseSink, IcebergSink
-from scripts.helpers.sinks.outputs import job_hash
+from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.steps import KilledError
@@ -101,7 +101,7 @@ def test_rows_are_in_the_table_once_when_a_decision_took_them_back(world: TableC
 
     assert (begun, world.seen) == (Counter([] if whole else [1]), Counter([1, 2, 3, 4]))
     assert world.watermarks.latest(JOB).unpublished == ()
-    assert world.sink().staged(job_hash(JOB)) == []
+    assert world.sink().staged(mark_of(JOB)) == []
 
 
 def test_rows_never_come_when_a_batch_is_taken_back_that_nobody_has_published(
@@ -118,7 +118,7 @@ def test_rows_never_come_when_a_batch_is_taken_back_that_nobody_has_published(
     world.run()
 
     assert world.seen == Counter([1, 22])
-    assert world.sink().staged(job_hash(JOB)) == []
+    assert world.sink().staged(mark_of(JOB)) == []
 
 
 def test_publisher_that_sleeps_adds_nothing_when_its_batch_is_taken_back_meanwhile(
@@ -154,7 +154,7 @@ def test_no_row_is_left_when_the_plan_was_discarded_under_an_attempt(world: Tabl
     world.run()
 
     assert (fenced, world.seen) == (Counter([1]), Counter([1, 22]))
-    assert world.sink().staged(job_hash(JOB)) == []
+    assert world.sink().staged(mark_of(JOB)) == []
 
 
 def test_rows_of_other_jobs_stay_when_one_takes_back(world: TableCopy) -> None:

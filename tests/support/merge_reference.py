@@ -9,8 +9,8 @@ import pandas as pd
 from hypothesis import strategies as st
 
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import Merge, events_of
-from scripts.helpers.sinks.outputs import Output
 
 SCHEMA = "id long, at long, word string"
 """That of `frame`, for Spark."""
@@ -84,7 +84,7 @@ class MergedTable:
         """A sink that merges by the rules of this kind."""
         raise NotImplementedError
 
-    def stage(self, events: Sequence[Event], version: int | None = None) -> Output:
+    def stage(self, events: Sequence[Event], version: int | None = None, job: str = "repairs") -> Output:
         """Stage events as the next batch, or as one of one's own."""
         self.version = version or self.version + 1
         rows = frame(events)
@@ -93,7 +93,7 @@ class MergedTable:
         else:
             given = self.spark.createDataFrame(rows.to_dict("records"), SCHEMA)
             marked = events_of(given, rules(self.kind), "word = 'gone'")
-        output: Output = self.sink.stage(BatchId("repairs", "e1", self.version), 1, marked)
+        output: Output = self.sink.stage(BatchId(job, "e1", self.version), 1, marked)
         return output
 
     def merge(self, events: Sequence[Event]) -> None:

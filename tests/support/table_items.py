@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from scripts.helpers.protocol import items, requests
@@ -30,6 +31,21 @@ def items_of(client: Any, table_name: str, job_id: str) -> dict[str, Item]:
         if "LastEvaluatedKey" not in page:
             return found
         request = request | {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+
+def item_of(watermarks: Watermarks, job_id: str, range_key: str = items.HEAD_KEY) -> Item:
+    """Return one raw item."""
+    key = items.key(job_id, range_key)
+    found = watermarks.store.client.get_item(TableName=watermarks.table_name, Key=key, ConsistentRead=True)
+    return dict(found["Item"])
+
+
+def plant(
+    watermarks: Watermarks, job_id: str, lists: Mapping[str, Sequence[Mapping[str, Any]]], at: str = items.HEAD_KEY
+) -> None:
+    """Put lists of records into an item, past the package, as who may write a job's items can."""
+    item = item_of(watermarks, job_id, at) | {name: {"S": json.dumps(list(found))} for name, found in lists.items()}
+    watermarks.store.client.put_item(TableName=watermarks.table_name, Item=item)
 
 
 def log_keys(found: Iterable[str]) -> list[str]:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.merging import Merge
-from scripts.helpers.sinks.outputs import Output
 from tests.support.databases import MariaServer, PostgresServer, SQLiteFile
 
 JOB, EPOCH = "repairs", "e1f00ba42"

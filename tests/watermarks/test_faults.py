@@ -11,6 +11,7 @@ from scripts.helpers.errors import StoreUnavailableError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, anything, head_write
+from tests.support.outputs import output_of
 from tests.support.steps import add, frozen
 from tests.support.table_items import Stored, log_keys
 
@@ -83,7 +84,7 @@ def test_abort_lets_go_and_keeps_the_plan_when_its_write_fails(
 def test_output_stays_listed_and_a_warning_says_so_when_its_note_fails(
     hooked: Watermarks, faults: Faults, job_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    output = {"sink": "files", "target": "s3://raw/", "version": 1}
+    output = output_of(job_id=job_id)
     run = frozen(hooked, job_id)
     run.commit((output,))
     faults.drop(head_write, ALWAYS)

@@ -12,6 +12,7 @@ from scripts.helpers.errors import FencedError, PlanConflictError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.support.clock import Clock
+from tests.support.outputs import output_of_run
 from tests.support.table_items import Stored
 
 Takeover = Callable[[], tuple[Run, Run]]
@@ -92,13 +93,14 @@ def test_old_commit_is_already_done_when_the_other_attempt_committed_the_same_pl
     take_over: Any, job_id: str, stored: Stored
 ) -> None:
     old, new = take_over({"n": 1})
-    new.commit(({"target": "of-new"},), rows=3)
+    of_new, of_old = output_of_run(new, "of-new"), output_of_run(old, "of-old")
+    new.commit((of_new,), rows=3)
     before = stored()
 
-    outcome = old.commit(({"target": "of-old"},), rows=4)
+    outcome = old.commit((of_old,), rows=4)
 
     assert (outcome, old.version, old.closed, old.batch_id) == ("already", 1, True, new.batch_id)
-    assert old.outputs == ({"target": "of-new"},)
+    assert old.outputs == (of_new,)
     assert stored() == before
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, Wire, head_write
+from tests.support.outputs import output_of
 from tests.support.steps import add, frozen
 
 
@@ -34,7 +35,7 @@ def test_nothing_is_sent_when_an_object_is_made(client: Any, wire: Wire) -> None
 def test_nothing_is_sent_when_output_is_noted_as_published_before_the_commit(
     hooked: Watermarks, wire: Wire, job_id: str
 ) -> None:
-    output = {"target": "raw"}
+    output = output_of(job_id=job_id)
     frozen(hooked, job_id).commit((output,))
     run = frozen(hooked, job_id, "r2")
     wire.clear()

@@ -150,7 +150,7 @@ class ClearingUp:
 
     def _is_due(self, taken: Any, at: Callable[[int], datetime | None]) -> bool:
         # Readers do not see all of these batches yet. Should their staged files be lost, the sources are needed again.
-        unpublished = [output["version"] for output in self.run.unpublished]
+        unpublished = [output.version for output in self.run.unpublished]
         if taken.version > self.run.version or (unpublished and taken.version >= min(unpublished)):
             return False
         if not self.after.min_age:

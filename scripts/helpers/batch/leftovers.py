@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scripts.helpers.decisions.doctor import Finding
-from scripts.helpers.errors import InvalidValueError, TargetError
+from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, UnprovenError
 from scripts.helpers.protocol.head import Head, LogEntry
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.choice import opened
-from scripts.helpers.sinks.database_sql import version_of_staging
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import (
-    Output,
-    Retraction,
+    attempt_of,
+    attempt_of_table,
     batch_folder_of,
     batch_of,
-    is_of_unsaved_run,
+    doubt,
+    is_published_name,
+    mark_of,
+    old_mark_of,
     version_of,
+    version_of_table,
 )
 from scripts.helpers.sinks.places import place_of_name
 from scripts.helpers.sinks.sink import Sink
@@ -41,12 +45,13 @@ def examine_targets(
     spark: SparkSession | None = None,
     s3_client: S3Client | None = None,
     repair: bool = False,
+    agreed: Collection[str] | None = None,
 ) -> list[Finding]:
     """Compare what is staged and published for a job with what its history says.
 
     Found are targets that the history names, so not those of versions that have expired, and not what paused and
-    disabled runs wrote. Kinds: ``staged leftover``, ``abandoned folder``, ``unexplained files``, ``retraction`` and,
-    where a target cannot be reached from here, ``target not seen``.
+    disabled runs wrote. Kinds: ``staged leftover``, ``abandoned folder``, ``unexplained files``, ``retraction``,
+    ``staged files lost``, ``unproven record`` and, where a target cannot be reached from here, ``target not seen``.
 
     Parameters
     ----------
@@ -58,6 +63,9 @@ def examine_targets(
         Delete staged leftovers that no attempt can commit any more, those of earlier epochs among them: to be used
         where no other copy of the table of watermarks has runs. What a run that saves nothing has staged stays, as it
         takes no lease and may be at work. Files that readers see are never deleted.
+    agreed
+        The details of findings that a person was shown: others are not repaired. None repairs all but what the first
+        versions of this package staged, whose names do not prove whose it is.
     """
     head = watermarks.lookups.head(job_id)
     if head is None:
@@ -65,8 +73,9 @@ def examine_targets(
     history = watermarks.lookups.history_of(head)
     newest: dict[str, Output] = {}
     for entry in reversed(history):
-        newest |= {output["target"]: Output.from_record(output) for output in entry.change.outputs}
-    findings = [_retraction(Retraction.from_record(record)) for record in head.retracting]
+        newest |= {output.target: output for output in entry.change.outputs}
+    findings = [_retraction(one) for one in head.retracting if not doubt(one, head.last_versions)]
+    findings += _unproven(head)
     given = {place_of_name(sink.name): sink for sink in sinks}
     for target, output in newest.items():
         try:
@@ -74,12 +83,27 @@ def examine_targets(
             if sink is None:
                 raise InvalidValueError("only the job's script can log in there: examine_targets(…, sinks=[its sink])")
             looked = _Look(watermarks, head, history, sink, output)
-            findings += looked.staged(repair)
+            findings += looked.waiting()
+            findings += looked.staged(repair, agreed)
             if isinstance(sink, FileSink):
                 findings += looked.seen(sink)
         except (InvalidValueError, TargetError) as error:
             findings.append(Finding("target not seen", f"{target}: {error}", "Look from where it can be reached."))
     return findings
+
+
+def _unproven(head: Head) -> Iterator[Finding]:
+    """Find records of the head that are not of its job, by what they say themselves."""
+    records: list[Output | Retraction] = [*head.unpublished, *head.retracting]
+    for record in records:
+        why = doubt(record, head.last_versions)
+        if why is not None:
+            yield Finding(
+                "unproven record",
+                f"{record.target}: {why}",
+                "Nothing is published or deleted for it. Somebody altered the item: restore it from a backup, and look "
+                "who may write to this job's items.",
+            )
 
 
 @dataclass(frozen=True)
@@ -92,27 +116,44 @@ class _Look:
     sink: Sink
     output: Output
 
-    def staged(self, repair: bool) -> Iterator[Finding]:
+    def waiting(self) -> Iterator[Finding]:
+        """Find committed output that no run can publish, as it is gone or not what was staged."""
+        for output in self.head.unpublished:
+            if place_of_name(output.target) != place_of_name(self.sink.name) or doubt(output, self.head.last_versions):
+                continue
+            try:
+                self.sink.check_staged(output)
+            except UnprovenError as error:
+                yield Finding("unproven record", str(error), "Nothing is published for it.")
+            except StagedFilesLostError as error:
+                yield Finding("staged files lost", str(error), "No run can publish it. Do what the error says.")
+
+    def staged(self, repair: bool, agreed: Collection[str] | None) -> Iterator[Finding]:
         """Find what attempts have staged that will never be published."""
-        waiting = {output["folder"] for output in self.head.unpublished}
-        left = [folder for folder in self.sink.staged(self.output.job) if folder not in waiting]
-        leftovers = [folder for folder in left if not self._may_be_at_work(folder)]
+        waiting = {output.folder for output in self.head.unpublished}
+        # By the job's own name, and not by what a record of it says.
+        marks = {folder: mark_of(self.head.job_id) for folder in self.sink.staged(mark_of(self.head.job_id))}
+        marks |= {folder: old_mark_of(self.head.job_id) for folder in self.sink.staged(old_mark_of(self.head.job_id))}
+        leftovers = [folder for folder in sorted(marks) if folder not in waiting and not self._may_be_at_work(folder)]
         # A commit since then may have made a winner of one of them.
         repair = repair and self.watermarks.latest(self.head.job_id).identity == self.head.identity
         for folder in leftovers:
-            what = f"{folder} for {self.sink.name}"
-            if is_of_unsaved_run(folder):
+            what = f"{folder} for {self.sink.name}: {self.sink.left_at(folder)}"
+            attempt = attempt_of_table(folder) if self.output.sink == "database" else attempt_of(folder)
+            if attempt is not None and attempt.is_of_unsaved_run:
                 remedy = "A run that saves nothing has staged it. When that run has ended, delete it by hand."
                 yield Finding("staged leftover", what, remedy)
                 continue
-            if repair:
-                self.sink.drop(replace(self.output, folder=folder))
+            is_agreed = what in agreed if agreed is not None else marks[folder] == mark_of(self.head.job_id)
+            if repair and is_agreed:
+                self.sink.drop(replace(self.output, folder=folder, job=marks[folder]))
             yield Finding(
                 "staged leftover",
                 what,
                 "Nobody sees it. The doctor with repair deletes it; so does the next run that publishes there, unless "
-                "it is of an earlier epoch.",
-                repaired=repair,
+                "it is of an earlier epoch, or of an earlier version of this package.",
+                repaired=repair and is_agreed,
+                can_repair=True,
             )
 
     def seen(self, sink: FileSink) -> Iterator[Finding]:
@@ -135,31 +176,31 @@ class _Look:
     def _unknown(self, sink: FileSink) -> tuple[list[str], set[str]]:
         """Return the files that no version has written, and the folders of batches that were never committed."""
         explained = _Explained.by(self.head, self.history)
-        retracting = [Retraction.from_record(record) for record in self.head.retracting]
+        marks = mark_of(self.head.job_id), old_mark_of(self.head.job_id)
         unexplained: list[str] = []
         abandoned: set[str] = set()
         for name in sink.visible():
-            if any(one.is_of_published_name(name) for one in retracting):
+            if any(is_published_name(name, one) for one in self.head.retracting):
                 continue
             batch, folder = batch_of(name), batch_folder_of(name)
             if batch is not None:
                 job, epoch, version = batch
                 # What another job has written is not for this one to judge.
-                if job == self.output.job and explained.lacks_output(epoch, version):
+                if job in marks and explained.lacks_output(epoch, version):
                     unexplained.append(name)
             elif folder is not None:
                 # Written by a version of this package that did not stage.
                 epoch, version = folder
                 if explained.lacks_commit(epoch, version):
                     abandoned.add(name.partition("/")[0])
-            elif not self.output.options.get("beside_others"):
+            elif not self.output.beside_others:
                 unexplained.append(name)
         return unexplained, abandoned
 
     def _may_be_at_work(self, folder: str) -> bool:
         """Tell whether the attempt that staged a folder may still commit it."""
         # Of an earlier epoch none can: its head is gone.
-        version = (version_of_staging if self.output.sink == "database" else version_of)(folder, self.head.epoch)
+        version = (version_of_table if self.output.sink == "database" else version_of)(folder, self.head.epoch)
         return version == self.head.next_batch.version and self.head.claim is not None
 
 
@@ -193,7 +234,7 @@ class _Explained:
         """Collect what a history says."""
         outputs: set[tuple[str, int]] = set()
         for entry in history:
-            outputs |= {(output["epoch"], output["version"]) for output in entry.change.outputs}
+            outputs |= {(output.epoch, output.version) for output in entry.change.outputs}
         return cls(
             epoch=head.epoch,
             epochs={head.epoch, *(epoch for epoch, _ in outputs)},

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from shlex import quote
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scripts.helpers.batch.unsaved_run import UnsavedRun
-from scripts.helpers.errors import RetractionError, StagedFilesLostError, TargetError, UnpublishedError, WatermarkError
+from scripts.helpers.errors import (
+    RetractionError,
+    StagedFilesLostError,
+    TargetError,
+    UnprovenError,
+    UnpublishedError,
+    WatermarkError,
+)
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.choice import opened
-from scripts.helpers.sinks.outputs import Output, Retraction
+from scripts.helpers.sinks.outputs import doubt, is_old
 from scripts.helpers.sinks.places import place_of_name
 from scripts.helpers.sinks.sink import Sink
 
@@ -20,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T", Output, Retraction)
 
 COPY_LASTS = timedelta(days=1)
 """A copy within S3 that has begun may end after the files of its batch were deleted, and put one back. One request
@@ -74,8 +85,7 @@ class Publication:
         """
         if isinstance(self.run, UnsavedRun):
             return
-        for record in self.run.retracting:
-            retraction = Retraction.from_record(record)
+        for retraction in self._proven(self.run, self.run.retracting):
             sink = opened(retraction, self._spark, self._s3_client)
             if sink is None:
                 logger.warning(
@@ -83,9 +93,8 @@ class Publication:
                     self.run.job_id, retraction.first, retraction.last, retraction.target,
                 )  # fmt: skip
                 continue
-            self._retract(sink, retraction, record)
-        for record in self.run.unpublished:
-            output = Output.from_record(record)
+            self._retract(sink, retraction)
+        for output in self._proven(self.run, self.run.unpublished):
             sink = opened(output, self._spark, self._s3_client)
             if sink is None:
                 # Only the script knows how to log in there. Its first write to that target finishes it.
@@ -94,7 +103,7 @@ class Publication:
                     self.run.job_id, output.version, output.target,
                 )  # fmt: skip
                 continue
-            self._resume(sink, output, record)
+            self._resume(sink, output)
 
     def finish(self, sink: Sink) -> None:
         """Take back and publish what is due at a target that could not be reached before it was given.
@@ -106,25 +115,23 @@ class Publication:
         """
         if isinstance(self.run, UnsavedRun):
             return
-        for record in self.run.retracting:
-            retraction = Retraction.from_record(record)
+        for retraction in self._proven(self.run, self.run.retracting):
             # What could be reached without the script was deleted at the start.
             if (
                 place_of_name(retraction.target) == place_of_name(sink.name)
                 and opened(retraction, self._spark, self._s3_client) is None
             ):
-                self._retract(sink, retraction, record)
-        for record in self.run.unpublished:
-            output = Output.from_record(record)
+                self._retract(sink, retraction)
+        for output in self._proven(self.run, self.run.unpublished):
             # However the path is written now: a table that has recorded this batch takes no earlier one.
             if place_of_name(output.target) == place_of_name(sink.name):
-                self._resume(sink, output, record)
+                self._resume(sink, output)
 
     def commit(self, metrics: Mapping[str, Any]) -> str:
         """Commit the run together with what is staged; return its outcome. Nothing is published by that."""
         # From here on it is not ours to drop: an answer may get lost.
         self.is_tried = True
-        return self.run.commit(tuple(output.record() for _, output in self.staged), **metrics)
+        return self.run.commit(tuple(output for _, output in self.staged), **metrics)
 
     def publish(self) -> None:
         """Show readers what the run committed; to be called after the commit.
@@ -140,24 +147,21 @@ class Publication:
                 sink.clear(output)
             return
         for sink, output in self.staged:
-            staged = output.record()
-            if staged in self.run.outputs:
-                self._publish(sink, output, staged)
+            if output in self.run.outputs:
+                self._publish(sink, output)
                 self._sweep(sink, output)
             else:
                 self._clear(sink.drop, output)
         # Of the attempt that won, where this one did not. Earlier output was published before, or waits for a script
         # that writes to its target.
         given = {place_of_name(sink.name): sink for sink, _ in self.staged}
-        own = [output.record() for _, output in self.staged]
-        for record in self.run.unpublished:
-            if record in own:
-                # A person took it back while it was published, and that was said.
-                continue
-            output = Output.from_record(record)
+        own = [output for _, output in self.staged]
+        # What a person took back while it was published is among `own`, and was reported then.
+        waiting = tuple(output for output in self.run.unpublished if output not in own)
+        for output in self._proven(self.run, waiting):
             winner = opened(output, self._spark, self._s3_client) or given.get(place_of_name(output.target))
             if winner is not None:
-                self._publish(winner, output, record)
+                self._publish(winner, output)
 
     def drop(self) -> None:
         """Delete what was staged, as the run ends without a commit. A failure is logged: nobody ever sees it."""
@@ -166,26 +170,53 @@ class Publication:
         for sink, output in self.staged:
             self._clear(sink.drop, output)
 
-    def _retract(self, sink: Sink, retraction: Retraction, record: Mapping[str, Any]) -> None:
-        assert isinstance(self.run, Run)
-        take_back(sink, retraction, self.run.job_id)
-        if self._clock() - datetime.fromisoformat(retraction.since) > COPY_LASTS:
-            self.run.taken_back((record,))
+    def _proven(self, run: Run, records: Sequence[T]) -> Iterator[T]:
+        """Yield the records that are of this job, by its head; log each other one, and leave it as it is.
 
-    def _resume(self, sink: Sink, output: Output, record: Mapping[str, Any]) -> None:
+        Raises
+        ------
+        UnpublishedError, RetractionError
+            One is of a version of this package whose names do not prove whose they are. To go on without it would lose
+            its rows, or have them twice.
+        """
+        for record in records:
+            why = doubt(record, run.head.last_versions)
+            if why is not None:
+                self._warn_of(record, why)
+            elif is_old(record):
+                raise _by_hand(record)
+            else:
+                yield record
+
+    def _warn_of(self, record: Output | Retraction, why: str) -> None:
+        logger.warning(
+            "event=unproven_record job=%s target=%s: nothing is published or deleted for it, as %s. See watermarks "
+            "doctor", record.job_id, record.target, why,
+        )  # fmt: skip
+
+    def _retract(self, sink: Sink, retraction: Retraction) -> None:
+        assert isinstance(self.run, Run)
+        take_back(sink, retraction)
+        if self._clock() - retraction.since > COPY_LASTS:
+            self.run.taken_back((retraction,))
+
+    def _resume(self, sink: Sink, output: Output) -> None:
         assert isinstance(self.run, Run)
         logger.warning(
             "event=publication_resumed job=%s version=%d target=%s", self.run.job_id, output.version, output.target
         )
-        self._publish(sink, output, record)
+        self._publish(sink, output)
 
-    def _publish(self, sink: Sink, output: Output, record: Mapping[str, Any]) -> None:
+    def _publish(self, sink: Sink, output: Output) -> None:
         assert isinstance(self.run, Run)
         try:
             sink.publish(output)
+        except UnprovenError as error:
+            self._warn_of(output, error.detail)
+            return
         except StagedFilesLostError:
             # A person may have decided meanwhile that they go.
-            if self.run.is_unpublished(record):
+            if self.run.is_unpublished(output):
                 raise
             logger.warning(
                 "event=output_gone job=%s version=%d: somebody took it back", self.run.job_id, output.version
@@ -198,11 +229,11 @@ class Publication:
             self.run.job_id, output.version, output.files, output.target,
         )  # fmt: skip
         self._clear(sink.clear, output)
-        self.run.published((record,))
+        self.run.published((output,))
 
     def _sweep(self, sink: Sink, output: Output) -> None:
         assert isinstance(self.run, Run)
-        kept = [Output.from_record(record).folder for record in self.run.unpublished]
+        kept = [output.folder for output in self.run.unpublished]
         self._clear(lambda output: sink.sweep(output, kept), output)
 
     def _clear(self, delete: Any, output: Output) -> None:
@@ -213,7 +244,7 @@ class Publication:
             logger.warning("event=staging_left job=%s target=%s error=%s", self.run.job_id, output.target, error)
 
 
-def take_back(sink: Sink, retraction: Retraction, job_id: str) -> int:
+def take_back(sink: Sink, retraction: Retraction) -> int:
     """Delete what a decision took back from a target; return how many files, or rows, were there.
 
     Raises
@@ -224,10 +255,27 @@ def take_back(sink: Sink, retraction: Retraction, job_id: str) -> int:
     try:
         count = sink.retract(retraction)
     except WatermarkError as error:
-        raise RetractionError(job_id, retraction.first, retraction.last, retraction.target) from error
+        raise RetractionError(retraction.job_id, retraction.first, retraction.last, retraction.target) from error
     if count:
         logger.warning(
             "event=retracted job=%s versions=%d-%d count=%d target=%s",
-            job_id, retraction.first, retraction.last, count, retraction.target,
+            retraction.job_id, retraction.first, retraction.last, count, retraction.target,
         )  # fmt: skip
     return count
+
+
+def _by_hand(record: Output | Retraction) -> WatermarkError:
+    """Return the error for a record of an earlier version of this package, with what a person can do."""
+    old = "An earlier version of this package wrote it, under names that do not prove whose they are."
+    if isinstance(record, Output):
+        back = f"watermarks rewind {quote(record.job_id)} --to-version {record.version - 1} --retract --why TEXT"
+        if record.version == 1:
+            back = f"watermarks reset {quote(record.job_id)} --retract --why TEXT"
+        return UnpublishedError(
+            record.job_id,
+            record.version,
+            record.target,
+            f"{old} To read it again, and to delete what it staged: {back}",
+        )
+    remedy = f"{old} To see what is deleted, and to delete it: watermarks doctor {quote(record.job_id)} --repair"
+    return RetractionError(record.job_id, record.first, record.last, record.target, remedy)

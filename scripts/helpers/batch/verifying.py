@@ -60,7 +60,7 @@ def verify(
     state = watermarks.progress.state(job_id, context)
     head = watermarks.latest(job_id)
     if head.unpublished:
-        raise UnpublishedError(job_id, head.version, str(head.unpublished[0].get("target")))
+        raise UnpublishedError(job_id, head.version, head.unpublished[0].target)
     first = cursor_columns_of(state)[0]
     watermark = as_list(state.get("value"))[0]
     if watermark is None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.batch import Batch
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, StoreUnavailableError, TargetError
+from scripts.helpers.protocol.outputs import Output
+from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.sinks.choice import Layout, sink_for
 from scripts.helpers.sinks.iceberg import IcebergSink
-from scripts.helpers.sinks.outputs import Output
 from scripts.helpers.sinks.places import is_within, place_of_name
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.sinks.staging import Staging
@@ -61,6 +62,12 @@ class BatchWriter:
                 with suppress(StoreUnavailableError):
                     batch.run.check()
                 raise
+        try:
+            # What no reader would take must not get into the head: no run could begin any more.
+            Output.from_record(output.record(), "its record", output.job_id)
+        except ImplausibleError as error:
+            sink.drop(output)
+            raise TargetError(sink.name, f"{error}. Give it a shorter name.") from error
         if self._is_staged_beside_another(sink, output):
             sink.drop(output)
             raise self._written_twice(sink)

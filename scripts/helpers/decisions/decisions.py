@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from scripts.helpers.decisions.doctor import Finding, examine, examine_table
+from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
     NoWatermarkError,
@@ -27,6 +28,7 @@ from scripts.helpers.protocol.changes import Changes, check_adoptable
 from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, cut, references, replaced, spill_large, take_blobs
 from scripts.helpers.protocol.head import Head, LogEntry, Order, Outputs
 from scripts.helpers.protocol.names import check_context, check_readable_run_id, check_run_id, new_token
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.races import TO_DECIDE, TO_RECORD, Written
 from scripts.helpers.protocol.values import Spilled, as_stored, same_values
 
@@ -322,17 +324,25 @@ class Decisions:
         entries = self._lookups.history_of(head, later if most is None else min(most, later))
         return tuple(output for entry in entries if entry.version > version for output in entry.change.outputs)
 
+    def took_back(self, job_id: str, retraction: Retraction) -> None:
+        """Note that a person has deleted some output, so that no run has to."""
+        for _ in TO_DECIDE.races(self._store.sleep):
+            head = self._lookups.latest(job_id)
+            if isinstance(self._store.swap(head, head.taken_back((retraction,))), Written):
+                return
+        raise StaleError(f"Job {job_id!r} changed {TO_DECIDE.tries} times meanwhile. The output is deleted. Try again.")
+
     def _retracted(self, head: Head, version: int, retract: bool) -> Outputs:
         """Return the output that a decision takes back; warn of what it leaves, where it takes back none."""
         outputs = self.outputs_after(head, version, None if retract else LOOKED_AT)
         if retract:
             for output in outputs:
                 # Files carry the name of their batch, and rows only where a column of theirs was named for it.
-                is_told = output["sink"] == "files" or output.get("options", {}).get("batch_column")
+                is_told = output.sink == "files" or output.batch_column
                 if not is_told and output not in head.unpublished:
                     raise InvalidValueError(
-                        f"{output['target']!r} is not a folder of files, so the {_counted(output)} that version "
-                        f"{output['version']} left there cannot be taken back: no column holds their batch. Decide "
+                        f"{output.target!r} is not a folder of files, so the {_counted(output)} that version "
+                        f"{output.version} left there cannot be taken back: no column holds their batch. Decide "
                         "without retract, and delete those rows by hand, or let the target merge by key. Rows that "
                         "are written with batch_column= can be taken back."
                     )
@@ -342,7 +352,7 @@ class Decisions:
             logger.warning(
                 "event=output_kept job=%s versions=%d-%d targets=%s: their rows come again, under other batch ids. "
                 "Decide with retract to have them deleted first, unless the target merges by key",
-                head.job_id, version + 1, head.version, ", ".join(sorted({output["target"] for output in seen})),
+                head.job_id, version + 1, head.version, ", ".join(sorted({output.target for output in seen})),
             )  # fmt: skip
         return ()
 
@@ -464,12 +474,9 @@ class Decisions:
         return replace(entry, watermarks=watermarks)
 
 
-def _counted(output: Mapping[str, Any]) -> str:
-    rows = output.get("rows")
+def _counted(output: Output) -> str:
     # An output that does not say how many it holds: rows were not counted while they were staged.
-    if rows is None:
-        return "rows"
-    return "1 row" if rows == 1 else f"{rows:,} rows"
+    return "rows" if output.rows is None else count_of(output.rows, "row")
 
 
 def _check_retract(retract: bool, context: str | None) -> None:

@@ -27,13 +27,15 @@ class Finding:
     """One thing that is wrong, with its remedy.
 
     `kind` is one of ``global table``, ``no head``, ``open plan``, ``unpublished``, ``missing log entry``,
-    ``orphaned chunk``, ``missing chunk``, ``damaged item`` and ``legacy writer``.
+    ``orphaned chunk``, ``missing chunk``, ``damaged item`` and ``legacy writer``. `can_repair` is whether a repair does
+    something about it.
     """
 
     kind: str
     detail: str
     remedy: str
     repaired: bool = False
+    can_repair: bool = False
 
 
 def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Finding]:
@@ -139,7 +141,7 @@ def _unpublished(head: Head) -> Iterable[Finding]:
     for output in head.unpublished:
         yield Finding(
             "unpublished",
-            f"version {output.get('version')} for {output.get('target')}",
+            f"version {output.version} for {output.target}",
             "It is committed and waits in staging. Run the job: it publishes it before it writes anything there.",
         )
 
@@ -166,7 +168,7 @@ def _missing_log(store: Store, head: Head, found: dict[str, items.Item], repair:
         if repair and is_last and head.log_entry:
             store.write_log(head.log_entry)
         remedy = "The next begin writes it, or the doctor with repair." if is_last else "Restore it from a backup."
-        yield Finding("missing log entry", f"version {version}", remedy, repaired=repair and is_last)
+        yield Finding("missing log entry", f"version {version}", remedy, repair and is_last, is_last)
 
 
 def _chunks(
@@ -196,7 +198,8 @@ def _chunks(
     for key in orphans:
         if repaired:
             store.delete(head.job_id, key)
-        yield Finding("orphaned chunk", f"{key}", "Run the doctor with repair, while no run is at work.", repaired)
+        remedy = "Run the doctor with repair, while no run is at work."
+        yield Finding("orphaned chunk", f"{key}", remedy, repaired, can_repair=True)
 
 
 def _may_delete(store: Store, head: Head) -> bool:

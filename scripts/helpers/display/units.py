@@ -72,6 +72,11 @@ def count_text(count: object) -> str:
     return f"{count:,}" if isinstance(count, int | float) and not isinstance(count, bool) else str(count)
 
 
+def count_of(number: int, word: str) -> str:
+    """Write how many of something there are."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
 def id_text(name: str) -> str:
     """Write the beginning of a long id, such as a run's; an ellipsis says that there is more."""
     return name if len(name) <= MAX_ID else name[: MAX_ID - 1] + "…"

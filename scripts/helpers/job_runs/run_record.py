@@ -9,6 +9,7 @@ from typing import Any
 
 from scripts.helpers.job_runs import ids
 from scripts.helpers.protocol import items, values
+from scripts.helpers.protocol.fields import EARLIEST, LATEST
 from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.values import from_utc_string, to_utc_string
@@ -264,7 +265,7 @@ class RunRecord:
 def read_moment(text: str) -> datetime:
     """Read a time that a clock can show; ValueError of any other, as no deadline could be computed with it."""
     moment = from_utc_string(text)
-    if not items.EARLIEST <= moment <= items.LATEST:
+    if not EARLIEST <= moment <= LATEST:
         raise ValueError("a time that no clock shows")
     return moment
 

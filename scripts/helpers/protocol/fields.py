@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any, Final, Literal, TypeVar
 
-from scripts.helpers.protocol.values import ImplausibleError
+from scripts.helpers.protocol.values import ImplausibleError, from_utc_string
 
 T = TypeVar("T")
 
@@ -17,6 +17,8 @@ MAX_TEXT = 2_048
 """Characters of a name or URI: a key of S3 has 1,024 bytes, and a bucket and a scheme go before it."""
 MAX_NAMES = 2_000
 """Names in one list, as columns of a key or of a partition: a stored map has no more entries."""
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(2200, 1, 1, tzinfo=timezone.utc)
+"""Between these a time of ours lies: no clock says anything else. What a watermark holds may be of any year."""
 REQUIRED: Final = object()
 
 
@@ -104,7 +106,11 @@ class Fields:
 
     def map(self, field: str) -> Fields:
         """Return the fields of a map; of none where it is not there."""
-        return Fields(self._found.get(field) or {}, f"{self._name}.{field}")
+        return Fields(self._given(field, {}), f"{self._name}.{field}")
+
+    def utc(self, field: str) -> datetime:
+        """Return a time of a clock that was written as a text."""
+        return plausible(time_of(self.text(field), f"{self._name}.{field}"), f"{self._name}.{field}")
 
     def wrong(self, field: str, expected: str) -> ImplausibleError:
         """Return the error for a field that is not what was expected."""
@@ -115,6 +121,21 @@ class Fields:
         if found is None and default is REQUIRED:
             raise ImplausibleError(f"{self._name}.{field} is missing")
         return default if found is None else found
+
+
+def time_of(text: str, name: str) -> datetime:
+    """Return a time that was written as a text; ImplausibleError if it is none, or has no zone."""
+    try:
+        return from_utc_string(text)
+    except (ValueError, OverflowError):
+        raise ImplausibleError(f"{name} is not a time with its zone") from None
+
+
+def plausible(found: datetime, name: str) -> datetime:
+    """Return a time that a clock may have shown; ImplausibleError for any other."""
+    if not EARLIEST <= found <= LATEST:
+        raise ImplausibleError(f"{name} is a time of the year {found.year}")
+    return found
 
 
 Tag = Literal["S", "N", "B", "M", "L"]

@@ -23,14 +23,15 @@ from typing import Any
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RetractedError, RunInProgressError
 from scripts.helpers.protocol.names import BatchId, new_epoch, same_run
+from scripts.helpers.protocol.outputs import Output, Retraction, retracted_of
 from scripts.helpers.protocol.recent import PastCommit, with_commit
 
 SUCCESS = ("COMMIT", "IMPORT")
 """What a change is called when it ends a run well; a run item is kept for each."""
 
 
-Outputs = tuple[Mapping[str, Any], ...]
-"""What an attempt staged, one map for each target, as its sink describes it: texts and whole numbers only."""
+Outputs = tuple[Output, ...]
+"""What an attempt staged, one for each target."""
 
 MOST_RELEASES = 5
 """Releases that a version keeps, the newest ones: their texts are the largest part of a head that no limit of values
@@ -170,6 +171,7 @@ class Head:
     carries it along, decisions as well: it is what a publisher that died left to the next one. `retracting`
     is output that a decision took back and that may be at its target still; each run that begins deletes it
     before it plans. `retracted` are the versions, from and to, whose output is gone: none can be gone back to.
+    `epochs` are the former epochs of the job, each with its last version: output of them may wait still.
     `releases` are the claims that people ended since the last version; the next version takes them into the history.
     `recent` are the newest commits, oldest first, from which what is usual for the job is learned.
     """
@@ -183,8 +185,9 @@ class Head:
     claim: Claim | None = None
     plan: Plan | None = None
     unpublished: Outputs = ()
-    retracting: Outputs = ()
+    retracting: tuple[Retraction, ...] = ()
     retracted: tuple[tuple[int, int], ...] = ()
+    epochs: Mapping[str, int] = field(default_factory=dict)
     releases: tuple[Release, ...] = ()
     recent: tuple[PastCommit, ...] = ()
 
@@ -194,6 +197,11 @@ class Head:
         owner = f", held by run {claim.run_id} until {claim.lease_until:%Y-%m-%d %H:%M:%SZ}" if claim else ""
         plan = f", plan {self.plan.plan_id} open" if self.plan else ""
         return printable(f"<Head of {self.job_id!r}: version {self.version}, {committed}{owner}{plan}>")
+
+    @property
+    def last_versions(self) -> Mapping[str, int]:
+        """The epochs of the job, each with its last version."""
+        return {**self.epochs, self.epoch: self.version}
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -352,7 +360,7 @@ class Head:
         """Take output that is published off the list; nothing else changes."""
         return replace(self, unpublished=tuple(output for output in self.unpublished if output not in outputs))
 
-    def taken_back(self, retractions: Outputs) -> Head:
+    def taken_back(self, retractions: tuple[Retraction, ...]) -> Head:
         """Take retractions off the list that nobody can undo any more; nothing else changes."""
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
@@ -405,7 +413,8 @@ class Head:
 
     def restored(self, order: Order) -> Head:
         """Start a new epoch after the table came back from a backup, so that no batch id is used twice."""
-        return replace(self._decided("SET", self.watermarks, order, self._run_in_force), epoch=new_epoch())
+        decided = self._decided("SET", self.watermarks, order, self._run_in_force)
+        return replace(decided, epoch=new_epoch(), epochs=self.last_versions)
 
     def held(self, order: Order, lease: timedelta) -> Head:
         """Keep runs away while more than the head is written by a person's order; `released` ends it.
@@ -440,48 +449,17 @@ class Head:
         return replace(self, fence=self.fence + 1, last=last)
 
     def _without_output(self, after: Head, version: int, retract: Outputs, order: Order) -> Head:
-        """Take back output of versions above `version`: what is given, and what readers do not wholly see yet.
-
-        The latter comes again under new batch ids, and a part of it may be at its target already.
-        """
-        unseen = tuple(output for output in self.unpublished if output["version"] > version)
+        """Take back output of versions above `version`: what is given, and what readers do not wholly see yet."""
+        unseen = tuple(output for output in self.unpublished if output.version > version)
         if not retract and not unseen:
             return after
-        firsts: dict[tuple[str, ...], int] = {}
-        # For what to tell of rows that stay. Of files none do, and of tables with a batch column none.
-        rows: dict[tuple[str, ...], dict[str, int]] = {}
-        for output in unseen:
-            if output["sink"] != "files" and not _place(output)[-1] and output.get("rows"):
-                rows.setdefault(_place(output), {})[str(output["version"])] = output["rows"]
-        # From the first of them on: at one target versions are published in their order, so none above it is seen.
-        for output in unseen:
-            firsts.setdefault(_place(output), output["version"])
-        # From the version gone back to: log entries in between may have expired, and what they left goes as well.
-        for output in retract:
-            firsts[_place(output)] = version + 1
-        retractions = []
-        for place, first in firsts.items():
-            sink, target, staging, job, epoch, column = place
-            retraction: dict[str, Any] = {
-                "sink": sink,
-                "target": target,
-                "staging": staging,
-                "job": job,
-                "epoch": epoch,
-                "first": first,
-                "last": self.version,
-                "since": order.at.astimezone(timezone.utc).isoformat(),
-            }
-            if column:
-                retraction["batch_column"] = column
-            if place in rows:
-                retraction["rows"] = rows[place]
-            retractions.append(retraction)
+        retractions = retracted_of(retract, unseen, version, self.last_versions, order.at.astimezone(timezone.utc))
+        gone = ((min(one.first for one in retractions), self.version),) if retractions else ()
         return replace(
             after,
             unpublished=tuple(output for output in self.unpublished if output not in unseen),
             retracting=(*self.retracting, *retractions),
-            retracted=(*self.retracted, (min(firsts.values()), self.version)),
+            retracted=(*self.retracted, *gone),
         )
 
     @property
@@ -517,9 +495,3 @@ class Head:
 def _importer(token: str) -> str:
     """Return the name in the place of a run's id under which an import has a job."""
     return f"import_{token}"
-
-
-def _place(output: Mapping[str, Any]) -> tuple[str, str, str, str, str, str]:
-    """Return where an output is, and by which names its job knows it there, down to the column with the batch."""
-    column = str(output.get("options", {}).get("batch_column", ""))
-    return output["sink"], output["target"], output["staging"], output["job"], output["epoch"], column

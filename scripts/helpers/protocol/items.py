@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from scripts.helpers.errors import DAMAGE, CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
 from scripts.helpers.protocol import values
-from scripts.helpers.protocol.fields import MAX_COUNT
-from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Outputs, Plan, Release
+from scripts.helpers.protocol.fields import EARLIEST, LATEST, MAX_COUNT, Fields, attribute_of, plausible, time_of
+from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan, Release
+from scripts.helpers.protocol.outputs import EPOCH, MAX_EPOCH, MAX_OUTPUTS, Output, Retraction
 from scripts.helpers.protocol.recent import from_text, to_text
-from scripts.helpers.protocol.values import Attribute, ImplausibleError, from_utc_string, to_utc_string
+from scripts.helpers.protocol.values import Attribute, ImplausibleError, to_utc_string
 
 Item = dict[str, Attribute]
 T = TypeVar("T")
@@ -36,8 +37,6 @@ _ATTEMPT, _ATTEMPT_DIGITS = re.compile(r"_attempt_([0-9]+)$"), 2
 """Written with two digits, attempts sort in their order: a job has 10 retries at most."""
 MAX_METRICS_BYTES = 8 * 1024
 """Of the metrics of one commit, encoded: they lie in the head until the next one, beside its watermarks."""
-EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(2200, 1, 1, tzinfo=timezone.utc)
-"""Between these a time of ours lies: no clock says anything else. What a watermark holds may be of any year."""
 LONGEST_LEASE = timedelta(days=2 * 366)
 """After the begin of its run, renewals included: the highest `max_lease` and a year. A lease that lasts longer is taken
 for over."""
@@ -112,6 +111,8 @@ def head_to_item(head: Head) -> Item:
         item["retracting"] = _outputs(head.retracting)
     if head.retracted:
         item["retracted"] = {"S": json.dumps(head.retracted)}
+    if head.epochs:
+        item["epochs"] = {"M": {epoch: number(last) for epoch, last in head.epochs.items()}}
     if head.releases:
         item["releases"] = _releases(head.releases)
     # No new format: versions that do not know it read the head as before, and learn nothing from what they commit.
@@ -180,9 +181,9 @@ def _change_to_map(change: Change) -> Item:
     return item
 
 
-def _outputs(outputs: Outputs) -> Attribute:
+def _outputs(outputs: Sequence[Output | Retraction]) -> Attribute:
     # One text: nobody asks DynamoDB for a part of it, and a map for each target would need its types beside it.
-    return {"S": json.dumps(outputs)}
+    return {"S": json.dumps([output.record() for output in outputs])}
 
 
 def _releases(releases: tuple[Release, ...]) -> Attribute:
@@ -272,10 +273,10 @@ def _head(item: Item) -> Head:
     # a second run in, or lose a batch.
     if "ownerTok" in item or "owner" in item:
         claim = Claim(
-            run_id=item["owner"]["S"],
-            token=item["ownerTok"]["S"],
+            run_id=_text(item, "owner"),
+            token=_text(item, "ownerTok"),
             attempt=_whole(item, "attempt"),
-            lease_until=from_utc_string(item["leaseUntil"]["S"]),
+            lease_until=time_of(_text(item, "leaseUntil"), "leaseUntil"),
             since=_moment_in(item, "claimedAt"),
             lease=_lease_in(item),
         )
@@ -284,27 +285,28 @@ def _head(item: Item) -> Head:
         if not EARLIEST <= claim.lease_until <= claim.since + LONGEST_LEASE:
             claim = replace(claim, lease_until=claim.since)
     if "planId" in item or "plan" in item:
-        stored = item["plan"]["M"]
+        stored = attribute_of(item, "plan", "M")
         plan = Plan(
-            plan_id=item["planId"]["S"],
-            contexts=values.decode(stored["contexts"], stored["contextTypes"]),
-            next=values.decode(stored["next"], stored["nextTypes"]),
+            plan_id=_text(item, "planId"),
+            contexts=_values_in(stored, "contexts", "contextTypes"),
+            next=_values_in(stored, "next", "nextTypes"),
             at=_moment_in(stored, "at") if "at" in stored else None,
         )
     return Head(
         job_id=item[HASH_KEY]["S"],
-        epoch=item["epoch"]["S"],
+        epoch=_epoch(_text(item, "epoch"), "epoch"),
         version=_whole(item, "version"),
         fence=_whole(item, "fence"),
-        watermarks=values.decode(item["watermarks"], item["types"]),
-        last=_change(item["last"]["M"]) if "last" in item else None,
+        watermarks=_values_in(item, WATERMARKS, "types"),
+        last=_change(attribute_of(item, "last", "M"), item[HASH_KEY]["S"]) if "last" in item else None,
         claim=claim,
         plan=plan,
-        unpublished=_outputs_in(item, "unpublished"),
-        retracting=_outputs_in(item, "retracting"),
+        unpublished=_records_in(item, "unpublished", Output.from_record, item[HASH_KEY]["S"]),
+        retracting=_records_in(item, "retracting", Retraction.from_record, item[HASH_KEY]["S"]),
         retracted=_versions_in(item, "retracted"),
+        epochs=_epochs_in(item),
         releases=_releases_in(item),
-        recent=from_text(item["recent"]["S"]) if "recent" in item else (),
+        recent=from_text(_text(item, "recent")) if "recent" in item else (),
     )
 
 
@@ -316,28 +318,28 @@ def _log_entry(item: Item) -> LogEntry:
     return LogEntry(
         job_id=item[HASH_KEY]["S"],
         version=version,
-        watermarks=values.decode(item["watermarks"], item["types"]),
-        change=_change(item),
+        watermarks=_values_in(item, WATERMARKS, "types"),
+        change=_change(item, item[HASH_KEY]["S"]),
     )
 
 
-def _change(item: Item) -> Change:
+def _change(item: Item, job_id: str) -> Change:
     return Change(
-        op=item["op"]["S"],
-        commit_id=item["commitId"]["S"],
+        op=_text(item, "op"),
+        commit_id=_text(item, "commitId"),
         at=_moment_in(item, "at"),
-        run_id=_text(item, "byRun"),
-        plan_id=_text(item, "planId"),
+        run_id=_text_or_none(item, "byRun"),
+        plan_id=_text_or_none(item, "planId"),
         attempt=_whole(item, "attempt"),
-        why=_text(item, "why"),
-        who=_text(item, "who"),
-        previous_run_id=_text(item, "previousRun"),
+        why=_text_or_none(item, "why"),
+        who=_text_or_none(item, "who"),
+        previous_run_id=_text_or_none(item, "previousRun"),
         started_at=_moment_in(item, "startedAt") if "startedAt" in item else None,
-        metrics=values.decode(item["metrics"], item["metricTypes"]),
+        metrics=_values_in(item, "metrics", "metricTypes"),
         fence=_count(item, "fence"),
         runs=_count(item, "runs"),
         failed=_count(item, "failed"),
-        outputs=_outputs_in(item, "outputs"),
+        outputs=_records_in(item, "outputs", Output.from_record, job_id),
         releases=_releases_in(item),
     )
 
@@ -347,11 +349,11 @@ def _run(item: Item) -> dict[str, Any]:
     if "version" not in item:
         return found | {"watermarks": _legacy_watermarks(item)}
     return found | {
-        "watermarks": values.decode(item["watermarks"], item["types"]),
+        "watermarks": _values_in(item, WATERMARKS, "types"),
         "version": _whole(item, "version"),
-        "status": item["status"]["S"],
+        "status": _text(item, "status"),
         "committedAt": _moment_in(item, "committedAt"),
-        "metrics": values.decode(item["metrics"], item["metricTypes"]),
+        "metrics": _values_in(item, "metrics", "metricTypes"),
     }
 
 
@@ -369,34 +371,76 @@ def _legacy_watermarks(item: Item) -> dict[str, Any]:
     return found | values.decode({"M": others})
 
 
-def _text(item: Item, name: str) -> str | None:
-    return item[name]["S"] if name in item else None
+def _text(item: Item, name: str) -> str:
+    found: str = attribute_of(item, name, "S")
+    return found
 
 
-def _outputs_in(item: Item, name: str) -> Outputs:
-    found = json.loads(item[name]["S"]) if name in item else []
-    if not isinstance(found, list) or not all(isinstance(output, dict) for output in found):
-        raise ValueError("outputs are a list of maps")
-    return tuple(found)
+def _text_or_none(item: Item, name: str) -> str | None:
+    return _text(item, name) if name in item else None
+
+
+def _values_in(item: Item, name: str, types: str) -> dict[str, Any]:
+    """Return a map of values; an error names the map, and not the value in it that cannot be read."""
+    found, kinds = {"M": attribute_of(item, name, "M")}, {"M": attribute_of(item, types, "M")}
+    try:
+        return values.decode(found, kinds)
+    except ImplausibleError as error:
+        raise ImplausibleError(f"{name}: {error}") from error
+    except DAMAGE as error:
+        # Only the type: the text of such an error may quote the value of a watermark.
+        raise ImplausibleError(f"{name} and {types} do not fit together ({type(error).__name__})") from error
+
+
+def _json_in(item: Item, name: str) -> list[Any]:
+    """Return a list of a few records that is kept as one text."""
+    try:
+        found = json.loads(_text(item, name)) if name in item else []
+    except (ValueError, RecursionError):
+        raise ImplausibleError(f"{name} is not JSON") from None
+    if not isinstance(found, list) or len(found) > MAX_OUTPUTS:
+        raise ImplausibleError(f"{name} is not a list of up to {MAX_OUTPUTS:,} records")
+    return found
+
+
+def _records_in(item: Item, name: str, read: Callable[[Any, str, str], T], job_id: str) -> tuple[T, ...]:
+    return tuple(read(found, f"{name}[{at}]", job_id) for at, found in enumerate(_json_in(item, name)))
 
 
 def _versions_in(item: Item, name: str) -> tuple[tuple[int, int], ...]:
-    found = json.loads(item[name]["S"]) if name in item else []
-    return tuple((int(first), int(last)) for first, last in found)
+    found = _json_in(item, name)
+    for pair in found:
+        is_pair = isinstance(pair, list) and len(pair) == 2 and all(type(version) is int for version in pair)
+        if not is_pair or not 0 <= pair[0] <= pair[1] <= MAX_COUNT:
+            raise ImplausibleError(f"{name} is not a list of first and last versions")
+    return tuple((first, last) for first, last in found)
+
+
+def _epochs_in(item: Item) -> dict[str, int]:
+    found = attribute_of(item, "epochs", "M") if "epochs" in item else {}
+    return {_epoch(epoch, "epochs"): _whole(found, epoch) for epoch in found}
+
+
+def _epoch(found: str, name: str) -> str:
+    if len(found) > MAX_EPOCH or not re.fullmatch(EPOCH, found):
+        raise ImplausibleError(f"{name} is not the name of an epoch: letters, digits, '.', '_' and '-'")
+    return found
 
 
 def _releases_in(item: Item) -> tuple[Release, ...]:
-    found = json.loads(item["releases"]["S"]) if "releases" in item else []
-    return tuple(
-        Release(
-            run_id=str(one["run_id"]),
-            at=_plausible("a release's time", from_utc_string(one["at"])),
-            who=str(one["who"]),
-            why=str(one["why"]),
-            token=str(one["token"]),
+    found = []
+    for at, one in enumerate(_json_in(item, "releases")):
+        fields = Fields(one, f"releases[{at}]")
+        found.append(
+            Release(
+                run_id=fields.text("run_id"),
+                at=fields.utc("at"),
+                who=fields.text("who"),
+                why=fields.text("why"),
+                token=fields.text("token"),
+            )
         )
-        for one in found
-    )
+    return tuple(found)
 
 
 def _lease_in(item: Item) -> timedelta | None:
@@ -404,7 +448,7 @@ def _lease_in(item: Item) -> timedelta | None:
 
     It is for people to look at: nothing is decided by it, so it costs no job its state.
     """
-    seconds = float(item["leaseSeconds"]["N"]) if "leaseSeconds" in item else 0.0
+    seconds = float(attribute_of(item, "leaseSeconds", "N")) if "leaseSeconds" in item else 0.0
     return timedelta(seconds=seconds) if 0 < seconds <= LONGEST_LEASE.total_seconds() else None
 
 
@@ -413,17 +457,15 @@ def _count(item: Item, name: str) -> int | None:
 
 
 def _whole(item: Item, name: str) -> int:
-    found = int(item[name]["N"])
+    text = attribute_of(item, name, "N")
+    # DynamoDB writes a whole number without a point. A longer one would take long to read.
+    if not re.fullmatch(r"-?[0-9]{1,40}", text):
+        raise ImplausibleError(f"{name} is not a whole number")
+    found = int(text)
     if not 0 <= found <= MAX_COUNT:
         raise ImplausibleError(f"{name} is {found:,}")
     return found
 
 
 def _moment_in(item: Item, name: str) -> datetime:
-    return _plausible(name, from_utc_string(item[name]["S"]))
-
-
-def _plausible(name: str, found: datetime) -> datetime:
-    if not EARLIEST <= found <= LATEST:
-        raise ImplausibleError(f"{name} is a time of the year {found.year}")
-    return found
+    return plausible(time_of(_text(item, name), name), name)

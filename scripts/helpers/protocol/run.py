@@ -23,6 +23,7 @@ from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, lazy_blobs, referen
 from scripts.helpers.protocol.head import Change, Head, Outputs, Plan
 from scripts.helpers.protocol.heartbeat import Heartbeat
 from scripts.helpers.protocol.names import BatchId, new_token
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.races import Lost, Written
 from scripts.helpers.protocol.retention import expire_version
 from scripts.helpers.protocol.store import BUDGET_SECONDS, Store
@@ -288,16 +289,16 @@ class Run:
         return self._head.unpublished
 
     @property
-    def retracting(self) -> Outputs:
+    def retracting(self) -> tuple[Retraction, ...]:
         """Output that decisions took back, and that may be at its target still, as this run knows of it."""
         return self._head.retracting
 
-    def taken_back(self, retractions: Outputs) -> None:
+    def taken_back(self, retractions: tuple[Retraction, ...]) -> None:
         """Note that nothing can bring some output back to its target; the note goes with this run's next write."""
         with self._lock:
             self._head = self._head.taken_back(retractions)
 
-    def is_unpublished(self, output: Mapping[str, Any]) -> bool:
+    def is_unpublished(self, output: Output) -> bool:
         """Ask the table whether some output still waits for somebody to publish it."""
         current = self._store.read_head(self.job_id)
         return current is not None and output in current.unpublished

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
+    from scripts.helpers.protocol.outputs import Output
     from scripts.helpers.sinks.choice import Layout, opened, sink_for
     from scripts.helpers.sinks.database import DatabaseSink
     from scripts.helpers.sinks.delta import DeltaSink
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from scripts.helpers.sinks.iceberg import IcebergSink
     from scripts.helpers.sinks.merge_frames import events_of
     from scripts.helpers.sinks.merging import Merge, Versions
-    from scripts.helpers.sinks.outputs import Output
     from scripts.helpers.sinks.pandas_files import write_pandas
     from scripts.helpers.sinks.sink import Sink
     from scripts.helpers.sinks.spark_files import timestamps_with_statistics
@@ -46,7 +46,7 @@ __getattr__, __dir__ = lazy(
         "database": ["DatabaseSink"],
         "merge_frames": ["events_of"],
         "merging": ["Versions", "Merge"],
-        "outputs": ["Output"],
+        ".protocol.outputs": ["Output"],
         "pandas_files": ["write_pandas"],
         "sink": ["Sink"],
         "spark_files": ["timestamps_with_statistics"],

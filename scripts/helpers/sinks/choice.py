@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.iceberg import IcebergSink
-from scripts.helpers.sinks.outputs import Output, Retraction
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.sinks.staged_rows import spark_of
 

@@ -2,7 +2,7 @@
 
 ::
 
-    stage     glue_watermarks_<owner>_v<version>_f<fence>_…, a table beside the target     nobody reads it
+    stage     gw_<owner>_…_v<version>_f<fence>_…, a table beside the target                nobody reads it
     commit    the head names this attempt: not here, and nothing else does
     publish   one transaction: the batch into glue_watermarks_batches, its rows into the target
     sweep     the staging table is dropped; those of losers, too
@@ -13,11 +13,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scripts.helpers.databases.dialects import TableColumn
+from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
     MergeNullError,
@@ -26,26 +27,32 @@ from scripts.helpers.errors import (
     TargetError,
     TargetLockedError,
     TargetTableError,
+    UnprovenError,
     rows_have,
 )
 from scripts.helpers.protocol.names import BatchId, new_token
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.database_access import Access, DriverAccess, JdbcAccess, Session, target_errors
 from scripts.helpers.sinks.database_sql import (
     BATCHES,
-    LANDING,
     MICROSECONDS,
     ROW,
     TAKEN_BACK,
     Arriving,
     Statements,
     TargetColumn,
-    owner_of,
-    staging_name,
     target_columns,
-    version_of_staging,
 )
 from scripts.helpers.sinks.merging import DELETED, Merge
-from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
+from scripts.helpers.sinks.outputs import (
+    LANDING,
+    is_own_table,
+    mark_of,
+    owner_of,
+    staging_table,
+    value_of_batch,
+    version_of_table,
+)
 from scripts.helpers.sinks.staged_rows import check_batch_column, with_batch
 
 if TYPE_CHECKING:
@@ -166,41 +173,27 @@ class DatabaseSink:
             The database is down, or refuses a value.
         """
         self.check(df)
-        df = with_batch(df, self._batch_column, str(batch))
+        df = with_batch(df, self._batch_column, value_of_batch(batch))
         arriving = self._access.check(df)
         target = self._look(arriving)
         statements = target.statements
-        job = job_hash(batch.job_id)
-        table = staging_name(self._parts[-1], job, batch.epoch, batch.version, fence, new_token()[:6])
+        table = staging_table(self._parts[-1], batch, fence, new_token()[:5])
+        made = Output(
+            KIND, self.name, statements.schema, table, mark_of(batch.job_id), batch.epoch, batch.version, fence,
+            files=1, replaces=replaces, batch_column=self._batch_column, job_id=batch.job_id,
+            merge=self.rules.columns if self.rules is not None else None,
+        )  # fmt: skip
         if replaces and self.rules is None:
-            self._refuse_again(statements, batch)
+            self._refuse_again(statements, made)
         self._prepare(statements)
         try:
             rows = self._fill(target, table, arriving, df)
         except BaseException:
             # Best effort: the error that is under way says more than this one would.
             with suppress(TargetError):
-                self._drop(statements, table)
+                self._drop(statements, table, made.job)
             raise
-        options: dict[str, Any] = {"job": batch.job_id}
-        if self.rules is not None:
-            options["merge"] = self.rules.record()
-        if self._batch_column is not None:
-            options["batch_column"] = self._batch_column
-        return Output(
-            sink=KIND,
-            target=self.name,
-            staging=statements.schema,
-            folder=table,
-            job=job,
-            epoch=batch.epoch,
-            version=batch.version,
-            fence=fence,
-            files=1,
-            rows=rows,
-            replaces=replaces,
-            options=options,
-        )
+        return replace(made, rows=rows)
 
     # --- after the commit -----------------------------------------------------------------------
 
@@ -214,6 +207,8 @@ class DatabaseSink:
         ------
         StagedRowsLostError
             The staging table is gone, and the batch is not in the target.
+        UnprovenError
+            The staging table is not one that an attempt at this batch makes for this target.
         MergeTieError
             Since the batch was staged, somebody else wrote a row that it is tied with.
         TargetLockedError, TargetUnavailableError, TargetRefusedError, TargetError
@@ -222,18 +217,20 @@ class DatabaseSink:
         self._tried(lambda: self._publish(output))
 
     def _publish(self, output: Output) -> None:
-        statements = self._statements(output)
-        job, table, job_name = output.job, output.folder, str(output.options["job"])
-        merge = Merge.from_record(output.options["merge"]) if "merge" in output.options else None
+        statements, table = self._statements(output), output.folder
+        merge = Merge.by(output.merge) if output.merge is not None else None
+        # Before anything is written: it may be published and cleared, or there is nothing of this job here.
+        if not self._is_staged(statements, output):
+            return
         with self._session("the batch cannot be published") as session:
             _begin(session, statements)
             if merge is not None:
                 session.run(statements.lock())
                 if output.replaces:
                     # Attempts of a run that saves nothing share a version. To merge the same rows again does no harm.
-                    session.run(statements.forget(job, output.epoch, output.version))
+                    session.run(statements.forget(output))
             # Before any row: another publisher waits at this key until the end of this transaction, and finds it then.
-            if not session.run(statements.record(job, output.epoch, output.version, table, job_name)):
+            if not session.run(statements.record(output, output.version, table)):
                 session.commit()
                 return
             staged = self._catalogue(session, [output.staging, table])
@@ -254,31 +251,29 @@ class DatabaseSink:
 
     def clear(self, output: Output) -> None:
         """Drop what is left of a published attempt."""
-        self._drop(self._statements(output), output.folder)
+        self.drop(output)
 
     def drop(self, output: Output) -> None:
         """Drop what an attempt staged that is never to be published."""
-        self._drop(self._statements(output), output.folder)
+        self._drop(self._statements(output), output.folder, output.job)
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
         """Drop what losers staged for batches up to this one; see `Sink`."""
         statements = self._statements(output)
         losers = []
         for table in self._staged(statements, output.job):
-            version = version_of_staging(table, output.epoch)
+            version = version_of_table(table, output.epoch)
             # Versions above this one may be at work, or have won: a process that slept for a day is here, too.
             if version is not None and version <= output.version and table not in kept:
                 losers.append(table)
         for table in losers:
-            self._drop(statements, table)
+            self._drop(statements, table, output.job)
             logger.info("event=staging_swept target=%s table=%s", output.target, table)
         return len(losers)
 
     def staged(self, job: str) -> list[str]:
         """Return the staging tables that attempts of a job have left."""
-        with self._session("the table cannot be looked at") as session:
-            ((schema,),) = session.rows(self._sql.schema_of(self._parts), 1)
-        return self._staged(Statements(self._sql, str(schema), self._parts[-1]), job)
+        return [] if self._schema is None else self._staged(Statements(self._sql, self._schema, self._parts[-1]), job)
 
     def retract(self, retraction: Retraction) -> int:
         """Drop what attempts staged for some versions, and delete published rows by the batch column; return how many.
@@ -294,17 +289,14 @@ class DatabaseSink:
         return self._tried(lambda: self._retract(retraction))
 
     def _retract(self, retraction: Retraction) -> int:
-        statements = Statements(self._sql, retraction.staging, self._parts[-1])
-        job, epoch = retraction.job, retraction.epoch
-        for table in self._staged(statements, job):
-            version = version_of_staging(table, epoch)
-            if version is None or not retraction.covers(version):
-                continue
+        statements = self._statements(retraction)
+        for table in self._covered(statements, retraction):
+            version = version_of_table(table, retraction.epoch) or 0
             with self._session("a batch cannot be taken back") as session:
                 # Under its key: a publisher that sleeps finds it there, and one at work is waited for.
-                session.run(statements.record(job, epoch, version, TAKEN_BACK))
+                session.run(statements.record(retraction, version, TAKEN_BACK))
             try:
-                self._drop(statements, table)
+                self._drop(statements, table, retraction.job)
             except TargetError as error:
                 # Nobody publishes it any more. A run that stopped here would wait for an attempt that is stopped.
                 logger.warning("event=staging_left target=%s error=%s", self.name, error)
@@ -316,9 +308,8 @@ class DatabaseSink:
             deleted = 0
             if kept and retraction.batch_column in self._catalogue(session, self._parts):
                 # These versions alone, not from the first to the last: a collation might take others for in between.
-                batches = [f"{epoch}-{version:010d}" for version in kept]
-                deleted = _count(session, statements.count_of(retraction.batch_column, batches))
-                session.run(statements.delete_of(retraction.batch_column, batches))
+                deleted = _count(session, statements.count_of(retraction, kept))
+                session.run(statements.delete_of(retraction, kept))
                 # The record stays, under another name: it refuses a publisher that wakes up late.
                 session.run(statements.take_back(retraction))
                 kept = []
@@ -330,6 +321,23 @@ class DatabaseSink:
                 self.name, retraction.first, retraction.last, len(kept), retraction.rows_until(max(kept)),
             )  # fmt: skip
         return deleted
+
+    def to_retract(self, retraction: Retraction) -> list[str]:
+        """Return what `retract` would delete, as it is found here; see `Sink`."""
+        statements = self._statements(retraction)
+        found = [self.left_at(table) for table in self._covered(statements, retraction)]
+        with self._session("published batches cannot be read") as session:
+            if not self._catalogue(session, [statements.schema, BATCHES]):
+                return found
+            kept = [int(str(version)) for (version,) in session.rows(statements.kept(retraction), 1)]
+            if kept and retraction.batch_column in self._catalogue(session, self._parts):
+                count = _count(session, statements.count_of(retraction, kept))
+                found.insert(0, f"{count_of(count, 'row')} in {self.name}")
+        return found
+
+    def left_at(self, folder: str) -> str:
+        """Return which staging table an attempt has left."""
+        return f"table {folder} beside {self.name}"
 
     # --- within ---------------------------------------------------------------------------------
 
@@ -361,8 +369,43 @@ class DatabaseSink:
             found = session.rows(statements.sql.tables_like(statements.schema, start), 1)
         return sorted({(table or "").removesuffix(LANDING) for (table,) in found})
 
-    def _statements(self, output: Output) -> Statements:
-        return Statements(self._sql, output.staging, self._parts[-1])
+    def _covered(self, statements: Statements, retraction: Retraction) -> list[str]:
+        """Return the staging tables of attempts at the versions of a retraction."""
+        staged = self._staged(statements, retraction.job)
+        return [table for table in staged if retraction.covers(version_of_table(table, retraction.epoch))]
+
+    def _statements(self, of: Output | Retraction) -> Statements:
+        """Return the statements for the schema of the target; UnprovenError if a record names another one."""
+        schema = self._schema
+        if schema is not None and schema != of.staging:
+            version = of.version if isinstance(of, Output) else of.first
+            raise UnprovenError(self.name, version, f"its schema is {schema!r}, and not the one that is recorded")
+        return Statements(self._sql, of.staging, self._parts[-1])
+
+    @cached_property
+    def _schema(self) -> str | None:
+        """The schema of the target; None if there is no such table."""
+        with self._session("the table cannot be looked at") as session:
+            found = session.rows(self._sql.schema_of(self._parts), 1)
+        return str(found[0][0]) if found else None
+
+    def check_staged(self, output: Output) -> None:
+        """Raise what speaks against publishing an output; see `Sink`."""
+        self._is_staged(self._statements(output), output)
+
+    def _is_staged(self, statements: Statements, output: Output) -> bool:
+        """Return whether the table of an attempt is there; False if the batch is published, errors as of `publish`."""
+        if not is_own_table(output, self._parts[-1]):
+            raise UnprovenError(
+                self.name, output.version, "its staging table is not one that an attempt at its batch makes"
+            )
+        with self._session("the batch cannot be published") as session:
+            if self._catalogue(session, [output.staging, output.folder]):
+                return True
+            there = self._catalogue(session, [output.staging, BATCHES])
+            if there and session.rows(statements.published(output), 1):
+                return False
+        raise StagedRowsLostError(output.target, output.version, output.folder)
 
     def _catalogue(self, session: Session, parts: Sequence[str]) -> dict[str, TableColumn]:
         found = {}
@@ -471,12 +514,11 @@ class DatabaseSink:
                     "as NULL if need be.",
                 )
 
-    def _refuse_again(self, statements: Statements, batch: BatchId) -> None:
+    def _refuse_again(self, statements: Statements, made: Output) -> None:
         """Raise TargetError for a run that saves nothing and wrote here before: rows of an append have no batch."""
         with self._session("published batches cannot be read") as session:
             there = self._catalogue(session, [statements.schema, BATCHES])
-            query = statements.published(job_hash(batch.job_id), batch.epoch, batch.version)
-            if there and session.rows(query, 1):
+            if there and session.rows(statements.published(made), 1):
                 raise TargetError(
                     self.name,
                     "this run, which saves nothing, has written to it before, and those rows cannot be "
@@ -503,7 +545,7 @@ class DatabaseSink:
             if self.rules is not None:
                 self._check_gone(session, statements, self.rules)
                 # MySQL's INSERT waits for a merge that is being published, also where the row is there.
-                if not session.rows(statements.published("", "", 0), 1):
+                if not session.rows(statements.has_lock_row(), 1):
                     session.run(statements.lock_row())
 
     def _check_gone(self, session: Session, statements: Statements, rules: Merge) -> None:
@@ -580,7 +622,10 @@ class DatabaseSink:
         if count:
             raise MergeTieError(self.name, rules.keys, rules.sequence_by, count, where)
 
-    def _drop(self, statements: Statements, table: str) -> None:
+    def _drop(self, statements: Statements, table: str, job: str) -> None:
+        # Whatever a record says, no other table is dropped.
+        if not table.startswith(owner_of(self._parts[-1], job)):
+            raise UnprovenError(self.name, 0, f"{table!r} is not a staging table of the job")
         with self._session(f"staging table {table!r} cannot be dropped") as session:
             _begin(session, statements)
             # An attempt that is stopped, and not dead, holds its own open for as long as that lasts: nobody waits for

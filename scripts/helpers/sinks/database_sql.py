@@ -8,33 +8,30 @@ target: what does not fit is refused before the commit. Publishing moves them on
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scripts.helpers.databases.dialects import Database, Declared, MySQL, PostgreSQL, SQLite, TableColumn
 from scripts.helpers.errors import TargetError
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.merging import DELETED, Merge
-from scripts.helpers.sinks.outputs import Retraction
+from scripts.helpers.sinks.outputs import LANDING, batch_value, epoch_in_batches
 
 BATCHES = "glue_watermarks_batches"
 """The table beside the target that holds the batches which are published."""
-PREFIX = "glue_watermarks_"
 GONE = "glue_watermarks_deleted_"
 """How the table of remembered deletes begins; the name of the target follows."""
 TAKEN_BACK = "taken back"
 """What stands for the staging table of a batch that is never to be published."""
 LOCK = "lock of merges"
 """What stands for the staging table in the row of a target that merges lock."""
-LANDING = "_in"
-"""How the name of a landing table ends; all before it is that of its staging table."""
+BATCH_COLUMNS = "target, job, epoch, version, job_name, staged"
 ROW = "glue_watermarks_row"
 """Column of a staging table that tells its rows apart."""
 TEXT_LIKE = ("date", "timestamp", "timestamp_ntz", "string", "unknown")
 WHOLE = ("tinyint", "smallint", "int", "bigint")
 MICROSECONDS = 6
 """Decimal places of the seconds of Spark's times: a column with fewer of them would round."""
-_STAGING = re.compile(r"glue_watermarks_[0-9a-f]{8}_([0-9a-f]{6})_v([0-9]+)_f[0-9]+_[0-9a-f]+")
 
 
 @dataclass(frozen=True)
@@ -80,30 +77,6 @@ class Arriving:
     def scale(self) -> int:
         """Digits after the point of a decimal."""
         return Declared.parse(self.kind).numbers[1]
-
-
-def owner_of(target: str, job: str) -> str:
-    """Return how the names of a job's staging tables for a target begin."""
-    return f"{PREFIX}{_hash(target, job)[:8]}_"
-
-
-def staging_name(target: str, job: str, epoch: str, version: int, fence: int, token: str) -> str:
-    """Return the name of an attempt's staging table, which is short enough for every database.
-
-    >>> staging_name("repairs", "5e8c9902", "e1f00ba42", 3, 7, "ab12cd")
-    'glue_watermarks_78cef713_433d1f_v3_f7_ab12cd'
-    """
-    return f"{owner_of(target, job)}{_hash(epoch)[:6]}_v{version}_f{fence}_{token}"
-
-
-def version_of_staging(name: str, epoch: str) -> int | None:
-    """Return the version that a staging table is of; None if it is of another epoch."""
-    found = _STAGING.fullmatch(name)
-    return int(found[2]) if found and found[1] == _hash(epoch)[:6] else None
-
-
-def _hash(*parts: str) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 class WritingSQL:
@@ -596,27 +569,29 @@ class Statements:
 
     # --- publishing -----------------------------------------------------------------------------
 
-    def record(self, job: str, epoch: str, version: int, staging: str, job_name: str = "") -> str:
+    def record(self, of: Output | Retraction, version: int, staging: str) -> str:
         """Return the INSERT of a batch, which does nothing if it is there."""
-        text = self.sql.database.text
-        values = ", ".join([*map(text, (self.table, job, short(epoch))), str(version), text(job_name), text(staging)])
-        return self.sql.insert_once(self.batches, "target, job, epoch, version, job_name, staged", values)
+        values = [*self._key(of), f"{version:d}", *map(self.sql.database.text, (of.job_id[:255], staging))]
+        return self.sql.insert_once(self.batches, BATCH_COLUMNS, ", ".join(values))
 
-    def where_key(self, job: str, epoch: str, first: int, last: int | None = None) -> str:
-        """Write the condition for one batch, or for those up to another one."""
+    def _key(self, of: Output | Retraction) -> list[str]:
         text = self.sql.database.text
-        versions = f"= {first:d}" if last is None else f"BETWEEN {first:d} AND {last:d}"
-        return (
-            f"target = {text(self.table)} AND job = {text(job)} AND epoch = {text(short(epoch))} AND version {versions}"
-        )
+        return [text(self.table), text(of.job[:8]), text(epoch_in_batches(of))]
 
-    def forget(self, job: str, epoch: str, version: int) -> str:
+    def _where(self, of: Output | Retraction) -> str:
+        """Write the condition for a batch, or for the batches of a retraction."""
+        table, job, epoch = self._key(of)
+        name = self.sql.database.text(of.job_id[:255])
+        versions = f"= {of.version:d}" if isinstance(of, Output) else f"BETWEEN {of.first:d} AND {of.last:d}"
+        return f"target = {table} AND job = {job} AND epoch = {epoch} AND job_name = {name} AND version {versions}"
+
+    def forget(self, output: Output) -> str:
         """Return the DELETE of a batch."""
-        return f"DELETE FROM {self.batches} WHERE {self.where_key(job, epoch, version)}"
+        return f"DELETE FROM {self.batches} WHERE {self._where(output)}"
 
-    def published(self, job: str, epoch: str, version: int) -> str:
+    def published(self, output: Output) -> str:
         """Return the query for which staging table a batch was published from."""
-        return f"SELECT staged FROM {self.batches} WHERE {self.where_key(job, epoch, version)}"
+        return f"SELECT staged FROM {self.batches} WHERE {self._where(output)}"
 
     def kept(self, retraction: Retraction) -> str:
         """Return the query for versions that are published, and not taken back before."""
@@ -628,29 +603,39 @@ class Statements:
         return f"UPDATE {self.batches} SET staged = {taken_back} WHERE {self._where_kept(retraction)}"
 
     def _where_kept(self, of: Retraction) -> str:
-        taken_back = self.sql.database.text(TAKEN_BACK)
-        return f"{self.where_key(of.job, of.epoch, of.first, of.last)} AND staged <> {taken_back}"
+        return f"{self._where(of)} AND staged <> {self.sql.database.text(TAKEN_BACK)}"
 
-    def count_of(self, column: str, batches: Sequence[str]) -> str:
-        """Return the count of rows whose batch column holds one of some batches."""
-        return f"SELECT COUNT(*) FROM {self.target} WHERE {self._where_batch(column, batches)}"
+    def count_of(self, of: Retraction, versions: Sequence[int]) -> str:
+        """Return the count of rows whose batch column holds one of some versions."""
+        return f"SELECT COUNT(*) FROM {self.target} WHERE {self._where_batch(of, versions)}"
 
-    def delete_of(self, column: str, batches: Sequence[str]) -> str:
+    def delete_of(self, of: Retraction, versions: Sequence[int]) -> str:
         """Return the DELETE of those rows."""
-        return f"DELETE FROM {self.target} WHERE {self._where_batch(column, batches)}"
+        return f"DELETE FROM {self.target} WHERE {self._where_batch(of, versions)}"
 
-    def _where_batch(self, column: str, batches: Sequence[str]) -> str:
-        return f"{self.sql.quote(column)} IN ({', '.join(map(self.sql.database.text, batches))})"
+    def _where_batch(self, of: Retraction, versions: Sequence[int]) -> str:
+        batches = [self.sql.database.text(batch_value(of, version)) for version in versions]
+        return f"{self.sql.quote(of.batch_column)} IN ({', '.join(batches)})"
 
     def lock_row(self) -> str:
         """Return the INSERT of the row that merges into this target lock, one at a time."""
-        return self.record("", "", 0, LOCK)
+        text = self.sql.database.text
+        values = [text(self.table), text(""), text(""), "0", text(""), text(LOCK)]
+        return self.sql.insert_once(self.batches, BATCH_COLUMNS, ", ".join(values))
+
+    @property
+    def _where_lock(self) -> str:
+        text = self.sql.database.text
+        return f"target = {text(self.table)} AND job = {text('')} AND epoch = {text('')} AND version = 0"
+
+    def has_lock_row(self) -> str:
+        """Return the query for that row."""
+        return f"SELECT staged FROM {self.batches} WHERE {self._where_lock}"
 
     def lock(self) -> str:
         """Return the UPDATE that waits until no other merge into this target is under way."""
         # Without it two merges, of different batches, could both find no row of a key and both insert one.
-        held = self.sql.database.text(LOCK)
-        return f"UPDATE {self.batches} SET staged = {held} WHERE {self.where_key('', '', 0)}"
+        return f"UPDATE {self.batches} SET staged = {self.sql.database.text(LOCK)} WHERE {self._where_lock}"
 
     def append(self, staging: str, names: Sequence[str]) -> list[str]:
         """Return what moves all rows to the target."""
@@ -785,11 +770,6 @@ class Statements:
     def _list(self, names: Sequence[str], side: str = "") -> str:
         prefix = f"{side}." if side else ""
         return ", ".join(prefix + self.sql.quote(name) for name in names)
-
-
-def short(epoch: str) -> str:
-    """Return an epoch in at most 64 characters: that of a run that saves nothing holds its run id."""
-    return epoch if len(epoch) <= 64 else f"{epoch[:40]}-{hashlib.sha256(epoch.encode()).hexdigest()[:16]}"
 
 
 def target_columns(catalogue: Mapping[str, TableColumn], filled: Mapping[str, str]) -> dict[str, TargetColumn]:

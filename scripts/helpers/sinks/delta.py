@@ -20,6 +20,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
     NotATableError,
@@ -30,11 +31,13 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.connectors import check_classic, check_delta_on_arrow, check_delta_on_spark
 from scripts.helpers.sinks.delta_merge import (
     DeltaMerge,
     create_with_deltalake,
     create_with_spark,
+    delta_rows,
     recorded_with_deltalake,
     recorded_with_spark,
     table_of_deltalake,
@@ -43,7 +46,14 @@ from scripts.helpers.sinks.files import check_apart
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge
-from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, job_hash, staging_beside
+from scripts.helpers.sinks.outputs import (
+    MANIFEST,
+    application_of,
+    batch_values,
+    mark_of,
+    staging_beside,
+    value_of_batch,
+)
 from scripts.helpers.sinks.places import Place, S3Place, place_of
 from scripts.helpers.sinks.staged_rows import (
     arrow_rows,
@@ -153,11 +163,11 @@ class DeltaSink:
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> DeltaSink | None:
         """Return the sink that something was staged for; None if Spark staged it, and there is none here."""
-        staged = output.options if isinstance(output, Output) else {}
-        if staged.get("engine") == _SparkEngine.name and spark is None:
+        engine = output.engine if isinstance(output, Output) else None
+        if engine == _SparkEngine.name and spark is None:
             return None
         # The engine that staged a batch publishes it: the other one does not find what it left.
-        with_spark = None if staged.get("engine") == _ArrowEngine.name else spark
+        with_spark = None if engine == _ArrowEngine.name else spark
         return cls(output.target, spark=with_spark, s3_client=s3_client, staging=output.staging)
 
     def merging(self, rules: Merge) -> DeltaSink:
@@ -210,24 +220,19 @@ class DeltaSink:
         if self.rules is not None and DELETED not in columns_of(df):
             df = events_of(df, self.rules)
         self.check(df)
-        rows = with_batch(self._engine.rows(df), self._batch_column, str(batch))
+        rows = with_batch(self._engine.rows(df), self._batch_column, value_of_batch(batch))
         texts = self._check_table(rows)
         # Spark writes to the table by a login of its own, of which this one tells nothing.
         if isinstance(self._engine, _ArrowEngine):
             self.staging.place.check_rights(self.target)
-        staged = self.staging.stage(batch, fence, lambda place, folder: write_rows(rows, place, folder))
+        staged = self.staging.stage(batch, fence, self.name, lambda place, folder: write_rows(rows, place, folder))
         self._check_staged(_Staged(self.staging.place, staged.folder, sorted(staged.sizes)), texts)
-        options: dict[str, Any] = {"engine": self._engine.name, "partition_by": self._partition_by}
-        if self._batch_column is not None:
-            options["batch_column"] = self._batch_column
-        if self.rules is not None:
-            options["merge"] = self.rules.record()
         return Output(
             sink="delta",
             target=self.name,
             staging=self.staging.place.uri(""),
             folder=staged.folder,
-            job=job_hash(batch.job_id),
+            job=mark_of(batch.job_id),
             epoch=batch.epoch,
             version=batch.version,
             fence=fence,
@@ -235,7 +240,11 @@ class DeltaSink:
             bytes=sum(staged.sizes.values()),
             rows=staged.rows,
             replaces=replaces,
-            options=options,
+            engine=self._engine.name,
+            partition_by=tuple(self._partition_by),
+            batch_column=self._batch_column,
+            merge=self.rules.columns if self.rules is not None else None,
+            job_id=batch.job_id,
         )
 
     def publish(self, output: Output) -> None:
@@ -247,12 +256,14 @@ class DeltaSink:
         ------
         StagedFilesLostError
             The batch is not in the table, and its files are not staged.
+        UnprovenError
+            What is staged is not of this attempt, or for another table.
         TargetError
             The transaction failed, for a reason that stays, or because others kept coming between. Call again.
         """
         if not output.rows:
             return None
-        is_merge = "merge" in output.options
+        is_merge = output.merge is not None
         if output.replaces and not is_merge and self._engine.has(output):
             logger.warning(
                 "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
@@ -287,6 +298,11 @@ class DeltaSink:
             self.name, f"others came between {TRIES} times: {reason_of(failed)} Publishing again is safe."
         ) from failed
 
+    def check_staged(self, output: Output) -> None:
+        """Raise what speaks against publishing an output; see `Sink`."""
+        if output.rows:
+            self._tried(lambda: self._staged(output))
+
     def clear(self, output: Output) -> None:
         """Delete what is left of a published attempt's staged folder."""
         self.staging.clear(output.folder)
@@ -314,14 +330,32 @@ class DeltaSink:
         TargetError
             A transaction failed. Call again.
         """
-        self.staging.retract(retraction)
+        is_staged = self.staging.withdraw(retraction)
         # Whoever makes the table after this look finds out then that nothing is staged any more.
-        if not self.target.files(LOG, most=1):
-            return 0
+        count = self._take_back(retraction, is_staged) if self.target.files(LOG, most=1) else 0
+        self.staging.retract(retraction)
+        return count
+
+    def to_retract(self, retraction: Retraction) -> list[str]:
+        """Return what `retract` would delete, as it is found here; see `Sink`."""
+        count = 0
+        if self.target.files(LOG, most=1) and self._has_column(retraction):
+            count = self._tried(lambda: self._engine.count(retraction))
+        shown = [f"{count_of(count, 'row')} in {self.name}"] if count else []
+        return shown + self.staging.to_retract(retraction)
+
+    def left_at(self, folder: str) -> str:
+        """Return where an attempt has left files, and how many."""
+        return self.staging.left_at(folder)
+
+    def _take_back(self, retraction: Retraction, is_staged: bool) -> int:
         recorded = self._tried(lambda: self._engine.recorded(retraction))
+        # A table that has nothing of this job, and that nothing was staged for, is another job's.
+        if not recorded and not is_staged:
+            return 0
         # First: whoever publishes later finds it recorded, so no row comes after the delete.
         self._tried(lambda: self._engine.close(retraction))
-        if retraction.batch_column and retraction.batch_column in self._tried(self._engine.table).types:
+        if self._has_column(retraction):
             return self._tried(lambda: self._engine.delete(retraction))
         if retraction.is_published(recorded):
             logger.warning(
@@ -330,6 +364,10 @@ class DeltaSink:
                 self.name, retraction.first, recorded, retraction.rows_until(recorded),
             )  # fmt: skip
         return 0
+
+    def _has_column(self, retraction: Retraction) -> bool:
+        column = retraction.batch_column
+        return bool(column) and column in self._tried(self._engine.table).types
 
     def _check_staged(self, staged: _Staged, texts: Sequence[str]) -> None:
         """Raise what speaks against the values of staged rows, and delete them: merged, or parted by some columns."""
@@ -352,8 +390,9 @@ class DeltaSink:
             return
         events = self._engine.read(staged)
         columns = [name for name in columns_of(events) if name != DELETED]
-        merge = self._engine.merging(Merge.from_record(output.options["merge"]))
-        record = None if is_recorded else (_app(output), output.version)
+        assert output.merge is not None
+        merge = self._engine.merging(Merge.by(output.merge))
+        record = None if is_recorded else (application_of(output), output.version)
         merge.publish(events, columns, record, self._engine.may_pass)
 
     def _tried(self, action: Callable[[], T]) -> T:
@@ -381,7 +420,7 @@ class DeltaSink:
         StagedFilesLostError
             Files are gone, and the batch is not in the table.
         """
-        manifest = self.staging.manifest(output.folder)
+        manifest = self.staging.manifest(output)
         there = self.staging.place.files(output.folder) if manifest is not None else {}
         lost = [name for name in manifest or [MANIFEST] if f"{output.folder}/{name}" not in there]
         if not lost:
@@ -448,17 +487,8 @@ class _Staged:
 def _made_of(rows: Any, output: Output) -> dict[str, str]:
     """Return the columns of a table that is made for staged rows, each with the one of the rows that has its type."""
     columns = [name for name in rows.schema.names if name != DELETED]
-    ends = Merge.from_record(output.options["merge"]).ends(columns) if "merge" in output.options else {}
+    ends = Merge.by(output.merge).ends(columns) if output.merge is not None else {}
     return {name: name for name in columns} | ends
-
-
-def _app(output: Output | Retraction) -> str:
-    """Return the application whose transaction versions are those of a job's batches.
-
-    With the epoch: after a restore versions begin again lower, and would be passed over. A new epoch is random, so no
-    two jobs share one.
-    """
-    return f"{output.job}/{output.epoch}"
 
 
 class _Engine(Protocol):
@@ -508,6 +538,9 @@ class _Engine(Protocol):
     def delete(self, retraction: Retraction) -> int:
         """Delete the rows of a retraction's batches, by their column; return how many."""
 
+    def count(self, retraction: Retraction) -> int:
+        """Count them."""
+
     def may_pass(self, error: Exception) -> bool:
         """Tell whether to look again after an error."""
 
@@ -545,15 +578,15 @@ class _SparkEngine:
         return self.recorded(output) >= output.version
 
     def recorded(self, of: Output | Retraction) -> int:
-        return recorded_with_spark(self._spark, self._uri, _app(of))
+        return recorded_with_spark(self._spark, self._uri, application_of(of))
 
     def create(self, output: Output, staged: _Staged) -> None:
         rows = self.read(staged)
-        create_with_spark(self._spark, self._uri, rows, _made_of(rows, output), output.options["partition_by"])
+        create_with_spark(self._spark, self._uri, rows, _made_of(rows, output), output.partition_by)
 
     def append(self, output: Output, staged: _Staged) -> None:
         writer = self.read(staged).write.format("delta").mode("append")
-        writer.option("txnAppId", _app(output)).option("txnVersion", output.version).save(self._uri)
+        writer.option("txnAppId", application_of(output)).option("txnVersion", output.version).save(self._uri)
 
     def read(self, staged: _Staged) -> DataFrame:
         return read_spark(self._spark, staged.place, staged.folder, staged.names)
@@ -567,11 +600,14 @@ class _SparkEngine:
     def close(self, retraction: Retraction) -> None:
         nothing = self._spark.read.format("delta").load(self._uri).limit(0)
         writer = nothing.write.format("delta").mode("append")
-        writer.option("txnAppId", _app(retraction)).option("txnVersion", retraction.closed).save(self._uri)
+        writer.option("txnAppId", application_of(retraction)).option("txnVersion", retraction.closed).save(self._uri)
 
     def delete(self, retraction: Retraction) -> int:
         where = _where(retraction.batch_column, "`", retraction)
         return int(self._spark.sql(f"DELETE FROM delta.`{self._uri}` WHERE {where}").collect()[0][0])
+
+    def count(self, retraction: Retraction) -> int:
+        return delta_rows(self._spark, self._uri).where(_where(retraction.batch_column, "`", retraction)).count()
 
     def may_pass(self, error: Exception) -> bool:
         # ConcurrentTransactionException and, for the first batch, ProtocolChangedException or MetadataChangedException.
@@ -614,17 +650,17 @@ class _ArrowEngine:
         return table is not None and _is_done(table, output)
 
     def recorded(self, of: Output | Retraction) -> int:
-        return recorded_with_deltalake(self._table(), _app(of))
+        return recorded_with_deltalake(self._table(), application_of(of))
 
     def create(self, output: Output, staged: _Staged) -> None:
         rows = read_rows(staged.place, staged.folder, staged.names)
-        create_with_deltalake(self._options, self._uri, rows, _made_of(rows, output), output.options["partition_by"])
+        create_with_deltalake(self._options, self._uri, rows, _made_of(rows, output), output.partition_by)
 
     def append(self, output: Output, staged: _Staged) -> None:
         import pyarrow as pa
         from deltalake import CommitProperties, Transaction, write_deltalake
 
-        once = CommitProperties(app_transactions=[Transaction(_app(output), output.version)])
+        once = CommitProperties(app_transactions=[Transaction(application_of(output), output.version)])
         table = self._table()
         if not _is_done(table, output):
             # To the table as it was looked at, not to the path: else another publisher's append in between, which
@@ -649,16 +685,23 @@ class _ArrowEngine:
         from deltalake import CommitProperties, Transaction, write_deltalake
 
         table = self._table()
-        done = table.transaction_version(_app(retraction))
+        done = table.transaction_version(application_of(retraction))
         # Not over a later number: it is that of a batch, or of another decision, which closes these versions as well.
         if done is None or done < retraction.closed:
-            once = CommitProperties(app_transactions=[Transaction(_app(retraction), retraction.closed)])
+            once = CommitProperties(app_transactions=[Transaction(application_of(retraction), retraction.closed)])
             nothing = pa.schema(table.schema().to_arrow()).empty_table()
             write_deltalake(table, nothing, mode="append", commit_properties=once)
 
     def delete(self, retraction: Retraction) -> int:
         deleted = self._table().delete(_where(retraction.batch_column, '"', retraction))
         return int(deleted.get("num_deleted_rows") or 0)
+
+    def count(self, retraction: Retraction) -> int:
+        import pyarrow.dataset as ds
+
+        column, (first, last) = ds.field(retraction.batch_column), batch_values(retraction)
+        rows = self._table().to_pyarrow_dataset()
+        return int(rows.count_rows(filter=(column >= first) & (column <= last)))
 
     def may_pass(self, error: Exception) -> bool:
         from deltalake.exceptions import CommitFailedError
@@ -672,12 +715,12 @@ class _ArrowEngine:
 
 def _where(column: str, quote: str, retraction: Retraction) -> str:
     """Write the condition for rows of a retraction's batches."""
-    first, last = (batch.replace("'", "''") for batch in retraction.batches)
+    first, last = batch_values(retraction)
     return f"{quote}{column.replace(quote, 2 * quote)}{quote} BETWEEN '{first}' AND '{last}'"
 
 
 def _is_done(table: Any, output: Output) -> bool:
-    return recorded_with_deltalake(table, _app(output)) >= output.version
+    return recorded_with_deltalake(table, application_of(output)) >= output.version
 
 
 def _storage_options(target: Place) -> dict[str, str] | None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
     ReservedNameError,
@@ -25,6 +26,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.file_types import (
@@ -39,11 +41,11 @@ from scripts.helpers.sinks.file_types import (
 from scripts.helpers.sinks.outputs import (
     BATCH_COLUMN,
     MANIFEST,
-    Output,
-    Retraction,
     batch_folder_of,
     batch_of,
-    job_hash,
+    final_name,
+    is_published_name,
+    mark_of,
     staging_beside,
 )
 from scripts.helpers.sinks.places import Place, S3Place, is_within, place_of
@@ -209,14 +211,13 @@ class FileSink:
                 place.write(f"{folder}/{COLUMNS}", json.dumps(columns).encode())
             return written
 
-        staged = self.staging.stage(batch, fence, fill)
-        options = {"beside_others": self._beside_others, "columns": bool(columns)}
+        staged = self.staging.stage(batch, fence, self.name, fill)
         return Output(
             sink="files",
             target=self.name,
             staging=self.staging.place.uri(""),
             folder=staged.folder,
-            job=job_hash(batch.job_id),
+            job=mark_of(batch.job_id),
             epoch=batch.epoch,
             version=batch.version,
             fence=fence,
@@ -225,7 +226,9 @@ class FileSink:
             rows=staged.rows,
             batch_folders=batch_folders,
             replaces=replaces,
-            options={name: True for name, is_given in options.items() if is_given},
+            beside_others=self._beside_others,
+            columns=bool(columns),
+            job_id=batch.job_id,
         )
 
     def publish(self, output: Output) -> None:
@@ -238,27 +241,43 @@ class FileSink:
         ------
         StagedFilesLostError
             Files are neither staged nor at the target.
+        UnprovenError
+            What is staged is not of this attempt, or for another target. Nothing is moved or deleted.
         TargetError
             Files that cannot be moved. Call again.
         """
-        manifest = self.staging.manifest(output.folder)
+        manifest = self._manifest(output)
         if manifest is None:
-            # Deleted after all files were moved, or by a person's order to drop them. Then the head has forgotten
-            # the output, which the caller knows. What is left is that somebody else emptied the place.
-            if len(self.published(output)) < output.files:
-                raise StagedFilesLostError(output.target, output.version, [MANIFEST])
             return
         moves = {
-            f"{output.folder}/{name}": output.final_name(number, name) for number, name in enumerate(sorted(manifest))
+            f"{output.folder}/{name}": final_name(output, number, name) for number, name in enumerate(sorted(manifest))
         }
-        # What else is under the batch's name: an earlier attempt of a run whose attempts no commit tells apart, or, in
-        # a batch's own folder, files that a version of this package wrote there which did not stage.
+        # An earlier attempt of a run whose attempts no commit tells apart. In the folder of a batch as well only files
+        # that bear its name go: whose the others are, nothing says.
         if output.replaces or output.batch_folders:
-            self.target.delete(set(self._there(output)) - set(moves.values()))
-        columns = self.staging.place.read(f"{output.folder}/{COLUMNS}") if output.options.get("columns") else None
+            self.target.delete(set(self.published(output)) - set(moves.values()))
+        columns = self.staging.place.read(f"{output.folder}/{COLUMNS}") if output.columns else None
         if columns is not None:
             self.target.write(COLUMNS, columns)
         self._move(output, moves, {f"{output.folder}/{name}": size for name, size in manifest.items()})
+
+    def check_staged(self, output: Output) -> None:
+        """Raise what speaks against publishing an output; see `Sink`."""
+        manifest = self._manifest(output) or {}
+        there, published = self.staging.place.files(output.folder), set(self.published(output))
+        names = {f"{output.folder}/{name}": final_name(output, at, name) for at, name in enumerate(sorted(manifest))}
+        lost = [name for name, final in names.items() if name not in there and final not in published]
+        if lost:
+            raise StagedFilesLostError(output.target, output.version, lost)
+
+    def _manifest(self, output: Output) -> Mapping[str, int] | None:
+        """Return the files of an attempt; None where all of them are at the target, StagedFilesLostError if not."""
+        manifest = self.staging.manifest(output)
+        # Deleted after all files were moved, or by a person's order to drop them. Then the head has forgotten the
+        # output, which the caller knows. What is left is that somebody else emptied the place.
+        if manifest is None and len(self.published(output)) < output.files:
+            raise StagedFilesLostError(output.target, output.version, [MANIFEST])
+        return manifest
 
     def clear(self, output: Output) -> None:
         """Delete what is left of an attempt's staged folder when all of it is published."""
@@ -282,7 +301,8 @@ class FileSink:
 
     def published(self, output: Output) -> list[str]:
         """Return the names at the target that are of a batch."""
-        return [name for name in self._there(output) if output.is_published_name(name)]
+        folder = f"{BATCH_COLUMN}={output.batch}" if output.batch_folders else ""
+        return [name for name in self.target.files(folder) if is_published_name(name, output)]
 
     def retract(self, retraction: Retraction) -> int:
         """Delete the files of some versions, staged and published; return how many were published.
@@ -293,9 +313,19 @@ class FileSink:
         # In this order: a publisher that sleeps between two files finds nothing to move when it wakes. The other way
         # round it would put a file back that was deleted here.
         self.staging.retract(retraction)
-        found = [name for name in self.target.files() if retraction.is_of_published_name(name)]
+        found = [name for name in self.target.files() if is_published_name(name, retraction)]
         self.target.delete(found)
         return len(found)
+
+    def to_retract(self, retraction: Retraction) -> list[str]:
+        """Return what `retract` would delete, as it is found here; see `Sink`."""
+        found = [name for name in self.target.files() if is_published_name(name, retraction)]
+        shown = [f"{count_of(len(found), 'file')} in {self.name}"] if found else []
+        return shown + self.staging.to_retract(retraction)
+
+    def left_at(self, folder: str) -> str:
+        """Return where an attempt has left files, and how many."""
+        return self.staging.left_at(folder)
 
     def _write(self, df: Any, place: Place, folder: str) -> int:
         if is_pandas(df):
@@ -329,12 +359,6 @@ class FileSink:
             check_target_types(self.target, min(ours, key=ours.__getitem__), rows, kind_of_files)
         return {}
 
-    def _there(self, output: Output) -> list[str]:
-        """Return the names at the target that are of a batch, or lie in its folder."""
-        if output.batch_folders:
-            return list(self.target.files(f"{BATCH_COLUMN}={output.batch}"))
-        return [name for name in self.target.files() if output.is_published_name(name)]
-
     def _move(self, output: Output, moves: Mapping[str, str], sizes: Mapping[str, int]) -> None:
         """Move staged files to the target, which lies below another root of the same bucket or file system."""
         gone = self.staging.place.move(moves, sizes, self.target)
@@ -343,7 +367,9 @@ class FileSink:
         # Another publisher was here. What it has moved is at the target.
         there = set(self.published(output))
         lost = [name for name in gone if moves[name] not in there]
-        if lost and self.staging.manifest(output.folder) is not None:
+        # Also where the manifest is gone by now: a publisher deletes it after all files are at the target, which these
+        # are not.
+        if lost:
             raise StagedFilesLostError(output.target, output.version, lost)
 
     def _layout(self, found: Collection[str]) -> bool:

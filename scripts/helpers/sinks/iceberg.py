@@ -25,6 +25,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
     MissingConnectorError,
@@ -34,6 +35,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol.names import BatchId, new_token
+from scripts.helpers.protocol.outputs import Output, Retraction, batch_name
 from scripts.helpers.sinks.connectors import (
     ICEBERG_EXTENSIONS,
     arrow_catalog,
@@ -55,7 +57,18 @@ from scripts.helpers.sinks.iceberg_merge import (
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge
-from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, folder_of, job_hash, staging_beside, version_of
+from scripts.helpers.sinks.outputs import (
+    BRANCH,
+    MANIFEST,
+    batch_values,
+    branch_of,
+    folder_of,
+    mark_of,
+    property_of,
+    staging_beside,
+    value_of_batch,
+    version_of,
+)
 from scripts.helpers.sinks.places import place_of
 from scripts.helpers.sinks.staged_rows import (
     arrow_rows,
@@ -77,6 +90,7 @@ from scripts.helpers.sinks.staged_rows import (
     write_rows,
 )
 from scripts.helpers.sinks.staging import Staged, Staging
+from scripts.helpers.sinks.table_merge import quote
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 
 if TYPE_CHECKING:
@@ -90,7 +104,6 @@ T = TypeVar("T")
 TRIES = 10
 """Commits of others may come between look and commit so often. Iceberg itself tries 4 times more in each."""
 PROPERTY = "glue-watermarks"
-BRANCH = "staged-"
 FOLDERS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 """Properties of a table that lead its files elsewhere than below its location; the last two are the older names."""
 FOR_EVER = 2**63 - 1
@@ -170,15 +183,15 @@ class IcebergSink:
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> IcebergSink | None:
         """Return the sink that something was staged for; None where only the job's own script can reach it."""
-        staged = output.options if isinstance(output, Output) else {}
+        engine = output.engine if isinstance(output, Output) else None
         made = cls(output.target, s3_client=s3_client, staging=output.staging)
         # The engine that staged a batch publishes it: the other one does not find what it left.
-        if output.staging and staged.get("engine") != _SparkEngine.name:
+        if output.staging and engine != _SparkEngine.name:
             # Unless the catalog cannot be reached without the script.
             with suppress(WatermarkError):
                 made._engine.check(merges=False)
                 return made
-        if spark is None or staged.get("engine") == _ArrowEngine.name:
+        if spark is None or engine == _ArrowEngine.name:
             return None
         return cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
 
@@ -238,7 +251,7 @@ class IcebergSink:
             df = events_of(df, rules)
         self.check(df)
         try:
-            rows = with_batch(self._engine.rows(df), self._batch_column, str(batch))
+            rows = with_batch(self._engine.rows(df), self._batch_column, value_of_batch(batch))
             if columns_of(rows):
                 brought = rows if rules is None else self._engine.kept(rows, rules)
                 types, required, partition_by = self._engine.made_table(brought, self._partition_by)
@@ -250,10 +263,12 @@ class IcebergSink:
                         self.name,
                         f"it is partitioned by {partition_by}, not by {self._partition_by}. Leave partition_by out.",
                     )
-            output = self._engine.stage(batch, fence, rows, replaces, rules)
-            if self._batch_column:
-                output = replace(output, options={**output.options, "batch_column": self._batch_column})
-            return output
+            made = Output(
+                "iceberg", self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,
+                replaces=replaces, engine=self._engine.name, batch_column=self._batch_column, job_id=batch.job_id,
+                merge=rules.columns if rules is not None else None,
+            )  # fmt: skip
+            return self._engine.stage(batch, made, rows, rules)
         except WatermarkError:
             raise
         except Exception as error:
@@ -270,19 +285,21 @@ class IcebergSink:
         ------
         StagedFilesLostError
             The batch is not in the table, and what was staged is gone.
+        UnprovenError
+            What is staged is not of this attempt, or for another table.
         TargetError
             The commit failed, for a reason that stays, or because others kept coming between. Call again.
         """
         if not output.rows:
             return
-        if output.options.get("engine") != self._engine.name:
+        if output.engine != self._engine.name:
             raise TargetError(
                 self.name,
-                f"version {output.version} was staged with {output.options.get('engine')}, and is published by it "
+                f"version {output.version} was staged with {output.engine}, and is published by it "
                 f"only, not by {self._engine.name}. Run the job once as before.",
             )
         # Attempts of a run that saves nothing share a version. To merge the same rows again does no harm.
-        is_again = output.replaces and "merge" in output.options
+        is_again = output.replaces and output.merge is not None
         for _ in range(TRIES):
             try:
                 if self._engine.published(output) < output.version or is_again:
@@ -309,6 +326,11 @@ class IcebergSink:
         raise TargetError(
             self.name, f"others came between {TRIES} times: {reason_of(failed)} Publishing again is safe."
         ) from failed
+
+    def check_staged(self, output: Output) -> None:
+        """Raise what speaks against publishing an output; see `Sink`."""
+        if output.rows and self._typed(lambda: self._engine.published(output)) < output.version:
+            self._typed(lambda: self._engine.check_staged(output))
 
     def clear(self, output: Output) -> None:
         """Delete what is left of a published attempt."""
@@ -349,8 +371,10 @@ class IcebergSink:
                 "what they have published", self.name, retraction.first, retraction.last,
             )  # fmt: skip
             return 0
-        # First: whoever publishes later is refused, so no row comes after the delete.
-        self._typed(lambda: self._engine.retract(retraction))
+        # First: whoever publishes later is refused, so no row comes after the delete. A table that has nothing of this
+        # job, and that nothing was staged for, is another job's.
+        if not self._typed(lambda: self._engine.retract(retraction, recorded)):
+            return 0
         if retraction.batch_column:
             deleted = self._typed(lambda: self._engine.delete(retraction))
             if deleted >= 0:
@@ -362,6 +386,16 @@ class IcebergSink:
                 "written since", self.name, retraction.first, recorded, retraction.rows_until(recorded),
             )  # fmt: skip
         return 0
+
+    def to_retract(self, retraction: Retraction) -> list[str]:
+        """Return what `retract` would delete, as it is found here; see `Sink`."""
+        count = self._typed(lambda: self._engine.count(retraction)) if retraction.batch_column else 0
+        shown = [f"{count_of(count, 'row')} in {self.name}"] if count > 0 else []
+        return shown + self._typed(lambda: self._engine.to_retract(retraction))
+
+    def left_at(self, folder: str) -> str:
+        """Return where an attempt has left something, and how much."""
+        return self._typed(lambda: self._engine.left_at(folder))
 
     def _typed(self, action: Callable[[], T]) -> T:
         """Do something, and raise TargetError for what the connector says against it."""
@@ -380,8 +414,7 @@ def _property(output: Output | Retraction) -> tuple[str, str]:
 
     With the epoch: after a restore versions begin again lower, and would be passed over.
     """
-    version = output.version if isinstance(output, Output) else output.closed
-    return f"{PROPERTY}.{output.job}.{output.epoch}", str(version)
+    return property_of(output), str(output.version if isinstance(output, Output) else output.closed)
 
 
 def _moved_table(output: Output) -> TargetError:
@@ -417,8 +450,11 @@ class _Engine(Protocol):
     def kept(self, rows: Any, rules: Merge) -> Any:
         """Return the rows of a merge that are no deletes, with the columns that the table has."""
 
-    def stage(self, batch: BatchId, fence: int, rows: Any, replaces: bool, rules: Merge | None) -> Output:
-        """Write the rows where no reader looks; those that a merge cannot decide about are refused before."""
+    def stage(self, batch: BatchId, made: Output, rows: Any, rules: Merge | None) -> Output:
+        """Write the rows where no reader looks, and return `made` with where that is.
+
+        Those that a merge cannot decide about are refused before.
+        """
 
     def published(self, output: Output | Retraction) -> int:
         """Return the last version that the table has recorded for this job and epoch; 0 for none."""
@@ -429,20 +465,35 @@ class _Engine(Protocol):
     def staged(self, job: str) -> list[str]:
         """Return what attempts of a job have left, each as `Output.folder`."""
 
+    def check_staged(self, output: Output) -> None:
+        """Raise StagedFilesLostError, or UnprovenError, for a batch that is not in the table."""
+
     def clear(self, output: Output) -> None: ...
 
     def drop(self, output: Output) -> None: ...
 
     def sweep(self, output: Output, kept: Collection[str]) -> int: ...
 
-    def retract(self, retraction: Retraction) -> None:
-        """Delete what attempts staged for a retraction, and record its versions as if they had no rows."""
+    def retract(self, retraction: Retraction, recorded: int) -> bool:
+        """Delete what attempts staged for a retraction, and record its versions as if they had no rows.
+
+        Nothing is done, and False returned, at a table that has nothing of the job. `recorded` is what `published`
+        returned.
+        """
 
     def retract_files(self, retraction: Retraction) -> None:
         """Delete the files that attempts staged for a retraction beside the table, which may be gone."""
 
     def delete(self, retraction: Retraction) -> int:
         """Delete the rows of a retraction's batches, by their column; return how many, -1 if there is no column."""
+
+    def count(self, retraction: Retraction) -> int:
+        """Count these rows; -1 if there is no column."""
+
+    def to_retract(self, retraction: Retraction) -> list[str]:
+        """Return what attempts have staged for a retraction, as texts."""
+
+    def left_at(self, folder: str) -> str: ...
 
     def is_of_connector(self, error: Exception) -> bool:
         """Tell whether it is the connector that complains."""
@@ -513,21 +564,17 @@ class _SparkEngine:
         ends = {name: F.lit(None).cast(types[like]) for name, like in rules.ends(found.columns).items()}
         return found.select("*", *(column.alias(name) for name, column in ends.items()))
 
-    def stage(self, batch: BatchId, fence: int, rows: DataFrame, replaces: bool, rules: Merge | None) -> Output:
+    def stage(self, batch: BatchId, made: Output, rows: DataFrame, rules: Merge | None) -> Output:
         if rules is not None:
-            return self._stage_events(batch, fence, rows, replaces, rules)
+            return self._stage_events(batch, made, rows, rules)
         from pyspark.sql import functions as F  # noqa: N812
 
-        folder = folder_of(batch, fence, new_token()[:8])
-        output = Output(
-            sink="iceberg", target=self._target, staging="", folder=folder, job=job_hash(batch.job_id),
-            epoch=batch.epoch, version=batch.version, fence=fence, files=0, bytes=0, rows=0, replaces=replaces,
-            options={"engine": self.name},
-        )  # fmt: skip
+        folder = folder_of(batch, made.fence, new_token()[:8])
+        output = replace(made, folder=folder, rows=0)
         # A frame without columns is that of a source where nothing is new.
         if not rows.columns:
             return output
-        branch = _branch(folder)
+        branch = branch_of(folder)
         manage = self._table().manageSnapshots().createBranch(branch)
         # Else `expire_snapshots` would drop the branch at the age that the table has for all, also where its batch is
         # committed and waits for a run to publish it.
@@ -538,7 +585,7 @@ class _SparkEngine:
         # Iceberg refuses to add a second snapshot with this id to `main`, whichever attempt it is of.
         (
             sure.writeTo(f"{self._quoted}.`branch_{branch}`")
-            .option("snapshot-property.wap.id", f"{PROPERTY}.{job_hash(batch.job_id)}.{batch}")
+            .option("snapshot-property.wap.id", _audit(made, batch.version))
             .append()
         )
         snapshot = self._refs()[branch]
@@ -546,35 +593,38 @@ class _SparkEngine:
         return replace(
             output,
             files=int(summary.get("added-data-files") or 0), bytes=int(summary.get("added-files-size") or 0),
-            rows=int(summary.get("added-records") or 0),
-            options={**output.options, "snapshot": str(snapshot.snapshotId()), "table": self._uuid()},
+            rows=int(summary.get("added-records") or 0), snapshot=int(snapshot.snapshotId()), table=self._uuid(),
         )  # fmt: skip
 
-    def _stage_events(self, batch: BatchId, fence: int, rows: DataFrame, replaces: bool, rules: Merge) -> Output:
+    def _stage_events(self, batch: BatchId, made: Output, rows: DataFrame, rules: Merge) -> Output:
         staging = self._staging()
-        staged = staging.stage(batch, fence, lambda place, folder: write_rows(rows, place, folder))
-        output = _of_files(
-            staging, staged, self._target, batch, fence, replaces, {"engine": self.name, "merge": rules.record()}
-        )
+        staged = staging.stage(batch, made.fence, made.target, lambda place, folder: write_rows(rows, place, folder))
         if not staged.sizes:
-            return output
+            return _of_files(made, staging, staged)
         try:
             self._merging(rules).check(self._read(staging, staged.folder, staged.sizes))
         except BaseException:
             staging.drop(staged.folder)
             raise
-        return output
+        return _of_files(made, staging, staged)
 
     def published(self, output: Output | Retraction) -> int:
         return int(self._table().properties().get(_property(output)[0]) or 0)
 
     def publish(self, output: Output) -> None:
-        if "merge" in output.options:
+        if output.merge is not None:
             self._merge(output)
+            return
+        # What the branch of this attempt holds, and not the snapshot that the output names: it was read from the table
+        # of watermarks, and the branch bears the mark of the job.
+        staged = self._refs().get(branch_of(output.folder))
+        if staged is None:
+            if self.published(output) < output.version:
+                self.check_staged(output)
             return
         transaction = self._table().newTransaction()
         try:
-            transaction.manageSnapshots().cherrypick(int(output.options["snapshot"])).commit()
+            transaction.manageSnapshots().cherrypick(staged.snapshotId()).commit()
             transaction.updateProperties().set(*_property(output)).commit()
             transaction.commitTransaction()
         except Exception as error:
@@ -582,13 +632,18 @@ class _SparkEngine:
             if is_of_java(error, "DuplicateWAPCommitException", "CherrypickAncestorCommitException"):
                 return
             if is_of_java(error, "unknown snapshot"):
-                if self.published(output) >= output.version:
-                    return
-                # Output of an earlier version of this package does not say which table it is in.
-                if output.options.get("table", self._uuid()) != self._uuid():
-                    raise _moved_table(output) from error
-                raise StagedFilesLostError(output.target, output.version, [_branch(output.folder)]) from error
+                # It was published and swept meanwhile.
+                raise MovedError(str(error)) from error
             raise
+
+    def check_staged(self, output: Output) -> None:
+        if output.merge is not None:
+            _check_files(self._staging(output), output)
+        elif branch_of(output.folder) not in self._refs():
+            # Output of an earlier version of this package does not say which table it is in.
+            if (output.table or self._uuid()) != self._uuid():
+                raise _moved_table(output)
+            raise StagedFilesLostError(output.target, output.version, [branch_of(output.folder)])
 
     def _merge(self, output: Output) -> None:
         name = _property(output)[0]
@@ -599,15 +654,16 @@ class _SparkEngine:
         def is_done(table: Any) -> bool:
             return version(table) >= output.version and not output.replaces
 
+        assert output.merge is not None
         staging = self._staging(output)
-        manifest = staging.manifest(output.folder)
+        manifest = staging.manifest(output)
         try:
             if manifest is None:
                 raise FileNotFoundError(MANIFEST)
             is_recorded = version(self._table()) >= output.version
             # As the branch of another attempt at this batch: those who sweep its leftovers take it along.
-            branch = _branch(f"{output.folder.rpartition('-')[0]}-{new_token()[:8]}")
-            merging = self._merging(Merge.from_record(output.options["merge"]))
+            branch = branch_of(f"{output.folder.rpartition('-')[0]}-{new_token()[:8]}")
+            merging = self._merging(Merge.by(output.merge))
             events = self._read(staging, output.folder, manifest)
             merging.publish(events, branch, {} if is_recorded else dict([_property(output)]), is_done)
         except Exception as error:
@@ -642,13 +698,13 @@ class _SparkEngine:
         if output.staging:
             self._staging(output).clear(output.folder)
         else:
-            self._drop(_branch(output.folder))
+            self._drop(branch_of(output.folder))
 
     def drop(self, output: Output) -> None:
         if output.staging:
             self._staging(output).drop(output.folder)
         else:
-            self._drop(_branch(output.folder))
+            self._drop(branch_of(output.folder))
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
         # As in `Staging.sweep`: later versions may be at work.
@@ -658,19 +714,21 @@ class _SparkEngine:
             if version is not None and version <= output.version and folder not in kept:
                 losers.append(folder)
         for folder in losers:
-            self._drop(_branch(folder))
+            self._drop(branch_of(folder))
             logger.info("event=staging_swept target=%s folder=%s", output.target, folder)
         return len(losers) + (self._staging(output).sweep(output, kept) if output.staging else 0)
 
-    def retract(self, retraction: Retraction) -> None:
-        for folder in self._branches(retraction.job):
-            version = version_of(folder, retraction.epoch)
-            if version is None or not retraction.covers(version):
-                continue
+    def retract(self, retraction: Retraction, recorded: int) -> bool:
+        folders = self._covered(retraction)
+        is_staged = bool(retraction.staging) and self._staging(retraction).withdraw(retraction)
+        if not (recorded or folders or is_staged):
+            self.retract_files(retraction)
+            return False
+        for folder in folders:
             # A snapshot without rows under the id of the batch: Iceberg refuses what a publisher that sleeps would add.
             append = self._table().newFastAppend()
-            append.set("wap.id", f"{PROPERTY}.{retraction.job}.{retraction.epoch}-{version:010d}").commit()
-            self._drop(_branch(folder))
+            version = version_of(folder, retraction.epoch) or 0
+            append.set("wap.id", _audit(retraction, version)).commit()
         # After those snapshots: a publisher that has read it before is refused by them, a later one by this.
         if self.published(retraction) < retraction.closed:
             transaction = self._table().newTransaction()
@@ -679,27 +737,50 @@ class _SparkEngine:
                 transaction.newFastAppend().commit()
             transaction.updateProperties().set(*_property(retraction)).commit()
             transaction.commitTransaction()
+        # Last: until then they say that the table has something of this job.
+        for folder in folders:
+            self._drop(branch_of(folder))
         self.retract_files(retraction)
+        return True
+
+    def _covered(self, retraction: Retraction) -> list[str]:
+        """Return the branches of attempts at the versions of a retraction, each as `Output.folder`."""
+        found = self._branches(retraction.job)
+        return [folder for folder in found if retraction.covers(version_of(folder, retraction.epoch))]
+
+    def to_retract(self, retraction: Retraction) -> list[str]:
+        shown = [self.left_at(folder) for folder in self._covered(retraction)]
+        return shown + (self._staging(retraction).to_retract(retraction) if retraction.staging else [])
+
+    def left_at(self, folder: str) -> str:
+        staged = self._refs().get(branch_of(folder))
+        if staged is None:
+            return self._staging().left_at(folder)
+        count = int(staged.summary().get("added-records") or 0)
+        return f"{count_of(count, 'row')} on branch {branch_of(folder)} of {self._target}"
 
     def retract_files(self, retraction: Retraction) -> None:
         if retraction.staging:
             self._staging(retraction).retract(retraction)
 
     def delete(self, retraction: Retraction) -> int:
+        count = self.count(retraction)
+        if count > 0:
+            first, last = batch_values(retraction)
+            column = quote(retraction.batch_column)
+            self._spark.sql(f"DELETE FROM {self._quoted} WHERE {column} BETWEEN '{first}' AND '{last}'")
+        return count
+
+    def count(self, retraction: Retraction) -> int:
         from pyspark.sql import functions as F  # noqa: N812
 
         table = self._table()
         self._check_not_put_aside(table)
         rows = rows_at(self._spark, self._target, snapshot_id(table.currentSnapshot()))
-        column = retraction.batch_column
-        if column not in rows.columns:
+        if retraction.batch_column not in rows.columns:
             return -1
-        first, last = retraction.batches
-        quoted = column.replace("`", "``")
-        count = rows.where(F.col(f"`{quoted}`").between(first, last)).count()
-        if count:
-            self._spark.sql(f"DELETE FROM {self._quoted} WHERE `{quoted}` BETWEEN '{first}' AND '{last}'")
-        return count
+        column = F.col(quote(retraction.batch_column))
+        return rows.where(column.between(*batch_values(retraction))).count()
 
     def is_of_connector(self, error: Exception) -> bool:
         return type(error).__name__ in ("AnalysisException", "Py4JJavaError", "IllegalArgumentException")
@@ -760,9 +841,9 @@ class _SparkEngine:
         return loaded.buildTable(identifier, schema).createTransaction().table()
 
 
-def _branch(folder: str) -> str:
-    """Return the branch of an attempt."""
-    return f"{BRANCH}{folder.replace('/', '-')}"
+def _audit(of: Output | Retraction, version: int) -> str:
+    """Return the id under which Iceberg takes one snapshot only, whichever attempt at a batch it is of."""
+    return f"{PROPERTY}.{of.job}.{batch_name(of.epoch, version)}"
 
 
 def _folders(
@@ -774,16 +855,20 @@ def _folders(
     return [location, *(str(folder) for folder in (*moved, staging) if folder)]
 
 
-def _of_files(
-    staging: Staging, staged: Staged, target: str, batch: BatchId, fence: int, replaces: bool, options: dict[str, Any]
-) -> Output:
+def _of_files(made: Output, staging: Staging, staged: Staged) -> Output:
     """Return the output of an attempt that has staged files."""
-    return Output(
-        sink="iceberg", target=target, staging=staging.place.uri(""), folder=staged.folder,
-        job=job_hash(batch.job_id), epoch=batch.epoch, version=batch.version, fence=fence,
-        files=len(staged.sizes), bytes=sum(staged.sizes.values()), rows=staged.rows, replaces=replaces,
-        options=options,
+    return replace(
+        made, staging=staging.place.uri(""), folder=staged.folder, files=len(staged.sizes),
+        bytes=sum(staged.sizes.values()), rows=staged.rows,
     )  # fmt: skip
+
+
+def _check_files(staging: Staging, output: Output) -> None:
+    """Raise StagedFilesLostError for files that an attempt has listed and that are gone, or for a list that is."""
+    manifest, there = staging.manifest(output), staging.place.files(output.folder)
+    lost = [name for name in manifest or [MANIFEST] if f"{output.folder}/{name}" not in there]
+    if lost:
+        raise StagedFilesLostError(output.target, output.version, lost)
 
 
 def _staging_of(
@@ -865,27 +950,24 @@ class _ArrowEngine:
             found = found.append_column(name, pa.nulls(found.num_rows, found.schema.field(like).type))
         return found
 
-    def stage(self, batch: BatchId, fence: int, rows: Any, replaces: bool, rules: Merge | None) -> Output:
-        options: dict[str, Any] = {"engine": self.name}
-        if rules is not None:
-            options["merge"] = rules.record()
-            if rows.num_columns:
-                ArrowMerge(self._target, rules, self._catalog()).check(rows)
+    def stage(self, batch: BatchId, made: Output, rows: Any, rules: Merge | None) -> Output:
+        if rules is not None and rows.num_columns:
+            ArrowMerge(self._target, rules, self._catalog()).check(rows)
         staging = self._staging()
-        staged = staging.stage(batch, fence, lambda place, folder: write_rows(rows, place, folder))
-        return _of_files(staging, staged, self._target, batch, fence, replaces, options)
+        staged = staging.stage(batch, made.fence, made.target, lambda place, folder: write_rows(rows, place, folder))
+        return _of_files(made, staging, staged)
 
     def published(self, output: Output | Retraction) -> int:
         return int(self._table().properties.get(_property(output)[0]) or 0)
 
     def publish(self, output: Output) -> None:
-        table, merge = self._table(), output.options.get("merge")
+        table, merge = self._table(), output.merge
         # Of this very look: what is committed below is refused if `main` has moved since.
         is_recorded = int(table.properties.get(_property(output)[0]) or 0) >= output.version
         if is_recorded and not (merge and output.replaces):
             return
         staging = self._staging(output)
-        manifest = staging.manifest(output.folder)
+        manifest = staging.manifest(output)
         try:
             if manifest is None:
                 raise FileNotFoundError(MANIFEST)
@@ -900,7 +982,7 @@ class _ArrowEngine:
         table.catalog = _OneTry(table.catalog)
         record, summary = dict([_property(output)]), {f"{PROPERTY}.batch": output.batch}
         if merge:
-            merging = ArrowMerge(output.target, Merge.from_record(merge), table.catalog)
+            merging = ArrowMerge(output.target, Merge.by(merge), table.catalog)
             merging.publish(table, rows, {} if is_recorded else record, summary)
             return
         schema = table.schema().as_arrow()
@@ -911,6 +993,9 @@ class _ArrowEngine:
     def staged(self, job: str) -> list[str]:
         return self._staging().left(job)
 
+    def check_staged(self, output: Output) -> None:
+        _check_files(self._staging(output), output)
+
     def clear(self, output: Output) -> None:
         self._staging(output).clear(output.folder)
 
@@ -920,7 +1005,10 @@ class _ArrowEngine:
     def sweep(self, output: Output, kept: Collection[str]) -> int:
         return self._staging(output).sweep(output, kept)
 
-    def retract(self, retraction: Retraction) -> None:
+    def retract(self, retraction: Retraction, recorded: int) -> bool:
+        if not (self._staging(retraction).withdraw(retraction) or recorded):
+            self.retract_files(retraction)
+            return False
         table = self._table()
         name, closed = _property(retraction)
         if int(table.properties.get(name) or 0) < retraction.closed:
@@ -930,21 +1018,22 @@ class _ArrowEngine:
                 transaction.append(table.schema().as_arrow().empty_table())
                 transaction.set_properties({name: closed})
         self.retract_files(retraction)
+        return True
+
+    def to_retract(self, retraction: Retraction) -> list[str]:
+        return self._staging(retraction).to_retract(retraction)
+
+    def left_at(self, folder: str) -> str:
+        return self._staging().left_at(folder)
 
     def retract_files(self, retraction: Retraction) -> None:
         self._staging(retraction).retract(retraction)
 
     def delete(self, retraction: Retraction) -> int:
-        from pyiceberg import expressions
-
-        # Their types are made at run time: to mypy an expression takes the name of its own kind first.
-        made: Any = expressions
         table = self._table()
-        column = retraction.batch_column
-        if column not in table.schema().column_names:
+        of_these = self._of_batches(table, retraction)
+        if of_these is None:
             return -1
-        first, last = retraction.batches
-        of_these = made.And(made.GreaterThanOrEqual(column, first), made.LessThanOrEqual(column, last))
         before = _total(table)
         # One try, so nothing of others comes in between, and the totals differ by these rows alone.
         table.catalog = _OneTry(table.catalog)
@@ -952,6 +1041,22 @@ class _ArrowEngine:
             warnings.filterwarnings("ignore", "Delete operation did not match any records")
             table.delete(of_these)
         return before - _total(table)
+
+    def count(self, retraction: Retraction) -> int:
+        table = self._table()
+        of_these = self._of_batches(table, retraction)
+        return -1 if of_these is None else int(table.scan(of_these).count())
+
+    def _of_batches(self, table: Any, retraction: Retraction) -> Any:
+        """Return the expression for the rows of a retraction's batches; None if there is no column."""
+        from pyiceberg import expressions
+
+        # Their types are made at run time: to mypy an expression takes the name of its own kind first.
+        made: Any = expressions
+        column, (first, last) = retraction.batch_column, batch_values(retraction)
+        if column not in table.schema().column_names:
+            return None
+        return made.And(made.GreaterThanOrEqual(column, first), made.LessThanOrEqual(column, last))
 
     def is_of_connector(self, error: Exception) -> bool:
         return type(error).__module__.startswith("pyiceberg.")

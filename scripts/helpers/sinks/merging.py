@@ -22,11 +22,11 @@ belong to the sinks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from scripts.helpers.errors import InvalidValueError, KeyColumnError
+from scripts.helpers.protocol.outputs import MergeColumns
 
 DELETED = "glue_watermarks_deleted"
 """Column of arriving rows that says which of them are deletes. No target has it."""
@@ -109,18 +109,16 @@ class Merge:
         kept = (Versions() if history is True else history) or None
         return cls(_names(keys), _names(sequence_by), kept)
 
-    def record(self) -> dict[str, Any]:
-        """Return it as lists of texts, for the head."""
-        record: dict[str, Any] = {"keys": list(self.keys), "sequence_by": list(self.sequence_by)}
-        if self.history is not None:
-            record["history"] = [self.history.valid_from, self.history.valid_to]
-        return record
+    @property
+    def columns(self) -> MergeColumns:
+        """The columns, as an output keeps them."""
+        history = (self.history.valid_from, self.history.valid_to) if self.history is not None else ()
+        return MergeColumns(self.keys, self.sequence_by, history)
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Merge:
-        """Read what `record` made."""
-        history = Versions(*record["history"]) if record.get("history") else None
-        return cls(tuple(record["keys"]), tuple(record["sequence_by"]), history)
+    def by(cls, columns: MergeColumns) -> Merge:
+        """Return the rules of an output."""
+        return cls(columns.keys, columns.sequence_by, Versions(*columns.history) if columns.history else None)
 
     def ends(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the columns of a history that the rows do not bring; they are of the type of the sequence."""

@@ -1,7 +1,12 @@
-"""What an attempt staged for one target, as the head and the log keep it. Pure.
+"""Whose what is staged and published is: names that are made of the job, and what a record has to prove. Pure.
 
-Names of folders and files say whose they are, so that a reader of a listing needs nothing else: the job (hashed,
-as names of jobs may hold anything), the batch, and of a staged folder the attempt.
+A record comes from the table, where everybody who may write a job's items may write anything. The record says what is
+to be done. The key of its item says for which job. Files, folders, branches, tables and properties bear 32 digits of
+that job's hash, and nothing is deleted, moved, dropped or published whose *name* is not the one computed here, from the
+job and from a batch that its head names. Anything with another name belongs to another job, whatever a record says.
+
+In the first versions of this package names had 8 digits. A job name with the same 8 digits is found in minutes, so such
+names are read, and what bears them is deleted only if a person was shown it and ordered that.
 """
 
 from __future__ import annotations
@@ -9,163 +14,79 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import NamedTuple
 
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import MARK, Output, Retraction, batch_name
 
 MANIFEST = "_manifest"
 """The list of an attempt's files, written last. Its name is hidden from readers, as Spark's `_SUCCESS` is."""
 BATCH_COLUMN = "batch_id"
-_FINAL = re.compile(r"part-[0-9]{5,}-([0-9a-f]{8})-(.+)-([0-9]{10})(?:\..*)?")
-_BATCH_FOLDER = re.compile(rf"{BATCH_COLUMN}=([^/]+)-([0-9]{{10}})/")
-_UNSAVED = re.compile(r".+[-_]f0[-_][0-9a-f]+")
-_STAGED = re.compile(r"(.+)-([0-9]{10})-f[0-9]+-[0-9a-f]+")
+MARK_DIGITS, OLD_DIGITS = 32, 8
+LANDING = "_in"
+"""How the name of a landing table ends; all before it is that of its staging table."""
+_FINAL = re.compile(rf"part-[0-9]{{5,}}-({MARK})-(.+)-([0-9]{{10,}})(?:\..*)?")
+_BATCH_FOLDER = re.compile(rf"{BATCH_COLUMN}=([^/]+)-([0-9]{{10,}})/")
+_ATTEMPT = re.compile(rf"({MARK})/(.+)-([0-9]{{10,}})-f([0-9]+)-[0-9a-f]+")
+_TABLE = re.compile(r"gw_([0-9a-f]{32})_([0-9a-f]{4})_v([0-9a-z]+)_f([0-9a-z]+)_[0-9a-f]+")
+_OLD_TABLE = re.compile(r"glue_watermarks_([0-9a-f]{8})_([0-9a-f]{6})_v([0-9]+)_f([0-9]+)_[0-9a-f]+")
+_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-@dataclass(frozen=True)
-class Output:
-    """What one attempt at a batch staged for one target.
+class Attempt(NamedTuple):
+    """Whose attempt at which version a name is of; `job` is as the name has it, or what stands for it there."""
 
-    Attributes
-    ----------
-    sink
-        Which kind of sink: ``files``, ``delta``, ``iceberg``.
-    target
-        The `Sink.name`: for files the URI of the target, without a slash at its end.
-    staging, folder
-        The URI below which attempts stage, and the folder of this one there.
-    job
-        The job, as `job_hash` writes it.
-    epoch, version, fence
-        Of the batch, and of the attempt.
-    files, bytes
-        How many files, and how large they are together.
-    rows
-        How many rows, as far as the writer counted them.
-    batch_folders
-        Whether they go below ``batch_id=…/``.
-    replaces
-        Whether what an earlier attempt published under the same batch id goes: of a run that saves nothing, whose
-        attempts no commit tells apart.
-    options
-        What else this kind of sink needs to publish it, such as the keys of a merge. Nothing secret.
-    """
-
-    sink: str
-    target: str
-    staging: str
-    folder: str
     job: str
     epoch: str
     version: int
     fence: int
-    files: int = 0
-    bytes: int = 0
-    rows: int | None = None
-    batch_folders: bool = False
-    replaces: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Output:
-        """Read what `record` made; fields of later versions of this package are passed over."""
-        return cls(**{known.name: record[known.name] for known in fields(cls) if known.name in record})
-
-    def record(self) -> dict[str, Any]:
-        """Return it as texts and whole numbers, for the head and the log."""
-        record = asdict(self)
-        return {name: value for name, value in record.items() if value is not None and value != {}}
 
     @property
-    def batch(self) -> str:
-        """The batch as its files and folders are named."""
-        return f"{self.epoch}-{self.version:010d}"
-
-    def final_name(self, number: int, staged: str) -> str:
-        """Return the name at the target of the file that was staged as `staged`, the number-th of the batch.
-
-        It is the same whoever publishes, and however often: that makes a publication repeatable.
-        """
-        folders, _, name = staged.rpartition("/")
-        # Spark names them part-00000-<uuid>-c000.snappy.parquet: all from the first dot on tells readers the format.
-        ending = name[name.index(".") :] if "." in name else ""
-        parts = [f"{BATCH_COLUMN}={self.batch}"] if self.batch_folders else []
-        parts += [folders] if folders else []
-        return "/".join([*parts, f"part-{number:05d}-{self.job}-{self.batch}{ending}"])
-
-    def is_published_name(self, name: str) -> bool:
-        """Tell whether a name at the target is one of this batch."""
-        return batch_of(name) == (self.job, self.epoch, self.version)
+    def is_of_unsaved_run(self) -> bool:
+        """Return whether it is of a run that saves nothing."""
+        return self.fence == 0
 
 
-@dataclass(frozen=True)
-class Retraction:
-    """What a decision takes back from one target: the output of some versions, both ends included.
+def mark_of(job_id: str) -> str:
+    """Return a job as it is in names: 128 bits of its hash, as its own name may hold anything."""
+    return hashlib.sha256(job_id.encode()).hexdigest()[:MARK_DIGITS]
 
-    Attributes
+
+def old_mark_of(job_id: str) -> str:
+    """Return a job as the first versions of this package had it in names."""
+    return mark_of(job_id)[:OLD_DIGITS]
+
+
+def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
+    """Return what speaks against a record being of the job whose item it is in; None for nothing.
+
+    Parameters
     ----------
-    sink, target, staging, job, epoch
-        As of `Output`.
-    since
-        When it was decided, as ISO 8601 in UTC.
-    batch_column
-        The column of a table that holds the batch id of each row; empty where there is none.
-    rows
-        How many rows were staged, by version, where they cannot be told apart once they are published.
+    epochs
+        The last version of each epoch that the job's head names (`Head.last_versions`).
     """
-
-    sink: str
-    target: str
-    staging: str
-    job: str
-    epoch: str
-    first: int
-    last: int
-    since: str
-    batch_column: str = ""
-    rows: Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Retraction:
-        """Read what a head lists as `retracting`."""
-        return cls(**{known.name: record[known.name] for known in fields(cls) if known.name in record})
-
-    @property
-    def closed(self) -> int:
-        """The version that a table records to refuse them: the decision's own, under which no batch can be.
-
-        Recorded as the last batch's, nobody could tell any more whether that one was published.
-        """
-        return self.last + 1
-
-    @property
-    def batches(self) -> tuple[str, str]:
-        """The first and the last of the batch ids. `BatchId` writes them in fixed width, so they compare as texts."""
-        return f"{self.epoch}-{self.first:010d}", f"{self.epoch}-{self.last:010d}"
-
-    def is_published(self, recorded: int) -> bool:
-        """Tell whether a table that has recorded a version as its last has rows of these."""
-        return self.first <= recorded <= self.last
-
-    def rows_until(self, version: int) -> str:
-        """Return how many rows the versions up to one have, as far as that was counted."""
-        found = [rows for of, rows in self.rows.items() if self.first <= int(of) <= version]
-        return f"{sum(found):,}" if found else "unknown"
-
-    def covers(self, version: int | None) -> bool:
-        """Tell whether a version of the job and epoch is one of those."""
-        return version is not None and self.first <= version <= self.last
-
-    def is_of_published_name(self, name: str) -> bool:
-        """Tell whether a name at the target is one of theirs."""
-        found = batch_of(name)
-        return found is not None and found[:2] == (self.job, self.epoch) and self.covers(found[2])
+    if of.job not in (mark_of(of.job_id), old_mark_of(of.job_id)):
+        return "its mark is that of another job"
+    last = of.version if isinstance(of, Output) else of.last
+    known = epochs.get(of.epoch)
+    if known is None:
+        return "its epoch is not one of the job"
+    if last > known:
+        return f"the job has {known:,} versions in its epoch, and it is of version {last:,}"
+    # The table of a database is looked at by its sink, which knows the name of its target.
+    if isinstance(of, Output) and of.sink != "database":
+        named = attempt_of(of.folder)
+        if named != Attempt(of.job, of.epoch, of.version, of.fence):
+            return "its folder is not one that an attempt at its batch makes"
+    return None
 
 
-def job_hash(job_id: str) -> str:
-    """Return a job as it stands in names of files."""
-    return hashlib.sha256(job_id.encode()).hexdigest()[:8]
+def is_old(of: Output | Retraction) -> bool:
+    """Return whether a record is of a version of this package whose names prove too little."""
+    return len(of.job) == OLD_DIGITS
+
+
+# --- files, folders and branches ------------------------------------------------------------------
 
 
 def folder_of(batch: BatchId, fence: int, token: str) -> str:
@@ -174,18 +95,40 @@ def folder_of(batch: BatchId, fence: int, token: str) -> str:
     The token keeps even attempts apart that share a fence: those of runs that save nothing, and those of a table
     and its restored copy.
     """
-    return f"{job_hash(batch.job_id)}/{batch}-f{fence}-{token}"
+    return f"{mark_of(batch.job_id)}/{batch}-f{fence}-{token}"
+
+
+def attempt_of(folder: str) -> Attempt | None:
+    """Return whose attempt a folder is of; None if it is not one of ours."""
+    found = _ATTEMPT.fullmatch(folder)
+    return Attempt(found[1], found[2], int(found[3]), int(found[4])) if found else None
 
 
 def version_of(folder: str, epoch: str) -> int | None:
     """Return the version that an attempt's folder is of; None if it is of another epoch."""
-    found = _STAGED.fullmatch(folder.rpartition("/")[2])
-    return int(found[2]) if found and found[1] == epoch else None
+    found = attempt_of(folder)
+    return found.version if found is not None and found.epoch == epoch else None
 
 
-def is_of_unsaved_run(folder: str) -> bool:
-    """Tell whether an attempt's folder, or its staging table, is of a run that saves nothing: its fence is 0."""
-    return _UNSAVED.fullmatch(folder) is not None
+def branch_of(folder: str) -> str:
+    """Return the branch of an attempt in an Iceberg table."""
+    return f"{BRANCH}{folder.replace('/', '-')}"
+
+
+BRANCH = "staged-"
+
+
+def final_name(output: Output, number: int, staged: str) -> str:
+    """Return the name at the target of the file that was staged as `staged`, the number-th of its batch.
+
+    It is the same whoever publishes, and however often: that makes a publication repeatable.
+    """
+    folders, _, name = staged.rpartition("/")
+    # Spark names them part-00000-<uuid>-c000.snappy.parquet: all from the first dot on tells readers the format.
+    ending = name[name.index(".") :] if "." in name else ""
+    parts = [f"{BATCH_COLUMN}={output.batch}"] if output.batch_folders else []
+    parts += [folders] if folders else []
+    return "/".join([*parts, f"part-{number:05d}-{output.job}-{output.batch}{ending}"])
 
 
 def batch_of(name: str) -> tuple[str, str, int] | None:
@@ -194,8 +137,16 @@ def batch_of(name: str) -> tuple[str, str, int] | None:
     return (found[1], found[2], int(found[3])) if found else None
 
 
+def is_published_name(name: str, of: Output | Retraction) -> bool:
+    """Return whether a name at the target is one of a batch, or of the batches of a retraction."""
+    found = batch_of(name)
+    if found is None or found[:2] != (of.job, of.epoch):
+        return False
+    return found[2] == of.version if isinstance(of, Output) else of.covers(found[2])
+
+
 def batch_folder_of(name: str) -> tuple[str, int] | None:
-    """Return epoch and version of the folder ``batch_id=…/`` that a name at a target lies in; None if in none."""
+    """Return epoch and version of the folder ``batch_id=…/`` that a name at a target is in; None if in none."""
     found = _BATCH_FOLDER.match(name)
     return (found[1], int(found[2])) if found else None
 
@@ -212,3 +163,103 @@ def staging_beside(target: str) -> str:
     if not name or start.endswith((":/", ":")):
         return ""
     return f"{start}/_{name}.staging"
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def application_of(of: Output | Retraction) -> str:
+    """Return the application of Delta whose transaction versions are those of a job's batches.
+
+    With the epoch: after a restore versions begin again lower, and would be skipped.
+    """
+    return f"{of.job}/{of.epoch}"
+
+
+def property_of(of: Output | Retraction) -> str:
+    """Return the property of an Iceberg table that holds the last version of a job and epoch."""
+    return f"glue-watermarks.{of.job}.{of.epoch}"
+
+
+def batch_value(of: Output | Retraction, version: int) -> str:
+    """Return what a table's batch column holds of a version: the job's mark, too, as tables have rows of several jobs.
+
+    >>> batch_value(Output("delta", "", "", "", "5e8c9902" * 4, "e1f00ba42", 3, 1), 3)
+    '5e8c99025e8c99025e8c99025e8c9902-e1f00ba42-0000000003'
+    """
+    batch = batch_name(of.epoch, version)
+    return batch if is_old(of) else f"{of.job}-{batch}"
+
+
+def batch_values(of: Retraction) -> tuple[str, str]:
+    """Return the first and the last value of the batch column. They are of one width, so they compare as texts."""
+    return batch_value(of, of.first), batch_value(of, of.last)
+
+
+def value_of_batch(batch: BatchId) -> str:
+    """Return what a table's batch column holds of a batch."""
+    return f"{mark_of(batch.job_id)}-{batch}"
+
+
+def owner_of(target: str, job: str) -> str:
+    """Return how the names of a job's staging tables beside a target begin; the job is as `mark_of` writes it."""
+    if len(job) == OLD_DIGITS:
+        return f"glue_watermarks_{_hash(target, job)[:OLD_DIGITS]}_"
+    return f"gw_{_hash(target, job)[:MARK_DIGITS]}_"
+
+
+def staging_table(target: str, batch: BatchId, fence: int, token: str) -> str:
+    """Return the name of an attempt's staging table, which is short enough for every database.
+
+    >>> staging_table("repairs", BatchId("parking", "e1f00ba42", 3), 7, "ab12c")
+    'gw_fda7d0ab8ac6d382fecce5736b6511f8_433d_v3_f7_ab12c'
+    """
+    owner = owner_of(target, mark_of(batch.job_id))
+    return f"{owner}{_hash(batch.epoch)[:4]}_v{_base36(batch.version)}_f{_base36(fence)}_{token}"
+
+
+def attempt_of_table(name: str) -> Attempt | None:
+    """Return whose attempt a staging table is of, job and epoch as hashes; None if it is not one of ours."""
+    found = _TABLE.fullmatch(name)
+    if found:
+        return Attempt(found[1], found[2], int(found[3], 36), int(found[4], 36))
+    found = _OLD_TABLE.fullmatch(name)
+    return Attempt(found[1], found[2], int(found[3]), int(found[4])) if found else None
+
+
+def version_of_table(name: str, epoch: str) -> int | None:
+    """Return the version that a staging table is of; None if it is of another epoch."""
+    found = attempt_of_table(name)
+    return found.version if found is not None and _hash(epoch).startswith(found.epoch) else None
+
+
+def is_own_table(output: Output, target: str) -> bool:
+    """Return whether the staging table of an output is one that an attempt at its batch makes for a target."""
+    found = attempt_of_table(output.folder)
+    if found is None or not output.folder.startswith(owner_of(target, output.job)):
+        return False
+    return (version_of_table(output.folder, output.epoch), found.fence) == (output.version, output.fence)
+
+
+def epoch_in_batches(of: Output | Retraction) -> str:
+    """Return what the column `epoch` of the table of batches holds, in at most 64 characters.
+
+    The column `job` has room for 8 digits. So that no other job can write the key of a batch of this one, the hash of
+    job and epoch follows the epoch.
+    """
+    if is_old(of):
+        return of.epoch if len(of.epoch) <= 64 else f"{of.epoch[:40]}-{_hash(of.epoch)[:16]}"
+    return f"{of.epoch[:31]}-{_hash(of.job, of.epoch)[:MARK_DIGITS]}"
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while True:
+        number, digit = divmod(number, 36)
+        digits = _ALPHABET[digit] + digits
+        if not number:
+            return digits

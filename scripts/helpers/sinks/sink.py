@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.merging import Merge
-from scripts.helpers.sinks.outputs import Output, Retraction
 
 
 class Sink(Protocol):
@@ -47,7 +47,14 @@ class Sink(Protocol):
         """
 
     def publish(self, output: Output) -> None:
-        """Show readers what a committed attempt staged. May be called again, late, and by two at once."""
+        """Show readers what a committed attempt staged. May be called again, late, and by two at once.
+
+        UnprovenError if what is staged does not say that it is of this attempt and for this target: the output was read
+        from the table, which is not trusted.
+        """
+
+    def check_staged(self, output: Output) -> None:
+        """Raise what speaks against publishing an output: UnprovenError, or StagedFilesLostError. Changes nothing."""
 
     def clear(self, output: Output) -> None:
         """Delete what is left of a published attempt."""
@@ -65,14 +72,20 @@ class Sink(Protocol):
         """
 
     def staged(self, job: str) -> list[str]:
-        """Return what attempts of a job, as `job_hash` writes it, have staged and not cleared: each `Output.folder`."""
+        """Return what attempts of a job, as `mark_of` writes it, have staged and not cleared: each `Output.folder`."""
+
+    def left_at(self, folder: str) -> str:
+        """Return where an attempt has left something, and how much, for a person who is asked whether it may go."""
 
     def retract(self, retraction: Retraction) -> int:
         """Take back what some versions left here, staged and published; return how many files, or rows, were published.
 
         Called when the head has forgotten them, and again by each run for a while. A target that cannot give back
-        what readers have seen, keeps it with a WARNING.
+        what readers have seen, keeps it with a WARNING. A target that has nothing of the job gets no write.
         """
+
+    def to_retract(self, retraction: Retraction) -> list[str]:
+        """Return what `retract` would delete, as it is found here, for a person who is asked whether it may go."""
 
 
 class Mergeable(Protocol):

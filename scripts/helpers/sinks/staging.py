@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from scripts.helpers.errors import EmptyPartitionError, TargetError, rows_have
+from scripts.helpers.display.units import count_of
+from scripts.helpers.errors import EmptyPartitionError, TargetError, UnprovenError, rows_have
 from scripts.helpers.listing.paths import is_hidden
+from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.names import BatchId, new_token
-from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, folder_of, version_of
-from scripts.helpers.sinks.places import Place
+from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.protocol.values import ImplausibleError
+from scripts.helpers.sinks.outputs import MANIFEST, Attempt, attempt_of, folder_of, is_old, version_of
+from scripts.helpers.sinks.places import Place, place_of_name
 
 logger = logging.getLogger(__name__)
 
@@ -45,14 +49,59 @@ def _hidden_partition(name: str) -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class Manifest:
+    """What an attempt wrote last into its folder: whose it is, for which target, and the bytes of each file by name.
+
+    `files` is None once a decision has taken the attempt back, and the files are going or gone. One of the first
+    versions of this package says nothing of attempt and target.
+    """
+
+    attempt: Attempt | None
+    target: str
+    files: Mapping[str, int] | None
+
+    @classmethod
+    def read(cls, data: bytes) -> Manifest:
+        """Read what `to_bytes` wrote. ImplausibleError if it is anything else."""
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError):
+            raise ImplausibleError("it is not JSON") from None
+        if isinstance(found, dict) and "files" not in found:
+            return cls(None, "", _checked_files(found))
+        fields = Fields(found, MANIFEST)
+        attempt = Attempt(fields.text("job"), fields.text("epoch"), fields.whole("version"), fields.whole("fence"))
+        files = fields.of("files", (dict, bool), "a map of names")
+        return cls(attempt, fields.text("target"), None if files is False else _checked_files(files))
+
+    def to_bytes(self) -> bytes:
+        """Write it."""
+        assert self.attempt is not None
+        files: Any = False if self.files is None else dict(self.files)
+        return json.dumps({**self.attempt._asdict(), "target": self.target, "files": files}).encode()
+
+    def is_for(self, target: str) -> bool:
+        """Return whether it names a target, however that is written."""
+        return bool(self.target) and place_of_name(self.target) == place_of_name(target)
+
+
+def _checked_files(found: Any) -> dict[str, int]:
+    for name, size in found.items() if isinstance(found, dict) else ():
+        # What is not below the folder is not of the attempt.
+        if not name or not {"", ".", ".."}.isdisjoint(name.split("/")) or type(size) is not int:
+            raise ImplausibleError("it names what is not a file below its folder")
+    return dict(found)
+
+
 class Staging:
     """A place where each attempt has a folder of its own, ``<job>/<batch>-f<fence>-<token>/``, with a manifest."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
 
-    def stage(self, batch: BatchId, fence: int, write: Callable[[Place, str], Any]) -> Staged:
-        """Let `write` fill a folder of this attempt alone; it may return how many rows it wrote."""
+    def stage(self, batch: BatchId, fence: int, target: str, write: Callable[[Place, str], Any]) -> Staged:
+        """Let `write` fill a folder of this attempt alone, for one target; it may return how many rows it wrote."""
         folder = folder_of(batch, fence, new_token()[:8])
         try:
             rows = write(self.place, folder)
@@ -85,15 +134,36 @@ class Staging:
             )
         # Last: an attempt without a manifest has not ended its write. And it counts, not the folder: a task of a
         # driver that is dead may still add a file, whose rows are in another one already.
-        self.place.write(f"{folder}/{MANIFEST}", json.dumps(sizes).encode())
+        self._write(folder, Manifest(attempt_of(folder), target, sizes))
         return Staged(folder, sizes, rows if isinstance(rows, int) else None)
 
-    def manifest(self, folder: str) -> dict[str, int] | None:
-        """Return the bytes of each file of an attempt, by name; None where the list is gone."""
-        data = self.place.read(f"{folder}/{MANIFEST}")
-        if data is None:
+    def manifest(self, output: Output) -> Mapping[str, int] | None:
+        """Return the bytes of each file of an attempt, by name; None where the list is gone, or was taken back.
+
+        Raises
+        ------
+        UnprovenError
+            It is of another attempt, or for another target, whatever the output says. Nothing may be published.
+        """
+        found = self._read(output.folder, output.target, output.version)
+        if found is None or found.files is None:
             return None
-        return {str(name): int(size) for name, size in json.loads(data).items()}
+        # The record is a hint. It was written by whoever may write to the table, and this by the attempt itself.
+        if found.attempt != Attempt(output.job, output.epoch, output.version, output.fence):
+            raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder is of another attempt")
+        if not found.is_for(output.target):
+            raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder is for another target")
+        return found.files
+
+    def _read(self, folder: str, target: str, version: int) -> Manifest | None:
+        data = self.place.read(f"{folder}/{MANIFEST}")
+        try:
+            return None if data is None else Manifest.read(data)
+        except ImplausibleError as error:
+            raise UnprovenError(target, version, f"{MANIFEST} of its folder is not what is written: {error}") from error
+
+    def _write(self, folder: str, manifest: Manifest) -> None:
+        self.place.write(f"{folder}/{MANIFEST}", manifest.to_bytes())
 
     def clear(self, folder: str) -> None:
         """Delete what is left of a folder when all of it is published."""
@@ -107,14 +177,45 @@ class Staging:
         self.place.delete_folder(folder, f"{folder}/{MANIFEST}")
 
     def left(self, job: str) -> list[str]:
-        """Return the folders that attempts of a job have left, as `job_hash` writes it."""
+        """Return the folders that attempts of a job have left, as `mark_of` writes it."""
         return sorted({"/".join(name.split("/")[:2]) for name in self.place.files(job) if name.count("/") >= 2})
+
+    def left_at(self, folder: str) -> str:
+        """Return where an attempt has left files, and how many, the manifest not counted."""
+        count = len(self.place.files(folder).keys() - {f"{folder}/{MANIFEST}"})
+        return f"{count_of(count, 'file')} in {self.place.uri(folder)}"
+
+    def to_retract(self, retraction: Retraction) -> list[str]:
+        """Return where attempts have left files for the versions of a retraction, and how many."""
+        return [self.left_at(folder) for folder in self.covered(retraction)]
+
+    def covered(self, retraction: Retraction) -> list[str]:
+        """Return the folders that attempts have left for the versions of a retraction."""
+        left = self.left(retraction.job)
+        return [folder for folder in left if retraction.covers(version_of(folder, retraction.epoch))]
 
     def retract(self, retraction: Retraction) -> None:
         """Delete what attempts staged for the versions of a retraction."""
-        for folder in self.left(retraction.job):
-            if retraction.covers(version_of(folder, retraction.epoch)):
-                self.drop(folder)
+        for folder in self.covered(retraction):
+            self.drop(folder)
+
+    def withdraw(self, retraction: Retraction) -> bool:
+        """Delete the files that attempts staged for a retraction; return whether one of them was for its target.
+
+        The manifests stay, and say that their files were taken back: a process that dies between this and the note of
+        it at the target finds them again. `retract` deletes them.
+        """
+        is_for_target = False
+        for folder in self.covered(retraction):
+            try:
+                found = self._read(folder, retraction.target, retraction.first)
+            except UnprovenError:
+                found = None  # It is deleted with the others, and proves nothing.
+            is_for_target |= is_old(retraction) or (found is not None and found.is_for(retraction.target))
+            if found is not None and found.attempt is not None:
+                self._write(folder, replace(found, files=None))
+                self.place.delete([name for name in self.place.files(folder) if name != f"{folder}/{MANIFEST}"])
+        return is_for_target
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
         """Delete what losers staged for batches up to this one; return how many they were."""

@@ -1,0 +1,296 @@
+"""What attempts staged for targets, and what decisions take back from them, as the head and the log keep it. Pure.
+
+Both come from the table, so each field is checked here, and nowhere else, where a record becomes a value. Whose record
+it is, `job_id` says, which is that of the item it was read from. What may be done with it, `sinks.outputs` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from scripts.helpers.protocol.fields import MAX_COUNT, Fields
+from scripts.helpers.protocol.values import to_utc_string
+
+MARK = r"[0-9a-f]{8}(?:[0-9a-f]{24})?"
+"""A job in names of files: 32 digits of its hash, or 8 in what the first versions of this package wrote."""
+EPOCH = r"[0-9A-Za-z._-]+"
+MAX_EPOCH = 64
+MAX_OUTPUTS = 4_000
+"""Records in one list: an item of 400 KB holds no more of them."""
+_WORD = "[A-Za-z][A-Za-z0-9_-]*"
+
+
+class MergeColumns(NamedTuple):
+    """The columns by which a merge tells rows apart; `history` are those of the ends of a version."""
+
+    keys: tuple[str, ...]
+    sequence_by: tuple[str, ...]
+    history: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one attempt at a batch staged for one target.
+
+    Attributes
+    ----------
+    sink
+        Which kind of sink: ``files``, ``delta``, ``iceberg``, ``database``.
+    target
+        The `Sink.name`: for files the URI of the target, without a slash at its end.
+    staging, folder
+        Where attempts stage, and the folder, branch or table of this one there.
+    job
+        The job, as names of files have it.
+    epoch, version, fence
+        Of the batch, and of the attempt.
+    files, bytes
+        How many files, and how large they are together.
+    rows
+        How many rows, if the writer counted them.
+    batch_folders
+        Whether they go below ``batch_id=…/``.
+    replaces
+        Whether what an earlier attempt published under the same batch id is replaced: of a run that saves nothing,
+        whose attempts no commit tells apart.
+    engine
+        What staged it for a table, and publishes it.
+    partition_by, batch_column, merge
+        How a table is made for it; the column with the batch of each row; the rules of a merge.
+    snapshot, table
+        The snapshot of Iceberg that holds the rows, and the id of its table.
+    columns
+        Whether names and types of its columns are staged beside the files.
+    beside_others
+        Whether the target may hold files of others.
+    job_id
+        The job whose item it was read from, or whose batch it is. Not stored.
+    """
+
+    sink: str
+    target: str
+    staging: str
+    folder: str
+    job: str
+    epoch: str
+    version: int
+    fence: int
+    files: int = 0
+    bytes: int = 0
+    rows: int | None = None
+    batch_folders: bool = False
+    replaces: bool = False
+    engine: str | None = None
+    partition_by: tuple[str, ...] = ()
+    batch_column: str | None = None
+    merge: MergeColumns | None = None
+    snapshot: int | None = None
+    table: str | None = None
+    columns: bool = False
+    beside_others: bool = False
+    job_id: str = ""
+
+    @property
+    def batch(self) -> str:
+        """The batch as its files and folders are named."""
+        return batch_name(self.epoch, self.version)
+
+    def record(self) -> dict[str, Any]:
+        """Return it as texts and whole numbers, for the head and the log; defaults are left out."""
+        record = {name: getattr(self, name) for name in _FIXED}
+        record |= {name: getattr(self, name) for name in _COUNTS if _is_given(getattr(self, name))}
+        options = {name: getattr(self, name) for name in _OPTIONS if _is_given(getattr(self, name))}
+        if self.merge is not None:
+            named = self.merge._asdict()
+            options["merge"] = {name: columns for name, columns in named.items() if columns}
+        if self.snapshot is not None:
+            options["snapshot"] = str(self.snapshot)  # Of 64 bits, which readers of JSON take for a float.
+        return record | ({"options": options} if options else {})
+
+    @classmethod
+    def from_record(cls, found: Any, where: str, job_id: str) -> Output:
+        """Read what `record` made, with fields of later versions of this package left out.
+
+        ImplausibleError names the field, below `where`, that is not what is written.
+        """
+        fields = Fields(found, where)
+        options = fields.map("options")
+        merge = options.map("merge")
+        return cls(
+            **_place_in(fields),
+            folder=fields.text("folder"),
+            version=fields.whole("version", least=1),
+            fence=fields.whole("fence"),
+            files=fields.whole("files", 0),
+            bytes=fields.whole("bytes", 0),
+            rows=fields.whole("rows", None),
+            batch_folders=fields.flag("batch_folders"),
+            replaces=fields.flag("replaces"),
+            engine=options.text("engine", None, pattern=_WORD, what="the name of an engine"),
+            partition_by=options.names("partition_by", ()),
+            batch_column=options.text("batch_column", None),
+            merge=_merge_in(merge) if "merge" in options else None,
+            snapshot=int(options.text("snapshot", "0", pattern="[0-9]{1,19}", what="a number of a snapshot")) or None,
+            table=options.text("table", None),
+            columns=options.flag("columns"),
+            beside_others=options.flag("beside_others"),
+            job_id=job_id,
+        )
+
+
+@dataclass(frozen=True)
+class Retraction:
+    """What a decision takes back from one target: the output of some versions, both ends included.
+
+    Attributes
+    ----------
+    sink, target, staging, job, epoch, job_id
+        As of `Output`.
+    since
+        When it was decided, in UTC.
+    batch_column
+        The column of a table that holds the batch of each row; empty where there is none.
+    rows
+        How many rows were staged, by version, where they cannot be told apart once they are published.
+    """
+
+    sink: str
+    target: str
+    staging: str
+    job: str
+    epoch: str
+    first: int
+    last: int
+    since: datetime
+    batch_column: str = ""
+    rows: dict[int, int] = field(default_factory=dict)
+    job_id: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """Return it as texts and whole numbers, for the head."""
+        record = {name: getattr(self, name) for name in (*_OF_PLACE, "first", "last")}
+        record["since"] = to_utc_string(self.since)
+        if self.batch_column:
+            record["batch_column"] = self.batch_column
+        if self.rows:
+            record["rows"] = {str(version): count for version, count in self.rows.items()}
+        return record
+
+    @classmethod
+    def from_record(cls, found: Any, where: str, job_id: str) -> Retraction:
+        """Read what `record` made; ImplausibleError as of `Output.from_record`."""
+        fields = Fields(found, where)
+        first = fields.whole("first", least=1)
+        return cls(
+            **_place_in(fields),
+            first=first,
+            last=fields.whole("last", least=first),
+            since=fields.utc("since"),
+            batch_column=fields.text("batch_column", ""),
+            rows=_rows_in(fields),
+            job_id=job_id,
+        )
+
+    @property
+    def closed(self) -> int:
+        """The version that a table records to refuse them: the decision's own, under which no batch can be.
+
+        Recorded as the last batch's, nobody could tell any more whether that batch was published.
+        """
+        return self.last + 1
+
+    def is_published(self, recorded: int) -> bool:
+        """Return whether a table that has recorded a version as its last has rows of these."""
+        return self.first <= recorded <= self.last
+
+    def rows_until(self, version: int) -> str:
+        """Return how many rows the versions up to one have, if they were counted."""
+        found = [rows for of, rows in self.rows.items() if self.first <= of <= version]
+        return f"{sum(found):,}" if found else "unknown"
+
+    def covers(self, version: int | None) -> bool:
+        """Return whether a version of the job and epoch is one of those."""
+        return version is not None and self.first <= version <= self.last
+
+
+def retracted_of(
+    outputs: tuple[Output, ...], unseen: tuple[Output, ...], kept: int, epochs: Mapping[str, int], at: datetime
+) -> tuple[Retraction, ...]:
+    """Return what is to be taken back, target by target.
+
+    Parameters
+    ----------
+    outputs
+        What a person has asked for, of versions above `kept`.
+    unseen
+        What readers do not wholly see yet: it comes again under new batch ids, and a part of it may be at its target.
+    kept
+        The version gone back to.
+    epochs
+        The last version of each epoch that the head names.
+    """
+    found: dict[tuple[str, ...], Retraction] = {}
+
+    def add(output: Output, first: int) -> Retraction | None:
+        key = (output.sink, output.target, output.staging, output.job, output.epoch, output.batch_column or "")
+        last = epochs.get(output.epoch, 0)
+        if first <= last:
+            before = found.get(key) or Retraction(*key[:5], first, last, at, key[5], job_id=output.job_id)
+            found[key] = replace(before, first=min(first, before.first))
+        return found.get(key)
+
+    for output in unseen:
+        # From the first of them on: at one target versions are published in their order, so none above it is seen.
+        made = add(output, output.version)
+        # For what to say of rows that stay. Of files none do, and of tables with a batch column none.
+        if made is not None and output.rows and output.sink != "files" and not output.batch_column:
+            made.rows[output.version] = output.rows
+    for output in outputs:
+        # From the version gone back to: log entries in between may have expired, and what they left goes as well.
+        add(output, kept + 1)
+    return tuple(found.values())
+
+
+def batch_name(epoch: str, version: int) -> str:
+    """Return a batch as names have it: as `BatchId` writes it, in fixed width, so that names compare as versions do."""
+    return f"{epoch}-{version:010d}"
+
+
+_OF_PLACE = ("sink", "target", "staging", "job", "epoch")
+_FIXED = (*_OF_PLACE, "folder", "version", "fence", "files", "bytes")
+_COUNTS = ("rows", "batch_folders", "replaces")
+_OPTIONS = ("engine", "partition_by", "batch_column", "table", "columns", "beside_others")
+
+
+def _is_given(value: Any) -> bool:
+    return value is not None and value is not False and value != ()
+
+
+def _place_in(fields: Fields) -> dict[str, Any]:
+    """Return where something is, and by which names its job knows it there."""
+    return {
+        "sink": fields.text("sink", longest=20, pattern=_WORD, what="the name of a kind of target"),
+        "target": fields.text("target"),
+        "staging": fields.text("staging", ""),
+        "job": fields.text("job", pattern=MARK, what="8 or 32 hexadecimal digits"),
+        "epoch": fields.text("epoch", longest=MAX_EPOCH, pattern=EPOCH, what="the name of an epoch"),
+    }
+
+
+def _merge_in(fields: Fields) -> MergeColumns:
+    found = MergeColumns(fields.names("keys"), fields.names("sequence_by"), fields.names("history", ()))
+    if len(found.history) not in (0, 2):
+        raise fields.wrong("history", "a list of two texts")
+    return found
+
+
+def _rows_in(fields: Fields) -> dict[int, int]:
+    found = fields.of("rows", Mapping, "a map of counts", {})
+    for version, count in found.items():
+        is_version = len(str(version)) <= len(str(MAX_COUNT)) and str(version).isdecimal()
+        if not is_version or type(count) is not int or not 0 <= count <= MAX_COUNT:
+            raise fields.wrong("rows", "a map of counts by version")
+    return {int(version): count for version, count in found.items()}

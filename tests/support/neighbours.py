@@ -1,0 +1,242 @@
+"""Two teams whose jobs share a table, and write beside each other: what one of them can do to the other."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pandas as pd
+import pytest
+
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import new_run_id
+from scripts.helpers.sinks import DatabaseSink, DeltaSink, FileSink, IcebergSink
+from scripts.helpers.sinks.outputs import mark_of
+from scripts.helpers.sinks.sink import Sink
+from scripts.helpers.watermarks import Watermarks
+from tests.support.steps import KilledError
+from tests.support.table_items import item_of
+
+PLANTER, VICTIM = "planter", "victim"
+Record = Mapping[str, Any]
+BATCH = "batch"
+
+
+class Neighbours:
+    """A job that writes where another one does, and whose items somebody alters.
+
+    Attributes
+    ----------
+    watermarks
+        The table of both.
+    source
+        The ids that the next run of each job finds.
+    """
+
+    kind = ""
+
+    def __init__(self, watermarks: Watermarks, folder: Path) -> None:
+        self.watermarks, self.folder = watermarks, folder
+        self.source: dict[str, list[int]] = {PLANTER: [], VICTIM: []}
+
+    def sink(self, job: str) -> Sink:
+        """Return the target of a job."""
+        raise NotImplementedError
+
+    def rows(self, job: str) -> list[int]:
+        """Return what readers see at a job's target."""
+        raise NotImplementedError
+
+    def of_others(self) -> dict[str, Any]:
+        """Return all there is, but what is the planter's own."""
+        return self._files(lambda name: not name.startswith((f"{PLANTER}/", f"_{PLANTER}.staging/")))
+
+    def run(self, job: str, *new: int, **options: Any) -> None:
+        """Let a job find some rows more, and write what is new."""
+        self.source[job] += new
+        with IncrementalJob(self.watermarks, job, new_run_id(), **options) as began:
+            rows = began.rows_since(pd.DataFrame({"id": self.source[job]}), "id")
+            began.write(rows, self.sink(job))
+
+    def leave_waiting(self, job: str, *new: int) -> None:
+        """Let a job commit, and end before readers see it."""
+        with patch.object(type(self.sink(job)), "publish", side_effect=KilledError), pytest.raises(KilledError):
+            self.run(job, *new)
+
+    def _files(self, is_wanted: Callable[[str], bool]) -> dict[str, Any]:
+        names = {path.relative_to(self.folder).as_posix(): path for path in self.folder.rglob("*") if path.is_file()}
+        return {name: path.read_bytes() for name, path in names.items() if is_wanted(name)}
+
+
+class FileNeighbours(Neighbours):
+    kind = "files"
+
+    def sink(self, job: str) -> Sink:
+        return FileSink(str(self.folder / job))
+
+    def rows(self, job: str) -> list[int]:
+        found = (self.folder / job).rglob("*.parquet")
+        return sorted(row for path in found for row in pd.read_parquet(path)["id"])
+
+
+class DeltaNeighbours(Neighbours):
+    kind = "delta"
+
+    def sink(self, job: str) -> Sink:
+        return DeltaSink(str(self.folder / job), batch_column=BATCH)
+
+    def rows(self, job: str) -> list[int]:
+        from deltalake import DeltaTable
+
+        if not (self.folder / job / "_delta_log").exists():
+            return []
+        return sorted(DeltaTable(str(self.folder / job)).to_pyarrow_table()["id"].to_pylist())
+
+
+class IcebergNeighbours(Neighbours):
+    kind = "iceberg"
+
+    def __init__(self, watermarks: Watermarks, folder: Path) -> None:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        super().__init__(watermarks, folder)
+        self.catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+        self.catalog.create_namespace_if_not_exists("raw")
+
+    def sink(self, job: str) -> Sink:
+        return IcebergSink(f"lake.raw.{job}", catalog=self.catalog, batch_column=BATCH)
+
+    def rows(self, job: str) -> list[int]:
+        if not self.catalog.table_exists(f"raw.{job}"):
+            return []
+        return sorted(self.catalog.load_table(f"raw.{job}").scan().to_arrow()["id"].to_pylist())
+
+    def of_others(self) -> dict[str, Any]:
+        found = self._files(lambda name: f"raw/{PLANTER}/" not in name and f"_{PLANTER}." not in name)
+        del found["catalog.db"]
+        tables = self.catalog.list_tables("raw")
+        others = [name for name in tables if name[-1] != PLANTER]
+        return found | {name[-1]: self.catalog.load_table(name).metadata_location for name in others}
+
+
+class DatabaseNeighbours(Neighbours):
+    kind = "sqlite"
+
+    def __init__(self, watermarks: Watermarks, folder: Path, connect: Callable[[], Any] | None = None) -> None:
+        super().__init__(watermarks, folder)
+        self.connect = connect or (lambda: sqlite3.connect(folder / "shop.db"))
+        for job in (PLANTER, VICTIM):
+            self.ask(f"CREATE TABLE {job} (id bigint, {BATCH} varchar(100))")
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run a statement, and return its rows."""
+        connection = self.connect()
+        try:
+            cursor = connection.cursor()
+            cursor.execute(statement)
+            found = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+            connection.commit()
+            return found
+        finally:
+            connection.close()
+
+    def tables(self) -> list[str]:
+        """Return the tables of the database."""
+        return [name for (name,) in self.ask("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+
+    def sink(self, job: str) -> Sink:
+        return DatabaseSink(job, connect=self.connect, name="shop", batch_column=BATCH)
+
+    def rows(self, job: str) -> list[int]:
+        return sorted(row for (row,) in self.ask(f"SELECT id FROM {job}"))
+
+    def of_others(self) -> dict[str, Any]:
+        own = set(self.sink(PLANTER).staged(mark_of(PLANTER))) | {PLANTER}
+        found = {name: sorted(self.ask(f"SELECT * FROM {name}"), key=repr) for name in self.tables() if name not in own}
+        batches = found.pop("glue_watermarks_batches", [])
+        return found | {"batches": [row for row in batches if PLANTER not in row]}
+
+
+KINDS = {kind.kind: kind for kind in (FileNeighbours, DeltaNeighbours, IcebergNeighbours, DatabaseNeighbours)}
+
+
+# --- what is planted --------------------------------------------------------------------------------
+
+
+def record_of(watermarks: Watermarks, job: str) -> dict[str, Any]:
+    """Return the record of what the last run of a job staged, as its head has it."""
+    found: dict[str, Any] = json.loads(item_of(watermarks, job)["last"]["M"]["outputs"]["S"])[0]
+    return found
+
+
+def retraction_of(record: Mapping[str, Any], **changed: Any) -> dict[str, Any]:
+    """Return what takes back the output of a record, of all versions unless told otherwise."""
+    made = {name: record[name] for name in ("sink", "target", "staging", "job", "epoch")}
+    made |= {"first": 1, "last": record["version"], "since": "2026-03-16T15:45:00.000000+00:00"}
+    if "batch_column" in record.get("options", {}):
+        made["batch_column"] = BATCH
+    return made | changed
+
+
+def both(watermarks: Watermarks, folder: Path, kind: str) -> Neighbours:
+    """Return two jobs that have each written two batches; the victim has a third one that no reader sees yet."""
+    made = KINDS[kind](watermarks, folder)
+    for row in (1, 2):
+        made.run(VICTIM, row)
+        made.run(PLANTER, row)
+    made.leave_waiting(VICTIM, 3)
+    return made
+
+
+def as_theirs(own: Record, theirs: Record) -> Record:
+    """Return a record with all that it takes to name what another job has."""
+    return {**theirs, "version": 1}
+
+
+def as_own(own: Record, theirs: Record) -> Record:
+    """Return a record of the planter's own batch at the target of the other one."""
+    return {**own, "target": theirs["target"], "staging": theirs["staging"]}
+
+
+def as_own_of_their_epoch(own: Record, theirs: Record) -> Record:
+    """Return a record with the planter's own mark, and all else of the other one."""
+    return {**theirs, "job": own["job"], "version": 1}
+
+
+def as_own_versions(own: Record, theirs: Record) -> Record:
+    """Return a record that is right but for its target."""
+    return {**own, "target": theirs["target"]}
+
+
+def as_first_digits(own: Record, theirs: Record) -> Record:
+    """Return a record with the mark that the first versions had."""
+    return {**theirs, "job": theirs["job"][:8]}
+
+
+Made = Callable[[Record, Record], Record]
+PLANTED: Sequence[Made] = [as_theirs, as_own, as_own_versions, as_own_of_their_epoch, as_first_digits]
+
+
+def folders_of_others(two: Neighbours) -> list[Record]:
+    """Return records of the planter's own target whose folder is something else."""
+    alice = two.folder / "home" / "alice"
+    alice.mkdir(parents=True)
+    (alice / "letter.txt").write_text("dear")
+    (alice / "_manifest").write_text('{"letter.txt": 4}')
+    own, theirs = record_of(two.watermarks, PLANTER), record_of(two.watermarks, VICTIM)
+    home = {**own, "staging": f"file://{two.folder}/home", "folder": "alice"}
+    up = {**own, "staging": f"file://{two.folder}/home/none", "folder": "../alice"}
+    return [home, up, {**own, "folder": VICTIM}, {**own, "folder": theirs["folder"], "staging": theirs["staging"]}]
+
+
+def check_that_the_other_one_goes_on(two: Neighbours, before: Mapping[str, Any]) -> None:
+    """Check that nothing of the victim has changed, and that its runs take each row once."""
+    assert two.of_others() == before
+    for row in (4, 5, 6):
+        two.run(VICTIM, row)
+    assert two.rows(VICTIM) == [1, 2, 3, 4, 5, 6]
+    assert two.watermarks.latest(VICTIM).unpublished == ()
