@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import run_page
 from tests.support.clock import Clock
@@ -45,35 +46,53 @@ def rows_by_day(spark: Any, target: str) -> dict[str, int]:
     return {str(row.import_date): row["count"] for row in frame.groupBy("import_date").count().collect()}
 
 
-def test_tables_are_loaded_beside_one_that_fails_when_the_page_is_followed(
-    watermarks: Watermarks, jdbc: Any, postgres: PostgresServer, landing: Path, clock: Clock, tmp_path: Path
-) -> None:
-    for name in ("tenancies", "arrears"):
-        postgres.sql(
-            f"CREATE TABLE public.{name} (id bigint PRIMARY KEY, last_modified timestamptz)",
-            f"INSERT INTO public.{name} VALUES (1, '2026-01-01 12:00Z'), (2, '2026-01-02 12:00Z')",
-        )
+@pytest.fixture
+def names(
+    watermarks: Watermarks, jdbc: Any, postgres: PostgresServer, landing: Path, tmp_path: Path
+) -> Iterator[dict[str, Any]]:
+    """Return what the page's examples find: a landing zone, a database, and a table that merges."""
+    stamped = "last_modified timestamptz"
+    tables = {
+        "tenancies": f"id bigint PRIMARY KEY, {stamped}",
+        "arrears": f"id bigint PRIMARY KEY, {stamped}",
+        "streets": "id bigint PRIMARY KEY, name text",
+        "inspections": f"id bigint PRIMARY KEY, building bigint, {stamped}",
+        "buildings": f"building bigint PRIMARY KEY, name text, {stamped}",
+        "joined": "id bigint PRIMARY KEY, building bigint, name text, inspection_modified timestamptz, "
+        "building_modified timestamptz",
+    }
+    postgres.sql(*(f"CREATE TABLE public.{name} ({columns})" for name, columns in tables.items()))
+    two = "(1, '2026-01-01 12:00Z'), (2, '2026-01-02 12:00Z')"
     postgres.sql(
-        "INSERT INTO public.arrears VALUES (3, NULL)",
-        "CREATE TABLE public.streets (id bigint PRIMARY KEY, name text)",
+        f"INSERT INTO public.tenancies VALUES {two}",
+        f"INSERT INTO public.arrears VALUES {two}, (3, NULL)",
         "INSERT INTO public.streets VALUES (1, 'Mare Street'), (2, 'Well Street')",
+        "INSERT INTO public.inspections VALUES (1, 10, '2026-01-01 12:00Z'), (2, 20, '2026-01-02 12:00Z')",
+        "INSERT INTO public.buildings VALUES (10, 'Library', '2026-01-01 12:00Z'), (30, 'Pool', '2026-01-03 12:00Z')",
     )
-    lake = str(tmp_path)
-    names: dict[str, Any] = {
-        "spark": jdbc, "watermarks": watermarks, "lake": lake, "url": postgres.url, "login": postgres.properties,
-        "run_id": "jr_1",
+    yield {
+        "spark": jdbc, "watermarks": watermarks, "lake": str(tmp_path), "url": postgres.url,
+        "login": postgres.properties, "run_id": "jr_1",
+        "sink": DatabaseSink("public.joined", spark=jdbc, url=postgres.url, properties=postgres.properties),
     }  # fmt: skip
+    postgres.sql(*(f"DROP TABLE public.{name}" for name in tables))
+
+
+def test_tables_are_loaded_beside_one_that_fails_when_the_page_is_followed(
+    names: dict[str, Any], jdbc: Any, postgres: PostgresServer, landing: Path, clock: Clock
+) -> None:
+    lake = names["lake"]
 
     # Half an hour before midnight in London, where summer time begins in between.
     clock.now = clock.now.replace(hour=23, minute=30)
     found = run_page("lake-jobs.md", names)
 
-    assert found == 8
+    assert found == 10
     assert rows_by_day(jdbc, f"{lake}/raw/housing_people") == {"20260315": 1, "20260316": 2}
     assert rows_by_day(jdbc, f"{lake}/raw/tenancies") == rows_by_day(jdbc, f"{lake}/raw/streets") == {"20260316": 2}
     (kept,) = Path(lake, "raw/ingestion_details").glob("part-*")
     assert [json.loads(line)["table"] for line in kept.read_text().splitlines()] == [
-        "housing_people", "housing_rents", "housing_repairs", "tenancies", "arrears", "streets",
+        "housing_people", "housing_rents", "housing_repairs", "tenancies", "arrears", "streets", "inspections",
     ]  # fmt: skip
 
     # The causes are mended, and files of old dates come late. Another batch is planned, and its target is taken.
@@ -101,3 +120,24 @@ def test_tables_are_loaded_beside_one_that_fails_when_the_page_is_followed(
     assert {str(row.import_timestamp) for row in jdbc.read.parquet(f"{lake}/raw/arrears").collect()} == {
         str((clock.now.replace(day=16)).timestamp())
     }
+
+
+def test_joined_table_has_each_pair_when_its_halves_arrive_in_different_runs(
+    names: dict[str, Any], postgres: PostgresServer
+) -> None:
+    run_page("lake-jobs.md", names)
+    # Of inspection 2 the building is late, of inspection 3 the inspection; building 10 has another name by now.
+    postgres.sql(
+        "INSERT INTO public.inspections VALUES (3, 30, '2026-01-04 12:00Z'), (4, 40, '2026-01-04 12:00Z')",
+        "INSERT INTO public.buildings VALUES (20, 'School', '2026-01-04 12:00Z'), (40, 'Hall', '2026-01-04 12:00Z')",
+        "UPDATE public.buildings SET name = 'Museum', last_modified = '2026-01-05 12:00Z' WHERE building = 10",
+    )
+
+    names["load_each"](["inspections"], names["join_table"])
+
+    whole = postgres.sql(
+        "SELECT id, building, name, i.last_modified, b.last_modified "
+        "FROM public.inspections i JOIN public.buildings b USING (building) ORDER BY id"
+    )
+    assert [row[0] for row in whole] == [1, 2, 3, 4]
+    assert postgres.sql("SELECT * FROM public.joined ORDER BY id") == whole

@@ -42,3 +42,22 @@ def test_readme_examples_work_when_run_in_order(spark: Any, tmp_path: Path, monk
     assert report.attempted == 6
     assert report.failed == 0
     assert spark.read.parquet(f"{tmp_path}/raw/repairs").count() == 2
+
+
+@pytest.mark.usefixtures("default_table")
+def test_first_example_has_each_pair_when_its_halves_arrive_in_different_runs(spark: Any, tmp_path: Path) -> None:
+    names: dict[str, Any] = {"spark": spark, "lake": str(tmp_path)}
+    landing = tmp_path / "landing" / "parking"
+    landing.mkdir(parents=True)
+    # Of repair 2 the parking file is late, of repair 3 the row, and of repair 4 neither.
+    for run, (repairs, bays) in enumerate([((1, 2), (1, 3)), ((3, 4), (2, 4))], start=1):
+        rows = spark.createDataFrame([(number, f"2026-01-0{run}") for number in repairs], "id BIGINT, day STRING")
+        stamped = rows.selectExpr("id", "cast(day as timestamp) as last_modified")
+        stamped.write.mode("append").parquet(f"{tmp_path}/repairs")
+        for number in bays:
+            (landing / f"{number}.json").write_text(json.dumps({"id": number, "bay": f"bay {number}"}))
+
+        exec(compile(BLOCKS[0], "README.md", "exec"), names)
+
+    sources = spark.read.parquet(f"{tmp_path}/repairs"), spark.read.json(str(landing))
+    assert sorted(names["joined"].collect()) == sorted(sources[0].join(sources[1], "id").collect())
