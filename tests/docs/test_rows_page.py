@@ -7,6 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from scripts.helpers.databases import JdbcTable
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.watermarks import Watermarks
 from tests.support.databases import PostgresServer
@@ -42,10 +44,41 @@ def test_examples_of_the_page_work_when_run_in_order(
             exec(compile(block, "rows.md", "exec"), names)
     postgres.sql("DELETE FROM public.repairs WHERE id = 4")
 
-    assert (len(BLOCKS), attempted, failed) == (11, 5, 0)
+    assert (len(BLOCKS), attempted, failed) == (12, 5, 0)
     loaded = jdbc.read.parquet(f"{tmp_path}/raw/repairs").select("id").collect()
     assert sorted(row.id for row in loaded) == [0, 1, 2, 3, 4, 5]
     assert [row.id for row in names["deleted"].collect()] == [4]
+
+
+def test_query_of_the_page_returns_each_pair_when_its_halves_arrive_in_different_runs(
+    watermarks: Watermarks, jdbc: Any, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    postgres.sql(
+        "CREATE SCHEMA joined",
+        "CREATE TABLE joined.repairs (id bigint PRIMARY KEY, bay text, last_modified timestamptz)",
+        "CREATE TABLE joined.bays (bay text PRIMARY KEY, name text, last_modified timestamptz)",
+    )
+    names: dict[str, Any] = {
+        "spark": jdbc, "JdbcTable": JdbcTable, "url": f"{postgres.url}?currentSchema=joined",
+        "user": postgres.properties["user"], "password": postgres.properties["password"],
+    }  # fmt: skip
+    [block] = [block for block in BLOCKS if "query=" in block]
+    exec(compile(block, "rows.md", "exec"), names)
+    # Of repair 2 the bay is late, of repair 3 the repair, and of repair 4 neither.
+    for repairs, bays in (((1, 2), (1, 3)), ((3, 4), (2, 4))):
+        stamp = f"timestamptz '2026-01-0{max(repairs)} 12:00Z'"
+        postgres.sql(
+            *(f"INSERT INTO joined.repairs VALUES ({number}, 'bay {number}', {stamp})" for number in repairs),
+            *(f"INSERT INTO joined.bays VALUES ('bay {number}', 'name {number}', {stamp})" for number in bays),
+        )
+
+        with IncrementalJob(watermarks, "named", spark=jdbc) as job:
+            job.write(job.rows_since(names["named"], "changed"), f"{tmp_path}/raw/named")
+
+    whole = postgres.sql("SELECT id, b.name FROM joined.repairs r JOIN joined.bays b USING (bay) ORDER BY id")
+    postgres.sql("DROP SCHEMA joined CASCADE")
+    loaded = jdbc.read.parquet(f"{tmp_path}/raw/named").orderBy("id").collect()
+    assert [(row["id"], row["name"]) for row in loaded] == whole
 
 
 def test_page_names_every_option_when_there_are_some() -> None:
