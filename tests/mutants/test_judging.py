@@ -8,13 +8,13 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
 from tests.mutants.changes import mutants_of
-from tests.mutants.judging import Order, changed_codes
-from tests.mutants.recording import RECORDS, Recorded, cpu_seconds
+from tests.mutants.judging import changed_codes
+from tests.mutants.recording import Recorded, cpu_seconds
 from tests.support.places import REPOSITORY
 
 CODE = """\
@@ -86,37 +86,44 @@ def test_numbers():
 """
 
 
+class Judged(NamedTuple):
+    """How the command ended, what it printed, and what became of each mutant of CODE, by what it changes."""
+
+    code: int
+    printed: list[str]
+    results: dict[str, tuple[str, str]]
+
+
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
-    """Return what became of each mutant of CODE, by what it changes."""
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """Run the command in a small tree."""
     tree = tmp_path_factory.mktemp("tree")
-    records = tree / "records" / "made when first needed"
     shutil.copytree(REPOSITORY / "tests" / "mutants", tree / "tests" / "mutants", ignore=lambda *_: {"__pycache__"})
     for name, text in {
         "scripts/__init__": "",
         "tests/__init__": "",
+        "tests/support/__init__": "",
+        "tests/support/imports": (REPOSITORY / "tests" / "support" / "imports.py").read_text(),
         "scripts/small": CODE,
         "tests/test_small": TESTS,
     }.items():
         (tree / name).parent.mkdir(exist_ok=True)
         (tree / f"{name}.py").write_text(text)
-    environment = os.environ | {"PYTHONPATH": str(tree)}
+    subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
+    environment = os.environ | {"PYTHONPATH": str(tree), "XDG_CACHE_HOME": str(tree / "cache")}
+    command = [sys.executable, "-m", "tests.mutants", "--all", "--results", "results", "--tests", "tests/test_small.py"]
 
-    def python(*arguments: str, **variables: str) -> None:
-        command = [sys.executable, "-m", *arguments]
-        subprocess.run(command, cwd=tree, env=environment | variables, check=True, stdout=subprocess.PIPE)
+    done = subprocess.run(
+        [*command, "--", "small.py"], cwd=tree, env=environment, check=False, stdout=subprocess.PIPE, text=True
+    )
 
-    python("pytest", "-p", "tests.mutants.recording", "tests/test_small.py", **{RECORDS: str(records)})
-    mutants = mutants_of("scripts/small.py", CODE.encode())
-    order = Order(mutants, ["tests/test_small.py"], str(records), str(tree / "results"), seconds=60)
-    order.write(tree / "order")
-    python("tests.mutants.judging", "order")
-    told: dict[str, Any] = {}
-    for line in (tree / "results").read_text().splitlines():
-        result = json.loads(line)
-        told[result["mutant"].partition(" ")[2]] = (result["outcome"], result["told"].rpartition("::")[2])
-    assert len(told) == len(mutants)
-    return told
+    results = [json.loads(line) for line in (tree / "results").read_text().splitlines()]
+    told = {
+        result["mutant"].partition(" ")[2]: (result["outcome"], result["told"].rpartition("::")[2])
+        for result in results
+    }
+    assert len(told) == len(results) == len(mutants_of("scripts/small.py", CODE.encode()))
+    return Judged(done.returncode, done.stdout.splitlines(), told)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +142,29 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, st
     ],
 )
 def test_mutant_is_killed_only_when_a_test_fails_that_passes_without_it(
-    results: dict[str, tuple[str, str]], mutant: str, outcome: str, told: str
+    judged: Judged, mutant: str, outcome: str, told: str
 ) -> None:
-    assert results[mutant] == (outcome, told)
+    assert judged.results[mutant] == (outcome, told)
+
+
+def test_command_lists_what_survived_and_succeeds_when_some_did(judged: Judged) -> None:
+    outcomes = [outcome for outcome, _ in judged.results.values()]
+
+    *others, last = judged.printed
+    survivors = [line for line in others if line.startswith("SURVIVED")]
+    assert judged.code == 0
+    assert len(survivors) == outcomes.count("SURVIVED") > 0
+    assert last == f"{outcomes.count('killed')} killed, {len(survivors)} survived"
+
+
+def test_command_fails_when_there_is_no_such_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mutants", "--all", "--", "no_such_module.py"],
+        check=False, cwd=REPOSITORY, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert "There is no module or room 'no_such_module.py'" in done.stderr
 
 
 def test_codes_have_no_place_when_a_function_needs_other_cells() -> None:
