@@ -37,7 +37,6 @@ from scripts.cli.report import report
 from scripts.cli.reset import reset
 from scripts.cli.rewind import rewind
 from scripts.cli.runs import runs
-from scripts.cli.serve import serve
 from scripts.cli.set import set_values
 from scripts.cli.show import show
 from scripts.cli.usage import Commands
@@ -90,7 +89,7 @@ def cli(ctx: click.Context, /, **_: object) -> None:
 
 COMMANDS = [
     jobs, show, history, diff, explain, files, ledger, plan, doctor, coverage, gaps, backfill, verify, freshness,
-    complete_up_to, runs, work, report, serve, rewind, reset, set_values, rename_cursor, discard_plan, release,
+    complete_up_to, runs, work, report, rewind, reset, set_values, rename_cursor, discard_plan, release,
     adopt, export, import_, ingest_files, ingest_table, create_table, completion,
 ]  # fmt: skip
 for made in COMMANDS:

@@ -28,7 +28,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "gaps": "gaps parking",
         "verify": "verify parking",
         "report": "report --html page.html",
-        "serve": "serve",
     },
     "plan": {"plan": "plan parking", "backfill": "backfill parking --slices 4"},
     "repair": {

@@ -1,4 +1,4 @@
-"""One page about all jobs: as a file, and served live on this machine."""
+"""One page about all jobs, as a file."""
 
 from importlib.util import find_spec
 
@@ -8,6 +8,5 @@ if find_spec("jinja2") is None:
     raise ConfigurationError("The page needs Jinja2. Install it: pip install Jinja2.")
 
 from scripts.report.page import build_report
-from scripts.report.server import serve
 
-__all__ = ["build_report", "serve"]
+__all__ = ["build_report"]

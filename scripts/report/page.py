@@ -22,27 +22,22 @@ from scripts.helpers.metrics.freshness import Threshold, threshold_of
 from scripts.helpers.metrics.urgency import LATE
 from scripts.helpers.protocol.head import LogEntry
 from scripts.helpers.protocol.history import counted
-from scripts.helpers.protocol.jobs import ListedJob
 from scripts.helpers.protocol.recent import BYTES, FILES, ROWS
 from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import charts
 from scripts.report.facts import JobFacts
 from scripts.report.periods import MOST, MOST_IN_RANGE, RANGES, Periods, in_periods, stretches
-from scripts.report.reading import MOST_VERSIONS, choose, damaged, look_up, read_facts
+from scripts.report.reading import choose, damaged, read_facts
 
 READERS = 8
 """Jobs that are read at once: the page waits for DynamoDB, and for little else."""
-LIVE_VERSIONS = 50
-"""Versions of each job that the live overview goes by: it is read anew at each reload."""
 SPARK_PERIODS = 24
 """Points of a job's small line, one for each four pixels of it."""
 MOST_NAMED = 3
 """Stretches without a version that a screen reader names, the longest ones: it reads all of them without a pause."""
 MOST_ROWS, LEAST_ROWS = 20_000, 20
 """Rows of all histories together, and of each at least: they bound the size of the file."""
-REFRESH_SECONDS = 60
-"""How often the live page reads again while somebody looks at it: each time is a list of the table."""
 
 
 @dataclass(frozen=True)
@@ -105,44 +100,36 @@ def build_report(
         return render(list(entries), watermarks.table_name, now, since)
 
 
-def make_entry(facts: JobFacts, most_rows: int, values: bool = False, *, packed: bool = True) -> JobEntry:
+def make_entry(facts: JobFacts, most_rows: int, values: bool = False) -> JobEntry:
     """Work out what the page shows of a job; the versions themselves are not kept.
 
     Anybody who may write to one job can put there what no reading foresees. It costs that job's line and no other.
     """
     try:
-        entry = _entry(facts, most_rows, values, packed)
+        entry = _entry(facts, most_rows, values)
         # What the page asks of all jobs is asked of each here, where it ends nothing but its own line.
         attention(entry)
         return entry
     except DAMAGE as error:
-        return _entry(damaged(facts.job_id, facts.now, error), most_rows, values, packed)
+        return _entry(damaged(facts.job_id, facts.now, error), most_rows, values)
 
 
-def _entry(facts: JobFacts, most_rows: int, values: bool, packed: bool) -> JobEntry:
+def _entry(facts: JobFacts, most_rows: int, values: bool) -> JobEntry:
     spark = _spark(facts)
-    details = _pack(render_job(facts, most_rows, values)) if packed else ""
+    details = _pack(render_job(facts, most_rows, values))
     # Without its versions: the overview needs their numbers only, and has the facts of all jobs at once.
     small = replace(facts, entries=(), unsuccessful=())
     return JobEntry(small, len(facts.entries), spark, details)
 
 
-def render(
-    entries: Sequence[JobEntry],
-    table_name: str,
-    now: datetime,
-    since: datetime | None = None,
-    *,
-    live: bool = False,
-    refresh_seconds: float = REFRESH_SECONDS,
-) -> str:
-    """Return the page; `live` where its server gives the details when they are asked for."""
+def render(entries: Sequence[JobEntry], table_name: str, now: datetime, since: datetime | None = None) -> str:
+    """Return the page."""
     ordered = sorted(entries, key=attention)
     all_facts = [entry.facts for entry in ordered]
     return _environment().get_template("page.html").render(
-        entries=ordered, table_name=table_name, now=now, since=since, live=live, refresh=refresh_seconds,
+        entries=ordered, table_name=table_name, now=now, since=since,
         has=_columns(ordered), unwell=sum(facts.needs_somebody for facts in all_facts),
-        ranges=RANGES, live_versions=LIVE_VERSIONS, css=asset("page.css"), js=asset("page.js"), policy=policy(live),
+        ranges=RANGES, css=asset("page.css"), js=asset("page.js"), policy=policy(),
         late=sum(facts.condition.word in LATE for facts in all_facts),
         waiting=sum(facts.state in ("waiting", "abandoned") for facts in all_facts),
         failed=sum(facts.failed_since > 0 for facts in all_facts),
@@ -220,13 +207,12 @@ def _columns(entries: Sequence[JobEntry]) -> dict[str, bool]:
     }
 
 
-def policy(live: bool) -> str:
+def policy() -> str:
     """Return the page's Content-Security-Policy: its own style and script, and nothing from elsewhere."""
     hashes = {name: b64encode(sha256(asset(name).encode()).digest()).decode() for name in ("page.css", "page.js")}
-    fetched = "connect-src 'self'; " if live else ""
     return (
         f"default-src 'none'; style-src 'sha256-{hashes['page.css']}'; script-src 'sha256-{hashes['page.js']}'; "
-        f"{fetched}img-src data:; base-uri 'none'; form-action 'none'"
+        f"img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -240,40 +226,6 @@ def _pack(text: str) -> str:
     """Return a text compressed, in characters that need no escaping in HTML."""
     # Without a time, so that the same facts give the same page.
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
-
-
-def live_page(
-    watermarks: Watermarks,
-    now: datetime,
-    thresholds: Mapping[str, Threshold] | None = None,
-    refresh_seconds: float = REFRESH_SECONDS,
-) -> str:
-    """Return the page of all jobs, without their details: those are asked for one by one."""
-
-    def entry(job: ListedJob) -> JobEntry:
-        threshold = threshold_of(job.job_id, thresholds or {})
-        facts = read_facts(watermarks, job, now, most=LIVE_VERSIONS, with_runs=False, threshold=threshold)
-        return make_entry(facts, 0, packed=False)
-
-    with ThreadPoolExecutor(READERS) as pool:
-        entries = pool.map(entry, choose(watermarks, None))
-        return render(list(entries), watermarks.table_name, now, live=True, refresh_seconds=refresh_seconds)
-
-
-def live_job(
-    watermarks: Watermarks,
-    job_id: str,
-    now: datetime,
-    values: bool = False,
-    thresholds: Mapping[str, Threshold] | None = None,
-) -> str:
-    """Return the details of one job as HTML, read now."""
-    threshold = threshold_of(job_id, thresholds or {})
-    facts = read_facts(watermarks, look_up(watermarks, job_id), now, threshold=threshold)
-    try:
-        return render_job(facts, MOST_VERSIONS, values)
-    except DAMAGE as error:
-        return render_job(damaged(job_id, now, error), 0, values)
 
 
 # --- within -------------------------------------------------------------------------------------

@@ -60,8 +60,6 @@ def read_facts(
     job: ListedJob,
     now: datetime,
     since: datetime | None = None,
-    most: int = MOST_VERSIONS,
-    with_runs: bool = True,
     threshold: Threshold | None = None,
 ) -> JobFacts:
     """Read the history, the gaps and the job runs of one job.
@@ -76,7 +74,7 @@ def read_facts(
     if job.head is None:
         return JobFacts(job.job_id, now, None, job.problem or "")
     try:
-        entries, is_whole = _entries(watermarks, job.job_id, since, most)
+        entries, is_whole = _entries(watermarks, job.job_id, since)
         states = {
             name: _shown(watermarks.lookups.state_at(job.head, name)) if isinstance(state, Spilled) else state
             for name, state in job.head.watermarks.items()
@@ -84,7 +82,7 @@ def read_facts(
         gaps = {name: _gaps(watermarks, job.job_id, name) for name, state in states.items() if is_rows(state)}
         return JobFacts(
             job.job_id, now, replace(job.head, watermarks=states), "", entries, is_whole, gaps,
-            _unsuccessful(watermarks, job.job_id, since) if with_runs else (), threshold,
+            _unsuccessful(watermarks, job.job_id, since), threshold,
         )  # fmt: skip
     except OF_ONE_JOB as error:
         return JobFacts(job.job_id, now, None, str(error))
@@ -105,11 +103,11 @@ def _shown(state: Any) -> Any:
     return {name: state[name] for name in SHOWN_FIELDS if name in state} if isinstance(state, Mapping) else state
 
 
-def _entries(watermarks: Watermarks, job_id: str, since: datetime | None, most: int) -> tuple[Sequence[LogEntry], bool]:
+def _entries(watermarks: Watermarks, job_id: str, since: datetime | None) -> tuple[Sequence[LogEntry], bool]:
     """Read versions, newest first, until there are enough; and tell whether none is older."""
     found: list[LogEntry] = []
-    while len(found) < most:
-        page = watermarks.history(job_id, most - len(found), found[-1].version if found else None)
+    while len(found) < MOST_VERSIONS:
+        page = watermarks.history(job_id, MOST_VERSIONS - len(found), found[-1].version if found else None)
         recent = [entry for entry in page if since is None or entry.change.at >= since]
         found += recent
         # Versions come newest first, so an entry from before `since` ends it: all after it are older still.

@@ -31,7 +31,6 @@ from scripts.helpers.rows.identity import as_text
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
-from scripts.report.page import live_job, live_page
 from tests.cli.stories import rows_state
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.outputs import output_of
@@ -121,9 +120,8 @@ def shown_of(page: str, job: str) -> str:
     """Return the row of a job in a page, without its place among the others, and its details."""
     (row,) = re.findall(rf'<tr role="row" data-name="{job}".*?</tr>', page, re.DOTALL)
     (place,) = re.findall(r'data-rank="(\d+)"', row)
-    packed = re.search(rf'id="details-{place}">(.*?)</script>', page)
-    details = gzip.decompress(b64decode(packed[1])).decode() if packed else ""
-    return re.sub(r'data-rank="\d+"', "", row) + details
+    (packed,) = re.findall(rf'id="details-{place}">(.*?)</script>', page)
+    return re.sub(r'data-rank="\d+"', "", row) + gzip.decompress(b64decode(packed)).decode()
 
 
 def test_page_of_the_others_stays_the_same_when_any_attribute_is_spoiled() -> None:
@@ -135,16 +133,6 @@ def test_page_of_the_others_stays_the_same_when_any_attribute_is_spoiled() -> No
     assert all(f'data-name="{job}"' in page for job in spoiled_jobs())
     assert "unreadable" in shown_of(page, "head-last.M.at-late")
     assert "at is a time of the year 9999" in shown_of(page, "head-last.M.at-late")
-
-
-def test_live_page_and_details_are_answered_when_any_attribute_is_spoiled() -> None:
-    watermarks = opened(whole_table())
-    alone = live_page(opened(TableOfJobs({GOOD: sound_items()})), NOW)
-
-    page = live_page(watermarks, NOW)
-
-    assert shown_of(page, GOOD) == shown_of(alone, GOOD)
-    assert "at is a time of the year 9999" in live_job(watermarks, "head-last.M.at-late", NOW)
 
 
 @pytest.mark.parametrize("arguments", [["jobs"], ["freshness", "--warn", "1d"]], ids=lambda value: value[0])

@@ -6,17 +6,12 @@ own has one of each kind: a screen, a question and its answer, an error, colours
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.request import HTTPCookieProcessor, build_opener
 
-import pexpect
 import pytest
 
 from scripts.cli.main import cli
@@ -220,7 +215,7 @@ def test_every_command_has_a_screen_when_there_are_some() -> None:
         arguments[0] for arguments in [*LOOKS.values(), *GAPS.values(), *(given for given, _ in DECISIONS.values())]
     }
 
-    without = {"rewind", "completion", "serve", "verify", "work", "ingest-files", "ingest-table", "ledger"}
+    without = {"rewind", "completion", "verify", "work", "ingest-files", "ingest-table", "ledger"}
     assert set(cli.commands) == shown | without
 
 
@@ -237,47 +232,6 @@ def test_progress_is_shown_and_gone_when_it_takes_long(world: Watermarks, endpoi
 
     assert "listing jobs" in seen.raw
     assert "listing jobs" not in seen.screen
-
-
-def test_page_is_served_until_interrupted_when_asked_for(world: Watermarks, endpoint: str) -> None:
-    child = pexpect.spawn(
-        sys.executable, ["-m", "scripts.cli", "--table", world.table_name, "serve", "--port", "0"],
-        cwd=str(REPOSITORY), env={**os.environ, "AWS_ENDPOINT_URL": endpoint}, encoding="utf-8", timeout=PATIENCE,
-        # `make test &` has its tests, and so what they start, ignore Ctrl-C; a shell in a terminal does not.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    child.expect(r"http://127\.0\.0\.1:\d+/\?token=[\w-]+")
-
-    # As a browser does: it keeps the cookie and is sent on.
-    with build_opener(HTTPCookieProcessor()).open(child.after) as answer:
-        page = answer.read().decode()
-    child.sendintr()
-    child.expect(pexpect.EOF)
-    child.close()
-
-    assert "parking-permits" in page
-    assert child.exitstatus in (0, 1)
-    assert "Traceback" not in child.before
-
-
-def test_url_is_one_line_of_json_when_the_page_is_served_to_a_program(world: Watermarks, endpoint: str) -> None:
-    served = subprocess.Popen(
-        [sys.executable, "-m", "scripts.cli", "--table", world.table_name, "--output", "json", "serve", "--port", "0"],
-        cwd=REPOSITORY, env={**os.environ, "AWS_ENDPOINT_URL": endpoint}, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert served.stdout is not None
-        told = json.loads(served.stdout.readline())
-        with build_opener(HTTPCookieProcessor()).open(told["url"]) as answer:
-            page = answer.read().decode()
-    finally:
-        served.terminate()
-        rest, _ = served.communicate()
-
-    assert told == {"url": told["url"], "table": world.table_name}
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]+", told["url"])
-    assert "parking-permits" in page
-    assert rest == ""
 
 
 def test_no_progress_is_shown_when_it_is_quick(world: Watermarks, endpoint: str) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from scripts.helpers.tables import TableSpan
 from scripts.helpers.watermarks import Watermarks
-from scripts.report.page import live_job
+from scripts.report.page import render_job
+from scripts.report.reading import look_up, read_facts
 from tests.cli.stories import NOW, Command, document
 from tests.support.steps import commit
 
@@ -83,7 +84,7 @@ def test_command_of_cursors_is_refused_when_a_job_reads_tables_only(
 
 
 def test_page_and_doctor_take_the_job_as_it_is_when_it_reads_tables(run: Command, job: Watermarks) -> None:
-    page = live_job(job, "shop", NOW, values=True)
+    page = render_job(read_facts(job, look_up(job, "shop"), NOW), 20, values=True)
 
     assert "<td>table</td><td>version</td>" in page
     assert "<td>table</td><td>snapshot</td>" in page

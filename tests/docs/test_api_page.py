@@ -54,4 +54,4 @@ def test_what_users_call_is_on_the_page_when_read() -> None:
     }
 
     assert {"JobRuns", "SparkSubmit", "JobBookmarks", "GlueContext", "S3EventQueue", "S3Inventory", "Head"} <= named
-    assert {"OpenTelemetryMetrics", "EmbeddedMetrics", "Reporter", "build_report", "serve", "glue_api.errors"} <= named
+    assert {"OpenTelemetryMetrics", "EmbeddedMetrics", "Reporter", "build_report", "glue_api.errors"} <= named

@@ -76,7 +76,7 @@ SHELL_NOT_RUN = {
     r"terraform (state rm|import) .*": "it is for a table that AWS has made from a backup",
 }
 NEEDED = {
-    r"watermarks (report|serve)\b": {"cli", "report"},
+    r"watermarks report\b": {"cli", "report"},
     r"^(\$ )?watermarks (explain|ledger|plan)\b": {"cli", "files"},
     r"^(\$ )?watermarks ": {"cli"},
     r"\.new_files\(": {"files"},

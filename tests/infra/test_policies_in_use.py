@@ -192,9 +192,9 @@ def test_every_source_of_the_plan_has_a_job_here(documents: dict[str, str]) -> N
 
 EVERY_FRESHNESS = ["freshness", "--warn", "1d"]
 """Exit code 1 is an answer, too: the jobs of other tests may be late."""
-NOT_RUN = {"completion", "ingest-files", "ingest-table", "serve", "verify"}
-"""One asks for nothing; one stays, and reads what `report` does. The others need Spark: two are the jobs above under
-another name, and `verify` reads what `history` does."""
+NOT_RUN = {"completion", "ingest-files", "ingest-table", "verify"}
+"""One asks for nothing. The others need Spark: two are the jobs above under another name, and `verify` reads what
+`history` does."""
 
 
 def commands(folder: Path) -> list[tuple[str, list[str]]]:

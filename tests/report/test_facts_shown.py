@@ -12,13 +12,11 @@ import pytest
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.metrics.freshness import Threshold
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
-from scripts.helpers.watermarks import Watermarks
 from scripts.report import charts
 from scripts.report.facts import JobFacts
-from scripts.report.page import live_page, make_entry, render, render_job
+from scripts.report.page import make_entry, render, render_job
 from scripts.report.periods import in_periods
 from tests.report.shown import Details, Overview, parsed, text_of
-from tests.support.clock import Clock
 from tests.support.known_jobs import NOW as KNOWN_AT
 from tests.support.known_jobs import known_jobs
 
@@ -634,7 +632,7 @@ def test_small_line_is_drawn_when_a_job_has_versions(overview: Overview) -> None
     assert [lines for name, lines in overview.sparks.items() if name != "repairs"] == [{}] * 6
 
 
-def test_details_are_packed_beside_the_overview_when_they_are_not_live(overview: Overview) -> None:
+def test_details_are_packed_beside_the_overview_when_it_is_rendered(overview: Overview) -> None:
     found = overview.details()
 
     assert list(found) == list(overview.jobs)
@@ -653,17 +651,6 @@ def test_lines_begin_with_the_first_cursor_when_older_versions_had_none() -> Non
     assert shown.lines["Lag"][0].startswith("282,")
     oldest = shown.tables["The figures of the charts, newest period first"][-1]
     assert (oldest["Versions"], oldest["Highest lag"]) == ("1", "")
-
-
-def test_details_are_not_worked_out_when_the_overview_is_live(
-    watermarks: Watermarks, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with watermarks.begin("repairs", "jr_1") as run:
-        run.freeze({"seen": {}}, {"seen": 1})
-        run.commit()
-    monkeypatch.setattr("scripts.report.page.render_job", None)
-
-    assert list(Overview(live_page(watermarks, clock.now)).jobs) == ["repairs"]
 
 
 # --- charts -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from scripts.helpers.protocol.head import Change, Head, LogEntry
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
 from scripts.report.facts import JobFacts
-from scripts.report.page import JobEntry, attention, live_job, make_entry
+from scripts.report.page import JobEntry, attention, make_entry
 from scripts.report.periods import in_periods
 from scripts.report.reading import look_up, read_facts
 from tests.report.listed_histories import ListedHistories
@@ -191,13 +191,16 @@ def test_job_runs_without_success_are_named_when_there_are_records(watermarks: W
     assert "FAILED 2026-03-16 15:45:00 2026-03-16 15:45:00 the bucket is gone <b>" in found
 
 
-def test_history_is_read_page_by_page_when_it_is_long(watermarks: Watermarks, clock: Clock) -> None:
+@pytest.mark.parametrize(("most", "found", "is_whole"), [(5, 5, False), (7, 7, True), (9, 7, True)])
+def test_history_is_read_page_by_page_when_it_is_long(
+    watermarks: Watermarks, clock: Clock, monkeypatch: pytest.MonkeyPatch, most: int, found: int, is_whole: bool
+) -> None:
     hourly(watermarks, clock, "repairs", 7, lambda _: False)
-    job = look_up(watermarks, "repairs")
+    monkeypatch.setattr("scripts.report.reading.MOST_VERSIONS", most)
 
-    facts = [read_facts(watermarks, job, clock.now, most=most) for most in (5, 7, 9)]
+    facts = read_facts(watermarks, look_up(watermarks, "repairs"), clock.now)
 
-    assert [(len(one.entries), one.is_whole) for one in facts] == [(5, False), (7, True), (7, True)]
+    assert (len(facts.entries), facts.is_whole) == (found, is_whole)
 
 
 def test_requests_are_five_a_job_when_500_jobs_have_1000_versions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,34 +245,14 @@ def test_job_is_damaged_when_its_history_makes_no_sense(
     assert read_facts(watermarks, job, clock.now) == JobFacts("repairs", clock.now, None, DAMAGED)
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_job_is_one_damaged_line_when_what_is_shown_of_it_cannot_be_worked_out(
-    packed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_job_is_one_damaged_line_when_what_is_shown_of_it_cannot_be_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scripts.report.page.attention", broken)
     facts = facts_of(1, 3)
 
-    entry = make_entry(facts, 7, packed=packed)
+    entry = make_entry(facts, 7)
 
     assert entry.facts == JobFacts(facts.job_id, facts.now, None, DAMAGED)
-    assert (entry.versions, bool(entry.details)) == (0, packed)
-
-
-@pytest.mark.parametrize("values", [True, False])
-def test_details_say_damaged_when_they_cannot_be_rendered(
-    watermarks: Watermarks, clock: Clock, values: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit(watermarks, "repairs", "jr_1", {"n": 1})
-    given: list[tuple[Any, ...]] = []
-
-    def rendered(facts: JobFacts, most: int, shows: bool) -> str:
-        given.append((facts.job_id, most, shows))
-        return broken() if facts.head is not None else f"{facts.now}: {facts.problem}"
-
-    monkeypatch.setattr("scripts.report.page.render_job", rendered)
-
-    assert live_job(watermarks, "repairs", clock.now, values) == f"{clock.now}: {DAMAGED}"
-    assert given[1:] == [("repairs", 0, values)]
+    assert (entry.versions, bool(entry.details)) == (0, True)
 
 
 # --- periods ------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
   const by = (id) => document.getElementById(id);
   const overview = by("overview"), job = by("job"), details = by("details"), heading = by("job-name");
   const title = document.title;
-  const isLive = "live" in document.body.dataset;
   const rising = ["rank", "name"];
   const tests = {
     late: (row) => ["late", "missing"].includes(row.dataset.word),
@@ -118,9 +117,6 @@
   }
 
   async function load(row) {
-    if (isLive) {
-      return ask(`job?name=${encodeURIComponent(row.dataset.name)}`);
-    }
     const packed = by(`details-${row.dataset.rank}`).textContent;
     const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
@@ -227,67 +223,6 @@
     read(event.target, to);
   });
 
-  // --- the live page reads again ---
-
-  async function ask(path) {
-    let answer;
-    try {
-      answer = await fetch(path);
-    } catch {
-      // The browser's own words, such as "Failed to fetch", name neither what is gone nor what to do.
-      throw new Error("the server does not answer. Start watermarks serve again, and open the URL that it prints");
-    }
-    const text = await answer.text();
-    if (!answer.ok) throw new Error(text.trim().replace(/\.$/, ""));
-    return text;
-  }
-
-  async function refresh() {
-    const fresh = new DOMParser().parseFromString(await ask("./"), "text/html");
-    const focused = document.activeElement && overview.contains(document.activeElement) ? document.activeElement : null;
-    const name = focused && focused.closest("tr") ? focused.closest("tr").dataset.name : null;
-    for (const id of ["table", "unwell", "only"]) by(id).replaceWith(fresh.getElementById(id));
-    by("as-of").querySelector("time").replaceWith(fresh.getElementById("as-of").querySelector("time"));
-    show();
-    const row = name && row_of(name);
-    if (row) row.querySelector("a").focus({ preventScroll: true });
-    const open = last && row_of(last);
-    // What somebody reads or has unfolded stays as it is.
-    if (open && !details.contains(document.activeElement)) {
-      const found = await load(open);
-      if (last === open.dataset.name) put(found);
-    }
-  }
-
-  function tell(text, isBad) {
-    by("live").textContent = text;
-    by("live").classList.toggle("bad", isBad);
-  }
-
-  async function again(seconds) {
-    const clock = () => `${new Date().toISOString().slice(11, 19)} UTC`;
-    const shown = () => {
-      const since = by("live").dataset.read;
-      return since ? `What you see was read at ${since}.` : "What you see was read when the page was opened.";
-    };
-    // Nobody looks at a page that is hidden, and each reading costs requests.
-    if (!document.hidden) {
-      const asked = clock();
-      // A large table takes its time, and a server that hangs never answers: it is waited for, and that is told.
-      const slow = setTimeout(() => tell(`No answer since ${asked}. ${shown()}`, true), seconds * 1000);
-      try {
-        await refresh();
-        by("live").dataset.read = clock();
-        tell(`Read at ${clock()}, and again every ${Math.round(seconds)} s.`, false);
-      } catch (error) {
-        tell(`Could not read the table at ${clock()}: ${error.message}. ${shown()}`, true);
-      } finally {
-        clearTimeout(slow);
-      }
-    }
-    setTimeout(again, seconds * 1000, seconds);
-  }
-
   by("find").addEventListener("input", () => {
     view.find = by("find").value;
     show();
@@ -330,8 +265,4 @@
   by("range").hidden = false;
   show();
   route();
-  if (isLive) {
-    const seconds = Number(document.body.dataset.live);
-    setTimeout(again, seconds * 1000, seconds);
-  }
 })();
