@@ -28,8 +28,6 @@ from scripts.helpers.protocol.names import served_by
 from scripts.jobs.exit_codes import FAILED
 
 MISSING = "not in the table; check the name in the thresholds"
-FORMER = {"error": "missing", "warn": "late"}
-"""Former words of --fail-on, which schedules have in their commands."""
 STYLES = {"on time": "green", "missing": "red", "problem": "red", "not known": ""}
 """Colours of states; of all others yellow."""
 
@@ -51,17 +49,6 @@ class Judged:
         return 0 if self.word in ("on time", "not known") else 1
 
 
-class FailOn(click.Choice):  # type: ignore[type-arg, unused-ignore]
-    """A choice that takes its former words for one minor version."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Read it, with a warning on standard error where the word is a former one."""
-        if value in FORMER:
-            click.echo(f"--fail-on {value} is deprecated. Use --fail-on {FORMER[value]}.", err=True)
-            value = FORMER[value]
-        return str(super().convert(value, param, ctx))
-
-
 @command("freshness")
 @click.argument("names", nargs=-1, type=JobName())
 @thresholds_option
@@ -74,7 +61,9 @@ class FailOn(click.Choice):  # type: ignore[type-arg, unused-ignore]
 @click.option(
     "--measure", type=click.Choice(["age", "lag"]), default="age", help="What --warn and --error compare (age)."
 )
-@click.option("--fail-on", type=FailOn(["missing", "late"]), default="missing", help="When to exit with 1 (missing).")
+@click.option(
+    "--fail-on", type=click.Choice(["missing", "late"]), default="missing", help="When to exit with 1 (missing)."
+)
 @click.option("--metrics", is_flag=True, help="Print only a line of CloudWatch's Embedded Metric Format for each job.")
 def freshness(
     around: Surroundings,

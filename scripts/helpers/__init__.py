@@ -9,8 +9,6 @@ from pkgutil import extend_path
 # As in `scripts`: a job's own helpers and these are found side by side. Before the import below, which needs the path.
 __path__ = extend_path(__path__, __name__)
 
-from scripts.helpers import _moved
-
 # pip refuses such a Python by itself; `spark-submit --py-files` does not, and the next error would be one of syntax.
 if sys.version_info < (3, 10):  # noqa: UP036
     from scripts.helpers.errors import UnsupportedVersionError
@@ -19,5 +17,3 @@ if sys.version_info < (3, 10):  # noqa: UP036
         "Python", ".".join(map(str, sys.version_info[:3])), "3.10",
         "Glue 4.0 and newer have it; on EMR, name another one with PYSPARK_PYTHON.",
     )  # fmt: skip
-
-_moved.install()

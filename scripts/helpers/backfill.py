@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, get_args
@@ -262,16 +261,6 @@ class Backfill:
         self._check_published()
         self._change_record(self._finished)
         return outcome
-
-    @property
-    def context(self) -> str:
-        """The old name of `transformation_ctx`."""
-        warnings.warn(
-            "Backfill.context is called transformation_ctx now. The old name goes with the next minor version.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return self.transformation_ctx
 
     @property
     def job(self) -> IncrementalJob:

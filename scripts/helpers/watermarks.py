@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.decisions.decisions import ADOPTED_BY_HAND, Decisions
@@ -20,14 +18,7 @@ from scripts.helpers.protocol.history import History
 from scripts.helpers.protocol.items import WATERMARKS
 from scripts.helpers.protocol.jobs import ListedJobs, list_jobs
 from scripts.helpers.protocol.lookups import Lookups
-from scripts.helpers.protocol.names import (
-    ANY_JOB_ID,
-    JOB_ID_RULE,
-    check_job_id,
-    check_run_id,
-    needed_context,
-    optional_context,
-)
+from scripts.helpers.protocol.names import ANY_JOB_ID, JOB_ID_RULE, check_job_id, check_run_id
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.store import Store, make_table_client
 from scripts.helpers.protocol.values import encode
@@ -40,16 +31,6 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 __all__ = ["DEFAULT_LEASE", "Watermarks"]
-
-_INTERNAL = {
-    "backfill_record": "progress.backfills",
-    "change_watermark": "decisions.change_watermark",
-    "latest_started": "decisions.latest_started",
-    "rows_state": "progress.state",
-    "state_at": "lookups.state_at",
-    "version_of": "lookups.version_of",
-}
-"""Methods that were public by accident, and the parts that have them. The old names go with the next minor version."""
 
 
 def _utc_now() -> datetime:
@@ -329,7 +310,7 @@ class Watermarks:
 
     # --- what rows contexts have read -----------------------------------------------------------
 
-    def coverage(self, job_id: str, transformation_ctx: str | None = None, *, context: str | None = None) -> Spans:
+    def coverage(self, job_id: str, transformation_ctx: str) -> Spans:
         """Return which cursor values of a rows context were read, by live runs and by backfills.
 
         Returns
@@ -344,11 +325,9 @@ class Watermarks:
         ------
         UnknownJobError, UnknownContextError
         """
-        return self.progress.coverage(job_id, needed_context(transformation_ctx, context))
+        return self.progress.coverage(job_id, transformation_ctx)
 
-    def gaps(
-        self, job_id: str, transformation_ctx: str | None = None, start: Any = None, *, context: str | None = None
-    ) -> Spans:
+    def gaps(self, job_id: str, transformation_ctx: str, start: Any = None) -> Spans:
         """Return what a rows context has gone past and never read, for `Backfill` to fill.
 
         Parameters
@@ -362,9 +341,9 @@ class Watermarks:
             A list of (low, high) as of `coverage`, none of them past the live watermark; empty if
             nothing is missing. Where a slice is begun and not done, it is a gap of its own.
         """
-        return self.progress.gaps(job_id, needed_context(transformation_ctx, context), start)
+        return self.progress.gaps(job_id, transformation_ctx, start)
 
-    def complete_up_to(self, job_id: str, transformation_ctx: str | None = None, *, context: str | None = None) -> Any:
+    def complete_up_to(self, job_id: str, transformation_ctx: str) -> Any:
         """Return the cursor value below which every row of a rows context was taken, for a scheduler that waits for it.
 
         That is where the first gap begins; without gaps, the watermark. A database that has its own clock and stands
@@ -384,11 +363,9 @@ class Watermarks:
         UnknownJobError, UnknownContextError
             There is no such job, or no such context of rows.
         """
-        return self.progress.complete_up_to(job_id, needed_context(transformation_ctx, context))
+        return self.progress.complete_up_to(job_id, transformation_ctx)
 
-    def unfinished(
-        self, job_id: str, transformation_ctx: str | None = None, *, context: str | None = None
-    ) -> dict[str, tuple[str, ShownRange]]:
+    def unfinished(self, job_id: str, transformation_ctx: str) -> dict[str, tuple[str, ShownRange]]:
         """Return the slices of a rows context that are begun and not done.
 
         Returns
@@ -396,7 +373,7 @@ class Watermarks:
         dict
             By the job of the slice: its name and its bounds, to finish it with `Backfill`.
         """
-        return self.progress.unfinished(job_id, needed_context(transformation_ctx, context))
+        return self.progress.unfinished(job_id, transformation_ctx)
 
     # --- decisions of people --------------------------------------------------------------------
     # Each is one conditional write that is legal from any state. It makes a new version, fences the run that is at
@@ -414,7 +391,6 @@ class Watermarks:
         why: str,
         who: str | None = None,
         expected: Head | None = None,
-        context: str | None = None,
     ) -> Head:
         """Go back to the watermarks of an earlier version or run; what came after is taken again.
 
@@ -448,12 +424,11 @@ class Watermarks:
             Both or neither of the two are given, or `why` is empty; `retract` for one context, or where a
             target cannot give back what it has.
         """
-        name = optional_context(transformation_ctx, context)
         after = self.decisions.rewind(
             job_id,
             to_version=to_version,
             to_run=to_run,
-            context=name,
+            context=transformation_ctx,
             retract=retract,
             why=why,
             who=who,
@@ -462,7 +437,9 @@ class Watermarks:
         # The decision is made, and the warning is help only: a look-up that fails now must not look like a
         # rewind that failed.
         with suppress(WatermarkError):
-            self.progress.warn_of_backfills(after, after.watermarks if name is None else [name])
+            self.progress.warn_of_backfills(
+                after, after.watermarks if transformation_ctx is None else [transformation_ctx]
+            )
         return after
 
     def reset(
@@ -474,7 +451,6 @@ class Watermarks:
         why: str,
         who: str | None = None,
         expected: Head | None = None,
-        context: str | None = None,
     ) -> Head:
         """Forget a job's watermarks, or those of one context: the next run takes everything there.
 
@@ -482,8 +458,9 @@ class Watermarks:
         `retract` the files that the job has left at its targets go, as of `rewind`. With `expected`, StaleError if
         the job is not any more what `latest` returned.
         """
-        name = optional_context(transformation_ctx, context)
-        return self.decisions.reset(job_id, context=name, retract=retract, why=why, who=who, expected=expected)
+        return self.decisions.reset(
+            job_id, context=transformation_ctx, retract=retract, why=why, who=who, expected=expected
+        )
 
     def set_watermark(
         self,
@@ -495,7 +472,6 @@ class Watermarks:
         who: str | None = None,
         imported_run: str | None = None,
         expected: Head | None = None,
-        context: str | None = None,
     ) -> Head:
         """Declare "processed up to here" without running; also for a job that has never run.
 
@@ -516,7 +492,7 @@ class Watermarks:
         return self.decisions.set_watermark(
             job_id,
             watermarks,
-            context=optional_context(transformation_ctx, context),
+            context=transformation_ctx,
             why=why,
             who=who,
             imported_run=imported_run,
@@ -636,17 +612,3 @@ class Watermarks:
         return self.decisions.doctor(
             job_id, repair=repair, after_restore=after_restore, why=why, who=who, expected=expected
         )
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Return a method that is of one of the parts now."""
-            if name not in _INTERNAL:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            warnings.warn(
-                f"Watermarks.{name} is watermarks.{_INTERNAL[name]} now. The old name goes with the next minor "
-                "version.",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            return reduce(getattr, _INTERNAL[name].split("."), self)

@@ -154,17 +154,6 @@ def test_run_of_metrics_is_empty_when_a_job_never_committed(run: Command, waterm
     assert (line["Job"], line["RunId"], line["Outcome"]) == ("loans", "", "looked")
 
 
-@pytest.mark.parametrize(("former", "word"), [("error", "missing"), ("warn", "late")])
-def test_former_word_of_fail_on_means_the_new_one_when_it_is_given(
-    run: Command, known: Watermarks, former: str, word: str
-) -> None:
-    found = run(known, "freshness", "--fail-on", former, "--output", "json")
-    expected = run(known, "freshness", "--fail-on", word, "--output", "json")
-
-    assert found.stdout == expected.stdout
-    assert found.stderr == f"--fail-on {former} is deprecated. Use --fail-on {word}.\n"
-
-
 def test_thresholds_win_when_a_file_has_some(run: Command, known: Watermarks, tmp_path: Path) -> None:
     file = tmp_path / "thresholds.json"
     file.write_text(json.dumps({"*-09": {"error": "30d"}, "daily-well-1": {"warn": "1m"}}))

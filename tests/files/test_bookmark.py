@@ -252,19 +252,14 @@ def test_bookmark_raises_source_changed_error_when_context_has_another_source(la
 
 
 @pytest.mark.parametrize("where", ["driver", "executors"])
-def test_source_is_named_with_a_warning_when_its_context_is_given_under_the_old_name(
-    landing: Prefix, where: str
-) -> None:
+def test_context_is_named_when_the_state_it_is_given_is_of_another_source(landing: Prefix, where: str) -> None:
     landing.take()
     no_spark: Any = None  # It is not asked for anything before the state is looked at.
     on_executors = partial(SparkFileBookmark, no_spark, ledger_uri="s3://ledger/parking/")
     make: Callable[..., Any] = FileBookmark if where == "driver" else on_executors
 
-    with (
-        pytest.warns(DeprecationWarning, match="context= is called transformation_ctx= now"),
-        pytest.raises(SourceChangedError, match="'parking' remembers"),
-    ):
-        make("s3://elsewhere/landing/", state=landing.state, context="parking")
+    with pytest.raises(SourceChangedError, match="'parking' remembers"):
+        make("s3://elsewhere/landing/", state=landing.state, transformation_ctx="parking")
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,14 @@
-"""What rooms hand out, lazily; what runs without optional packages; and the old names of modules that were moved."""
+"""What rooms hand out, lazily, and what runs without optional packages."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-import sys
 from types import ModuleType
 
 import pytest
 
 import scripts.helpers
-from scripts.helpers._moved import MOVED
 from tests.support.blocked_packages import run_without
 
 START = "scripts.helpers."
@@ -67,32 +65,3 @@ def test_module_is_imported_when_an_optional_package_is_not_there(package: str) 
     done = run_without({package}, IMPORT_ALL, *PROMISES[package])
 
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("old", MOVED)
-def test_old_name_gives_what_the_new_module_has_when_imported(old: str) -> None:
-    new = importlib.import_module(START + MOVED[old])
-    sys.modules.pop(START + old, None)
-
-    with pytest.warns(DeprecationWarning, match=f"{START}{old} has moved: import from {START}{MOVED[old]}") as warned:
-        found = importlib.import_module(START + old)
-
-    public = {name: value for name, value in vars(new).items() if not name.startswith("_")}
-    assert public
-    assert {name: vars(found)[name] for name in public} == public
-    assert len(warned) == 1
-
-
-def test_warning_points_at_the_import_when_an_old_name_is_used() -> None:
-    code = "import warnings\nwarnings.simplefilter('error')\nfrom scripts.helpers.jdbc_rows import JdbcTable\n"
-
-    done = run_without((), code)
-
-    assert done.returncode == 1
-    assert 'File "<string>", line 3' in done.stderr
-    assert "DeprecationWarning: scripts.helpers.jdbc_rows has moved" in done.stderr
-
-
-def test_unknown_module_is_not_found_when_it_never_was_there() -> None:
-    with pytest.raises(ModuleNotFoundError, match=r"scripts\.helpers\.no_such_module"):
-        importlib.import_module(START + "no_such_module")

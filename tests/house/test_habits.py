@@ -31,12 +31,6 @@ def test_version_is_the_newest_of_the_changelog_when_both_are_read() -> None:
     assert [heading for heading in headings[1:] if "unreleased" in heading] == []
 
 
-def test_deprecation_is_in_the_changelog_when_the_code_warns_of_it() -> None:
-    sources = [path for path in (REPOSITORY / "scripts").rglob("*.py") if "DeprecationWarning" in path.read_text()]
-
-    assert [path.stem for path in sources if f"`{path.stem}`" not in text_of("CHANGELOG.md")] == []
-
-
 def test_decision_says_why_and_at_what_price_when_it_is_recorded() -> None:
     records = re.split(r"^## ", text_of("decisions.md"), flags=re.MULTILINE)[1:]
 

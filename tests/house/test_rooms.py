@@ -58,8 +58,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "job_runs": {"watermarks", "reading", "glue_api"},
 }
 """What each door and room may import: rooms, or single modules of rooms, and whatever those rooms may import."""
-BESIDE = {"__init__", "_lazy", "_moved"}
-"""How rooms hand out names and old names are found: machinery of the house, no rooms."""
+BESIDE = {"__init__", "_lazy"}
+"""How rooms hand out names: machinery of the house, no rooms."""
 
 BOTO3_USERS = {
     "protocol/store.py", "glue_api/errors.py", "glue_api/pages.py", "glue_api/runs.py", "listing/events.py",
@@ -123,7 +123,7 @@ def helpers_imported(path: Path) -> list[str]:
 def not_allowed(path: Path) -> set[str]:
     """Return the rooms that a file imports though the table does not allow it."""
     room = room_of(path)
-    allowed = {room, "_lazy"} | (may_import(room) if room in MAY_IMPORT else {"_moved", "errors"})
+    allowed = {room, "_lazy"} | (may_import(room) if room in MAY_IMPORT else {"errors"})
     used = {module: module.partition(".")[0] for module in helpers_imported(path)}
     return {of for module, of in used.items() if not {module, of} & allowed}
 
@@ -138,7 +138,7 @@ def private_names_imported(path: Path) -> set[str]:
     """Return the names with an underscore that a file imports from another room or program."""
     own = "scripts." + (START.removeprefix("scripts.") if path.is_relative_to(HELPERS) else "") + room_of(path)
     names = {name for name in names_imported(path) if name.startswith("scripts.") and not name.startswith(own + ".")}
-    return {name for name in names if re.search(r"\._(?!lazy\b|moved\b|_)", name)}
+    return {name for name in names if re.search(r"\._(?!lazy\b|_)", name)}
 
 
 def test_every_door_and_room_is_in_the_table_when_files_are_listed() -> None:
@@ -274,8 +274,7 @@ def test_nothing_happens_at_import_when_helpers_are_read() -> None:
         found = [ast.unparse(node) for node in parse(path).body if isinstance(node, acting)]
         return [code for code in found if not code.startswith(("'", '"'))]
 
-    # The one call lets modules that were moved be found by their old names.
-    assert shown(HELPER_FILES, statements) == ["__init__.py -> _moved.install()"]
+    assert shown(HELPER_FILES, statements) == []
 
 
 # --- the finders themselves ------------------------------------------------------------------------

@@ -34,7 +34,6 @@ from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of, 
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import ARCHIVED, GONE, LEDGER, OVERWRITABLE, TAKEN, Interval, byte_order
-from scripts.helpers.protocol.names import optional_context
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -55,9 +54,7 @@ class FileBookmark:
     state
         What an earlier `state_after` returned; None on a first run.
     transformation_ctx
-        Name of the source inside its job, for error texts; by default "files".
-    context
-        The old name of transformation_ctx.
+        Name of the source inside its job, for error texts.
     s3_client
         A boto3 S3 client; by default one from boto3's default session.
     taken_by
@@ -90,8 +87,7 @@ class FileBookmark:
         source: str,
         *,
         state: Mapping[str, Any] | None = None,
-        transformation_ctx: str | None = None,
-        context: str | None = None,
+        transformation_ctx: str = "files",
         s3_client: S3Client | None = None,
         taken_by: tuple[int, str] = (0, ""),
         until: Mapping[str, Any] | None = None,
@@ -100,7 +96,6 @@ class FileBookmark:
         clears: bool = False,
         **options: Any,
     ) -> None:
-        name = optional_context(transformation_ctx, context) or "files"
         self.location = Location.parse(source)
         self.options = FileOptions(**options)
         how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
@@ -110,7 +105,7 @@ class FileBookmark:
         self._state: Mapping[str, Any] = state or {}
         for stored in (state, until):
             if stored is not None:
-                check_state(stored, self.location, name, self.options.mode)
+                check_state(stored, self.location, transformation_ctx, self.options.mode)
         files = SegmentFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
         if files is not None and files.would_be_listed(self.location):
             raise InvalidValueError(

@@ -39,7 +39,6 @@ from scripts.helpers.listing.listing import Location, bounds_of
 from scripts.helpers.listing.objects import GONE, IGNORED, LEDGER, LISTED, TAKEN, byte_order
 from scripts.helpers.listing.parting import AT_ONCE, find_cuts, places, quantiles
 from scripts.helpers.listing.s3 import make_client
-from scripts.helpers.protocol.names import optional_context
 from scripts.helpers.reading.by_schema import Asked
 from scripts.helpers.reading.fetch import Planned, planned_of
 from scripts.helpers.reading.fetched_lines import marked, read_whole_input
@@ -286,7 +285,7 @@ class SparkFileBookmark:
     ----------
     spark
         The session.
-    source, state, transformation_ctx, context, taken_by, until, saves, **options
+    source, state, transformation_ctx, taken_by, until, saves, **options
         As those of `FileBookmark`; `workers` counts the requests of one task at once, by default 4. What is new is
         written to the ledger's folder also where nothing is saved: the delta is read from there.
     """
@@ -297,18 +296,22 @@ class SparkFileBookmark:
         source: str,
         *,
         state: Mapping[str, Any] | None = None,
-        transformation_ctx: str | None = None,
-        context: str | None = None,
+        transformation_ctx: str = "files",
         taken_by: tuple[int, str] = (0, ""),
         until: Mapping[str, Any] | None = None,
         saves: bool = True,
         **options: Any,
     ) -> None:
-        name = optional_context(transformation_ctx, context) or "files"
-        self._spark, self._context, self._taken_by = spark, name, taken_by
+        self._spark, self._context, self._taken_by = spark, transformation_ctx, taken_by
         self._workers = options.get("workers", WORKERS_PER_TASK)
         self._local = FileBookmark(
-            source, state=state, transformation_ctx=name, taken_by=taken_by, until=until, saves=saves, **options
+            source,
+            state=state,
+            transformation_ctx=transformation_ctx,
+            taken_by=taken_by,
+            until=until,
+            saves=saves,
+            **options,
         )
         self.location = self._local.location
         chosen = self._local.options

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import secrets
-import warnings
 from dataclasses import dataclass
 from hashlib import sha256
 
-from scripts.helpers.errors import InvalidIdError, InvalidValueError
+from scripts.helpers.errors import InvalidIdError
 
 JOB_ID_RULE = r"[A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,254}"
 """Printable ASCII that IAM's ``dynamodb:LeadingKeys`` can match: no wildcards, no control characters."""
@@ -61,41 +60,6 @@ def check_context(context: str) -> str:
     return _check(
         "Context", context, _RUN_ID, "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
     )
-
-
-def optional_context(transformation_ctx: str | None, context: str | None, stacklevel: int = 3) -> str | None:
-    """Return a transformation context that was given under its public name or, with a warning, under its old one.
-
-    Parameters
-    ----------
-    transformation_ctx, context
-        At most one of them is given: the public word, and the one that it replaces.
-    stacklevel
-        Which caller the warning is about: 3 for that of the function that calls this one.
-
-    Raises
-    ------
-    InvalidValueError
-        Both are given.
-    """
-    if context is None:
-        return transformation_ctx
-    if transformation_ctx is not None:
-        raise InvalidValueError("Both transformation_ctx and context, its old name, are given. Leave context out.")
-    warnings.warn(
-        "context= is called transformation_ctx= now. The old name goes with the next minor version.",
-        DeprecationWarning,
-        stacklevel=stacklevel,
-    )
-    return context
-
-
-def needed_context(transformation_ctx: str | None, context: str | None) -> str:
-    """Return a transformation context as `optional_context`; TypeError if none is given."""
-    name = optional_context(transformation_ctx, context, stacklevel=4)
-    if name is None:
-        raise TypeError("The argument transformation_ctx is missing.")
-    return name
 
 
 def _check(what: str, text: str, rule: re.Pattern[str], remedy: str) -> str:
