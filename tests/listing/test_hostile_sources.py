@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import resource
-import shutil
-import subprocess
-import sys
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import orc, parquet
+from pyarrow import parquet
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing import bucket_pages, inventory
@@ -24,7 +20,6 @@ from scripts.helpers.listing.event_messages import MAX_BODY, parse_message
 from scripts.helpers.listing.events import S3EventQueue
 from scripts.helpers.listing.inventory_files import BATCH_ROWS, MAX_TEXT, read_listed
 from scripts.helpers.listing.listing import Listing, Location
-from scripts.helpers.listing.orc_child import read_orc
 from scripts.helpers.listing.page import take_objects
 from tests.support.event_bodies import bridged, notification, record, through_sns
 
@@ -224,92 +219,13 @@ def test_inventory_is_read_when_its_keys_are_as_long_as_keys_may_be() -> None:
     assert batch.column("key").to_pylist() == ["k" * (MAX_TEXT - 1)] * 5
 
 
-COLUMNS = ("key", "size", "e_tag", "last_modified_date")
-
-
-SMALL_MEMORY = 800 * 1024 * 1024
-STRIPE = 1_024
-"""Rows of the smallest stripe that Arrow writes."""
-
-
-def orc_file(*parts: tuple[str, int], stripe_size: int = 64 * 1024 * 1024) -> io.BytesIO:
-    """Return a data file of ORC with so many rows of each key, in stripes of about so many bytes."""
-    file = io.BytesIO()
-    with orc.ORCWriter(file, compression="zlib", dictionary_key_size_threshold=1.0, stripe_size=stripe_size) as writer:
-        for key, rows in parts:
-            times = pa.array([0] * rows, pa.timestamp("ns"))
-            writer.write(
-                pa.table({"key": [key] * rows, "size": [1] * rows, "e_tag": ["e"] * rows, "last_modified_date": times})
-            )
-    file.seek(0)
-    return file
-
-
-def readers() -> list[str]:
-    """Return the processes that this one has begun to read ORC."""
-    found = subprocess.run(
-        ["pgrep", "--parent", str(os.getpid()), "--full", "listing.orc_child"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return found.stdout.split()
-
-
-def test_inventory_of_orc_is_refused_when_its_texts_are_longer_than_keys() -> None:
-    file = orc_file(("k" * 100_000, 1_000))
-    assert len(file.getvalue()) < 4_000
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-    with pytest.raises(ValueError, match=r"a text of column 'key' has 100,000 bytes, and the limit is 1,024"):
-        list(read_listed(file, "ORC", "", "s3://reports/", ""))
-
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024  # In KB.
-
-
-def test_inventory_of_orc_is_refused_when_a_stripe_takes_more_memory_than_there_is() -> None:
-    """What came before is sound, and the file is refused all the same: its rows would be gone."""
-    file = orc_file(("k", STRIPE), ("k" * 200_000, STRIPE), stripe_size=1)
-    batches = read_orc(file, COLUMNS, 10**6, SMALL_MEMORY)
-
-    assert [next(batches).num_rows, next(batches).num_rows] == [0, STRIPE]
-    with pytest.raises(ValueError, match=r"it takes more than 838,860,800 bytes of memory"):
-        list(batches)
-
-
-def test_inventory_of_orc_is_read_with_that_memory_when_its_stripes_are_small() -> None:
-    batches = list(read_orc(orc_file(("k", 70_000), ("l", 1)), ("size", "key", "owner"), MAX_TEXT, SMALL_MEMORY))
-
-    assert [batch.num_rows for batch in batches] == [0, 65_536, 4_465]
-    assert [batch.schema.names for batch in batches] == [["key", "size"]] * 3
-
-
-def test_inventory_of_orc_is_refused_when_the_process_that_reads_it_sends_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It ends well, and without its error the report would have no rows."""
-    monkeypatch.setattr(sys, "executable", shutil.which("true"))
-
-    with pytest.raises(pa.ArrowInvalid):
-        list(read_orc(orc_file(("k", 1)), COLUMNS, MAX_TEXT))
-
-
-def test_process_that_reads_orc_is_gone_when_nobody_reads_further() -> None:
-    before = readers()
-    batches = read_orc(orc_file(("k", 2_000_000)), COLUMNS, MAX_TEXT)
-    next(batches)
-    assert len(readers()) == len(before) + 1
-
-    batches.close()
-
-    assert readers() == before
-
-
 @settings(max_examples=30)
 @given(data=st.data())
 def test_data_file_is_read_or_refused_when_a_part_of_it_is_anything(data: Any) -> None:
     body = data_file("k", 20).getvalue()
     at = data.draw(st.integers(0, len(body) - 1))
     body = body[:at] + data.draw(st.binary(min_size=1, max_size=4)) + body[at + 1 :]
-    form = data.draw(st.sampled_from(["Parquet", "CSV", "ORC"]))
+    form = data.draw(st.sampled_from(["Parquet", "CSV"]))
 
     with suppress(ValueError, OSError, SourceError, pa.ArrowException):
         list(read_listed(io.BytesIO(body), form, "Bucket, Key, Size, ETag, LastModifiedDate", "s3://reports/", ""))

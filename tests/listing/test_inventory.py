@@ -26,7 +26,7 @@ from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LISTED
 from tests.support.inventories import CHANGED, PLAIN, VERSIONED, Reports, data_file, inventory_row
 
-FORMATS = ["CSV", "ORC", "Parquet"]
+FORMATS = ["CSV", "Parquet"]
 LANDING = Location.parse("s3://landing/")
 STRANGE_KEYS = [
     "a b.csv",
@@ -43,11 +43,6 @@ STRANGE_KEYS = [
 formats = pytest.mark.parametrize("file_format", FORMATS)
 FIELDS = [("size", "Size"), ("e_tag", "ETag"), ("last_modified_date", "LastModifiedDate")]
 """Columns that no row may lack, by their names in Parquet and in CSV."""
-
-
-def cheaply(cases: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    """Return each case in CSV and in Parquet, and one in ORC: it has a process of its own, and the rules are one."""
-    return [(*case, kind) for kind in ("CSV", "Parquet") for case in cases] + [(*cases[0], "ORC")]
 
 
 @pytest.fixture
@@ -209,8 +204,7 @@ def test_created_is_the_start_of_the_scan_when_asked(s3: Any, reports: Reports) 
         ),
         max_size=12,
     ),
-    # ORC has a process for each report, and the keys as they are, as Parquet has them.
-    file_format=st.sampled_from(["CSV", "Parquet"]),
+    file_format=st.sampled_from(FORMATS),
 )
 def test_keys_are_those_of_the_bucket_when_random(s3: Any, bucket: str, keys: set[str], file_format: str) -> None:
     reports = Reports(s3, bucket)
@@ -295,7 +289,8 @@ def test_report_is_refused_when_it_is_of_another_bucket(s3: Any, reports: Report
     assert source in text
 
 
-@pytest.mark.parametrize(("column", "shown", "file_format"), cheaply([("key", "Key"), *FIELDS]))
+@formats
+@pytest.mark.parametrize(("column", "shown"), [("key", "Key"), *FIELDS])
 def test_report_is_refused_when_a_column_is_missing(
     s3: Any, reports: Reports, column: str, shown: str, file_format: str
 ) -> None:
@@ -318,7 +313,8 @@ def test_report_is_refused_when_its_versions_cannot_be_told_apart(s3: Any, repor
     assert "no IsLatest." in text
 
 
-@pytest.mark.parametrize(("column", "shown", "file_format"), cheaply(FIELDS))
+@formats
+@pytest.mark.parametrize(("column", "shown"), FIELDS)
 def test_report_is_refused_when_a_row_lacks_a_value(
     s3: Any, reports: Reports, column: str, shown: str, file_format: str
 ) -> None:
@@ -340,11 +336,6 @@ def test_report_is_refused_when_a_row_has_no_key(s3: Any, reports: Reports, file
     ("field", "value", "told"),
     [
         ("version", "2030-01-01", "its version is '2030-01-01', and 2016-11-30 is known. Upgrade"),
-        (
-            "fileFormat",
-            "JSON",
-            "its fileFormat is 'JSON'. Set the inventory's configuration to one of CSV, ORC, Parquet",
-        ),
         ("creationTimestamp", "soon", "it is not the manifest of an inventory"),
         ("creationTimestamp", "9" * 30, "it is not the manifest of an inventory"),
         ("files", 5, "it is not the manifest of an inventory"),
@@ -359,6 +350,23 @@ def test_report_is_refused_when_its_manifest_is_unknown(
     text = refusal(s3, uri)
 
     assert text.startswith(f"Source {uri!r}: {told}")
+
+
+@pytest.mark.parametrize("file_format", ["ORC", "JSON"])
+def test_report_is_refused_before_a_file_of_it_is_read_when_its_format_is_another(
+    own_client: Any, reports: Reports, file_format: str
+) -> None:
+    uri = reports.write("CSV", [inventory_row("a")], fileFormat=file_format)
+    asked: list[str] = []
+    own_client.meta.events.register("provide-client-params.s3.*", lambda params, **_: asked.append(params["Key"]))
+
+    text = refusal(own_client, uri)
+
+    assert text == (
+        f"Source {uri!r}: its fileFormat is {file_format!r}, and CSV and Parquet are supported. Set the inventory's "
+        "configuration to one of them, and wait for the next report."
+    )
+    assert [key.rpartition("/")[2] for key in asked] == ["manifest.json", "manifest.checksum"]
 
 
 @pytest.mark.parametrize(
@@ -435,11 +443,10 @@ def test_nothing_is_listed_when_a_file_is_missing(s3: Any, reports: Reports) -> 
         ("CSV", gzip.compress(b'"landing","%FF","5","2026-03-16T01:00:00.000Z","e","STANDARD"\n')),
         ("CSV", gzip.compress(b'"landing","a","5","today","e","STANDARD"\n')),
         ("CSV", data_file("CSV", [inventory_row("a" * 50)])[:-12]),
-        ("ORC", b"no ORC at all"),
         ("Parquet", b"no Parquet at all"),
         ("Parquet", b""),
     ],
-    ids=["no-gzip", "few-columns", "size", "key", "time", "cut-off", "no-orc", "no-parquet", "empty"],
+    ids=["no-gzip", "few-columns", "size", "key", "time", "cut-off", "no-parquet", "empty"],
 )
 def test_report_is_refused_when_a_file_is_not_of_its_format(
     s3: Any, reports: Reports, file_format: str, body: bytes
@@ -451,6 +458,18 @@ def test_report_is_refused_when_a_file_is_not_of_its_format(
 
     assert f"its file 'data' cannot be read as {file_format}: " in text
     assert text.endswith("Take another report.")
+
+
+def test_report_is_refused_when_a_size_in_parquet_is_no_whole_number(s3: Any, reports: Reports) -> None:
+    table = parquet.read_table(io.BytesIO(data_file("Parquet", [inventory_row("a")])))
+    file = io.BytesIO()
+    parquet.write_table(table.set_column(2, "size", pa.array([5.5])), file)
+    reports.put("data", file.getvalue())
+    uri = reports.write("Parquet", files=[{"key": "data", "MD5checksum": hashlib.md5(file.getvalue()).hexdigest()}])
+
+    text = refusal(s3, uri)
+
+    assert "its file 'data' cannot be read as Parquet: " in text
 
 
 # --- S3 at fault -------------------------------------------------------------------------------------------

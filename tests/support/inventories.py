@@ -1,4 +1,4 @@
-"""Builders of S3 Inventory reports, in the three formats that AWS writes."""
+"""Builders of S3 Inventory reports, in the formats that are supported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import pyarrow as pa
-from pyarrow import orc, parquet
+from pyarrow import parquet
 
 SHOWN = {
     "bucket": "Bucket",
@@ -58,13 +58,7 @@ def data_file(file_format: str, rows: Sequence[dict[str, Any]], columns: Sequenc
         return gzip.compress("".join(_csv_line(row, columns) for row in rows).encode("utf-8"))
     table = pa.table({name: pa.array([row[name] for row in rows], TYPES.get(name, pa.string())) for name in columns})
     file = io.BytesIO()
-    if file_format == "Parquet":
-        parquet.write_table(table, file)
-    else:
-        naive = [
-            pa.timestamp("ns") if name == "last_modified_date" else table.schema.field(name).type for name in columns
-        ]
-        orc.write_table(table.cast(pa.schema(list(zip(columns, naive, strict=True)))), file)
+    parquet.write_table(table, file)
     return file.getvalue()
 
 
@@ -86,8 +80,6 @@ def file_schema(file_format: str, columns: Sequence[str] = PLAIN) -> str:
     """Return what the manifest says of the columns."""
     if file_format == "CSV":
         return ", ".join(SHOWN[name] for name in columns)
-    if file_format == "ORC":
-        return f"struct<{','.join(f'{name}:string' for name in columns)}>"
     return f"message s3.inventory {{ {' '.join(f'optional binary {name} (STRING);' for name in columns)} }}"
 
 

@@ -274,7 +274,9 @@ def _parse_manifest(uri: str, body: bytes) -> _Manifest:
         raise SourceError(uri, f"its version is {version!r}, and {VERSION} is known. Upgrade glue-watermarks.")
     if file_format not in FORMATS:
         raise SourceError(
-            uri, f"its fileFormat is {file_format!r}. Set the inventory's configuration to one of {', '.join(FORMATS)}."
+            uri,
+            f"its fileFormat is {file_format!r}, and {' and '.join(FORMATS)} are supported. Set the inventory's "
+            "configuration to one of them, and wait for the next report.",
         )
     return manifest
 

@@ -1,4 +1,4 @@
-"""The data files of an S3 Inventory (CSV, Parquet, ORC) as Arrow rows of LISTED. Pure."""
+"""The data files of an S3 Inventory (CSV, Parquet) as Arrow rows of LISTED. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pyarrow.compute as pc
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.objects import LISTED
-from scripts.helpers.listing.orc_child import read_orc
 
-FORMATS = ("CSV", "ORC", "Parquet")
+FORMATS = ("CSV", "Parquet")
 NEEDED = {"key": "Key", "size": "Size", "e_tag": "ETag", "last_modified_date": "LastModifiedDate"}
-"""Columns that a listing cannot do without: as Parquet and ORC files name them, and as a CSV schema does."""
+"""Columns that a listing cannot do without: as Parquet files name them, and as a CSV schema does."""
 OPTIONAL = {
     "version_id": "VersionId",
     "is_latest": "IsLatest",
@@ -48,7 +47,7 @@ _FIELDS = {
 
 
 def csv_columns(file_schema: str) -> list[str]:
-    """Return the columns of a CSV inventory, in their order, under the names that Parquet and ORC use."""
+    """Return the columns of a CSV inventory, in their order, under the names that Parquet uses."""
     known = {shown: name for name, shown in (NEEDED | OPTIONAL).items()}
     return [known.get(shown, shown) for shown in re.split(r"\s*,\s*", file_schema.strip())]
 
@@ -83,7 +82,7 @@ def read_listed(
     file
         The whole file, seekable.
     file_format, file_schema
-        As the manifest says.
+        As the manifest says; the format is one of FORMATS.
     source
         Name of the inventory, for error texts.
     prefix
@@ -96,12 +95,7 @@ def read_listed(
     ValueError, OSError, pyarrow.ArrowException
         The file is not what its format says, or a row lacks its key, size, ETag or time.
     """
-    if file_format == "CSV":
-        batches = _read_csv(file, csv_columns(file_schema), source)
-    elif file_format == "Parquet":
-        batches = _read_parquet(file, source)
-    else:
-        batches = _read_orc(file, source)
+    batches = _read_csv(file, csv_columns(file_schema), source) if file_format == "CSV" else _read_parquet(file, source)
     for batch in batches:
         listed = _to_listed(batch, prefix)
         if listed.num_rows:
@@ -177,14 +171,8 @@ def _written_out(batch: pa.RecordBatch, name: str) -> pa.Array:
     return column.dictionary_decode()
 
 
-def _read_orc(file: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
-    for batch in read_orc(file, (*NEEDED, *OPTIONAL), MAX_TEXT):
-        yield batch.select(columns_to_read(source, batch.schema.names))
-
-
 def _to_listed(batch: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
-    # Not safe: ORC's times are in nanoseconds, and a safe cast refuses those that a listing cannot hold in full.
-    columns: dict[str, Any] = {name: batch.column(name).cast(_TYPES[name], safe=False) for name in batch.schema.names}
+    columns: dict[str, Any] = {name: batch.column(name).cast(_TYPES[name]) for name in batch.schema.names}
     # What is null counts as a current object. A row without key stays, so that the check below reports it:
     # dropped here, its object would be missed without a word.
     kept = pc.fill_null(pc.starts_with(columns["key"], prefix), True)
