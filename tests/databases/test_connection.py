@@ -12,6 +12,7 @@ from py4j.protocol import Py4JJavaError
 from scripts.helpers.databases.connection import ask, typed_database_errors
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import SourceError
+from scripts.helpers.rows.sql import sql, written_by_hand
 from tests.support.connect_server import without_jvm
 from tests.support.patience import PATIENCE
 
@@ -40,7 +41,8 @@ def test_answers_are_the_same_when_there_is_no_jvm_to_ask(
     server = request.getfixturevalue(database)
     name = server.new_table("id integer PRIMARY KEY, word varchar(9), amount decimal(9, 2)")
     server.sql(f"INSERT INTO {name} VALUES (1, 'é', 1.50), (2, NULL, NULL)")
-    query, names = f"SELECT id, word, amount FROM {name}", ("id", "word", "amount")
+    query = written_by_hand(f"SELECT id, word, amount FROM {name}")
+    names = ("id", "word", "amount")
     connect = without_jvm(read=jdbc.read)
 
     asked, read = (ask(session, options_of(server), query, names) for session in (jdbc, connect))
@@ -50,9 +52,9 @@ def test_answers_are_the_same_when_there_is_no_jvm_to_ask(
 
 
 def test_session_is_that_of_the_reader_when_it_has_a_statement_of_its_own(jdbc: Any, maria: Any, postgres: Any) -> None:
-    ours = ask(jdbc, options_of(maria), "SELECT @@time_zone AS zone", ["zone"])
+    ours = ask(jdbc, options_of(maria), sql("SELECT @@time_zone AS zone"), ["zone"])
     given = options_of(postgres, SessionInitStatement="SET TimeZone = 'Asia/Tokyo'")
-    theirs = ask(jdbc, given, "SELECT current_setting('TimeZone') AS zone", ["zone"])
+    theirs = ask(jdbc, given, sql("SELECT current_setting('TimeZone') AS zone"), ["zone"])
 
     assert (ours, theirs) == ([("+00:00",)], [("Asia/Tokyo",)])
 
@@ -63,9 +65,9 @@ def test_no_connection_is_left_when_questions_were_answered_or_refused(jdbc: Any
                             "pg_backend_pid()")  # fmt: skip
 
     before = set(clients())
-    answered = ask(jdbc, options_of(postgres), "SELECT 1 AS one", ["one"])
+    answered = ask(jdbc, options_of(postgres), sql("SELECT 1 AS one"), ["one"])
     with pytest.raises(Py4JJavaError, match="division by zero"):
-        ask(jdbc, options_of(postgres), "SELECT 1 / 0 AS one", ["one"])
+        ask(jdbc, options_of(postgres), sql("SELECT 1 / 0 AS one"), ["one"])
 
     assert answered == [("1",)]
     assert gone(lambda: set(clients()) - before)
@@ -75,4 +77,4 @@ def test_question_ends_when_its_time_is_over(jdbc: Any, postgres: Any) -> None:
     options = options_of(postgres, queryTimeout="1")
 
     with pytest.raises(SourceError, match="SQLSTATE 57014"), typed_database_errors("a table"):
-        ask(jdbc, options, "SELECT CAST(pg_sleep(30) AS text) AS slept", ["slept"])
+        ask(jdbc, options, sql("SELECT CAST(pg_sleep(30) AS text) AS slept"), ["slept"])

@@ -17,6 +17,7 @@ from scripts.helpers.databases.dialects import MySQL, Oracle, PostgreSQL, SQLite
 from scripts.helpers.databases.table import DATABASES, database_of
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.sql import sql
 from scripts.helpers.rows.window import RowWindow
 
 UTC = timezone.utc
@@ -86,7 +87,7 @@ def test_name_stays_one_name_when_it_tries_to_be_sql(database: Any) -> None:
 def test_exact_text_is_an_expression_when_parsed(database: Any, kind: str) -> None:
     column = database.cursor(CursorColumn("at", kind))
 
-    found = parsed(database, f"SELECT {database.exact(f'MAX({column})', kind)} FROM t")
+    found = parsed(database, f"SELECT {database.exact(sql('MAX({})', column), kind)} FROM t")
 
     assert found.find(exp.Max) is not None
 
@@ -96,9 +97,9 @@ def test_catalogue_and_clock_and_count_are_queries_when_parsed(database: Any) ->
     parts = ["sales", "park'ing"]
 
     catalogue = parsed(database, database.catalogue(parts))
-    clock = parsed(database, database.as_row(now=database.now, nulls="0"))
+    clock = parsed(database, database.as_row(now=database.now, nulls=sql("0")))
     identity = parsed(database, database.identity(parts))
-    few = parsed(database, database.count_up_to(10, database.table(["s", "t"]), "1 = 1"))
+    few = parsed(database, database.count_up_to(10, database.table(["s", "t"]), sql("1 = 1")))
 
     assert [column.alias for column in catalogue.expressions] == ["column_name", "declared", "indexed", "nullable"]
     assert [column.alias for column in identity.expressions] == [
@@ -107,10 +108,10 @@ def test_catalogue_and_clock_and_count_are_queries_when_parsed(database: Any) ->
     assert [column.alias for column in clock.expressions] == ["now", "nulls"]
     assert few.find(exp.Count) is not None
     # A row behind others is what follows them in an order, and one row.
-    at = parsed(database, database.row_at(10, "SELECT 1 AS one FROM t ORDER BY id"))
+    at = parsed(database, database.row_at(10, sql("SELECT 1 AS one FROM t ORDER BY id")))
     assert at.args["offset"].expression.this == "10"
     assert at.find(exp.Limit, exp.Fetch) is not None
-    last = parsed(database, database.first_rows(5, "SELECT 1 AS one FROM t ORDER BY id DESC"))
+    last = parsed(database, database.first_rows(5, sql("SELECT 1 AS one FROM t ORDER BY id DESC")))
     assert last.find(exp.Limit, exp.Fetch) is not None
     if database.writers(parts):
         assert parsed(database, database.writers(parts)).named_selects == ["writer"]
@@ -236,7 +237,7 @@ def test_literal_comes_back_as_the_same_value_when_postgresql_reads_and_writes_i
         @given(BY_KIND[kind])
         def check(value: Any) -> None:
             value = value + Decimal(0) if isinstance(value, Decimal) else value
-            typed = f"CAST({database.literal(value, kind)} AS {CASTS.get(kind, kind)})"
+            typed = sql("CAST({} AS {})", database.literal(value, kind), database.type_name(CASTS.get(kind, kind)))
             (text,) = connection.execute(f"SELECT {database.exact(typed, kind)}").fetchone()
             assert database.value(text, column) == value
 

@@ -10,6 +10,7 @@ import pytest
 from scripts.helpers.databases.connection import ask
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.watermarks import Watermarks
 
@@ -38,6 +39,6 @@ def test_password_is_in_no_line_when_a_job_reads_and_writes_a_database_and_every
 
     for name in ("py4j.clientserver", "py4j.java_gateway"):
         monkeypatch.setattr(logging.getLogger(name), "filters", [])
-    ask(jdbc, {"driver": "org.postgresql.Driver", "url": url, **login}, "SELECT 1 AS one", ["one"])
+    ask(jdbc, {"driver": "org.postgresql.Driver", "url": url, **login}, sql("SELECT 1 AS one"), ["one"])
 
     assert PASSWORD in caplog.text  # So it does travel, and is shown to whoever does not ask for the filter.

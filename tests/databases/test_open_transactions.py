@@ -17,6 +17,7 @@ import pytest
 from scripts.helpers.databases.dialects import MySQL
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.rows.spark_frames import DataFrameRows
+from scripts.helpers.rows.sql import in_quotes, sql
 from scripts.helpers.rows.window import RowWindow
 from tests.support.components import missing_component
 from tests.support.databases import MariaServer
@@ -498,7 +499,7 @@ def test_beginning_of_a_transaction_is_an_instant_when_the_machine_of_mariadb_ha
         # In the hour that repeats, the first of the two is meant.
         instants = []
         for wall in ("2026-07-01 12:00", "2026-11-01 01:30", "2026-12-01 12:00"):
-            instant = MySQL().instant_of_server(f"CAST('{wall}' AS DATETIME)")
+            instant = MySQL().instant_of_server(sql("CAST({} AS DATETIME)", in_quotes(wall)))
             instants.append(server.sql(f"SELECT {instant} AS instant").splitlines()[1])
     finally:
         server.stop()

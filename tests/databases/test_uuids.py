@@ -14,6 +14,7 @@ from scripts.helpers.databases.queries import TableQueries
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.sql import sql
 from scripts.helpers.rows.uuids import first_at
 from tests.support.row_windows import plan, taken
 
@@ -105,7 +106,7 @@ def test_uuids_are_found_by_their_index_when_the_window_is_small(
 
 
 def test_uniqueidentifier_is_refused_with_the_order_that_it_has() -> None:
-    queries = TableQueries(SQLServer(), "[t]", {"id": TableColumn("uniqueidentifier", True, False)})
+    queries = TableQueries(SQLServer(), sql("[t]"), {"id": TableColumn("uniqueidentifier", True, False)})
 
     with pytest.raises(CursorError, match="by its last six bytes first"):
         queries.column("id", strings=False)
@@ -136,7 +137,7 @@ def test_uuids_are_refused_with_the_version_that_sorts_them_when_mariadb_does_no
 
 def test_mariadb_is_asked_whether_it_sorts_uuids_when_it_counts_others() -> None:
     catalogue = {"id": TableColumn("uuid", True, False)}
-    maria, postgres = (TableQueries(kind, "t", catalogue) for kind in (MariaDB(), PostgreSQL()))
+    maria, postgres = (TableQueries(kind, sql("t"), catalogue) for kind in (MariaDB(), PostgreSQL()))
     column = CursorColumn("id", "uuid")
 
     assert maria.other_uuids((column,), None).startswith(f"CASE WHEN {MariaDB.sorts_uuids} THEN (SELECT COUNT(*) ")
@@ -147,6 +148,6 @@ def test_mariadb_is_asked_whether_it_sorts_uuids_when_it_counts_others() -> None
 def test_texts_hide_no_column_when_a_column_has_the_name_of_one() -> None:
     catalogue = {name: TableColumn("datetime2", True, False) for name in ("at", "Text_0")}
 
-    found = TableQueries(SQLServer(), "[t]", catalogue).as_text([])
+    found = TableQueries(SQLServer(), sql("[t]"), catalogue).as_text([])
 
     assert [column.hidden for column in found] == ["text__0", "text__1"]

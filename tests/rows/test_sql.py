@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.rows.sql import SQL, joined, sql, whole
+from scripts.helpers.databases.dialects import PostgreSQL
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import SQL, in_quotes, joined, sql, whole
 
 
 def test_part_is_refused_when_it_is_plain_text() -> None:
@@ -29,3 +32,41 @@ def test_number_is_refused_when_it_is_not_whole(number: Any) -> None:
         whole(number)
 
     assert whole(-7) == "-7"
+
+
+@pytest.mark.parametrize("text", ["a'b", "a\\", "\0", "' OR '1' = '1"])
+def test_text_is_not_written_in_quotes_when_something_in_it_may_end_them(text: str) -> None:
+    with pytest.raises(ValueError, match="cannot be written in quotes"):
+        in_quotes(text)
+
+    assert in_quotes('2026-10-25 "a"') == "'2026-10-25 \"a\"'"
+
+
+TYPES = [
+    "int", "decimal(10,2)", "decimal(10, 2)", "timestamp(3) without time zone", "numeric(10,2)[]", "public.mood",
+    "array<struct<a:int,b:map<string,decimal(9,2)>>>", "enum('a','it''s; --')", '"Mood"', "double precision",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TYPES)
+def test_type_is_written_as_it_is_when_it_is_only_the_name_of_one(text: str) -> None:
+    assert SPARK.type_name(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "int) AS a, (b", "int, b int", "int) OR (1 = 1", "int -- x", "int/**/", "int; DROP TABLE t", "int = 1",
+     "int)", "(int", "array<int", "struct<a:int)", "int]", "int[", "enum('a\\')", "int 'x", "int `x", "a\nb", "int #",
+     "struct<a:int>) AS b, (c>"],
+)  # fmt: skip
+def test_type_is_refused_when_more_than_a_name_is_in_it(text: str) -> None:
+    with pytest.raises(InvalidValueError, match="is not the name of a type"):
+        SPARK.type_name(text)
+
+
+def test_type_with_quotes_of_another_database_is_refused_when_they_are_no_quotes_here() -> None:
+    text = "`) FROM t; DROP TABLE t; --`"
+
+    assert SPARK.type_name(text) == text
+    with pytest.raises(InvalidValueError):
+        PostgreSQL().type_name(text)

@@ -18,7 +18,7 @@ from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.window import RowWindow
-from tests.support.listed_rows import SQL, ListedRows
+from tests.support.listed_rows import WHOLE_NUMBERS, ListedRows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MICROSECOND = timedelta(microseconds=1)
@@ -247,7 +247,7 @@ def test_rows_are_taken_exactly_once_when_their_numbers_rise_from_run_to_run(bat
 def test_first_column_alone_bounds_the_filter_when_the_cursor_is_compound(low: Any, high: Any, down: bool) -> None:
     """So that an index or row groups on it are enough."""
     columns, _ = KINDS["two"]
-    predicate = RowWindow(columns, low, high, descending=down).predicate(SQL)
+    predicate = RowWindow(columns, low, high, descending=down).predicate(WHOLE_NUMBERS)
     first, last = ("<", ">") if down else (">", "<")
 
     assert predicate.startswith(f'"id" {first}= {low[0]} AND (')

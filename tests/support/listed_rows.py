@@ -13,6 +13,7 @@ from typing import Any
 from scripts.helpers.rows.cursors import EPOCH, MICROSECOND, Bound, CursorColumn
 from scripts.helpers.rows.dialect import Dialect
 from scripts.helpers.rows.sources import Facts
+from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
 from scripts.helpers.rows.window import RowWindow
 
 
@@ -21,25 +22,25 @@ class WholeNumbers(Dialect):
 
     name = "whole"
 
-    def timestamp(self, value: datetime) -> str:
-        return str(as_whole(value))
+    def timestamp(self, value: datetime) -> SQL:
+        return whole(as_whole(value))
 
     wall_clock = timestamp
 
-    def date(self, value: date) -> str:
-        return str(as_whole(value))
+    def date(self, value: date) -> SQL:
+        return whole(as_whole(value))
 
-    def number(self, value: int | Decimal) -> str:
-        return str(as_whole(value))
+    def number(self, value: int | Decimal) -> SQL:
+        return whole(as_whole(value))
 
-    def text(self, value: str) -> str:
-        return f"CAST(X'{value.encode().hex()}' AS TEXT)"
+    def text(self, value: str) -> SQL:
+        return sql("CAST(X{} AS TEXT)", in_quotes(value.encode().hex()))
 
-    def uuid(self, value: str, kind: str) -> str:
+    def uuid(self, value: str, kind: str) -> SQL:
         return self.text(value)
 
 
-SQL = WholeNumbers()
+WHOLE_NUMBERS = WholeNumbers()
 
 
 def as_whole(value: Any) -> Any:
@@ -72,7 +73,7 @@ class ListedRows:
         self.asked.append(low)
         probe = RowWindow(columns, low, None, descending=descending)
         whole = [row for row in self.listed if None not in row]
-        past = whole if low is None else self._where(probe.at_or_past(low, SQL), whole)
+        past = whole if low is None else self._where(probe.at_or_past(low, WHOLE_NUMBERS), whole)
         nulls = len(self.listed) - len(whole)
         largest = None if descending else max(past, default=None)
         smallest = min(past, default=None) if descending else None
@@ -87,13 +88,13 @@ class ListedRows:
         return rows[position] if len(rows) > position else None
 
     def rows(self, window: RowWindow) -> list[tuple[Any, ...]]:
-        return self._where(window.predicate(SQL), self.listed)
+        return self._where(window.predicate(WHOLE_NUMBERS), self.listed)
 
     def typed_errors(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def _where(self, predicate: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        names = ", ".join(SQL.quote(column.name) for column in self.cursors)
+        names = ", ".join(WHOLE_NUMBERS.quote(column.name) for column in self.cursors)
         connection = sqlite3.connect(":memory:")
         connection.execute(f"CREATE TABLE source (position, {names})")
         marks = ", ".join("?" * (len(self.cursors) + 1))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import SourceError, SourceUnavailableError
+from scripts.helpers.rows.sql import SQL
 from scripts.helpers.spark.jvm import is_connect, java_of
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator
             connection.close()
 
 
-def ask(spark: SparkSession, options: Mapping[str, str], query: str, names: Sequence[str]) -> list[Any]:
+def ask(spark: SparkSession, options: Mapping[str, str], query: SQL, names: Sequence[str]) -> list[Any]:
     """Return the rows of a query, every value as text: some drivers cannot tell the type of an expression.
 
     Parameters
@@ -95,7 +96,7 @@ class ResultColumn:
     scale: int
 
 
-def columns_of_query(spark: SparkSession, options: Mapping[str, str], query: str) -> list[ResultColumn] | None:
+def columns_of_query(spark: SparkSession, options: Mapping[str, str], query: SQL) -> list[ResultColumn] | None:
     """Return the columns of a query, which is prepared and not run; None on Spark Connect, and if the driver cannot."""
     with jdbc_connection(spark, options) as connection:
         found = None if connection is None else connection.prepareStatement(query).getMetaData()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from scripts.helpers.databases.dialects import Database, TableColumn
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import Cursor, CursorColumn, missing_column, unordered
 from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import SQL, joined, sql
 from scripts.helpers.rows.window import RowWindow
 
-Function = Literal["MIN", "MAX"]
-ONE_QUERY = [""]
+ONE_QUERY = [sql("")]
 """The ranges of a window that is not cut: one, without a filter of its own."""
 
 
@@ -35,7 +34,7 @@ class TextColumn:
 
     name: str
     hidden: str
-    written: str
+    written: SQL
     kind: str
 
 
@@ -51,7 +50,7 @@ class TableQueries:
     catalogue
         Its columns, by name.
     where
-        A condition in the database's SQL that every row meets; empty for all rows.
+        A condition in the database's SQL that every row meets; none, or an empty one, for all rows.
     selected
         The columns that are read beside the cursors; None for all.
     """
@@ -59,9 +58,9 @@ class TableQueries:
     def __init__(
         self,
         database: Database,
-        table: str,
+        table: SQL,
         catalogue: Mapping[str, TableColumn],
-        where: str = "",
+        where: SQL | None = None,
         selected: Sequence[str] | None = None,
     ) -> None:
         self.catalogue, self._selected = catalogue, selected
@@ -98,12 +97,12 @@ class TableQueries:
 
     def as_text(self, cursors: Sequence[CursorColumn]) -> list[TextColumn]:
         """Return the columns that are read as exact text, since a driver may shift or refuse their values."""
-        written: dict[str, tuple[str, str]] = {}
+        written: dict[str, tuple[SQL, str]] = {}
         wanted = self.catalogue if self._selected is None else {*self._selected, *(cursor.name for cursor in cursors)}
         for name, column in self.catalogue.items():
             kind = self.dialect.read_as_text(column.declared)
             if kind is not None and name in wanted:
-                written[name] = (self.dialect.exact(f"t.{self.dialect.quote(name)}", kind), kind)
+                written[name] = (self.dialect.exact(sql("t.{}", self.dialect.quote(name)), kind), kind)
         for cursor in cursors:
             # ``t.*`` leaves out system columns. One that is the cursor is selected by itself.
             if cursor.name in self.dialect.system_columns:
@@ -123,7 +122,7 @@ class TableQueries:
 
     # --- questions ------------------------------------------------------------------------------
 
-    def nulls(self, columns: tuple[CursorColumn, ...]) -> str:
+    def nulls(self, columns: tuple[CursorColumn, ...]) -> SQL:
         """Write the count of rows with NULL, or what stands for it, in a cursor column; 0 where the table allows none.
 
         Where it allows none, no row is read for the count.
@@ -132,49 +131,58 @@ class TableQueries:
             column for column in columns if self.catalogue[column.name].nullable or self.dialect.has_void(column)
         ]
         if not lacking:
-            return "0"
+            return sql("0")
         predicate = RowWindow(tuple(lacking), None, None).null_predicate(self.dialect)
-        return f"(SELECT COUNT(*) FROM {self.table} t WHERE {predicate})"
+        return sql("(SELECT COUNT(*) FROM {} t WHERE {})", self.table, predicate)
 
-    def other_uuids(self, columns: tuple[CursorColumn, ...], past: str | None) -> str:
+    def other_uuids(self, columns: tuple[CursorColumn, ...], past: SQL | None) -> SQL:
         """Write the count of rows whose UUID is of another version than 7; 0 of other columns, -1 where none sorts."""
         first = columns[0]
         if not first.is_uuid:
-            return "0"
-        conditions = [f"{self.dialect.uuid_version(first)} <> '7'", *([past] if past else [])]
-        count = f"(SELECT COUNT(*) FROM {self.table} t WHERE {' AND '.join(conditions)})"
+            return sql("0")
+        conditions = [sql("{} <> '7'", self.dialect.uuid_version(first)), *([past] if past else [])]
+        count = sql("(SELECT COUNT(*) FROM {} t WHERE {})", self.table, joined(" AND ", conditions))
         # Of bytes the order is always theirs.
         if first.type != "uuid" or not self.dialect.sorts_uuids:
             return count
-        return f"CASE WHEN {self.dialect.sorts_uuids} THEN {count} ELSE -1 END"
+        return sql("CASE WHEN {} THEN {} ELSE -1 END", self.dialect.sorts_uuids, count)
 
-    def last(self, columns: tuple[CursorColumn, ...], past: str | None, function: Function) -> list[str]:
+    def last(self, columns: tuple[CursorColumn, ...], past: SQL | None, function: SQL) -> list[SQL]:
         """Write the last cursor there is, column by column; each query is one step into an index.
 
         The second column is asked for among the rows that have the last value of the first, and so on: MAX of each
         by itself would be a row that is not there, and an ORDER BY over all of them a sort where no index holds all.
         """
         filters = [] if past is None else [past]
-        for column in columns[1:]:
-            filters.append(self.dialect.has(column))
+        filters += map(self.dialect.has, columns[1:])
         found = []
         for column in columns:
             name = self.dialect.cursor(column)
-            source = f"FROM {self.table} t WHERE {' AND '.join(filters)}" if filters else f"FROM {self.table} t"
+            source = sql("FROM {} t", self.table)
+            if filters:
+                source = sql("{} WHERE {}", source, joined(" AND ", filters))
             found.append(self.dialect.outermost(column, function, source))
-            filters = [*filters, f"{name} = (SELECT {function}({name}) {source})"]
+            filters = [*filters, sql("{0} = (SELECT {1}({0}) {2})", name, function, source)]
         return found
 
-    def cursor_at(self, window: RowWindow, position: int) -> str:
+    def cursor_at(self, window: RowWindow, position: int) -> SQL:
         """Write the query for the cursor of one row of a window, counted from 0 in the order of reading."""
-        order = "DESC" if window.descending else "ASC"
-        exact = [self.dialect.exact(self.dialect.cursor(column), column.type) for column in window.columns]
-        named = ", ".join(f"{text} AS {self.dialect.quote(f'cursor_{at}')}" for at, text in enumerate(exact))
-        keys = ", ".join(f"{self.dialect.cursor(column)} {order}" for column in window.columns)
-        predicate = window.predicate(self.dialect)
-        return self.dialect.row_at(position, f"SELECT {named} FROM {self.table} t WHERE {predicate} ORDER BY {keys}")
+        return self.dialect.row_at(position, self._ordered(window, window.descending, "cursor"))
 
-    def contents(self, cursors: Sequence[CursorColumn]) -> dict[str, str]:
+    def _ordered(self, window: RowWindow, descending: bool, names: str, contents: Iterable[SQL] = ()) -> SQL:
+        """Write the query for the cursors of a window and other texts, as exact texts under numbered names."""
+        cursors = [self.dialect.cursor(column) for column in window.columns]
+        exact = [self.dialect.exact(name, column.type) for name, column in zip(cursors, window.columns, strict=True)]
+        named = [
+            sql("{} AS {}", text, self.dialect.quote(f"{names}_{at}")) for at, text in enumerate([*exact, *contents])
+        ]
+        keys = [sql("{} DESC" if descending else "{} ASC", name) for name in cursors]
+        return sql(
+            "SELECT {} FROM {} t WHERE {} ORDER BY {}",
+            joined(", ", named), self.table, window.predicate(self.dialect), joined(", ", keys),
+        )  # fmt: skip
+
+    def contents(self, cursors: Sequence[CursorColumn]) -> dict[str, SQL]:
         """Write the exact texts of the columns beside the cursors, by name; of those that have one."""
         found = {}
         for name, column in self.catalogue.items():
@@ -184,35 +192,29 @@ class TableQueries:
                 found[name] = self.dialect.exact(self.dialect.cursor(CursorColumn(name, kind, tick)), kind)
         return found
 
-    def newest(self, window: RowWindow, most: int, contents: Mapping[str, str]) -> str:
+    def newest(self, window: RowWindow, most: int, contents: Mapping[str, SQL]) -> SQL:
         """Write the query for the last rows of a window, the last one first: cursors, then contents."""
-        order = "ASC" if window.descending else "DESC"
-        texts = [self.dialect.exact(self.dialect.cursor(column), column.type) for column in window.columns]
-        texts += contents.values()
-        named = ", ".join(f"{text} AS {self.dialect.quote(f'text_{at}')}" for at, text in enumerate(texts))
-        keys = ", ".join(f"{self.dialect.cursor(column)} {order}" for column in window.columns)
-        predicate = window.predicate(self.dialect)
-        return self.dialect.first_rows(most, f"SELECT {named} FROM {self.table} t WHERE {predicate} ORDER BY {keys}")
+        return self.dialect.first_rows(most, self._ordered(window, not window.descending, "text", contents.values()))
 
     # --- rows -----------------------------------------------------------------------------------
 
-    def relation(self, window: RowWindow, texts: Sequence[TextColumn]) -> str:
+    def relation(self, window: RowWindow, texts: Sequence[TextColumn]) -> SQL:
         """Write the rows of a window as a table that Spark can read from, with the exact texts beside the columns."""
         selected = self._plain_columns([column.name for column in window.columns])
         for text in texts:
-            selected.append(f"{text.written} AS {self.dialect.quote(text.hidden)}")
+            selected.append(sql("{} AS {}", text.written, self.dialect.quote(text.hidden)))
         predicate = window.predicate(self.dialect)
-        return f"(SELECT {', '.join(selected)} FROM {self.table} t WHERE {predicate}) window_rows"
+        return sql("(SELECT {} FROM {} t WHERE {}) window_rows", joined(", ", selected), self.table, predicate)
 
-    def _plain_columns(self, cursors: Sequence[str]) -> list[str]:
+    def _plain_columns(self, cursors: Sequence[str]) -> list[SQL]:
         """Write what is selected as it stands: every column, or those asked for and the cursors."""
         if self._selected is None and self._star_is_plain:
-            return ["t.*"]
+            return [sql("t.*")]
         wanted = {*(self.catalogue if self._selected is None else self._selected), *cursors}
         wanted -= set(self.dialect.system_columns)
-        return [f"t.{self.dialect.quote(name)}" for name in self.catalogue if name in wanted]
+        return [sql("t.{}", self.dialect.quote(name)) for name in self.catalogue if name in wanted]
 
-    def ranges(self, column: CursorColumn, cuts: Sequence[Cursor], *, with_nulls: bool) -> list[str]:
+    def ranges(self, column: CursorColumn, cuts: Sequence[Cursor], *, with_nulls: bool) -> list[SQL]:
         """Write the filters of the ranges between cuts; together they take every row, and each row once.
 
         The outer two have no end of their own, so rows past the smallest and largest value of a moment ago are in
@@ -222,23 +224,23 @@ class TableQueries:
             return ONE_QUERY
         below = [self.dialect.comparison(column, "<", cut) for cut in cuts]
         above = [self.dialect.comparison(column, ">=", cut) for cut in cuts]
-        lowest = f"({below[0]} OR {self.dialect.quote(column.name)} IS NULL)" if with_nulls else below[0]
-        inner = [f"{low} AND {high}" for low, high in zip(above[:-1], below[1:], strict=True)]
+        lowest = sql("({} OR {} IS NULL)", below[0], self.dialect.quote(column.name)) if with_nulls else below[0]
+        inner = [sql("{} AND {}", low, high) for low, high in zip(above[:-1], below[1:], strict=True)]
         return [lowest, *inner, above[-1]]
 
 
-def filtered(table: str, where: str, system_columns: Sequence[str]) -> str:
+def filtered(table: SQL, where: SQL | None, system_columns: Sequence[SQL]) -> SQL:
     """Write a table, or its rows that meet a condition, as what may follow FROM; the latter needs a name after it."""
     if not where:
         return table
     # A query needs a name; a table keeps its own, which the condition may use.
     if table.startswith("("):
-        table = f"{table} query_rows"
+        table = sql("{} query_rows", table)
     # A star leaves out system columns, and outside of these brackets nobody could ask for them.
-    return f"(SELECT {', '.join(['*', *system_columns])} FROM {table} WHERE {where})"
+    return sql("(SELECT {} FROM {} WHERE {})", joined(", ", [sql("*"), *system_columns]), table, where)
 
 
-def shown_columns(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall_clocks: bool) -> Iterator[str]:
+def shown_columns(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall_clocks: bool) -> Iterator[SQL]:
     """Yield what Spark selects of the columns that it has read: the texts cast, under the names of their columns.
 
     Parameters
@@ -261,4 +263,4 @@ def shown_columns(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall
             yield quoted
             continue
         kind = "timestamp" if text.kind == "timestamp_ntz" and not has_wall_clocks else text.kind
-        yield f"CAST({SPARK.quote(text.hidden)} AS {kind}) AS {quoted}"
+        yield sql("CAST({} AS {}) AS {}", SPARK.quote(text.hidden), SPARK.type_name(kind), quoted)

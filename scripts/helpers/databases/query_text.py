@@ -10,6 +10,7 @@ import hashlib
 import re
 
 from scripts.helpers.errors import SourceError
+from scripts.helpers.rows.sql import SQL, sql, written_by_hand
 
 _PIECES = re.compile(
     r"""
@@ -54,7 +55,7 @@ class QueryText:
     def __init__(self, text: str, orders_within: bool, source: str) -> None:
         if not isinstance(text, str) or not text.strip():
             raise SourceError(source, "query= is empty. Give a SELECT, or name a table.")
-        self.text = text.strip()
+        self.text = written_by_hand(text.strip())
         pieces = _pieces(self.text, source)
         bare = "".join(" " if is_quoted else piece for is_quoted, piece in pieces)
         if ";" in bare:
@@ -85,10 +86,10 @@ class QueryText:
         self.digest = hashlib.sha256(words.strip().encode()).hexdigest()[:DIGITS]
 
     @property
-    def relation(self) -> str:
+    def relation(self) -> SQL:
         """The query as what may follow FROM; it needs a name after it."""
         # On lines of its own: a comment at its end would hide the bracket.
-        return f"(\n{self.text}\n)"
+        return sql("(\n{}\n)", self.text)
 
 
 def _pieces(text: str, source: str) -> list[tuple[bool, str]]:

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from scripts.helpers.databases.dialects import Database, PostgreSQL, TableColumn
+from scripts.helpers.databases.dialects import MAX, Database, PostgreSQL, TableColumn
 from scripts.helpers.databases.table import JdbcTable, database_of
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, check_value
+from scripts.helpers.rows.dialect import SIGNS
 from scripts.helpers.rows.sources import Facts
+from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 SYSTEM = "xmin"
 """PostgreSQL's own column: the transaction that wrote the row as it is."""
-NEXT = "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)"
-OLDEST = "CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text)"
+NEXT = sql("CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)")
+OLDEST = sql("CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text)")
 WRAP = 2**32
 """Transactions after which the 32 bits of xmin begin again; xid8 has 64 bits, the upper half of which is the epoch."""
 
@@ -38,31 +40,28 @@ class TransactionIds(PostgreSQL):
         """Return the dialect that knows which columns are of type xid8."""
         return TransactionIds(frozenset(name for name, kind in declared.items() if kind == "xid8"))
 
-    def cursor(self, column: CursorColumn) -> str:
+    def cursor(self, column: CursorColumn) -> SQL:
         """Write a cursor column; the 32 bits of xmin with the epoch, from the next id, put before them."""
         if column.name != SYSTEM:
             return super().cursor(column)
         # No row is from the future: bits above those of the next id belong to the epoch before.
-        number, following = f"CAST(CAST({SYSTEM} AS text) AS bigint)", f"(SELECT {NEXT})"
-        behind = f"CASE WHEN {number} > {following} % {WRAP} THEN {WRAP} ELSE 0 END"
-        return f"({following} - {following} % {WRAP} + {number} - {behind})"
+        return sql(
+            "({following} - {following} % {wrap} + {number}"
+            " - CASE WHEN {number} > {following} % {wrap} THEN {wrap} ELSE 0 END)",
+            number=sql("CAST(CAST(xmin AS text) AS bigint)"), following=sql("(SELECT {})", NEXT), wrap=whole(WRAP),
+        )  # fmt: skip
 
-    def comparison(self, column: CursorColumn, sign: str, value: Cursor) -> str:
+    def comparison(self, column: CursorColumn, sign: str, value: Cursor) -> SQL:
         """Write a comparison, in the column's own type so that its index serves."""
         if column.name in self._xid8:
             check_value(value, column.type)
-            return f"{self.quote(column.name)} {sign} CAST('{value:d}' AS xid8)"
+            number = in_quotes(f"{value:d}")
+            return sql("{} {} CAST({} AS xid8)", self.quote(column.name), SIGNS[sign], number)
         return super().comparison(column, sign, value)
 
-    def outermost(self, column: CursorColumn, function: str, rows: str) -> str:
-        """Return the query for the last value; PostgreSQL 13 and 14 have no MIN or MAX of an xid8."""
-        if column.name not in self._xid8:
-            return super().outermost(column, function, rows)
-        name, order = f"found.{self.quote(column.name)}", "DESC" if function == "MAX" else "ASC"
-        return (
-            f"(SELECT {self.exact(name, column.type)} FROM (SELECT {self.quote(column.name)} {rows}) found"
-            f" WHERE {name} IS NOT NULL ORDER BY {name} {order} LIMIT 1)"
-        )
+    def has_maximum(self, column: CursorColumn) -> bool:
+        """Return whether the server has MIN and MAX of a column; PostgreSQL 13 and 14 have none of an xid8."""
+        return column.name not in self._xid8 and super().has_maximum(column)
 
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
         """Return Spark's type; an id has 64 bits and would need centuries to use the last one."""
@@ -141,13 +140,13 @@ class PostgresSnapshot(JdbcTable):
             raise CursorError(column.name, "transaction ids rise. Leave out descending.")
         self._warn_without_index(column)
         # Of xmin the last one is not asked for: it would read the whole table, and PostgreSQL itself has written it.
-        last = "NULL"
+        last = sql("NULL")
         if column.name != SYSTEM:
-            last = self.dialect.outermost(column, "MAX", f"FROM {self._table}")
+            last = self.dialect.outermost(column, MAX, sql("FROM {}", self._table))
         # In one statement, and so of one snapshot: asked one after the other, a transaction could begin and commit in
         # between, and its id would be taken for one that the server has not given out.
         row = self._ask(
-            ceiling=OLDEST, following=f"CAST({NEXT} AS text)", nulls=self._queries.nulls(columns), last=last
+            ceiling=OLDEST, following=sql("CAST({} AS text)", NEXT), nulls=self._queries.nulls(columns), last=last
         )
         if row[3] is not None and int(row[3]) >= int(row[1]):
             raise CursorError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -19,6 +19,8 @@ from scripts.helpers.databases.dialects import (
     BEGAN,
     CATALOGUE,
     IDENTITY,
+    MAX,
+    MIN,
     NUMBERING,
     WRITER,
     Database,
@@ -38,6 +40,7 @@ from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import WHERE
 from scripts.helpers.rows.slicing import slices
 from scripts.helpers.rows.sources import Facts, NumberSequence, OpenWriter, OpenWriters, SeenRow, named_zone
+from scripts.helpers.rows.sql import SQL, sql, written_by_hand
 from scripts.helpers.rows.window import RowWindow, check_types
 from scripts.helpers.spark.jvm import check_jvm
 from scripts.helpers.spark.tasks import slots_of
@@ -193,16 +196,19 @@ class JdbcTable:
         """
         found: dict[str, str | None] = {}
         if self._query_text is not None:
-            return {**server_of(self._options["url"]), **self._identity_of_query(self._query_text)}
-        names = ("database", "schema", "table", "oid")
-        for row in self._query(self._database.identity(self._parts), IDENTITY):
-            found = dict(zip(names, row, strict=True))
-        if self._remade:
-            found["oid"] = None
+            found["query"] = self._query_text.digest
+            if self._database.current_database:
+                ask_name = self._database.as_row(found=self._database.current_database)
+                ((found["database"],),) = self._query(ask_name, ["found"])
         else:
+            for row in self._query(self._database.identity(self._parts), IDENTITY):
+                found = dict(zip(("database", "schema", "table", "oid"), row, strict=True))
+            if self._remade:
+                found["oid"] = None
+        if not self._remade:
             found["cluster"] = self._cluster
         if self._where:
-            found[WHERE] = self._where
+            found[WHERE] = str(self._where)
         known = {name: value for name, value in found.items() if value is not None}
         return {**server_of(self._options["url"]), **known}
 
@@ -214,8 +220,8 @@ class JdbcTable:
         """Ask the database, in one query, for its clock, the last cursor value at `low` or past it, and NULLs."""
         self._warn_without_index(columns[0])
         probe = RowWindow(columns, low, None, descending=descending)
-        past = None if low is None else f"({probe.at_or_past(low, self.dialect)})"
-        last = self._queries.last(columns, past, "MIN" if descending else "MAX")
+        past = None if low is None else sql("({})", probe.at_or_past(low, self.dialect))
+        last = self._queries.last(columns, past, MIN if descending else MAX)
         row = self._ask(
             now=self.dialect.now,
             nulls=self._queries.nulls(columns),
@@ -238,7 +244,7 @@ class JdbcTable:
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | None:
         """Ask the database for the last cursor value of all: one step into an index, if there is one."""
-        last = self._queries.last(columns, None, "MIN" if descending else "MAX")
+        last = self._queries.last(columns, None, MIN if descending else MAX)
         row = self._ask(**{f"last_{position}": expression for position, expression in enumerate(last)})
         return self._bound(columns, row)
 
@@ -287,35 +293,26 @@ class JdbcTable:
         query = self._database.open_since(delay)
         if not query:
             return OpenWriters()
-        try:
+        with self._if_allowed("writers"):
             found = self._query(query, [WRITER, BEGAN])
-        except SourceUnavailableError:
-            raise
-        except SourceError as error:
-            # MySQL and MariaDB show them to users with PROCESS only.
-            logger.debug("event=writers_unknown source=%s error=%s", self.name, type(error).__name__)
-            return OpenWriters(are_all_seen=False)
-        seen = [OpenWriter(name, moment_of(began)) for name, began in found if began is not None]
-        return OpenWriters(min(seen, key=lambda writer: writer.began, default=None), len(seen) == len(found))
+            seen = [OpenWriter(name, moment_of(began)) for name, began in found if began is not None]
+            return OpenWriters(min(seen, key=lambda writer: writer.began, default=None), len(seen) == len(found))
+        return OpenWriters(are_all_seen=False)
 
     def sequences(self, column: str) -> list[NumberSequence]:
         """Return the sequences that number a column; none of a view or query, or where the catalogue does not tell."""
-        query = "" if self._query_text is not None else self._database.sequences(self._parts, column)
+        query = None if self._query_text is not None else self._database.sequences(self._parts, column)
         if not query:
             return []
-        found = []
-        try:
+        with self._if_allowed("sequences"):
+            found = []
             for name, *numbering in self._query(query, NUMBERING):
                 # MariaDB's catalogue has no more than the name.
                 is_named_only = numbering[0] is None
                 (told,) = self._query(self._database.sequence(name), NUMBERING[1:]) if is_named_only else [numbering]
                 found.append(NumberSequence(name, int(told[0]), told[1] == "1"))
-        except SourceUnavailableError:
-            raise
-        except SourceError as error:
-            logger.debug("event=sequences_unknown source=%s error=%s", self.name, type(error).__name__)
-            return []
-        return found
+            return found
+        return []
 
     def rows(self, window: RowWindow) -> DataFrame:
         """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
@@ -326,11 +323,7 @@ class JdbcTable:
         texts = self._queries.as_text(columns)
         relation = self._queries.relation(window, texts)
         with self.typed_errors():
-            if len(ranges) == 1:
-                found = self._spark.read.format("jdbc").options(**self._options, dbtable=relation).load()
-            else:
-                options = dict(self._options)
-                found = self._spark.read.jdbc(options.pop("url"), relation, predicates=ranges, properties=options)
+            found = self._read(relation, ranges)
             # Within, as over Spark Connect this is what asks the database.
             self._check_names(found)
         return found.selectExpr(*shown_columns(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
@@ -343,7 +336,7 @@ class JdbcTable:
         """Return all rows as Spark's own reader shows them, as `missing_keys` needs: only the columns that are used."""
         relation = self._queries.relation(RowWindow((), None, None, whole=True), ())
         with self.typed_errors():
-            found = self._spark.read.format("jdbc").options(**self._options, dbtable=relation).load()
+            found = self._read(relation, ONE_QUERY)
         self._check_names(found)
         return found
 
@@ -393,47 +386,32 @@ class JdbcTable:
                 self.name, f"it has no column {', '.join(missing)}. It has: {', '.join(catalogue)}. Correct columns=."
             )
 
-    def _identity_of_query(self, query: QueryText) -> dict[str, str]:
-        found: dict[str, str | None] = {"query": query.digest}
-        if self._database.current_database:
-            found["database"] = self._ask_one(self._database.current_database)
-        if not self._remade:
-            found["cluster"] = self._cluster
-        if self._where:
-            found[WHERE] = self._where
-        return {name: value for name, value in found.items() if value is not None}
-
-    def _ask_one(self, expression: str) -> str | None:
-        ((found,),) = self._query(self._database.as_row(found=expression), ["found"])
-        return None if found is None else str(found)
+    @contextmanager
+    def _if_allowed(self, what: str) -> Iterator[None]:
+        """Log and suppress that a database refuses a question, as MySQL does to users without PROCESS."""
+        try:
+            yield
+        except SourceUnavailableError:
+            raise
+        except SourceError as error:
+            logger.debug("event=%s_unknown source=%s error=%s", what, self.name, type(error).__name__)
 
     @cached_property
     def _cluster(self) -> str | None:
-        if not self._database.cluster:
-            return None
-        try:
-            ((found,),) = self._query(self._database.cluster, ["cluster"])
-        except SourceUnavailableError:
-            raise
-        except SourceError as error:
-            logger.debug("event=cluster_unknown source=%s error=%s", self.name, type(error).__name__)
-            return None
-        return str(found)
+        if self._database.cluster:
+            with self._if_allowed("cluster"):
+                ((found,),) = self._query(self._database.cluster, ["cluster"])
+                return str(found)
+        return None
 
     def _writers(self) -> frozenset[str] | None:
         # As of a view: which tables a query reads, and by which numbers, nobody can tell.
-        query = "" if self._query_text is not None else self._database.writers(self._parts)
-        if not query:
-            return None
-        try:
-            found = {name for (name,) in self._query(query, [WRITER])}
-        except SourceUnavailableError:
-            raise
-        except SourceError as error:
-            # MySQL and MariaDB show them to users with PROCESS only.
-            logger.debug("event=writers_unknown source=%s error=%s", self.name, type(error).__name__)
-            return None
-        return None if None in found else frozenset(map(str, found))
+        query = None if self._query_text is not None else self._database.writers(self._parts)
+        if query:
+            with self._if_allowed("writers"):
+                found = {name for (name,) in self._query(query, [WRITER])}
+                return None if None in found else frozenset(map(str, found))
+        return None
 
     def _bound(self, columns: tuple[CursorColumn, ...], texts: Sequence[str | None]) -> Bound | None:
         if texts[0] is None:
@@ -448,9 +426,9 @@ class JdbcTable:
         self.__dict__.pop("_queries", None)
 
     @property
-    def _table(self) -> str:
+    def _table(self) -> SQL:
         """What follows FROM, with a name."""
-        return f"{self._queries.table} t"
+        return sql("{} t", self._queries.table)
 
     def _warn_without_index(self, column: CursorColumn) -> None:
         if self._queries.lacks_index(column):
@@ -460,7 +438,7 @@ class JdbcTable:
                 self.name, column.name,
             )  # fmt: skip
 
-    def _ranges(self, window: RowWindow) -> list[str]:
+    def _ranges(self, window: RowWindow) -> list[SQL]:
         """Cut a large window by its first column, into ranges of which the outer ones are open."""
         first = window.columns[0]
         most = self._partitions or min(MAX_PARTITIONS, PER_CORE * slots_of(self._spark))
@@ -470,12 +448,12 @@ class JdbcTable:
         predicate = window.predicate(self.dialect)
         # Without those that have NULL: with OR, the database walks the index from its beginning to the first new row.
         present = replace(window, nulls="exclude").predicate(self.dialect)
-        source = f"FROM {self._table} WHERE {present}"
+        source = sql("FROM {} WHERE {}", self._table, present)
         # Counted no further than it takes to know: counting a billion rows would cost as much as reading them.
         smallest, largest, count = self._ask(
-            smallest=self.dialect.outermost(first, "MIN", source),
-            largest=self.dialect.outermost(first, "MAX", source),
-            counted=f"({self.dialect.count_up_to(MANY + 1, self._table, predicate)})",
+            smallest=self.dialect.outermost(first, MIN, source),
+            largest=self.dialect.outermost(first, MAX, source),
+            counted=sql("({})", self.dialect.count_up_to(MANY + 1, self._table, predicate)),
         )
         if int(count) <= MANY or smallest is None or smallest == largest:
             return ONE_QUERY
@@ -495,11 +473,17 @@ class JdbcTable:
                     "view that names the column otherwise.",
                 )
 
-    def _ask(self, **expressions: str) -> Any:
+    def _read(self, relation: SQL, ranges: Sequence[SQL]) -> DataFrame:
+        if len(ranges) == 1:
+            return self._spark.read.format("jdbc").options(**self._options, dbtable=relation).load()
+        options = dict(self._options)
+        return self._spark.read.jdbc(options.pop("url"), relation, predicates=list(ranges), properties=options)
+
+    def _ask(self, **expressions: SQL) -> Any:
         (row,) = self._query(self.dialect.as_row(**expressions), tuple(expressions))
         return row
 
-    def _query(self, query: str, names: Sequence[str]) -> list[Any]:
+    def _query(self, query: SQL, names: Sequence[str]) -> list[Any]:
         with self.typed_errors():
             return ask(self._spark, self._options, query, names)
 
@@ -518,7 +502,7 @@ def _checked_columns(source: str, columns: Sequence[str] | None) -> tuple[str, .
     return names
 
 
-def _checked_where(source: str, where: str) -> str:
+def _checked_where(source: str, where: str) -> SQL:
     if not isinstance(where, str) or (where and not where.strip()):
         raise SourceError(source, f"where={where!r}; give a condition in SQL, or leave it out for all rows.")
     # One condition, and no more: what follows it is ours.
@@ -527,7 +511,7 @@ def _checked_where(source: str, where: str) -> str:
             raise SourceError(
                 source, f"where= holds {token!r}, which could end the query. Write it as one condition, or make a view."
             )
-    return where.strip()
+    return written_by_hand(where.strip())
 
 
 def server_of(url: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import sql
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.spark.observed import CANNOT_OBSERVE, Observed, observe
 
@@ -66,12 +67,8 @@ class RowCounts:
         aggregates = [F.expr("count(1) AS rows")]
         if column is not None:
             name = SPARK.quote(column.name)
-            smallest, largest = f"min({name})", f"max({name})"
-            # As text, an instant would be written in the zone of the session.
-            if column.type == "timestamp":
-                smallest, largest = f"unix_micros({smallest})", f"unix_micros({largest})"
-            aggregates.append(F.expr(f"CAST({smallest} AS STRING) AS minimum"))
-            aggregates.append(F.expr(f"CAST({largest} AS STRING) AS maximum"))
+            aggregates.append(F.expr(sql("{} AS minimum", SPARK.exact(sql("min({})", name), column.type))))
+            aggregates.append(F.expr(sql("{} AS maximum", SPARK.exact(sql("max({})", name), column.type))))
         watched, observed = observe(rows, aggregates)
         if observed is None:
             logger.warning("event=rows_not_counted context=%s: %s", context, CANNOT_OBSERVE)

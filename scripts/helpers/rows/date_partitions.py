@@ -9,7 +9,8 @@ from datetime import date, timedelta
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.cursors import DAY
-from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.dialect import SIGNS, SPARK
+from scripts.helpers.rows.sql import SQL, joined, sql, whole
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class DatePartitions:
             raise SourceError(self.layout, f"slack={self.slack} is below 0. Give how far partitions may be off.")
         object.__setattr__(self, "parts", tuple(parts))
 
-    def predicate(self, types: Mapping[str, str], first: date | None, last: date | None) -> str | None:
+    def predicate(self, types: Mapping[str, str], first: date | None, last: date | None) -> SQL | None:
         """Return the filter on partition columns alone that keeps the dates from `first` to `last`, both taken.
 
         `types` are the columns' Spark types: whole numbers, dates, or texts. Partitions without a
@@ -72,19 +73,19 @@ class DatePartitions:
         if not ends:
             return None
         # A folder without a readable date, such as Hive's __HIVE_DEFAULT_PARTITION__, may hold rows of any.
-        unknown = [f"{self._column(types, part, date.min)[0]} IS NULL" for part in self.parts]
-        return f"({' AND '.join(ends)} OR {' OR '.join(unknown)})"
+        unknown = [sql("{} IS NULL", self._column(types, part, date.min)[0]) for part in self.parts]
+        return sql("({} OR {})", joined(" AND ", ends), joined(" OR ", unknown))
 
-    def _past(self, types: Mapping[str, str], day: date, sign: str) -> str:
+    def _past(self, types: Mapping[str, str], day: date, sign: str) -> SQL:
         """Compare from the largest unit on, the day itself included."""
         columns = [self._column(types, part, day) for part in self.parts]
         *larger, (name, last) = columns
-        written = f"{name} {sign}= {last}"
+        written = sql("{} {}= {}", name, SIGNS[sign], last)
         for column, value in reversed(larger):
-            written = f"{column} {sign} {value} OR ({column} = {value} AND ({written}))"
-        return f"({written})"
+            written = sql("{0} {1} {2} OR ({0} = {2} AND ({3}))", column, SIGNS[sign], value, written)
+        return sql("({})", written)
 
-    def _column(self, types: Mapping[str, str], part: tuple[str, str], day: date) -> tuple[str, str]:
+    def _column(self, types: Mapping[str, str], part: tuple[str, str], day: date) -> tuple[SQL, SQL]:
         """Return a partition column and what it holds on a day, both as they are compared."""
         name, form = part
         if name not in types:
@@ -95,7 +96,7 @@ class DatePartitions:
         # is no date, where cast would fail the query under ANSI rules.
         if kind == "string":
             kind = "date" if "-" in form else "bigint"
-            column = f"try_cast({column} AS {kind})"
+            column = sql("try_cast({} AS {})", column, SPARK.type_name(kind))
         if kind == "date" and form.startswith("%Y"):
             # A folder of a month or a year is written as its first day.
             start = day
@@ -105,5 +106,5 @@ class DatePartitions:
                 start = start.replace(month=1)
             return column, SPARK.date(start)
         if kind in ("tinyint", "smallint", "int", "bigint") and "-" not in form:
-            return column, str(int(number))
+            return column, whole(int(number))
         raise SourceError(self.layout, f"column {name!r} is a {kind}, which holds no {form}. Fix the layout.")

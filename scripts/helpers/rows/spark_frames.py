@@ -14,6 +14,7 @@ from scripts.helpers.rows.date_partitions import DatePartitions
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.folder_columns import is_of_folders
 from scripts.helpers.rows.sources import Facts, RowSource, named_zone, says_zone
+from scripts.helpers.rows.sql import SQL, joined, sql, whole
 from scripts.helpers.rows.window import RowWindow, check_types
 from scripts.helpers.spark.jvm import analysed_plan
 
@@ -103,8 +104,8 @@ class DataFrameRows:
         source = self._pruned(columns, low, None)
         # Rows with NULL are counted wherever they are: no window takes them, so old ones are as lost as new ones.
         if low is not None:
-            source = source.where(f"{nulls} OR ({probe.at_or_past(low, SPARK)})")
-        row = source.selectExpr(f"count_if({nulls})", *_last(columns, nulls, "min" if descending else "max")).head()
+            source = source.where(sql("{} OR ({})", nulls, probe.at_or_past(low, SPARK)))
+        row = source.selectExpr(sql("count_if({})", nulls), *_last(columns, nulls, descending)).head()
         assert row is not None
         last = None
         if row[1] is not None:
@@ -133,7 +134,7 @@ class DataFrameRows:
         keys = [F.expr(SPARK.quote(column.name)) for column in window.columns]
         ordered = self.rows(window).orderBy(*[key.desc() if window.descending else key.asc() for key in keys])
         # The row is the last one of those up to it, and is read as `facts` reads the last one.
-        last = _last(window.columns, window.null_predicate(SPARK), "min" if window.descending else "max")
+        last = _last(window.columns, window.null_predicate(SPARK), window.descending)
         row = ordered.limit(position + 1).selectExpr("count(1)", *last).head()
         assert row is not None
         if row[0] <= position:
@@ -181,20 +182,16 @@ def _day(bound: Bound | None) -> date | None:
     return value if isinstance(value, date) else None
 
 
-def _last(columns: tuple[CursorColumn, ...], nulls: str, function: str) -> list[str]:
+def _last(columns: tuple[CursorColumn, ...], nulls: SQL, descending: bool) -> list[SQL]:
     """Write the last cursor there is, column by column, as exact text."""
     names = [SPARK.quote(column.name) for column in columns]
+    function = sql("min" if descending else "max")
     if len(names) == 1:
-        found = [f"{function}({names[0]})"]
+        found = [sql("{}({})", function, names[0])]
     else:
         # A struct compares from its first field on, as a compound cursor does; the largest of each column by itself
         # would be a row that is not there. NULL is below everything in a struct, so such rows are left out.
-        pairs = ", ".join(f"'c{position}', {name}" for position, name in enumerate(names))
-        together = f"{function}(named_struct({pairs})) FILTER (WHERE NOT ({nulls}))"
-        found = [f"({together}).c{position}" for position in range(len(names))]
-    texts = []
-    for column, expression in zip(columns, found, strict=True):
-        # As text, an instant would be written in the zone of the session.
-        exact = f"unix_micros({expression})" if column.type == "timestamp" else expression
-        texts.append(f"cast({exact} AS string)")
-    return texts
+        pairs = joined(", ", (sql("'c{}', {}", whole(position), name) for position, name in enumerate(names)))
+        together = sql("{}(named_struct({})) FILTER (WHERE NOT ({}))", function, pairs, nulls)
+        found = [sql("({}).c{}", together, whole(position)) for position in range(len(names))]
+    return [SPARK.exact(expression, column.type) for column, expression in zip(columns, found, strict=True)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from scripts.helpers.errors import InvalidValueError
+
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
@@ -41,6 +43,17 @@ def joined(separator: LiteralString, parts: Iterable[SQL]) -> SQL:
     """Return parts with a literal between them."""
     found = list(parts)
     return sql(separator.join(["{}"] * len(found)), *found)
+
+
+def in_quotes(text: str) -> SQL:
+    """Return a text in single quotes; InvalidValueError if it holds what may end them: a quote, a backslash or NUL.
+
+    >>> in_quotes("2026-10-25")
+    "'2026-10-25'"
+    """
+    if set(text) & set("'\\\0"):
+        raise InvalidValueError("A text with a quote, a backslash or NUL cannot be written in quotes.")
+    return SQL(f"'{text}'")
 
 
 def whole(number: int) -> SQL:

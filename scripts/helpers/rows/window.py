@@ -12,9 +12,10 @@ from scripts.helpers.errors import CursorError, SourceChangedError
 from scripts.helpers.rows.cursors import MICROSECOND, Bound, CursorColumn, Tick, as_list, widened
 from scripts.helpers.rows.dialect import Dialect
 from scripts.helpers.rows.identity import as_text, remembered
+from scripts.helpers.rows.sql import SQL, joined, sql
 
 Nulls = Literal["raise", "include", "exclude"]
-NOTHING, EVERYTHING = "1 = 0", "1 = 1"
+NOTHING, EVERYTHING = sql("1 = 0"), sql("1 = 1")
 COMPLETE = "complete"
 """Key of a state: the value below which all rows were taken, where that is past its watermark."""
 EDGE = "edge"
@@ -86,16 +87,16 @@ class RowWindow:
             return self.start
         return bound
 
-    def predicate(self, dialect: Dialect) -> str:
+    def predicate(self, dialect: Dialect) -> SQL:
         """Return the filter, of typed literals only."""
         if self.whole:
             return EVERYTHING
         taken = NOTHING if self.high is None else self._between(self.high, dialect)
         if self.nulls == "include":
-            return f"{self.null_predicate(dialect)} OR ({taken})"
+            return sql("{} OR ({})", self.null_predicate(dialect), taken)
         return taken
 
-    def _between(self, high: Bound, dialect: Dialect) -> str:
+    def _between(self, high: Bound, dialect: Dialect) -> SQL:
         conditions = []
         if self.read_low is not None:
             conditions.append(self.at_or_past(self.read_low, dialect))
@@ -105,19 +106,18 @@ class RowWindow:
         conditions.append(self._compare(high, ">" if self.descending else "<", dialect))
         # The first column is compared in any case, which NULL fails. Another one is not where the first decides,
         # and a row with NULL there would be taken although `nulls` says otherwise.
-        for column in self.columns[1:]:
-            conditions.append(dialect.has(column))
-        return " AND ".join(conditions)
+        conditions += map(dialect.has, self.columns[1:])
+        return joined(" AND ", conditions)
 
-    def at_or_past(self, bound: Bound, dialect: Dialect) -> str:
+    def at_or_past(self, bound: Bound, dialect: Dialect) -> SQL:
         """Return the filter that takes a bound and what follows it."""
         return self._compare(bound, "<=" if self.descending else ">=", dialect)
 
-    def null_predicate(self, dialect: Dialect) -> str:
+    def null_predicate(self, dialect: Dialect) -> SQL:
         """Return the filter that takes rows with NULL, or what stands for it, in any cursor column."""
-        return " OR ".join(map(dialect.lacks, self.columns))
+        return joined(" OR ", map(dialect.lacks, self.columns))
 
-    def _compare(self, bound: Bound, sign: str, dialect: Dialect) -> str:
+    def _compare(self, bound: Bound, sign: str, dialect: Dialect) -> SQL:
         """Compare from the first column on; alone, the first column's part lets an index and Parquet prune."""
         values = [value for value in bound if value is not None]
         columns = self.columns[: len(values)]
@@ -127,13 +127,13 @@ class RowWindow:
         # says so. Row values such as (a, b) < (1, 2) are not used: SQL Server and Oracle have none.
         strict = sign[0]
         choices = []
-        equal_before: list[str] = []
+        equal_before: list[SQL] = []
         for position, (column, value) in enumerate(zip(columns, values, strict=True)):
             is_last = position == len(values) - 1
             here = dialect.comparison(column, sign if is_last else strict, value)
-            choices.append(f"({' AND '.join([*equal_before, here])})")
+            choices.append(sql("({})", joined(" AND ", [*equal_before, here])))
             equal_before.append(dialect.comparison(column, "=", value))
-        return f"{dialect.comparison(columns[0], strict + '=', values[0])} AND ({' OR '.join(choices)})"
+        return sql("{} AND ({})", dialect.comparison(columns[0], strict + "=", values[0]), joined(" OR ", choices))
 
     # --- what is stored -------------------------------------------------------------------------
 
