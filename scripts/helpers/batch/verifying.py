@@ -17,6 +17,7 @@ from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, as_list, d
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.identity import check_same_source, identity_of
 from scripts.helpers.rows.pandas_frames import PandasRows
+from scripts.helpers.rows.sql import SQL, joined, sql
 from scripts.helpers.rows.verification import (
     Choice,
     Compared,
@@ -227,25 +228,22 @@ class SparkEngine:
         for name, kind in kinds.items():
             text = _spark_text(name, kind)
             # A hash passes over NULL, so that ('a', NULL) would be (NULL, 'a').
-            parts += [f"({text}) IS NULL", f"coalesce({text}, '')"]
-        hashed: DataFrame = rows.rows(window).selectExpr(f"xxhash64({', '.join(parts)}) AS hash")
+            parts += [sql("({}) IS NULL", text), sql("coalesce({}, '')", text)]
+        hashed: DataFrame = rows.rows(window).selectExpr(sql("xxhash64({}) AS hash", joined(", ", parts)))
         return hashed
 
 
-def _spark_text(name: str, kind: str) -> str:
+def _spark_text(name: str, kind: str) -> SQL:
     """Write a column as text so that equal values have equal texts, whatever its type on either side."""
     quoted = SPARK.quote(name)
     if is_nested_type(kind):
         # Left alone, fields that are NULL would not be written.
-        return f"to_json({quoted}, map('ignoreNullFields', 'false', 'timeZone', 'UTC'))"
-    value = f"CAST({quoted} AS {kind})"
-    if kind == "timestamp":
-        # As text it would be in the zone of the session.
-        return f"CAST(unix_micros({value}) AS STRING)"
+        return sql("to_json({}, map('ignoreNullFields', 'false', 'timeZone', 'UTC'))", quoted)
+    value = sql("CAST({} AS {})", quoted, SPARK.type_name(kind))
     if kind == "double":
         # -0.0 equals 0.0, and is written otherwise.
-        return f"CAST({value} + 0.0D AS STRING)"
-    return f"hex({value})" if kind == "binary" else f"CAST({value} AS STRING)"
+        value = sql("{} + 0.0D", value)
+    return sql("hex({})", value) if kind == "binary" else SPARK.exact(value, kind)
 
 
 class ArrowEngine:

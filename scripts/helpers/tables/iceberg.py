@@ -18,6 +18,8 @@ from scripts.helpers.errors import (
     SourceOptionError,
 )
 from scripts.helpers.protocol.names import new_token
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import in_quotes, sql
 from scripts.helpers.sinks.connectors import (
     ICEBERG_EXTENSIONS,
     arrow_catalog,
@@ -250,11 +252,11 @@ class _SparkEngine:
         view = f"glue_watermarks_{new_token().replace('-', '_')}"
         # The raw changelog has rows as deleted and inserted that were only written to another file. The procedure
         # leaves them out.
-        ends = f"map('start-snapshot-id', '{span.after}', 'end-snapshot-id', '{span.until}')"
-        self._spark.sql(
-            f"CALL {quoted_table(catalog)}.system.create_changelog_view("
-            f"table => '{quoted_table(table)}', changelog_view => '{view}', options => {ends})"
-        )
+        after, until = in_quotes(str(span.after)), in_quotes(str(span.until))
+        ends = sql("map('start-snapshot-id', {}, 'end-snapshot-id', {})", after, until)
+        parts = SPARK.quote(catalog), in_quotes(quoted_table(table)), in_quotes(view), ends
+        call = sql("CALL {}.system.create_changelog_view(table => {}, changelog_view => {}, options => {})", *parts)
+        self._spark.sql(call)
         changes = self._spark.table(view)
         self._spark.catalog.dropTempView(view)
         return of_snapshots(changes, commits, self._name)

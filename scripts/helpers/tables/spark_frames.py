@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import ChangeFeedError
+from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.tables.spans import CHANGE, FEED_COLUMNS, GONE, ORDER, TIME, VERSION, TableSpan
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def of_snapshots(changes: DataFrame, commits: Mapping[int, tuple[int, datetime]]
     own = {"_change_type", "_change_ordinal", "_commit_snapshot_id"}
     columns = [column for column in changes.columns if column not in own]
     check_no_feed_columns(columns, name)
-    quoted = [F.col(f"`{column.replace('`', '``')}`") for column in columns]
+    quoted = [F.col(SPARK.quote(column)) for column in columns]
     numbers, times = [], []
     for snapshot, (sequence, at) in commits.items():
         numbers += [F.lit(snapshot).cast("bigint"), F.lit(sequence).cast("bigint")]
