@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, NoCredentialsError
 
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
+from scripts.helpers.errors import GlueOptionError, InvalidValueError, NotOffGlueError, SourceError
 from scripts.helpers.glue import GlueContext, Job
-from scripts.helpers.glue.catalog import Catalog, Partitions, _csv_options
+from scripts.helpers.glue.catalog import Catalog, CatalogTable, Partitions, _csv_options
 from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FoldersToRead
 from scripts.helpers.glue.context import _of_partitions
 from scripts.helpers.reading.spark import INFERENCE
@@ -360,3 +360,48 @@ def test_columns_and_keys_have_their_types_when_a_table_has_no_new_files(
 
     assert df.dtypes == [("id", "string"), ("day", "date"), ("no", "int")]
     assert df.collect() == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "int) AS day, CAST(1 AS int",
+        "int) + (SELECT 1",
+        "int) + length(java_method('java.lang.System', 'lineSeparator')",
+    ],
+    ids=["columns", "query", "method of Java"],
+)
+def test_type_of_a_partition_key_is_refused_when_it_holds_sql(
+    kind: str, glue_context: GlueContext, table: Any, register: Any, landing: str
+) -> None:
+    database = table("events", landing, "json", PartitionKeys=[{"Name": "day", "Type": kind}])
+    register(database, f"{landing}day=4/", "4")
+
+    with pytest.raises(InvalidValueError, match="is not the name of a type"):
+        glue_context.create_dynamic_frame.from_catalog(database, "events", push_down_predicate="day = 4")
+
+
+def test_partitions_are_chosen_by_a_key_when_its_name_holds_quotes(
+    spark: Any, table: Any, register: Any, landing: str
+) -> None:
+    keys = [{"Name": "day` string, `more", "Type": "int"}]
+    database = table("events", landing, "json", PartitionKeys=keys)
+    for day in ("4", "5"):
+        register(database, f"{landing}day={day}/", day)
+
+    found = Catalog().partitions(spark, Catalog().table(database, "events"), "`day`` string, ``more` = 4")
+
+    assert found.values == {"day=4/": ("4",)}
+
+
+def test_column_of_a_csv_is_one_when_its_name_holds_quotes() -> None:
+    table = CatalogTable("db.events", "s3://b/", "csv", columns=[("id` int, `more", "int")])
+
+    assert table.schema == "`id`` int, ``more` int"
+
+
+def test_column_of_a_csv_is_refused_when_its_type_holds_another_column() -> None:
+    table = CatalogTable("db.events", "s3://b/", "csv", columns=[("id", "int, more string")])
+
+    with pytest.raises(InvalidValueError, match="is not the name of a type"):
+        table.schema  # noqa: B018

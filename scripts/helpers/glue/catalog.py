@@ -13,6 +13,8 @@ from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
 from scripts.helpers.glue.formats import FORMATS
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import SQL, joined, sql, written_by_hand
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +66,7 @@ class CatalogTable:
         """Return the columns as Spark's DDL, for formats whose files do not name them."""
         if self.format != "csv" or not self.columns:
             return None
-        return ", ".join(f"`{name}` {kind}" for name, kind in self.columns)
+        return joined(", ", (sql("{} {}", SPARK.quote(name), SPARK.type_name(kind)) for name, kind in self.columns))
 
 
 class Catalog:
@@ -184,7 +186,7 @@ class Catalog:
         database, _, name = table.name.partition(".")
         rows = list(self._partitions(database, name, in_catalog))
         if predicate and rows:
-            rows = _chosen(spark, table, rows, predicate)
+            rows = _chosen(spark, table, rows, written_by_hand(predicate))
         values = {_below(table, folder): tuple(texts) for *texts, folder in rows}
         return Partitions(table.name, table.partition_keys, values)
 
@@ -216,15 +218,15 @@ class Catalog:
 
 
 def _chosen(
-    spark: SparkSession, table: CatalogTable, rows: Sequence[tuple[str, ...]], predicate: str
+    spark: SparkSession, table: CatalogTable, rows: Sequence[tuple[str, ...]], predicate: SQL
 ) -> list[tuple[str, ...]]:
     """Return the partitions that a predicate leaves. Spark itself is asked, with the keys in their types.
 
     A column for the place leads back to the row; no key has a name such as its own.
     """
-    keys = [key for key, _ in table.partition_keys]
-    schema = ", ".join(f"`{name}` string" for name in [*keys, "a place"])
-    casts = [f"CAST(`{key}` AS {kind}) AS `{key}`" for key, kind in table.partition_keys]
+    keys = [(SPARK.quote(key), SPARK.type_name(kind)) for key, kind in table.partition_keys]
+    schema = joined(", ", (sql("{} string", name) for name in [*(key for key, _ in keys), sql("`a place`")]))
+    casts = [sql("CAST({0} AS {1}) AS {0}", key, kind) for key, kind in keys]
     numbered = [(*row[:-1], str(index)) for index, row in enumerate(rows)]
     frame = spark.createDataFrame(numbered, schema).selectExpr(*casts, "`a place`")
     return [rows[int(row["a place"])] for row in frame.where(predicate).collect()]
@@ -310,7 +312,7 @@ class Partitions:
 
         for index, (name, kind) in enumerate(self.keys):
             if values is None:
-                value = functions.col(f"`{name}`")
+                value = functions.col(SPARK.quote(name))
             else:
                 value = functions.lit(None if values[index] == NULL_FOLDER else values[index])
             df = df.withColumn(name, value.cast(kind))

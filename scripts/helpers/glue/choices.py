@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.fields import Field, changed, expression, steps_to, top_field
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import SQL, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -107,7 +109,7 @@ def cast(field: Field, kind: str) -> Column:
     return functions.coalesce(*(_cast(each, wanted) for each in alternatives(field)))
 
 
-def spark_type(option: str, kind: str) -> str:
+def spark_type(option: str, kind: str) -> SQL:
     """Return Spark's name of a type of Glue's or Spark's; GlueOptionError for one that Spark does not know."""
     from pyspark.sql.types import _parse_datatype_string
     from pyspark.sql.utils import ParseException  # type: ignore[attr-defined]
@@ -117,7 +119,7 @@ def spark_type(option: str, kind: str) -> str:
         _parse_datatype_string(name)
     except ParseException as error:
         raise GlueOptionError(option, f"names the type {kind!r}, which Spark does not know.") from error
-    return name
+    return SPARK.type_name(name)
 
 
 def united(frames: Sequence[DataFrame]) -> DataFrame:
@@ -237,7 +239,7 @@ def _cast(field: Field, wanted: str) -> Column:
         return functions.to_json(field.value)
     # A plain cast fails the whole job in ANSI mode, where Glue makes the one value NULL.
     if field.sql is not None:
-        return functions.expr(f"try_cast({field.sql} AS {wanted})")
+        return functions.expr(sql("try_cast({} AS {})", field.sql, SPARK.type_name(wanted)))
     if hasattr(Column, "try_cast"):  # from Spark 4 on
         found: Column = getattr(field.value, "try_cast")(wanted)  # noqa: B009  # unknown to the types of Spark 3
         return found

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import NotOffGlueError
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import SQL, joined, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -34,12 +36,12 @@ class Field:
     kind: DataType
     value: Column
     metadata: Mapping[str, Any] | None = None
-    sql: str | None = None
+    sql: SQL | None = None
 
     def inner(self, part: StructField) -> Field:
         """Return a field of this one, a struct."""
-        sql = None if self.sql is None else f"{self.sql}.{expression([part.name])}"
-        return Field(part.name, part.dataType, self.value.getField(part.name), part.metadata, sql)
+        named = None if self.sql is None else sql("{}.{}", self.sql, SPARK.quote(part.name))
+        return Field(part.name, part.dataType, self.value.getField(part.name), part.metadata, named)
 
 
 Change = Callable[[Field], Sequence[Field]]
@@ -77,9 +79,9 @@ def parts_of(path: str) -> tuple[str, ...]:
     return tuple(match[1].replace("``", "`") if match[1] else match[2] for match in _PART.finditer(path))
 
 
-def expression(steps: Sequence[str]) -> str:
+def expression(steps: Sequence[str]) -> SQL:
     """Write names that lead to a field as Spark's SQL reads them."""
-    return ".".join("`" + step.replace("`", "``") + "`" for step in steps)
+    return joined(".", map(SPARK.quote, steps))
 
 
 def _walk(parts: Sequence[str], kind: DataType, *, quoted: bool) -> tuple[str, ...] | None:
@@ -139,8 +141,8 @@ def top_field(part: StructField) -> Field:
     """Return a column of a DataFrame as a field."""
     from pyspark.sql import functions
 
-    sql = expression([part.name])
-    return Field(part.name, part.dataType, functions.col(sql), part.metadata, sql)
+    quoted = SPARK.quote(part.name)
+    return Field(part.name, part.dataType, functions.col(quoted), part.metadata, quoted)
 
 
 def _replaced(fields: Sequence[Field], steps: Sequence[str], change: Change) -> list[Field]:

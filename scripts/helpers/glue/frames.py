@@ -16,6 +16,7 @@ from scripts.helpers.glue.inference import boxed_type
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.records import Record, kept, mapped
 from scripts.helpers.relational.relations import untracked
+from scripts.helpers.rows.sql import sql
 from scripts.helpers.spark.jvm import check_jvm, rdd_of
 
 if TYPE_CHECKING:
@@ -403,7 +404,7 @@ class DynamicFrame:
         if not self._df.columns or not staged.columns:
             return self if self._df.columns else self._with(staged)
         mine, theirs = self._places(primary_keys), stage_dynamic_frame._places(primary_keys)
-        keys = staged.select([expression([staged.columns[place]]) for place in theirs]).distinct()
+        keys = staged.select(*(expression([staged.columns[place]]) for place in theirs)).distinct()
         keys = keys.toDF(*(f"k{index}" for index in range(len(theirs))))
         left = self._df.toDF(*(f"l{place}" for place in range(len(self._df.columns))))
         matches = [left[f"l{place}"] == keys[f"k{index}"] for index, place in enumerate(mine)]
@@ -508,7 +509,7 @@ class DynamicFrame:
             value = functions.col(expression(steps))
             if not kind or kind in NESTED:
                 return value
-            return functions.expr(f"try_cast({expression(steps)} AS {spark_type('mappings', kind)})")
+            return functions.expr(sql("try_cast({} AS {})", expression(steps), spark_type("mappings", kind)))
         if kind in NESTED:
             if field.kind.typeName() != kind:
                 raise NotOffGlueError(f"To cast {source!r} to {kind!r}", "Build it with functions.struct or array.")

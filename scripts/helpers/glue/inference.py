@@ -15,6 +15,8 @@ from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.choices import MARK, choices_of, glue_name
 from scripts.helpers.glue.fields import expression
 from scripts.helpers.glue.records import Record, frame_of, shape_of
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import sql
 from scripts.helpers.spark.jvm import rdd_of
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ def csv_with_choices(read: Read, ddl: str, options: Mapping[str, str]) -> DataFr
     misfits = {}
     for part in suspects:
         name = expression([part.name])
-        value = functions.expr(f"try_cast({name} AS {part.dataType.simpleString()})")
+        value = functions.expr(sql("try_cast({} AS {})", name, SPARK.type_name(part.dataType.simpleString())))
         misfits[part.name] = (value, functions.col(name).isNotNull() & value.isNull())
     counts = texts.agg(*(functions.sum(bad.cast("long")).alias(name) for name, (_, bad) in misfits.items())).first()
     columns = []

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.glue.choices import MARK, glue_name, is_choice
+from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.spark.jvm import rdd_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def kept(df: DataFrame, f: Callable[[Record], Any]) -> DataFrame:
 
     schema = df.schema
     answer = functions.udf(partial(_holds, f, schema), "boolean")
-    return df.where(answer(functions.struct(*(f"`{name.replace('`', '``')}`" for name in df.columns))))
+    return df.where(answer(functions.struct(*map(SPARK.quote, df.columns))))
 
 
 def mapped(df: DataFrame, f: Callable[[Record], Record]) -> DataFrame:
