@@ -16,6 +16,7 @@ import boto3
 from botocore.exceptions import BotoCoreError
 from rich.console import Console
 
+from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.errors import CredentialsError
 from scripts.helpers.protocol.store import Store, make_table_client
 from scripts.helpers.watermarks import Watermarks
@@ -94,7 +95,7 @@ class Surroundings:
     def client(self, service: str) -> Any:
         """Return a client of another service, where the table is asked for, too; CredentialsError as `store`."""
         self._use_profile()
-        return boto3.client(service)  # type: ignore[call-overload]
+        return aws_client(service)
 
     def _use_profile(self) -> None:
         if self.profile or self.region:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pyarrow as pa
 import pyarrow.parquet
 from moto.server import ThreadedMotoServer
@@ -29,6 +28,7 @@ from rich.table import Table
 from scripts.demo import dataset
 from scripts.demo.compare import Month, compare
 from scripts.demo.local_s3 import find_jars, short_lived, spark_conf
+from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import TRY_LATER
@@ -56,7 +56,7 @@ class Demo:
     rows: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.s3 = boto3.client("s3")
+        self.s3 = aws_client("s3")
         self.watermarks = Watermarks()
         self.watermarks.create_table()
         location: Any = {"LocationConstraint": os.environ["AWS_DEFAULT_REGION"]}

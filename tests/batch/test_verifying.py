@@ -283,9 +283,18 @@ def test_package_is_named_when_the_target_cannot_be_read_without(
     load(watermarks, rows(0, 1), str(tmp_path / "raw"))
     monkeypatch.setitem(sys.modules, module, None)
 
-    told = rf"format='{format}' is not installed\. pip install {module.partition('.')[0]}\."
+    told = rf"format='{format}' is not installed\. (Install it: )?pip install {module.partition('.')[0]}\b"
     with pytest.raises(MissingConnectorError, match=told):
         job.verify(rows(0, 1), "lake.raw.repairs", format=format)
+
+
+def test_catalog_is_named_when_the_target_begins_with_an_unknown_one(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path
+) -> None:
+    load(watermarks, rows(0, 1), str(tmp_path / "raw"))
+
+    with pytest.raises(InvalidValueError, match=r"no catalog of that name\..*, or give the rows of the table"):
+        job.verify(rows(0, 1), "no-lake.raw.repairs", format="iceberg")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])

@@ -113,6 +113,28 @@ def test_secret_in_a_traceback_is_hidden_when_it_is_logged(caplog: pytest.LogCap
     assert "ValueError" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Command to send: c\no22\nget\nsfs.s3a.secret.key\nn\ne\n"],
+        ["Command to send: c\no22\nget\nsfs.s3a.secret.key\nn\ne\n", "Answer received: !yv"],
+        ["Answer received: !ysspark.hadoop.fs.s3a.session.token", "Command to send: c\no10\n_2\ne\n"],
+    ],
+    ids=["setting", "given-up-reference", "pair"],
+)
+def test_answer_of_the_jvm_is_hidden_when_it_was_asked_for_a_secret(
+    lines: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "py4j")
+    redact_logs()
+    py4j = logging.getLogger("py4j.clientserver")
+
+    for line in [*lines, "Answer received: !yshunter2\\nhunter2", "Answer received: !ysthe next one"]:
+        py4j.debug(line)
+
+    assert caplog.messages == [*lines, f"Answer received: !{HIDDEN}", "Answer received: !ysthe next one"]
+
+
 def test_record_is_let_through_as_it_is_when_its_values_do_not_fit_its_text() -> None:
     redact_logs()
     (filter_,) = (one for one in logging.getLogger("py4j").filters if isinstance(one, logging.Filter))

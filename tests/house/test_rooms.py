@@ -35,7 +35,7 @@ START = "scripts.helpers."
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "display": {"errors"},
-    "glue_api": {"errors"},
+    "glue_api": {"display"},
     "spark": {"errors"},
     "protocol": {"display"},
     "rows": {"spark", "protocol.values", "protocol.names"},
@@ -66,8 +66,10 @@ BOTO3_USERS = {
     "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/single_objects.py", "reading/fetch.py",
     "listing/clearing.py", "files/segment_files.py",
     "sinks/places.py", "glue/catalog.py", "databases/login.py", "job_runs/emr_serverless.py",
-    "job_runs/shapes.py",
+    "job_runs/shapes.py", "display/redaction.py",
 }  # fmt: skip
+MAKERS = {"display/redaction.py", "cli/surroundings.py"}
+"""Who imports boto3 itself: what makes clients, with the filter of log lines, and what chooses their profile."""
 S3_CALLERS = {
     "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/single_objects.py", "reading/fetch.py",
     "listing/clearing.py", "files/segment_files.py",
@@ -233,6 +235,12 @@ def test_boto3_is_imported_where_a_service_is_called_only_when_helpers_are_read(
     assert shown(files, lambda path: packages_of(path, "module", "function") & {"boto3", "botocore"}) == []
 
 
+def test_client_is_made_with_the_filter_of_log_lines_only_when_scripts_are_read() -> None:
+    files = [path for path in files_below(SCRIPTS) if label(path) not in MAKERS]
+
+    assert shown(files, lambda path: {"boto3"} & set(names_imported(path, "module", "function"))) == []
+
+
 def test_dynamodb_is_called_from_store_only_when_helpers_and_jobs_are_read() -> None:
     files = [path for path in HELPER_FILES + JOB_FILES if label(path) != "protocol/store.py"]
 
@@ -308,6 +316,6 @@ def test_attribute_is_found_when_read_or_asked_for_by_its_name(source: str) -> N
     assert attributes_of(ast.parse(source)) & OF_THE_JVM == {"_jvm"}
 
 
-@pytest.mark.parametrize("source", ["boto3.client('s3')", "session.resource('s3', config=c)"])
+@pytest.mark.parametrize("source", ["boto3.client('s3')", "session.resource('s3', config=c)", "aws_client('s3')"])
 def test_client_is_found_when_made(source: str) -> None:
     assert clients_of(ast.parse(source)) == {"s3"}

@@ -18,6 +18,9 @@ S3_CALLS = {
     "upload_fileobj", "download_file", "list_buckets",
 }  # fmt: skip
 
+MAKERS = ("client", "resource", "aws_client")
+"""Functions that make clients."""
+
 
 @cache
 def parse(path: Path) -> ast.Module:
@@ -72,10 +75,6 @@ def clients_of(tree: ast.AST) -> set[str]:
     """Return the services that a file makes boto3 clients or resources for."""
     made = set()
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("client", "resource")
-        ):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in MAKERS:
             made |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
     return {service for service in made if isinstance(service, str)}

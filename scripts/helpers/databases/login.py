@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from scripts.helpers.display.redaction import redact_logs
+from scripts.helpers.display.redaction import aws_client, redact_logs
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 
 NAMES = {"user": ("username", "user", "USERNAME"), "password": ("password", "PASSWORD")}
@@ -33,13 +33,12 @@ def login_of_secret(secret_id: str, client: Any = None) -> dict[str, str]:
     SourceError
         There is no such secret, it may not be read, or it holds no login. No text shows what it holds.
     """
-    import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
-    redact_logs()  # Below INFO botocore writes down what it is answered.
+    redact_logs()  # Before a client that was given logs its answer.
     name = f"secret {secret_id}"
     try:
-        made: Any = client or boto3.client("secretsmanager")
+        made: Any = client or aws_client("secretsmanager")
         found = made.get_secret_value(SecretId=secret_id)
     except ClientError as error:
         code = error.response["Error"]["Code"]

@@ -134,7 +134,6 @@ class JdbcTable:
         columns: Sequence[str] | None = None,
         where: str = "",
     ) -> None:
-        redact_logs()  # Before py4j is given the password.
         self._remade = remade
         self._database = database_of(url)
         parts = table.split(".") if isinstance(table, str) else list(table)
@@ -533,7 +532,11 @@ def server_of(url: str) -> dict[str, str]:
 
 
 def database_of(url: str) -> Database:
-    """Return the database that a JDBC URL leads to; SourceError, without the URL, if it is none of ours."""
+    """Return the database that a JDBC URL leads to; SourceError, without the URL, if it is not supported.
+
+    Adds the filter of log lines as well: the caller passes the URL and the password to py4j next.
+    """
+    redact_logs()
     for start, database in DATABASES.items():
         if url.lower().startswith(start):
             return database

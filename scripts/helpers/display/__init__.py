@@ -1,4 +1,4 @@
-"""How results show themselves: times, sizes and counts as text, and lists as tables.
+"""How results show themselves: times, sizes and counts as text, lists as tables, and log lines without secrets.
 
 May not know: what is shown.
 """

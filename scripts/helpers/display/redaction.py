@@ -10,9 +10,11 @@ import logging
 import os
 import pkgutil
 import re
+import threading
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 HIDDEN = "***"
 """What stands in place of a secret."""
@@ -66,8 +68,17 @@ def redacted(text: str) -> str:
     return text
 
 
+_NAMED = re.compile(rf"^(?:Answer received: !y)?s{_NAME}$", re.I | re.M)
+"""The name of a secret, as an argument of a command of py4j or as an answer."""
+_ANSWER = re.compile(r"^(Answer received: !)(?!yv).*", re.S)
+"""Any answer but `!yv`, which has no value: py4j releases references in between."""
+
+
 class _Redaction(logging.Filter):
     """Lets every record through, without its secrets."""
+
+    _last = threading.local()
+    """Per thread, whether py4j has logged the name of a secret, so that the next answer of the JVM is its value."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:
@@ -75,6 +86,11 @@ class _Redaction(logging.Filter):
         except (TypeError, ValueError, KeyError):  # The handler tells it, as without a filter.
             return True
         clean = redacted(text)
+        if record.name.startswith("py4j"):
+            is_named = getattr(self._last, "is_named", False)
+            # A command does not end it: of a pair, the name is one answer and the value the next one.
+            self._last.is_named = bool(_NAMED.search(text)) or (is_named and not _ANSWER.match(text))
+            clean = _ANSWER.sub(rf"\1{HIDDEN}", clean) if is_named else clean
         if clean != text:
             record.msg, record.args = clean, ()
         if record.exc_info and not record.exc_text:
@@ -99,6 +115,14 @@ def redact_logs() -> None:
     for name in known.union(_modules()) - _filtered:
         logging.getLogger(name).addFilter(_REDACTION)
         _filtered.add(name)
+
+
+def aws_client(service: str, **options: Any) -> Any:
+    """Make a client of boto3's default session, with the filter added: every client of this package is made here."""
+    redact_logs()  # Before botocore logs the first request.
+    import boto3
+
+    return boto3.client(service, **options)  # type: ignore[call-overload]
 
 
 @cache

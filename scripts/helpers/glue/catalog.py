@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from scripts.helpers.databases.login import login_of_secret
+from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
 from scripts.helpers.glue.formats import FORMATS
 from scripts.helpers.listing.folders import NULL_FOLDER
@@ -73,9 +74,7 @@ class Catalog:
     """The Data Catalog of the default account and region, or of `catalog_id`."""
 
     def __init__(self, catalog_id: str | None = None) -> None:
-        import boto3
-
-        self._client = boto3.client("glue")
+        self._client = aws_client("glue")
         self._owner = {"CatalogId": catalog_id} if catalog_id else {}
 
     def table(self, database: str, table_name: str) -> CatalogTable:

@@ -10,6 +10,7 @@ from typing import Any
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.errors import AccessRefusedError
 
 logger = logging.getLogger(__name__)
@@ -36,10 +37,8 @@ def runs_on_glue(job_name: str, run_ids: Iterable[str | None]) -> Iterator[dict[
     """
     if not on_glue():
         return
-    import boto3
-
     try:
-        client = boto3.client("glue", config=CLIENT_CONFIG)
+        client = aws_client("glue", config=CLIENT_CONFIG)
     except BotoCoreError as error:
         logger.warning("event=glue_not_asked job=%s error=%s", job_name, type(error).__name__)
         return

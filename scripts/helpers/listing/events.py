@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.errors import AccessRefusedError, InvalidValueError, SourceError
 from scripts.helpers.listing.event_messages import parse_message
 from scripts.helpers.listing.objects import byte_order
@@ -164,7 +164,7 @@ class S3EventQueue:
 
     @cached_property
     def _client(self) -> Any:
-        return self._given_client or boto3.client("sqs")
+        return self._given_client or aws_client("sqs")
 
     def _poll(self, count: int) -> list[dict[str, Any]]:
         with self._translated():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -23,6 +22,7 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NotConnectedError
 
+from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.errors import CredentialsError, SourceUnavailableError
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def make_client(connections: int, **options: Any) -> S3Client:
         parameter_validation=False,  # The time it takes counts in listings, and requests are ours.
         user_agent="glue-watermarks",
     )
-    return boto3.client("s3", config=config, **options)
+    client: S3Client = aws_client("s3", config=config, **options)
+    return client
 
 
 _LOGIN = {

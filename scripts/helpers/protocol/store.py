@@ -11,7 +11,6 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -26,6 +25,7 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
+from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.errors import (
     AccessRefusedError,
     ConfigurationError,
@@ -94,7 +94,8 @@ _PASSES_SOON = _THROTTLES | {"ReplicatedWriteConflictException"}
 def make_table_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBClient:
     """Make a client with explicit retries and time-outs; CredentialsError without a region."""
     try:
-        return boto3.client("dynamodb", region_name=region_name, endpoint_url=endpoint_url, config=CLIENT_CONFIG)
+        options = {"region_name": region_name, "endpoint_url": endpoint_url, "config": CLIENT_CONFIG}
+        client: DynamoDBClient = aws_client("dynamodb", **options)
     except NoRegionError as error:
         raise CredentialsError(
             "No AWS region is set. Pass region_name, or set AWS_DEFAULT_REGION or a profile's region."
@@ -102,6 +103,7 @@ def make_table_client(region_name: str | None, endpoint_url: str | None) -> Dyna
     except _CREDENTIAL_ERRORS as error:
         said = str(error).rstrip(".")
         raise CredentialsError(f"The AWS credentials cannot be used: {said}. Fix the profile or variables.") from error
+    return client
 
 
 class Store:

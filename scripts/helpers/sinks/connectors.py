@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, TargetError
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.table_merge import quote
@@ -104,27 +105,28 @@ def spark_table(name: str, spark: SparkSession) -> Any:
     return table
 
 
-def arrow_catalog(name: str, of: type[SourceError | TargetError], maker: str) -> Any:
+def arrow_catalog(name: str, of: type[SourceError | TargetError], instead: str) -> Any:
     """Return the catalog of `pyiceberg` that the name of a table begins with.
 
     Parameters
     ----------
     of
         The error where it cannot be reached.
-    maker
-        The class to which a script gives a catalog that it configures itself.
+    instead
+        What a script can do that configures a catalog itself.
     """
     catalog = name.partition(".")[0]
     try:
         from pyiceberg.catalog import load_catalog
     except ImportError as error:
         raise MissingConnectorError("iceberg", ICEBERG_ON_ARROW) from error
+    redact_logs()  # The catalog makes clients of its own.
     try:
         return load_catalog(catalog)
     except ValueError as error:
         raise InvalidValueError(
             f"{name!r} begins with {catalog!r}, and pyiceberg has no catalog of that name. Describe it in "
-            f"~/.pyiceberg.yaml, or use {maker}(…, catalog=…)."
+            f"~/.pyiceberg.yaml, or {instead}."
         ) from error
     except Exception as error:
         # What a catalog says when it is asked for its settings: of its HTTP client, its driver, its login.

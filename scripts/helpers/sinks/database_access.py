@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scripts.helpers.databases.connection import CANCELED, driver_error, jdbc_connection
 from scripts.helpers.databases.dialects import Database, MariaDB, MySQL, PostgreSQL, SQLite
 from scripts.helpers.databases.table import database_of
-from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import (
     InvalidValueError,
     TargetError,
@@ -139,7 +138,6 @@ class JdbcAccess:
                 "isolationLevel=NONE is refused: rows that a task has written in parts cannot be told from those of "
                 "its other attempts. Leave the option out."
             )
-        redact_logs()  # Before py4j is given the password.
         database = database_of(url)
         self.sql = writing_of(database)
         self.place = name or place_of_url(url)

@@ -1082,7 +1082,7 @@ class _ArrowEngine:
 
     def _catalog(self) -> Any:
         if self._given is None:
-            self._given = arrow_catalog(self._target, TargetError, "IcebergSink")
+            self._given = arrow_catalog(self._target, TargetError, "use IcebergSink(…, catalog=…)")
         return self._given
 
 

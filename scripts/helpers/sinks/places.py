@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, TargetError
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
 from scripts.helpers.spark.jvm import check_jvm, hadoop_settings, has_jvm, java_of
@@ -461,6 +462,7 @@ def _s3_of(spark: SparkSession | None) -> dict[str, Any]:
     """
     if spark is None or not has_jvm(spark):
         return {}
+    redact_logs()  # Before py4j logs the keys.
     conf = hadoop_settings(spark)
     options: dict[str, Any] = {}
     endpoint = str(conf.get("fs.s3a.endpoint", "") or "")

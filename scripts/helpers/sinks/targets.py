@@ -13,7 +13,7 @@ from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.rows.arrow_tables import ArrowRows
 from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import DataFrameRows
-from scripts.helpers.sinks.connectors import is_catalog, is_delta_on_spark, spark_table
+from scripts.helpers.sinks.connectors import arrow_catalog, is_catalog, is_delta_on_spark, spark_table
 from scripts.helpers.sinks.delta_merge import delta_rows
 from scripts.helpers.sinks.iceberg_merge import rows_at, snapshot_id
 from scripts.helpers.sinks.places import S3Place, place_of
@@ -110,12 +110,8 @@ def _delta(target: str, s3_client: S3Client | None) -> pa.Table:
 
 
 def _iceberg(target: str) -> pa.Table:
-    try:
-        from pyiceberg.catalog import load_catalog
-    except ImportError as error:
-        raise MissingConnectorError("iceberg", "pip install pyiceberg.") from error
-    catalog, _, identifier = target.partition(".")
-    return load_catalog(catalog).load_table(identifier).scan().to_arrow()
+    catalog = arrow_catalog(target, TargetError, "give the rows of the table as target=")
+    return catalog.load_table(target.partition(".")[2]).scan().to_arrow()
 
 
 @contextmanager

@@ -293,7 +293,7 @@ class _ArrowEngine:
 
     def check(self) -> None:
         if self._catalog is None:
-            self._catalog = arrow_catalog(self._name, SourceError, "IcebergTable")
+            self._catalog = arrow_catalog(self._name, SourceError, "use IcebergTable(…, catalog=…)")
 
     def check_feed(self) -> None:
         raise ChangeFeedError(self._name, f"pyiceberg makes no rows of changes. {NO_SPARK}")

@@ -1,0 +1,173 @@
+"""One call in a process of its own, where nothing has added the filter of log lines yet and everything is logged.
+
+`python -m tests.display.fresh_process CALL`. What it needs of AWS is at AWS_ENDPOINT_URL. Spark's JVM is that of the
+caller, as one of its own takes seconds to start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+URL = "jdbc:postgresql://127.0.0.1:1/shop"
+"""Of a database that is not there: what is logged is how it is asked for."""
+
+
+def secret() -> None:
+    from scripts.helpers.databases.login import login_of_secret
+
+    login_of_secret("redacted-login")
+
+
+def connection() -> None:
+    from scripts.helpers.glue.catalog import Catalog
+
+    Catalog().connection("redacted")
+
+
+def connection_with_a_secret() -> None:
+    from scripts.helpers.glue.catalog import Catalog
+
+    Catalog().connection("redacted-by-secret")
+
+
+def secret_by_a_client_of_others() -> None:
+    import boto3
+
+    from scripts.helpers.databases.login import login_of_secret
+
+    login_of_secret("redacted-login", boto3.client("secretsmanager"))
+
+
+def buckets() -> None:
+    from scripts.helpers.listing.s3 import make_client
+
+    make_client(1).list_buckets()
+
+
+def queue() -> None:
+    from scripts.helpers.errors import WatermarkError
+    from scripts.helpers.listing.events import S3EventQueue
+    from scripts.helpers.listing.listing import Location
+
+    with suppress(WatermarkError):
+        S3EventQueue(f"{os.environ['AWS_ENDPOINT_URL']}/1/landing").receive(Location.parse("s3://landing/"))
+
+
+def table() -> None:
+    from scripts.helpers.protocol.store import Store, make_table_client
+
+    Store("no-table", make_table_client(None, None)).table_exists("no-table")
+
+
+def runs() -> None:
+    from scripts.helpers.glue_api.runs import runs_on_glue
+
+    list(runs_on_glue("parking", ["jr_1"]))
+
+
+def command() -> None:
+    from scripts.cli.surroundings import Surroundings
+
+    Surroundings().client("glue").get_databases()
+
+
+def iceberg_catalog() -> None:
+    from scripts.helpers.errors import WatermarkError
+    from scripts.helpers.sinks.targets import target_rows
+
+    with suppress(WatermarkError):
+        target_rows("lake.shop.repairs", "iceberg", None, None)
+
+
+def _spark() -> Any:
+    """Return a session of the caller's JVM, and log everything from here on."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    gateway = launch_gateway()
+    spark = gateway.jvm.org.apache.spark
+    java = spark.api.java.JavaSparkContext.fromSparkContext(spark.SparkContext.getOrCreate())
+    context = SparkContext(gateway=gateway, jsc=java, conf=SparkConf(_jvm=gateway.jvm, _jconf=java.getConf()))
+    session = SparkSession(context).newSession()
+    session.conf.set("fs.s3a.secret.key", os.environ["AWS_SECRET_ACCESS_KEY"])
+    session.conf.set("fs.s3a.access.key", "AKID")
+    logging.getLogger().setLevel(logging.DEBUG)
+    return session
+
+
+def _glue_context() -> Any:
+    from scripts.helpers.glue import GlueContext
+
+    return GlueContext(_spark())
+
+
+def extract_jdbc_conf() -> None:
+    _glue_context().extract_jdbc_conf("redacted")
+
+
+def read_catalog_table() -> None:
+    from scripts.helpers.errors import SourceError
+
+    with suppress(SourceError):
+        _glue_context().create_dynamic_frame.from_catalog("redacted", "repairs")
+
+
+def read_by_connection() -> None:
+    from scripts.helpers.errors import SourceError
+
+    options = {"connectionName": "redacted", "dbtable": "repairs"}
+    with suppress(SourceError):
+        _glue_context().create_dynamic_frame.from_options("postgresql", options)
+
+
+def write_by_connection() -> None:
+    from scripts.helpers.errors import SourceError
+
+    glue_context = _glue_context()
+    with suppress(SourceError):
+        glue_context.write_dynamic_frame.from_jdbc_conf(
+            glue_context.spark_session.range(1), "redacted", {"dbtable": "repairs"}
+        )
+
+
+def write_by_options() -> None:
+    from scripts.helpers.errors import SourceError
+
+    glue_context = _glue_context()
+    login = {"url": URL, "dbtable": "repairs", "user": "ann", "password": os.environ["AWS_SECRET_ACCESS_KEY"]}
+    with suppress(SourceError):
+        glue_context.write_dynamic_frame.from_options(glue_context.spark_session.range(1), "postgresql", login)
+
+
+def keys_of_spark() -> None:
+    from scripts.helpers.sinks.places import place_of
+
+    place_of("s3://landing/x/", _spark(), None)
+
+
+CALLS: dict[str, Callable[[], None]] = {
+    "login_of_secret": secret, "login_of_secret with a client": secret_by_a_client_of_others,
+    "Catalog.connection": connection, "Catalog.connection with a secret": connection_with_a_secret,
+    "make_client": buckets, "S3EventQueue": queue, "make_table_client": table, "runs_on_glue": runs,
+    "Surroundings.client": command, "target_rows": iceberg_catalog,
+}  # fmt: skip
+"""What asks AWS, with a session token, and some of it for a password."""
+CALLS_WITH_SPARK: dict[str, Callable[[], None]] = {
+    "extract_jdbc_conf": extract_jdbc_conf, "create_dynamic_frame.from_catalog": read_catalog_table,
+    "create_dynamic_frame.from_options": read_by_connection, "write_dynamic_frame.from_jdbc_conf": write_by_connection,
+    "write_dynamic_frame.from_options": write_by_options, "place_of": keys_of_spark,
+}  # fmt: skip
+"""What hands a password to the JVM, or is told one by it."""
+
+
+if __name__ == "__main__":
+    name = sys.argv[1]
+    # Spark's own start is not logged: it is no doing of the package.
+    logging.basicConfig(level=logging.DEBUG if name in CALLS else logging.WARNING)
+    {**CALLS, **CALLS_WITH_SPARK}[name]()
