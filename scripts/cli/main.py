@@ -42,7 +42,6 @@ from scripts.cli.show import show
 from scripts.cli.usage import Commands
 from scripts.cli.verify import verify
 from scripts.cli.work import work
-from scripts.helpers.display.redaction import redact_logs
 from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, TRY_LATER
 
 NARROW, MAX_WIDTH = 52, 100
@@ -98,7 +97,6 @@ for made in COMMANDS:
 
 def main() -> None:
     """Run the command."""
-    redact_logs()
     columns = shutil.get_terminal_size().columns
     # Left alone, click writes no line of help shorter than 50 columns.
     width: dict[str, int] = {"terminal_width": columns} if columns < NARROW else {"max_content_width": MAX_WIDTH}

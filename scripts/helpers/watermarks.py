@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.decisions.decisions import ADOPTED_BY_HAND, Decisions
 from scripts.helpers.decisions.doctor import Finding
-from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.protocol.begin import DEFAULT_LEASE, MAX_LEASE, begin_run, check_max_lease, commit_at_once
 from scripts.helpers.protocol.changes import Changes
@@ -91,7 +90,6 @@ class Watermarks:
         retention: timedelta | None = None,
         max_lease: timedelta = MAX_LEASE,
     ) -> None:
-        redact_logs()  # Before botocore logs the first request.
         if retention is not None and retention <= timedelta(0):
             raise InvalidValueError(f"The retention is {retention.total_seconds():g} seconds; it must be above 0.")
         self.max_lease = check_max_lease(max_lease)

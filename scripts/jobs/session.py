@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.batch.modes import PREFIX, Mode, ModeName
-from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, JobArgumentError, StaleError, UnreadableFilesError, WatermarkError
 from scripts.helpers.glue.arguments import OLD_SPELLINGS
 from scripts.helpers.glue.runtime import glue_session
@@ -207,7 +206,6 @@ def run_job(
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
     logging.getLogger("scripts").setLevel(logging.INFO)
-    redact_logs()
     has_more = True
     try:
         watermarks = Watermarks(arguments.table)

@@ -64,6 +64,22 @@ def table() -> None:
     Store("no-table", make_table_client(None, None)).table_exists("no-table")
 
 
+def table_by_a_client_of_others() -> None:
+    import boto3
+
+    from scripts.helpers.watermarks import Watermarks
+
+    Watermarks("no-table", boto3.client("dynamodb")).exists("no-table")
+
+
+def command_line() -> None:
+    from scripts.cli.main import cli
+    from scripts.helpers.errors import WatermarkError
+
+    with suppress(WatermarkError, SystemExit):
+        cli(["--table", "no-table", "jobs"])
+
+
 def runs() -> None:
     from scripts.helpers.glue_api.runs import runs_on_glue
 
@@ -155,7 +171,8 @@ CALLS: dict[str, Callable[[], None]] = {
     "login_of_secret": secret, "login_of_secret with a client": secret_by_a_client_of_others,
     "Catalog.connection": connection, "Catalog.connection with a secret": connection_with_a_secret,
     "make_client": buckets, "S3EventQueue": queue, "make_table_client": table, "runs_on_glue": runs,
-    "Surroundings.client": command, "target_rows": iceberg_catalog,
+    "Surroundings.client": command, "target_rows": iceberg_catalog, "watermarks jobs": command_line,
+    "Watermarks with a client": table_by_a_client_of_others,
 }  # fmt: skip
 """What asks AWS, with a session token, and some of it for a password."""
 CALLS_WITH_SPARK: dict[str, Callable[[], None]] = {

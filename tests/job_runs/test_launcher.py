@@ -934,7 +934,7 @@ def test_settings_are_the_same_when_they_went_through_json() -> None:
     assert Path(engines.PACKAGE_ROOT, "scripts/helpers/job_runs/engines.py").samefile(engines.__file__)
 
 
-def test_log_of_a_launcher_is_in_utc_without_secrets_and_settings_stay_with_it_when_it_begins(
+def test_log_of_a_launcher_is_in_utc_and_settings_stay_with_it_when_it_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     configured: dict[str, Any] = {}
@@ -942,7 +942,6 @@ def test_log_of_a_launcher_is_in_utc_without_secrets_and_settings_stay_with_it_w
     monkeypatch.setenv(engines.SETTINGS, '{"job": "job"}')
     monkeypatch.setattr(logging, "basicConfig", configured.update)
     monkeypatch.setattr(logging.Formatter, "converter", time.localtime)
-    monkeypatch.setattr(launcher, "redact_logs", lambda: done.append("redacted"))
     monkeypatch.setattr(launcher, "told_to_end", lambda *signals: signals)
     monkeypatch.setattr(launcher, "make", lambda settings, told_to_end: done.append((settings, told_to_end)))
 
@@ -953,5 +952,5 @@ def test_log_of_a_launcher_is_in_utc_without_secrets_and_settings_stay_with_it_w
     assert formatter.format(record) == "1970-01-01T00:00:00Z level=INFO logger=a event=b"
     assert logging.Formatter.converter is time.gmtime
     assert (configured["level"], configured["stream"]) == (logging.INFO, sys.stderr)
-    assert done == ["redacted", ({"job": "job"}, (signal.SIGTERM,))]
+    assert done == [({"job": "job"}, (signal.SIGTERM,))]
     assert engines.SETTINGS not in os.environ

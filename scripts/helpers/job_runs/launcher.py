@@ -18,7 +18,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, NamedTuple
 
-from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import StoreUnavailableError, WatermarkError
 from scripts.helpers.job_runs import cgroup
 from scripts.helpers.job_runs.engines import SETTINGS, SparkSubmit, is_python_shell
@@ -331,7 +330,6 @@ def main() -> None:
         format="%(asctime)sZ level=%(levelname)s logger=%(name)s %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
-    redact_logs()
 
     launcher = make(json.loads(os.environ.pop(SETTINGS)), told_to_end=told_to_end(signal.SIGTERM))
     if launcher is not None:

@@ -49,8 +49,7 @@ def make_client(connections: int, **options: Any) -> S3Client:
         parameter_validation=False,  # The time it takes counts in listings, and requests are ours.
         user_agent="glue-watermarks",
     )
-    client: S3Client = aws_client("s3", config=config, **options)
-    return client
+    return aws_client("s3", config=config, **options)  # type: ignore[no-any-return]
 
 
 _LOGIN = {

@@ -25,7 +25,7 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
-from scripts.helpers.display.redaction import aws_client
+from scripts.helpers.display.redaction import aws_client, redact_logs
 from scripts.helpers.errors import (
     AccessRefusedError,
     ConfigurationError,
@@ -94,8 +94,7 @@ _PASSES_SOON = _THROTTLES | {"ReplicatedWriteConflictException"}
 def make_table_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBClient:
     """Make a client with explicit retries and time-outs; CredentialsError without a region."""
     try:
-        options = {"region_name": region_name, "endpoint_url": endpoint_url, "config": CLIENT_CONFIG}
-        client: DynamoDBClient = aws_client("dynamodb", **options)
+        return aws_client("dynamodb", region_name=region_name, endpoint_url=endpoint_url, config=CLIENT_CONFIG)  # type: ignore[no-any-return]
     except NoRegionError as error:
         raise CredentialsError(
             "No AWS region is set. Pass region_name, or set AWS_DEFAULT_REGION or a profile's region."
@@ -103,13 +102,13 @@ def make_table_client(region_name: str | None, endpoint_url: str | None) -> Dyna
     except _CREDENTIAL_ERRORS as error:
         said = str(error).rstrip(".")
         raise CredentialsError(f"The AWS credentials cannot be used: {said}. Fix the profile or variables.") from error
-    return client
 
 
 class Store:
     """One DynamoDB table. Every read is strongly consistent; every head write is conditional."""
 
     def __init__(self, table_name: str, client: DynamoDBClient) -> None:
+        redact_logs()  # Before a client that was given logs the first request.
         self.table_name, self.client = table_name, client
         self.sleep: Callable[[float], None] = time.sleep
         self.timer: Callable[[], float] = time.monotonic
