@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from scripts.cli.commands import command, job_argument, read_job
-from scripts.cli.contexts import bound_given, state_in
+from scripts.cli.contexts import bound_given, names_of_kind, state_in
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.screen import Cell, bound_text, show_rows
@@ -30,8 +29,10 @@ def complete_up_to(around: Surroundings, job: str, context: str | None, at: str 
     """
     found: list[tuple[str, Any, bool]] = []
     with progress(around, "looking how far all is taken"):
-        for chosen in [context] if context else _rows_contexts(around, job):
-            name, state = state_in(around, job, chosen, "rows")
+        named = [context] if context else names_of_kind(around.watermarks.get_watermark_values(job), "rows")
+        # Without any, the look-up of the only one raises an error that lists what the job has instead.
+        for chosen in named or [""]:
+            name, state = state_in(around, job, chosen or None, "rows")
             wanted, value = bound_given(state, at), around.watermarks.complete_up_to(job, name)
             first = value[0] if isinstance(value, tuple) else value
             found.append((name, value, at is None or (first is not None and wanted <= first)))
@@ -53,10 +54,3 @@ def complete_up_to(around: Surroundings, job: str, context: str | None, at: str 
             around.out.print(f"{'Complete' if is_complete else 'Not complete'} up to {at}.")
     if not is_complete:
         raise click.exceptions.Exit(FAILED)
-
-
-def _rows_contexts(around: Surroundings, job: str) -> list[str | None]:
-    states = around.watermarks.get_watermark_values(job)
-    names = sorted(name for name, state in states.items() if isinstance(state, Mapping) and state.get("kind") == "rows")
-    # Without any, whoever looks for the only one says what the job has instead.
-    return list(names) or [None]

@@ -45,10 +45,13 @@ def file_bookmark() -> Any:
 
 def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> tuple[str, dict[str, Any]]:
     """Return the name and the state of a context of some kind, the only one if none is named."""
+    if context is not None:
+        # Other contexts may have megabytes in chunks, which are not read.
+        state = around.watermarks.lookups.state_at(around.watermarks.latest(job), context)
+        if names_of_kind({context: state}, kind):
+            return context, dict(state)
     watermarks: dict[str, Any] = around.watermarks.get_watermark_values(job)
-    names = sorted(
-        name for name, state in watermarks.items() if isinstance(state, Mapping) and state.get("kind") == kind
-    )
+    names = names_of_kind(watermarks, kind)
     if context is None and len(names) == 1:
         context = names[0]
     if context not in names:
@@ -59,6 +62,11 @@ def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> 
             f"Job {job!r} has {wrong} of {kind}. It has: {', '.join(names) or 'none'}. Choose with --context."
         )
     return context, dict(watermarks[context])
+
+
+def names_of_kind(states: Mapping[str, Any], kind: str) -> list[str]:
+    """Return the contexts that have a state of some kind, in order."""
+    return sorted(name for name, state in states.items() if isinstance(state, Mapping) and state.get("kind") == kind)
 
 
 def bound_given(state: Any, text: str | None) -> Any:

@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.metrics.freshness import Threshold, age, failed_since, lag, may_be_dead, silence
+from scripts.helpers.metrics.freshness import Threshold, age, failed_since, lag, may_be_dead, silence, unread
 from scripts.helpers.metrics.urgency import activity, condition_of, rhythm_in
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry, Release
@@ -90,6 +90,7 @@ def head_json(head: Head, now: datetime, threshold: Threshold | None = None) -> 
         "epoch": head.epoch,
         "fence": head.fence,
         "lag_seconds": as_json(lag(head, now)),
+        "unread": unread(head),
         "age_seconds": as_json(age(head, now)),
         "usual_seconds": None if rhythm is None else as_json(rhythm.usual),
         "last": change_json(head.last) if head.last else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,12 @@ from scripts.helpers.metrics.freshness import (
     may_be_dead,
     open_plan_age,
     threshold_of,
+    unread,
 )
 from scripts.helpers.metrics.urgency import LATE, WORDS, Condition, condition_of, unreadable
 from scripts.helpers.protocol.head import Change
 from scripts.helpers.protocol.jobs import ListCost, ListedJob, list_jobs
+from scripts.helpers.protocol.lookups import BoundedLookups, Lookups
 from scripts.helpers.protocol.names import served_by
 from scripts.jobs.exit_codes import FAILED
 
@@ -240,7 +242,7 @@ def found_jobs(around: Surroundings, names: tuple[str, ...] = ()) -> list[Listed
 def _listed(around: Surroundings) -> tuple[list[ListedJob], ListCost]:
     with progress(around, "listing jobs") as steps:
         found = list_jobs(around.store, on_page=lambda jobs, _: steps.at(jobs, unit="jobs"))
-    return [_checked(job, around.now()) for job in found.jobs], found.cost
+    return [_checked(job, around.now(), around.watermarks.lookups) for job in found.jobs], found.cost
 
 
 def _named(around: Surroundings, names: tuple[str, ...]) -> tuple[list[ListedJob], None]:
@@ -260,18 +262,19 @@ def _named(around: Surroundings, names: tuple[str, ...]) -> tuple[list[ListedJob
     # With one name that is right, the answer is the list, and the exit code says that a name was wrong.
     if unknown is not None and all(job.problem == UNKNOWN for job in found):
         raise unknown
-    return [_checked(job, around.now()) for job in found], None
+    return [_checked(job, around.now(), around.watermarks.lookups) for job in found], None
 
 
-def _checked(job: ListedJob, now: datetime) -> ListedJob:
-    """Return a job as it is if all that is shown of it can be worked out; else one whose problem is told."""
+def _checked(job: ListedJob, now: datetime, lookups: Lookups) -> ListedJob:
+    """Return a job with its states in chunks, if all that is shown of it can be worked out; else one with a problem."""
     try:
+        job = replace(job, head=job.head and BoundedLookups(lookups).opened(job.head))
         condition = condition_in(job, now, {})
         for sort in SORTS:
             _order(job, sort, now, condition)
         _row(job, now, condition)
         json_text(as_json(_facts(job, now, {})))
-    except DAMAGE as error:
+    except (CorruptItemError, *DAMAGE) as error:
         return ListedJob(job.job_id, None, f"damaged ({type(error).__name__} while reading it); see doctor")
     return job
 
@@ -310,7 +313,7 @@ def _row(job: ListedJob, now: datetime, condition: Condition) -> list[Cell]:
     return [
         job.job_id,
         state,
-        NONE if behind is None else duration_text(behind),
+        ("unknown" if unread(head) else NONE) if behind is None else duration_text(behind),
         _changed(head.last, since) if head.last and since is not None else "never",
         NONE if planned is None else duration_text(planned),
         f"{id_text(run[0])} {duration_text(max(now - run[1], timedelta(0)))}" if run else NONE,

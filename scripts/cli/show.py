@@ -24,7 +24,7 @@ from scripts.cli.screen import (
 )
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import duration_text
-from scripts.helpers.metrics.freshness import age, lag, may_be_dead
+from scripts.helpers.metrics.freshness import age, lag, may_be_dead, unread
 from scripts.helpers.metrics.urgency import condition_of
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.values import Spilled
@@ -64,6 +64,8 @@ def _facts(head: Head, now: datetime) -> list[tuple[str, Cell]]:
     ]
     if (behind := lag(head, now)) is not None:
         facts.append(("lag", duration_text(behind)))
+    elif unread(head):
+        facts.append(("lag", "unknown"))
     if head.last is not None:
         facts.append(("last", f"{head.last.op} {ago(age(head, now))}, at {moment(head.last.at)}"))
         facts.append(("run in force", head.last.run_id or NONE))

@@ -138,8 +138,13 @@ class JobFacts:
 
     @cached_property
     def lag(self) -> timedelta | None:
-        """Time since the oldest cursor of time; None for a job without one."""
+        """Time since the oldest cursor of time; None for a job without one, or where not all states were read."""
         return freshness.lag(self.head, self.now) if self.head else None
+
+    @property
+    def unread(self) -> Sequence[str]:
+        """The contexts whose states are too large to be read for the page."""
+        return freshness.unread(self.head) if self.head else ()
 
     @property
     def plan_age(self) -> timedelta | None:
@@ -158,10 +163,11 @@ class JobFacts:
 
     @cached_property
     def contexts(self) -> list[Context]:
-        """The sources of the job; none for a job with watermarks of its own."""
+        """The sources of the job, first those that are too large to show; none for a job with watermarks of its own."""
         if self.head is None:
             return []
-        return [
+        unread = [Context(name, freshness.TOO_LARGE, "", None, "", ()) for name in self.unread]
+        return unread + [
             self._context(self.head, name, state)
             for name, state in sorted(self.head.watermarks.items())
             if isinstance(state, Mapping) and state.get("kind") in ("rows", "files", "partition", "table")

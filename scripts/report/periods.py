@@ -105,7 +105,7 @@ def in_periods(facts: JobFacts, most: int = MOST, span: timedelta | None = None)
         periods[min((entry.change.at - start) // length, count - 1)].add(entry)
     periods[-1].failed += facts.failed_since
     measure, marks = "lag", facts.cursors
-    if facts.lag is None:
+    if facts.lag is None or all(cursor is None for _, cursor in marks):
         # The age is the lag of a job that has read up to the time of each of its versions.
         measure, marks = "age", [(at, at) for at, _ in facts.cursors]
     _add_lags(periods, marks, facts.now)

@@ -11,8 +11,8 @@ from scripts.helpers.errors import (
     DAMAGE,
     AmbiguousHistoryError,
     CorruptItemError,
-    CursorError,
     InvalidIdError,
+    InvalidValueError,
     NewerFormatError,
     NothingThereError,
 )
@@ -21,10 +21,12 @@ from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.metrics.freshness import Threshold
 from scripts.helpers.protocol.head import LogEntry
 from scripts.helpers.protocol.jobs import ListedJob
+from scripts.helpers.protocol.lookups import BoundedLookups
 from scripts.helpers.protocol.names import served_by
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import is_rows
 from scripts.helpers.rows.cursor_ranges import ShownRange
+from scripts.helpers.rows.progress import RowsProgress
 from scripts.helpers.watermarks import Watermarks
 from scripts.report.facts import JobFacts
 
@@ -35,7 +37,7 @@ MOST_JOB_RUNS = 100
 OF_ONE_JOB = (NothingThereError, AmbiguousHistoryError, NewerFormatError, CorruptItemError, InvalidIdError)
 """Errors that say nothing about other jobs."""
 SHOWN_FIELDS = ("kind", "cursor_column", "columns", "value", "descending")
-"""Of a state that lies in chunks, what the page shows; the rest may be a hundred megabytes for each source."""
+"""Of a state that was in chunks, what the page shows; the rest may be megabytes for each job."""
 
 
 def choose(watermarks: Watermarks, jobs: Iterable[str] | None) -> list[ListedJob]:
@@ -75,11 +77,12 @@ def read_facts(
         return JobFacts(job.job_id, now, None, job.problem or "")
     try:
         entries, is_whole = _entries(watermarks, job.job_id, since)
+        lookups = BoundedLookups(watermarks.lookups)
         states = {
-            name: _shown(watermarks.lookups.state_at(job.head, name)) if isinstance(state, Spilled) else state
-            for name, state in job.head.watermarks.items()
+            name: _shown(state) if isinstance(job.head.watermarks[name], Spilled) else state
+            for name, state in lookups.opened(job.head).watermarks.items()
         }
-        gaps = {name: _gaps(watermarks, job.job_id, name) for name, state in states.items() if is_rows(state)}
+        gaps = {name: _gaps(lookups, job.job_id, name) for name, state in states.items() if is_rows(state)}
         return JobFacts(
             job.job_id, now, replace(job.head, watermarks=states), "", entries, is_whole, gaps,
             _unsuccessful(watermarks, job.job_id, since), threshold,
@@ -127,9 +130,9 @@ def _unsuccessful(watermarks: Watermarks, job_id: str, since: datetime | None) -
     ]
 
 
-def _gaps(watermarks: Watermarks, job_id: str, context: str) -> Sequence[ShownRange] | None:
-    """Read the gaps of a rows context; None where its state is damaged or has gone meanwhile."""
+def _gaps(lookups: BoundedLookups, job_id: str, context: str) -> Sequence[ShownRange] | None:
+    """Read the gaps of a rows context; None where its state, or its record of backfills, is damaged or too large."""
     try:
-        return watermarks.gaps(job_id, context)
-    except (CursorError, *OF_ONE_JOB):
+        return RowsProgress(lookups).gaps(job_id, context)
+    except (InvalidValueError, *OF_ONE_JOB):
         return None

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import random
-import re
-from base64 import b64decode
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scripts.cli import surroundings
-from scripts.cli.main import cli
 from scripts.helpers.decisions.doctor import DAMAGED
 from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.errors import CorruptItemError, InvalidValueError
@@ -31,6 +25,7 @@ from scripts.helpers.rows.identity import as_text
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
+from tests.cli.hostile import called, shown_of
 from tests.cli.stories import rows_state
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.outputs import output_of
@@ -108,20 +103,6 @@ def spoiled_jobs() -> dict[str, dict[str, Any]]:
 @cache
 def whole_table() -> TableOfJobs:
     return TableOfJobs({GOOD: sound_items(), **spoiled_jobs()})
-
-
-def called(monkeypatch: pytest.MonkeyPatch, table: TableOfJobs, *arguments: str) -> Result:
-    """Call the command on a double, as it is called on a table."""
-    monkeypatch.setattr(surroundings, "make_table_client", lambda *_: table)
-    return CliRunner().invoke(cli, ["--table", "table", "--now", NOW.isoformat(), *arguments], prog_name="watermarks")
-
-
-def shown_of(page: str, job: str) -> str:
-    """Return the row of a job in a page, without its place among the others, and its details."""
-    (row,) = re.findall(rf'<tr role="row" data-name="{job}".*?</tr>', page, re.DOTALL)
-    (place,) = re.findall(r'data-rank="(\d+)"', row)
-    (packed,) = re.findall(rf'id="details-{place}">(.*?)</script>', page)
-    return re.sub(r'data-rank="\d+"', "", row) + gzip.decompress(b64decode(packed)).decode()
 
 
 def test_page_of_the_others_stays_the_same_when_any_attribute_is_spoiled() -> None:

@@ -16,11 +16,13 @@ from typing import Any, Literal
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.values import Spilled
 
 Status = Literal["on time", "late", "missing", "no commit yet"]
 Measure = Literal["age", "lag"]
 LONG_LEASE = timedelta(hours=1)
 """A lease that lasts longer from now on is worth a look: so long a run that has died keeps others away."""
+TOO_LARGE = "too large to show here"
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 
@@ -32,13 +34,19 @@ def age(head: Head, now: datetime) -> timedelta | None:
 
 
 def lag(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the oldest cursor of time of a job; None if it has no such cursor."""
+    """Return the time since the oldest cursor of time of a job; None without one, or if some are `unread`."""
     moments = [_moment(state) for state in head.watermarks.values()]
     cursors = [moment for moment in moments if moment is not None]
-    if not cursors:
+    # A state that was not read may have the oldest one, and a lag that is too low raises no alarm.
+    if not cursors or unread(head):
         return None
     # The oldest: one source that stands still would be hidden by the others otherwise.
     return max(now - min(cursors), timedelta(0))
+
+
+def unread(head: Head) -> list[str]:
+    """Return the contexts whose states are in chunks that were not read."""
+    return sorted(name for name, state in head.watermarks.items() if isinstance(state, Spilled))
 
 
 def open_plan_age(head: Head, now: datetime) -> timedelta | None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from scripts.helpers.display.units import duration_text, id_text
-from scripts.helpers.metrics.freshness import Freshness, Threshold, age, failed_since, open_plan_age
+from scripts.helpers.metrics.freshness import TOO_LARGE, Freshness, Threshold, age, failed_since, open_plan_age, unread
 from scripts.helpers.metrics.habits import Rhythm, rhythm_of, unusual_size
 from scripts.helpers.protocol.head import Head
 
@@ -24,6 +24,8 @@ WORDS: tuple[Word, ...] = (
 """The states of a job, the most urgent one first. A job that cannot be read may hide any of the others."""
 NEEDS_SOMEBODY = WORDS[: WORDS.index("no commit yet")]
 LATE: tuple[Word, ...] = ("missing", "late")
+MOST_NAMED = 3
+"""Contexts that a reason names."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,10 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
 
 def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -> Condition | None:
     """Tell whether a job is late or missing, by its threshold, else by its rhythm; None where it is not."""
+    if threshold is not None and threshold.measure == "lag" and (names := unread(head)):
+        more = ", …" if len(names) > MOST_NAMED else ""
+        reason = f"its lag is unknown; {TOO_LARGE}: {', '.join(names[:MOST_NAMED])}{more}"
+        return Condition("problem", reason, f"watermarks show {shlex.quote(head.job_id)}")
     if threshold is not None:
         return _by_threshold(head, now, threshold.judge(head, now))
     rhythm, since = rhythm_in(head), age(head, now)

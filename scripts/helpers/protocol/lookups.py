@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
+from functools import cache, partial
 from typing import Any
 
 from scripts.helpers.errors import (
     AmbiguousHistoryError,
     CorruptItemError,
     InvalidValueError,
+    TooLargeError,
     UnknownJobError,
     UnknownRunError,
 )
 from scripts.helpers.protocol import items, requests
-from scripts.helpers.protocol.chunks import lazy_blobs
+from scripts.helpers.protocol.chunks import CHUNK_BYTES, lazy_blobs
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.history import History
 from scripts.helpers.protocol.names import (
@@ -27,6 +31,10 @@ from scripts.helpers.protocol.names import (
 )
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import Spilled
+
+MOST_SHOWN = 4 * 1024 * 1024
+"""Bytes that the states of one job may unpack to where many jobs are shown. One head may refer to 256 MB hundreds of
+times, and a page of all jobs must not wait for it."""
 
 
 class Lookups:
@@ -189,15 +197,15 @@ class Lookups:
         return head, {}
 
     def _resolved(self, job_id: str, watermarks: Mapping[str, Any]) -> dict[str, Any]:
-        """Return watermarks with spilled ones read back."""
-
-        def read(reference: Spilled) -> Any:
-            return self.store.read_spilled(job_id, reference)
-
-        found = {}
+        """Return watermarks with spilled ones read back, each of them once."""
+        read = partial(self._read, job_id)
+        once, found = cache(read), {}
         for name, value in watermarks.items():
-            found[name] = read(value) if isinstance(value, Spilled) else lazy_blobs(value, job_id, read)
+            found[name] = once(value) if isinstance(value, Spilled) else lazy_blobs(value, job_id, read)
         return found
+
+    def _read(self, job_id: str, reference: Spilled) -> Any:
+        return self.store.read_spilled(job_id, reference)
 
     def _run_item(self, head: Head, run_id: str | None) -> dict[str, Any]:
         assert head.last is not None
@@ -214,3 +222,37 @@ class Lookups:
                 "metrics": dict(head.last.metrics),
             }
         return found
+
+
+class BoundedLookups(Lookups):
+    """Look-ups of one job for pages and lists of many jobs: TooLargeError past a bound of all that they unpack.
+
+    Parameters
+    ----------
+    most
+        Bytes that all states together may unpack to. A reference that several contexts have counts once.
+    """
+
+    def __init__(self, lookups: Lookups, most: int = MOST_SHOWN) -> None:
+        super().__init__(lookups.store, lookups.clock, lookups.job_id_rule)
+        self._left, self._known = most, dict[tuple[str, Spilled], Any]()
+
+    def opened(self, head: Head) -> Head:
+        """Return a head with its states read back, the smallest first; those past the bound stay references."""
+        found = dict(head.watermarks)
+        spilled = {name: state for name, state in found.items() if isinstance(state, Spilled)}
+        for name in sorted(spilled, key=lambda name: spilled[name].length):
+            with suppress(TooLargeError):
+                found[name] = self.state_at(head, name)
+        return replace(head, watermarks=found)
+
+    def _read(self, job_id: str, reference: Spilled) -> Any:
+        key = job_id, reference
+        if key not in self._known:
+            # All chunks but the last are full: a reference to many of them that unpacks to little is not honest.
+            size = max(reference.length, (reference.chunks - 1) * CHUNK_BYTES)
+            if size > self._left:
+                raise TooLargeError(f"A state of {job_id!r}", size, self._left, "Look at this job alone.")
+            self._left -= size
+            self._known[key] = super()._read(job_id, reference)
+        return self._known[key]
