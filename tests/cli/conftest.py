@@ -10,6 +10,7 @@ import boto3
 import pytest
 from click.testing import CliRunner, Result
 
+from scripts.cli import deciding
 from scripts.cli.main import cli
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import (
@@ -46,3 +47,9 @@ def run(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Command:
         return CliRunner().invoke(cli, given, prog_name="watermarks", **options)
 
     return call
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let questions be asked, as on a terminal."""
+    monkeypatch.setattr(deciding, "is_asked", lambda: True)

@@ -41,12 +41,6 @@ def make_job(watermarks: Watermarks) -> str:
     return "repairs"
 
 
-@pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let questions be asked, as on a terminal."""
-    monkeypatch.setattr(deciding, "is_asked", lambda: True)
-
-
 DECISIONS = [
     (["rewind", "repairs", "--to-version", "1"], "REWIND"),
     (["rewind", "repairs", "--to-run", "jr_1"], "REWIND"),

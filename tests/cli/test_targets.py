@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pandas as pd
 import pytest
 
+from scripts.helpers.batch.leftovers import examine_targets
+from scripts.helpers.errors import RetractionError, UnpublishedError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks import FileSink
+from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import Command
 from tests.support.outputs import output_of_run
+from tests.support.steps import KilledError
+from tests.support.table_items import all_items
 
 WHY = ("--why", "rows of a test were among them", "--yes")
 
@@ -89,9 +97,7 @@ def test_decision_holds_and_the_cause_is_told_when_files_cannot_be_deleted(
 def test_doctor_names_what_a_dead_attempt_staged_and_deletes_it_when_told_to(
     run: Command, watermarks: Watermarks, target: Path
 ) -> None:
-    dead = IncrementalJob(watermarks, "repairs", "jr_4").__enter__()
-    dead.write(dead.rows_since(pd.DataFrame({"id": [4]}), "id"), str(target))
-    dead.run.abort()
+    leave_staged(watermarks, target)
 
     found, left_out = run(watermarks, "doctor", "repairs"), run(watermarks, "doctor", "repairs", "--no-targets")
     repaired = run(watermarks, "doctor", "repairs", "--repair", "--yes")
@@ -100,3 +106,132 @@ def test_doctor_names_what_a_dead_attempt_staged_and_deletes_it_when_told_to(
     assert "staged leftover" in found.stdout
     assert "staged leftover" not in left_out.stdout
     assert not list(target.parent.glob("_raw.staging/**/*.parquet"))
+
+
+def test_places_are_shown_with_what_is_found_there_before_a_rewind_deletes(
+    run: Command, watermarks: Watermarks, target: Path, answers: None
+) -> None:
+    """A record says one file for each version; one of them is gone, and an attempt has left another one."""
+    leave_staged(watermarks, target)
+    gone = next(path for path in target.glob("*.parquet") if list(pd.read_parquet(path)["id"]) == [3])
+    gone.unlink()
+
+    done = run(watermarks, "rewind", "repairs", "--to-version", "1", "--retract", "--why", "a test", input="n\n")
+
+    assert done.exit_code == 1
+    assert "2 to 3    1 file in file://" in done.stdout
+    assert f"{target}\n" in done.stdout
+    assert (rows(target), watermarks.latest("repairs").version) == ([1, 2], 3)
+
+
+def leave_staged(watermarks: Watermarks, target: Path) -> None:
+    """Let an attempt at the next version stage its rows, and end."""
+    dead = IncrementalJob(watermarks, "repairs", "jr_4").__enter__()
+    dead.write(dead.rows_since(pd.DataFrame({"id": [4]}), "id"), str(target))
+    dead.run.abort()
+
+
+def test_places_are_shown_with_what_is_found_there_before_a_repair_deletes(
+    run: Command, watermarks: Watermarks, target: Path, answers: None
+) -> None:
+    leave_staged(watermarks, target)
+    (left,) = target.parent.glob("_raw.staging/**/*.parquet")
+
+    done = run(watermarks, "doctor", "repairs", "--repair", input="n\n")
+
+    assert done.exit_code == 1
+    assert f"1 file in file://{left.parent}" in done.stdout.replace("\n", "")
+    assert left.exists()
+
+
+# --- names of the first versions ------------------------------------------------------------------
+
+
+@pytest.fixture
+def old(watermarks: Watermarks, target: Path) -> Path:
+    """Return that folder as it was written under names of 8 digits, with a fourth batch that no reader sees yet."""
+    with patch.object(FileSink, "publish", side_effect=KilledError), pytest.raises(KilledError):
+        load(watermarks, target, "jr_4")
+    mark = mark_of("repairs")
+    for item in all_items(watermarks).values():
+        watermarks.store.client.put_item(TableName=watermarks.table_name, Item=with_short_marks(item, mark))
+    shorten_names(target)
+    return target
+
+
+def with_short_marks(attribute: Any, mark: str) -> Any:
+    """Return an attribute with a mark of 8 digits in its texts."""
+    if isinstance(attribute, dict):
+        return {name: with_short_marks(value, mark) for name, value in attribute.items()}
+    return attribute.replace(mark, mark[:8]) if isinstance(attribute, str) else attribute
+
+
+def shorten_names(target: Path) -> None:
+    """Give what is published and staged the names that the first versions gave it."""
+    mark = mark_of("repairs")
+    for path in [*target.glob("*"), *target.parent.glob("_raw.staging/*")]:
+        path.rename(path.with_name(path.name.replace(mark, mark[:8])))
+    (manifest,) = target.parent.glob("_raw.staging/**/_manifest")
+    manifest.write_text(json.dumps(json.loads(manifest.read_text())["files"]))
+
+
+def load(watermarks: Watermarks, target: Path, run_id: str = "jr_5") -> None:
+    """Let a run write the four rows that are there, or what is new of them."""
+    with IncrementalJob(watermarks, "repairs", run_id) as job:
+        job.write(job.rows_since(pd.DataFrame({"id": [1, 2, 3, 4]}), "id"), str(target))
+
+
+def test_run_stops_and_names_the_command_when_old_output_waits_to_be_published(
+    watermarks: Watermarks, old: Path
+) -> None:
+    with pytest.raises(UnpublishedError, match="watermarks rewind repairs --to-version 3 --retract --why TEXT"):
+        IncrementalJob(watermarks, "repairs", "jr_5").__enter__()
+
+    assert rows(old) == [1, 2, 3]
+    assert len(list(old.parent.glob("_raw.staging/**/*.parquet"))) == 1
+
+
+@pytest.mark.parametrize("version", [3, 2])
+def test_old_output_is_deleted_once_it_was_shown_when_a_rewind_retracts(
+    run: Command, watermarks: Watermarks, old: Path, version: int
+) -> None:
+    (left,) = old.parent.glob("_raw.staging/**/*.parquet")
+
+    done = run(watermarks, "rewind", "repairs", "--to-version", str(version), "--retract", *WHY)
+    load(watermarks, old)
+
+    assert done.exit_code == 0, done.output
+    assert f"1 file in file://{left.parent}" in done.stdout.replace("\n", "")
+    assert (rows(old), left.exists()) == ([1, 2, 3, 4], False)
+    assert watermarks.latest("repairs").retracting == ()
+
+
+def test_old_output_is_deleted_once_it_was_shown_when_it_was_rewound_without_its_target(
+    run: Command, watermarks: Watermarks, old: Path
+) -> None:
+    (left,) = old.parent.glob("_raw.staging/**/*.parquet")
+    watermarks.rewind("repairs", to_version=3, why="a test")
+    with pytest.raises(RetractionError, match="watermarks doctor repairs --repair"):
+        load(watermarks, old)
+
+    done = run(watermarks, "doctor", "repairs", "--repair", "--yes")
+    load(watermarks, old)
+
+    assert f"Deletes 1 file in file://{left.parent}" in done.stdout.replace("\n", "")
+    assert (left.exists(), rows(old)) == (False, [1, 2, 3, 4])
+
+
+def test_old_leftover_is_deleted_by_a_repair_only_if_it_was_shown(
+    run: Command, watermarks: Watermarks, target: Path
+) -> None:
+    leave_staged(watermarks, target)
+    shorten_names(target)
+    (left,) = target.parent.glob("_raw.staging/**/*.parquet")
+    load(watermarks, target)
+    examine_targets(watermarks, "repairs", repair=True)
+    after_script = left.exists()
+
+    done = run(watermarks, "doctor", "repairs", "--repair", "--yes")
+
+    assert f"1 file in file://{left.parent}" in done.stdout.replace("\n", "")
+    assert (after_script, left.exists()) == (True, False)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.errors import WatermarkError
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import FileSink
+from scripts.helpers.sinks.outputs import folder_of
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.watermarks import Watermarks
+from tests.support.directory_copy import JOB, DirectoryCopy
 from tests.support.neighbours import (
     KINDS,
     PLANTED,
@@ -28,7 +36,8 @@ from tests.support.neighbours import (
     record_of,
     retraction_of,
 )
-from tests.support.table_items import plant
+from tests.support.steps import KilledError
+from tests.support.table_items import item_of, plant
 
 MANY = 1_000_000_000
 
@@ -93,3 +102,110 @@ def test_prefix_of_a_bucket_stays_when_an_output_names_it(watermarks: Watermarks
         two.run(PLANTER, 2, s3_client=s3)
 
     assert s3.get_object(Bucket="lakes", Key="other/team/2024/1.csv")["Body"].read() == b"id\n1\n"
+
+
+# --- what only the job's own name proves ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "sqlite"])
+def test_rows_of_another_job_stay_when_both_write_to_one_table_and_their_epoch_is_the_same(
+    watermarks: Watermarks, tmp_path: Path, kind: str
+) -> None:
+    """An epoch is what the item says, and versions are small numbers."""
+    two = KINDS[kind](watermarks, tmp_path)
+    shared = two.sink(VICTIM)
+    two.sink = lambda job: shared  # type: ignore[method-assign]
+    two.run(PLANTER, 11)
+    two.run(VICTIM, 1)
+    head = item_of(watermarks, PLANTER) | {"epoch": item_of(watermarks, VICTIM)["epoch"]}
+    watermarks.store.client.put_item(TableName=watermarks.table_name, Item=head)
+    two.run(PLANTER, 12)
+    two.run(VICTIM, 2)
+
+    watermarks.rewind(PLANTER, to_version=1, retract=True, why="a test")
+    two.run(PLANTER)
+    two.run(VICTIM, 3)
+
+    assert two.rows(VICTIM) == [1, 2, 3, 11, 12]
+
+
+@pytest.fixture
+def world(watermarks: Watermarks, tmp_path: Path) -> DirectoryCopy:
+    """Return a job with a batch that is published, and one that is committed and waits."""
+    made = DirectoryCopy(watermarks, tmp_path)
+    made.source = []
+    made.run_with(1)
+    with patch.object(FileSink, "publish", side_effect=KilledError), pytest.raises(KilledError):
+        made.run_with(2)
+    return made
+
+
+def manifest_of(world: DirectoryCopy) -> Path:
+    (found,) = world.staging.rglob("_manifest")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("job", "0" * 32), ("epoch", "e0"), ("version", 3), ("fence", 9), ("target", "/another"), ("files", ["part"])],
+)
+def test_batch_is_left_and_named_when_its_list_is_of_another_attempt_or_for_another_target(
+    world: DirectoryCopy, caplog: pytest.LogCaptureFixture, name: str, value: Any
+) -> None:
+    path = manifest_of(world)
+    altered = json.dumps(json.loads(path.read_text()) | {name: value})
+    path.write_text(altered)
+    world.run_with(3)
+
+    ((kind, detail),) = [(one.kind, one.detail) for one in examine_targets(world.watermarks, JOB)]
+
+    assert (world.seen, path.read_text()) == ([1, 3], altered)
+    assert "event=unproven_record job=repairs" in caplog.text
+    assert (kind, "version 2" in detail, str(world.target) in detail) == ("unproven record", True, True)
+
+
+@pytest.mark.parametrize("name", ["../../raw/part-1.parquet", "/etc/passwd", "a/../../b", "", "./x"])
+def test_nothing_is_moved_when_a_list_names_what_is_not_in_its_folder(world: DirectoryCopy, name: str) -> None:
+    path = manifest_of(world)
+    altered = json.loads(path.read_text())
+    altered["files"][name] = 3
+    path.write_text(json.dumps(altered))
+    before = {path: path.read_bytes() for path in world.target.rglob("*") if path.is_file()}
+
+    world.run_with(3)
+
+    assert world.seen == [1, 3]
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_batch_of_an_earlier_epoch_is_published_when_the_table_of_watermarks_was_restored(
+    world: DirectoryCopy,
+) -> None:
+    before = world.watermarks.latest(JOB)
+
+    world.watermarks.doctor(JOB, after_restore=True, why="a test")
+    after = world.watermarks.latest(JOB)
+    world.run_with(3)
+
+    assert (after.epochs, after.epoch != before.epoch) == ({before.epoch: before.version}, True)
+    assert (world.seen, world.watermarks.latest(JOB).unpublished) == ([1, 2, 3], ())
+
+
+@pytest.mark.parametrize(("epoch", "version"), [("e0", 2), (None, 3), (None, 10**9)])
+def test_record_is_left_and_named_when_the_head_does_not_name_its_epoch_or_has_not_come_to_its_version(
+    world: DirectoryCopy, caplog: pytest.LogCaptureFixture, epoch: str | None, version: int
+) -> None:
+    (waiting,) = world.watermarks.latest(JOB).unpublished
+    foreign = output_of_version(waiting, epoch or waiting.epoch, version)
+    plant(world.watermarks, JOB, {"unpublished": [waiting.record(), foreign.record()]})
+
+    findings = [one.kind for one in examine_targets(world.watermarks, JOB)]
+    world.run_with(3)
+
+    assert (findings, world.seen) == (["unproven record"], [1, 2, 3])
+    assert "event=unproven_record job=repairs" in caplog.text
+
+
+def output_of_version(output: Output, epoch: str, version: int) -> Output:
+    folder = folder_of(BatchId(JOB, epoch, version), output.fence, "0a1b2c3d")
+    return replace(output, epoch=epoch, version=version, folder=folder)
