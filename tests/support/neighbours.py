@@ -130,7 +130,7 @@ class DatabaseNeighbours(Neighbours):
         super().__init__(watermarks, folder)
         self.connect = connect or (lambda: sqlite3.connect(folder / "shop.db"))
         for job in (PLANTER, VICTIM):
-            self.ask(f"CREATE TABLE {job} (id bigint, {BATCH} varchar(100))")
+            self.ask(f"CREATE TABLE IF NOT EXISTS {job} (id bigint, {BATCH} varchar(100))")
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement, and return its rows."""

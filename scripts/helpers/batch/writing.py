@@ -63,8 +63,9 @@ class BatchWriter:
                     batch.run.check()
                 raise
         try:
-            # What no reader would take must not get into the head: no run could begin any more.
-            Output.from_record(output.record(), "its record", output.job_id)
+            if batch.strategy.saves:
+                # What no reader would take must not get into the head: no run could begin any more.
+                Output.from_record(output.record(), "its record", output.job_id)
         except ImplausibleError as error:
             sink.drop(output)
             raise TargetError(sink.name, f"{error}. Give it a shorter name.") from error
