@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @command("work")
 @click.argument("jobs", type=JobName(), nargs=-1, required=True, metavar="JOB...")
-@click.option("--logs", metavar="FOLDER", help="Folder for logs. Only its owner can read them.")
+@click.option("--logs", metavar="FOLDER", help="Folder for logs, outside of --scripts. Only its owner can read them.")
 @click.option(
     "--scripts",
     required=True,

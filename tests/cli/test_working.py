@@ -31,7 +31,7 @@ def test_worker_starts_what_waits_and_ends_when_told(dynamodb: Any, endpoint: st
     scripts.mkdir()
     (scripts / "a.py").write_text("print('done')\n")
     (tmp_path / "evil.py").write_text("print('evil')\n")
-    jobs = JobRuns(marks, SparkSubmit(str(logs), scripts=[str(tmp_path)]))
+    jobs = JobRuns(marks, SparkSubmit(str(logs), scripts=[str(scripts), str(tmp_path / "evil.py")]))
     for name, script in (("parking", scripts / "a.py"), ("planted", tmp_path / "evil.py"), ("waste", scripts / "a.py")):
         command = {"Name": "pythonshell", "ScriptLocation": str(script)}
         jobs.scheduler.engine = Quiet()
@@ -65,6 +65,15 @@ def test_job_is_refused_when_it_has_no_definition(run: Command, watermarks: Wate
 
     assert done.exit_code != 0
     assert "Job 'parking' has no definition, so no run can be started." in done.stderr
+
+
+def test_worker_is_refused_when_its_logs_are_among_the_scripts(run: Command, watermarks: Watermarks) -> None:
+    done = run(watermarks, "work", "parking", "--logs", "jobs/logs", "--scripts", "jobs", "--once")
+
+    assert done.exit_code != 0
+    assert "'jobs/logs'" in done.stderr
+    assert "'jobs'" in done.stderr
+    assert "Use folders of which neither is inside the other" in " ".join(done.stderr.split())
 
 
 def test_run_is_submitted_to_emr_serverless_when_an_application_is_named(

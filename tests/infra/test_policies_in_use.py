@@ -228,7 +228,7 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["reset", ROWS, *WHY],
         ["import", exported, "--replace", *WHY],
     ]
-    works = [["work", VALUES, "--logs", str(folder / "logs"), "--scripts", str(folder), "--once"]]
+    works = [["work", VALUES, "--logs", str(folder / "logs"), "--scripts", str(folder / "scripts"), "--once"]]
     by_role = [("reader", looks), ("lister", every), ("admin", decisions), ("writer", works)]
     return [(role, arguments) for role, all_of_it in by_role for arguments in all_of_it]
 

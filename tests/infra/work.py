@@ -66,7 +66,8 @@ def as_job_runs(marks: Watermarks) -> None:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "script.py")
         script.touch()
-        jobs = JobRuns(marks, SparkSubmit(folder, scripts=[folder], beat_seconds=0.2, lease_seconds=PATIENCE))
+        logs = str(Path(folder, "logs"))
+        jobs = JobRuns(marks, SparkSubmit(logs, scripts=[str(script)], beat_seconds=0.2, lease_seconds=PATIENCE))
         for name in (FIRST, SECOND):
             jobs.create_job(Name=name, Command={"Name": "pythonshell", "ScriptLocation": str(script)})
         jobs.create_trigger(

@@ -24,9 +24,14 @@ def table(moto_process: str, make_table: Callable[..., Watermarks]) -> Watermark
 
 
 @pytest.fixture
-def make_jobs(table: Watermarks, tmp_path: Path) -> Iterator[Callable[..., Jobs]]:
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where the folder of logs will be: apart from `tmp_path`, which has the scripts."""
+    return tmp_path_factory.mktemp("logs-of") / "runs"
+
+
+@pytest.fixture
+def make_jobs(table: Watermarks, tmp_path: Path, logs: Path) -> Iterator[Callable[..., Jobs]]:
     """Return a builder of jobs with real launchers; those that are left over are killed in the end."""
-    logs = tmp_path / "logs"
 
     def make(**options: Any) -> Jobs:
         return Jobs(
@@ -63,13 +68,11 @@ def define(jobs: Jobs, tmp_path: Path) -> Callable[..., None]:
 
 
 @pytest.fixture
-def make_parked(table: Watermarks, tmp_path: Path, clock: Clock) -> Callable[..., Jobs]:
+def make_parked(table: Watermarks, tmp_path: Path, logs: Path, clock: Clock) -> Callable[..., Jobs]:
     """Return a builder of jobs whose runs nothing carries out, on the clock that stands still."""
 
     def make(**options: Any) -> Jobs:
-        made = Jobs(
-            table, SparkSubmit(str(tmp_path / "logs"), scripts=[str(tmp_path), *PLACES]), **({"clock": clock} | options)
-        )
+        made = Jobs(table, SparkSubmit(str(logs), scripts=[str(tmp_path), *PLACES]), **({"clock": clock} | options))
         made.scheduler.engine = Parked()
         return made
 

@@ -16,11 +16,12 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_examples_of_the_page_work_when_run_in_order(table: Watermarks, tmp_path: Path) -> None:
-    (tmp_path / "clean.py").write_text(
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/clean.py").write_text(
         "import sys\ngiven = dict(zip(sys.argv[1::2], sys.argv[2::2]))\n"
         "print('cleaning', given.get('--area'), 'on', given.get('--day'))\n"
     )
-    names: dict[str, Any] = {"watermarks": table, "logs": str(tmp_path / "logs"), "scripts": str(tmp_path)}
+    names: dict[str, Any] = {"watermarks": table, "logs": str(tmp_path / "logs"), "scripts": str(tmp_path / "scripts")}
 
     exec(compile(BLOCKS[0], "job-runs.md", "exec"), names)
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

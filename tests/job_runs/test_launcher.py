@@ -628,9 +628,9 @@ def test_job_is_killed_within_its_lease_when_the_table_hangs(
     )  # fmt: skip
 
 
-def test_run_has_failed_when_its_launcher_cannot_be_started(jobs: Jobs, define: Define, tmp_path: Path) -> None:
+def test_run_has_failed_when_its_launcher_cannot_be_started(jobs: Jobs, define: Define, logs: Path) -> None:
     define("job", "")
-    (tmp_path / "logs").write_text("in the way")
+    logs.write_text("in the way")
 
     run = jobs.run("job", jobs.start("job"))
 
@@ -638,7 +638,7 @@ def test_run_has_failed_when_its_launcher_cannot_be_started(jobs: Jobs, define: 
         "FAILED",
         "The launcher cannot be started: Not a director",
     )
-    (tmp_path / "logs").unlink()
+    logs.unlink()
     assert jobs.wait("job", jobs.start("job"))["JobRunState"] == "SUCCEEDED"
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from scripts.helpers.errors import (
@@ -157,7 +158,7 @@ def test_planted_script_is_refused_and_not_run_when_it_is_outside_of_the_places(
 
 
 def test_nothing_is_written_outside_of_the_logs_when_a_run_has_an_id_that_leads_there(
-    jobs: Jobs, tmp_path: Path
+    jobs: Jobs, tmp_path: Path, logs: Path
 ) -> None:
     (tmp_path / "a.py").touch()
     plant(jobs, "parking-x", str(tmp_path / "a.py"), run_id="../../../escaped")
@@ -166,7 +167,7 @@ def test_nothing_is_written_outside_of_the_logs_when_a_run_has_an_id_that_leads_
 
     found = jobs.record("parking-x", "../../../escaped")
     assert (found.state, "is not an id of this package" in str(found.error)) == ("ERROR", True)
-    assert not (tmp_path.parent / "escaped").exists()
+    assert not (logs.parent.parent / "escaped").exists()
     with pytest.raises(InvalidIdError, match=r"'\.\./escaped' is not an id of this package"):
         jobs.engine.folder("parking-x", "../escaped")
     assert jobs.engine.folder("..", RUN_ID).parent.parent == Path(jobs.engine.logs)
@@ -262,8 +263,73 @@ def test_engine_is_refused_when_its_limits_would_be_none(option: dict[str, Any])
         SparkSubmit("logs", **option)
 
 
+@pytest.mark.parametrize(
+    ("logs", "place"),
+    [
+        ("/srv/jobs/logs", "/srv/jobs"), ("/srv/jobs", "/srv/jobs"), ("/srv/jobs", "file:///srv/jobs/"),
+        ("logs", "."), ("/srv", "/srv/jobs"), ("/", "/srv/jobs/a.py"), ("/srv/jobs/../jobs/logs", "/srv/jobs"),
+    ],
+)  # fmt: skip
+def test_engine_is_refused_when_what_jobs_print_would_be_among_the_scripts(logs: str, place: str) -> None:
+    with pytest.raises(InvalidValueError) as refused:
+        SparkSubmit(logs, scripts=["s3://scripts/", place])
+
+    assert repr(logs) in str(refused.value)
+    assert repr(place) in str(refused.value)
+    assert "Use folders of which neither is inside the other" in str(refused.value)
+
+
+@pytest.mark.parametrize("linked", ["logs", "scripts"])
+def test_engine_is_refused_when_a_link_leads_its_logs_to_the_scripts(tmp_path: Path, linked: str) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "jobs")
+    logs, place = ("link/logs", "jobs") if linked == "logs" else ("jobs/logs", "link")
+
+    with pytest.raises(InvalidValueError, match="inside the other"):
+        SparkSubmit(str(tmp_path / logs), scripts=[str(tmp_path / place)])
+
+
+def test_engine_is_made_when_its_logs_are_beside_the_scripts() -> None:
+    places = ["/srv/jobs/scripts", "/srv/jobs/log", "/srv/jobs/logs.py", "s3://srv/jobs/"]
+
+    assert list(SparkSubmit("/srv/jobs/logs", scripts=places).scripts) == places
+
+
+@pytest.mark.parametrize("argument", ["", "--extra-py-files", "--extra-jars", "--extra-files"])
+def test_output_of_a_run_is_never_a_script_or_module_of_another_when_a_job_names_it(
+    jobs: Jobs, define: Callable[..., None], argument: str
+) -> None:
+    define("honest", "import sys\nprint(sys.argv[-1])\n")
+    run = jobs.wait("honest", jobs.start("honest", Arguments={"--area": "north"}))
+    output = f"{run['LogGroupName']}/stdout"
+    command = {"Name": "glueetl", "ScriptLocation": "/jobs/a.py" if argument else output}
+    jobs.create_job(Name="next", Command=command, DefaultArguments={argument: output} if argument else {})
+
+    assert (run["JobRunState"], Path(output).exists()) == ("SUCCEEDED", True)
+    with pytest.raises(jobs.exceptions.InvalidInputException, match="is not in a place") as refused:
+        jobs.start_job_run(JobName="next")
+    assert isinstance(refused.value.__cause__, ScriptNotAllowedError)
+
+
+def test_fetched_script_is_never_the_script_of_another_run_when_a_job_names_it(
+    jobs: Jobs, moto_process: str, bucket_of_process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_process)
+    location = f"s3://{bucket_of_process}/jobs/a.py"
+    boto3.client("s3", endpoint_url=moto_process).put_object(Bucket=bucket_of_process, Key="jobs/a.py", Body=b"x = 1")
+    jobs.scheduler.engine = jobs.engine = replace(jobs.engine, scripts=[location])
+    jobs.create_job(Name="job", Command={"Name": "pythonshell", "ScriptLocation": location})
+    run = jobs.wait("job", jobs.start("job"))
+    fetched = f"{run['LogGroupName']}/script/a.py"
+    jobs.create_job(Name="next", Command={"Name": "pythonshell", "ScriptLocation": fetched})
+
+    assert (run["JobRunState"], Path(fetched).read_text()) == ("SUCCEEDED", "x = 1")
+    with pytest.raises(jobs.exceptions.InvalidInputException, match="is not in a place"):
+        jobs.start_job_run(JobName="next")
+
+
 def test_script_sees_named_variables_only_and_its_logs_are_its_owner_s_when_it_runs(
-    make_jobs: Callable[..., Jobs], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_jobs: Callable[..., Jobs], tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in engines.INHERITED:
         monkeypatch.delenv(name, raising=False)
@@ -273,25 +339,25 @@ def test_script_sees_named_variables_only_and_its_logs_are_its_owner_s_when_it_r
     (tmp_path / "a.py").write_text("import json, os\nprint(json.dumps(dict(os.environ)))\n")
     jobs = make_jobs(pass_on=["MINE", "NOT_THERE"], environment={"SET": "2"})
     jobs.create_job(Name="job", Command={"Name": "pythonshell", "ScriptLocation": str(tmp_path / "a.py")})
-    (tmp_path / "logs/job").mkdir(parents=True, mode=0o755)
+    (logs / "job").mkdir(parents=True, mode=0o755)
     monkeypatch.chdir(tmp_path)
 
     run = jobs.wait("job", jobs.start("job"), seconds=60)
 
-    logs = Path(run["LogGroupName"])
-    seen = json.loads((logs / "stdout").read_text())
+    folder = Path(run["LogGroupName"])
+    seen = json.loads((folder / "stdout").read_text())
     assert seen.pop("PWD", str(tmp_path)) == str(tmp_path)  # The shell's own.
     assert seen == {
         "PATH": os.defpath, "LANG": "C.UTF-8", "AWS_REGION": "eu-west-2", "MINE": "1", "SET": "2",
         "PYTHONPATH": engines.PACKAGE_ROOT, "PYSPARK_PYTHON": jobs.engine.python,
     }  # fmt: skip
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (logs.parent, logs, *logs.iterdir())}
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder.parent, folder, *folder.iterdir())}
     assert modes == {"job": 0o700, run["Id"]: 0o700, "stdout": 0o600, "stderr": 0o600, "launcher": 0o600}
 
 
-def test_folder_of_logs_is_refused_when_it_is_a_link(jobs: Jobs, tmp_path: Path) -> None:
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs/job").symlink_to(tmp_path)
+def test_folder_of_logs_is_refused_when_it_is_a_link(jobs: Jobs, tmp_path: Path, logs: Path) -> None:
+    logs.mkdir()
+    (logs / "job").symlink_to(tmp_path)
 
     with pytest.raises(LogFolderError, match="is a link"):
         jobs.engine.make_folder("job", RUN_ID)

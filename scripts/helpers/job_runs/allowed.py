@@ -28,6 +28,21 @@ def check_places(places: Sequence[str]) -> None:
             )
 
 
+def check_apart(logs: str, places: Sequence[str]) -> None:
+    """Refuse logs in a place of scripts, or around one; InvalidValueError.
+
+    A run prints what its arguments say. If that were in a place of scripts, the next run could execute it.
+    """
+    folder = os.path.realpath(logs)
+    for place in places:
+        local = _local(place)
+        if local is not None and (_is_in(folder, path := os.path.realpath(local)) or _is_in(path, folder)):
+            raise InvalidValueError(
+                f"logs={logs!r} and {place!r} of scripts overlap, so what a job prints could be run as a script. Use "
+                "folders of which neither is inside the other."
+            )
+
+
 def checked(job_name: str, location: str, places: Sequence[str]) -> str:
     """Return a location that is in one of the places, a local one with its links resolved.
 
@@ -44,7 +59,7 @@ def checked(job_name: str, location: str, places: Sequence[str]) -> str:
     elif local and os.pathsep not in local:
         path = os.path.realpath(local)
         folders = [os.path.realpath(folder) for folder in map(_local, places) if folder]
-        if any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders):
+        if any(_is_in(path, folder) for folder in folders):
             return path
     raise ScriptNotAllowedError(job_name, location, places)
 
@@ -60,6 +75,10 @@ def _local(location: str) -> str | None:
     """Return the path of a local file; None of a URL."""
     location = location.removeprefix("file://")
     return None if "://" in location else location
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _is_plain_url(location: str) -> bool:

@@ -64,10 +64,10 @@ class EmrServerless:
 
     def __post_init__(self) -> None:
         """Refuse places that no run could be started from."""
-        self._rules()
         for place in self.scripts:
             if not place.startswith(("s3://", "s3a://")):
                 raise InvalidValueError(f"scripts: {place!r} is not on S3, where EMR Serverless reads scripts from.")
+        self._rules()
 
     def check(self, run: RunRecord) -> None:
         """Refuse a run that is not started here.

@@ -80,7 +80,8 @@ class SparkSubmit:
     Parameters
     ----------
     logs
-        Folder of the logs. Each run has a folder in it with ``stdout``, ``stderr`` and ``launcher``.
+        Folder of the logs, apart from `scripts`. Each run has a folder in it with ``stdout``, ``stderr`` and
+        ``launcher``.
     master
         Such as ``local[4]``, ``spark://host:7077``, ``yarn`` or ``k8s://https://host``; by default
         what spark-submit's own settings say.
@@ -114,7 +115,8 @@ class SparkSubmit:
     Raises
     ------
     InvalidValueError
-        The deploy mode is cluster: then stopping spark-submit would not stop the driver.
+        The deploy mode is cluster: then stopping spark-submit would not stop the driver. Or `logs` is in a place of
+        `scripts` or around one, so that a job could run what another one printed.
     """
 
     logs: str
@@ -139,6 +141,7 @@ class SparkSubmit:
             if isinstance(getattr(self, name), str):
                 raise InvalidValueError(f"{name}={getattr(self, name)!r} must be a list of texts, not one text.")
         allowed.check_places(self.scripts)
+        allowed.check_apart(self.logs, self.scripts)
         settings = [f"{name}={value}" for name, value in self.conf.items()]
         if "cluster" in self.options or any(map(_is_cluster, [*settings, *self.options])):
             raise InvalidValueError(
