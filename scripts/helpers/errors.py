@@ -303,7 +303,7 @@ class ScriptNotAllowedError(InvalidValueError):
 
 
 class ArgumentNotAllowedError(InvalidValueError):
-    """An argument of a run that would bring code with it, past the script of its job."""
+    """An argument of a run that would bring code with it, past the script of its job, or be read as another one."""
 
     def __init__(self, job_id: str, argument: str, detail: str) -> None:
         self.job_id, self.argument = job_id, argument

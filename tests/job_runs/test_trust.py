@@ -248,7 +248,7 @@ def test_start_is_refused_and_nothing_written_when_its_script_is_not_allowed(
 
     with pytest.raises(parked.exceptions.InvalidInputException, match="/etc/evil") as refused:
         parked.start_job_run(JobName="other")
-    with pytest.raises(parked.exceptions.InvalidInputException, match=r"--scriptLocation .* Leave it out"):
+    with pytest.raises(parked.exceptions.InvalidInputException, match=r"'--scriptLocation': .* Leave it out"):
         parked.start_job_run(JobName="parking", Arguments={"--scriptLocation": "/jobs/b.py"})
 
     assert isinstance(refused.value.__cause__, ScriptNotAllowedError)
@@ -299,7 +299,7 @@ def test_engine_is_made_when_its_logs_are_beside_the_scripts() -> None:
 def test_output_of_a_run_is_never_a_script_or_module_of_another_when_a_job_names_it(
     jobs: Jobs, define: Callable[..., None], argument: str
 ) -> None:
-    define("honest", "import sys\nprint(sys.argv[-1])\n")
+    define("honest", "import sys\nprint(sys.argv[2])\n")
     run = jobs.wait("honest", jobs.start("honest", Arguments={"--area": "north"}))
     output = f"{run['LogGroupName']}/stdout"
     command = {"Name": "glueetl", "ScriptLocation": "/jobs/a.py" if argument else output}

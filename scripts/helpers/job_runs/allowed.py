@@ -1,12 +1,17 @@
-"""Where scripts and modules may run from. What the table names is checked here, as others may write the table."""
+"""Where scripts and modules may run from, and what a run may pass to them. Others may write what the table has."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from scripts.helpers.errors import InvalidValueError, ScriptNotAllowedError
+from scripts.helpers.errors import ArgumentNotAllowedError, InvalidValueError, ScriptNotAllowedError
+
+RESERVED = ("--JOB_NAME", "--JOB_ID", "--JOB_RUN_ID", "--SECURITY_CONFIGURATION")
+"""Arguments that Glue sets for each run, and nobody gives. The others that Glue knows are the job's own business: they
+choose a folder (``--TempDir``), or how its bookmark is used (``--job-bookmark-option`` and the like)."""
+SCRIPT_LOCATION = "--scriptLocation"
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]+/.*", re.DOTALL)
 _MEANT_OTHERWISE = re.compile(r"[%*?\[\]{}\\#,\s]")
@@ -26,6 +31,27 @@ def check_places(places: Sequence[str]) -> None:
                 f"scripts: {place!r} is not a place that scripts can run from. Name a folder or file of this machine, "
                 "or a URL with a bucket or host, such as s3://bucket/jobs/."
             )
+
+
+def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
+    """Refuse arguments that a parser would read as others; ArgumentNotAllowedError, without their values.
+
+    A script gets each name and its value as two words. Python's argparse, and with it `getResolvedOptions`, reads any
+    word as an option that begins with dashes and has no space in its name, also as ``--name=value`` or abbreviated.
+    So anybody who may only start a job could make its run commit under the name of another job.
+    """
+    for name, value in arguments.items():
+        option, equals, _ = name.partition("=")
+        is_reserved = option.startswith("--") and any(one.startswith(option) for one in RESERVED)
+        if is_reserved or option == SCRIPT_LOCATION:
+            problem = "it is set for each run, or by the job's Command, also where it is abbreviated. Leave it out."
+        elif equals:
+            problem = "there is a = in its name. Give what is behind it as its value."
+        elif value.startswith("--") and " " not in value.partition("=")[0]:
+            problem = "scripts would read its value as another argument. Give it with a space in front."
+        else:
+            continue
+        raise ArgumentNotAllowedError(job_name, option, problem)
 
 
 def check_apart(logs: str, places: Sequence[str]) -> None:

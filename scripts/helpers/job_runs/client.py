@@ -25,16 +25,9 @@ from scripts.helpers.glue_api.errors import (
     response_metadata,
 )
 from scripts.helpers.glue_api.pages import paginator
-from scripts.helpers.job_runs import ids, shapes
+from scripts.helpers.job_runs import allowed, ids, shapes
 from scripts.helpers.job_runs.emr_serverless import EmrServerless
-from scripts.helpers.job_runs.engines import (
-    RESERVED,
-    SCRIPT_LOCATION,
-    Glue,
-    SparkSubmit,
-    absolute,
-    is_python_shell,
-)
+from scripts.helpers.job_runs.engines import Glue, SparkSubmit, absolute, is_python_shell
 from scripts.helpers.job_runs.job_record import A_WORKER, MAX_WAITING, JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import TERMINAL, RunRecord
 from scripts.helpers.job_runs.run_store import RunStore, lost_race
@@ -243,7 +236,7 @@ class JobRuns:
         if engine is None:
             raise InvalidInputException("There is no engine to run it. Give JobRuns an engine=.")
         self._job(name)
-        wanted = _checked_arguments(self._as_retry(request) if "JobRunId" in request else request)
+        wanted = _checked_arguments(name, self._as_retry(request) if "JobRunId" in request else request)
         _say_without_effect(name, request)
         now = self.scheduler.clock()
         run_id = ids.new_id(now)
@@ -411,7 +404,7 @@ class JobRuns:
         """
         name = check_job_id(request.pop("Name"), self._watermarks.job_id_rule)
         request.pop("Tags", None)
-        request["Actions"] = [_checked_arguments(action) for action in request["Actions"]]
+        request["Actions"] = [_checked_arguments(action["JobName"], action) for action in request["Actions"]]
         predicate = request["Predicate"]
         if len(predicate["Conditions"]) > 1 and predicate.get("Logical", "AND") == "AND":
             raise InvalidInputException(
@@ -614,7 +607,7 @@ def _check_may_wait(job: JobRecord, run: RunRecord) -> None:
 
 def _checked_definition(name: str, given: Mapping[str, Any]) -> Answer:
     """Return a definition, or refuse it; warn of what it has that changes nothing here."""
-    found = _checked_arguments(given)
+    found = _checked_arguments(name, given)
     shapes.check_capacity(found, found["Command"].get("Name") == "pythonshell")
     _say_without_effect(name, given)
     return found
@@ -628,18 +621,14 @@ def _say_without_effect(name: str, given: Mapping[str, Any]) -> None:
         )  # fmt: skip
 
 
-def _checked_arguments(holder: Mapping[str, Any]) -> Answer:
-    """Return what holds arguments, with a local script as an absolute path; refuse arguments that nobody may give.
+def _checked_arguments(name: str, holder: Mapping[str, Any]) -> Answer:
+    """Return what holds arguments of a job, with a local script as an absolute path; refuse what nobody may give.
 
     The process that starts the run later may be in another folder.
     """
     found = dict(holder)
     for member in ("Arguments", "DefaultArguments", "NonOverridableArguments"):
-        if member not in found:
-            continue
-        if reserved := found[member].keys() & {*RESERVED, SCRIPT_LOCATION}:
-            names = ", ".join(sorted(reserved))
-            raise InvalidInputException(f"Argument {names} is set for each run, or by the job's Command. Leave it out.")
+        allowed.check_arguments(name, found.get(member, {}))
     if "Command" in found:
         found["Command"] = found["Command"] | {"ScriptLocation": absolute(found["Command"]["ScriptLocation"])}
     return found

@@ -29,9 +29,7 @@ SETTINGS = "GLUE_WATERMARKS_LAUNCHER"
 PACKAGE_ROOT = str(Path(__file__).parents[3])
 OPTION_OF = {"--extra-py-files": "--py-files", "--extra-jars": "--jars", "--extra-files": "--files"}
 """Glue's special arguments that are options of spark-submit. The script does not see them."""
-SCRIPT_LOCATION, CONF = "--scriptLocation", "--conf"
-RESERVED = ("--JOB_NAME", "--JOB_ID", "--JOB_RUN_ID")
-"""Arguments that every job gets, and nobody gives."""
+CONF = "--conf"
 MAX_FOLDER_NAME = 200
 """Characters of a job's folder: file systems take 255 bytes, and a job's name grows when it is quoted."""
 _DEPLOY_MODE = "spark.submit.deployMode"
@@ -194,10 +192,11 @@ class SparkSubmit:
         ScriptNotAllowedError
             Its script, or a module that an argument names, is outside `scripts`.
         ArgumentNotAllowedError
-            An argument would replace the script, or bring code with it.
+            An argument would replace the script, bring code with it, or be read as another one.
         """
         ids.check_own_id(run.run_id)
         self.script(run)
+        self.arguments(run)
         self._modules(run)
         if not is_python_shell(run):
             self._settings(run)
@@ -222,10 +221,6 @@ class SparkSubmit:
 
     def script(self, run: RunRecord) -> str:
         """Return where the script of a run is, links resolved; ScriptNotAllowedError outside `scripts`."""
-        if SCRIPT_LOCATION in run.told["Arguments"]:
-            raise ArgumentNotAllowedError(
-                run.job_name, SCRIPT_LOCATION, "it would replace the script. Set Command.ScriptLocation of the job."
-            )
         return allowed.checked(run.job_name, str(run.command.get("ScriptLocation", "")), self.scripts)
 
     def _modules(self, run: RunRecord) -> dict[str, list[str]]:
@@ -279,12 +274,16 @@ class SparkSubmit:
         return [*spark, script, *self.arguments(run)]
 
     def arguments(self, run: RunRecord) -> list[str]:
-        """Return what the script of a run gets."""
-        found = ["--JOB_NAME", run.job_name, "--JOB_ID", ids.job_digest(run.job_name), "--JOB_RUN_ID", run.run_id]
-        for name, value in run.told["Arguments"].items():
-            if name not in (*OPTION_OF, *RESERVED, SCRIPT_LOCATION, CONF):
-                found += [name, value]
-        return found
+        """Return what the script of a run gets; ArgumentNotAllowedError as of `check`."""
+        given = run.told["Arguments"]
+        allowed.check_arguments(run.job_name, given)
+        found: list[str] = []
+        # To a parser the last one counts. So a full name comes after `-n` and its own abbreviations, which else could
+        # replace what the job fixes, and at the end comes what no run may choose.
+        for name in sorted(given.keys() - {*OPTION_OF, CONF}, key=lambda name: (name.startswith("--"), name)):
+            found += [name, given[name]]
+        own = ["--JOB_NAME", run.job_name, "--JOB_ID", ids.job_digest(run.job_name), "--JOB_RUN_ID", run.run_id]
+        return found + own
 
     def settings(self, run: RunRecord) -> list[str]:
         """Return the options of spark-submit for settings, modules, jars and files of a run."""
