@@ -91,5 +91,6 @@ def _content_size(value: Any) -> int:
     if isinstance(value, dict):
         return 3 + sum(1 + len(name.encode()) + _size(inner) for name, inner in value.items())
     if isinstance(value, list):
-        return 3 + sum(1 + _size(inner) for inner in value)
+        # A list of attributes, or a set of texts, numbers or bytes.
+        return 3 + sum(1 + (_size(inner) if isinstance(inner, dict) else len(inner)) for inner in value)
     return len(value.encode() if isinstance(value, str) else value) if isinstance(value, (str, bytes)) else 1

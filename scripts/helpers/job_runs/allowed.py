@@ -20,16 +20,26 @@ is read."""
 _STEPS = {".", ".."}
 
 
-def check_places(places: Sequence[str]) -> None:
+def check_places(places: Sequence[str], logs: str) -> None:
     """Refuse places that would allow more than they seem to; InvalidValueError.
 
-    >>> check_places(["/srv/jobs", "s3://scripts/jobs/"])
+    As does one that has the folder of logs in it, or is in it. A run prints what its arguments say: in a place of
+    scripts the next run could execute that.
+
+    >>> check_places(["/srv/jobs", "s3://scripts/jobs/"], "/var/log/jobs")
     """
+    folder = os.path.realpath(logs)
     for place in places:
         if not place or ("://" in place and not place.startswith("file://") and not _is_plain_url(place)):
             raise InvalidValueError(
                 f"scripts: {place!r} is not a place that scripts can run from. Name a folder or file of this machine, "
                 "or a URL with a bucket or host, such as s3://bucket/jobs/."
+            )
+        local = _local(place)
+        if local is not None and (_is_in(folder, path := os.path.realpath(local)) or _is_in(path, folder)):
+            raise InvalidValueError(
+                f"logs={logs!r} and {place!r} of scripts overlap, so what a job prints could be run as a script. Use "
+                "folders of which neither is inside the other."
             )
 
 
@@ -52,21 +62,6 @@ def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
         else:
             continue
         raise ArgumentNotAllowedError(job_name, option, problem)
-
-
-def check_apart(logs: str, places: Sequence[str]) -> None:
-    """Refuse logs in a place of scripts, or around one; InvalidValueError.
-
-    A run prints what its arguments say. If that were in a place of scripts, the next run could execute it.
-    """
-    folder = os.path.realpath(logs)
-    for place in places:
-        local = _local(place)
-        if local is not None and (_is_in(folder, path := os.path.realpath(local)) or _is_in(path, folder)):
-            raise InvalidValueError(
-                f"logs={logs!r} and {place!r} of scripts overlap, so what a job prints could be run as a script. Use "
-                "folders of which neither is inside the other."
-            )
 
 
 def checked(job_name: str, location: str, places: Sequence[str]) -> str:

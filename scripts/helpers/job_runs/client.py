@@ -176,7 +176,7 @@ class JobRuns:
         job = self._job(request["JobName"])
         assert job.definition is not None
         limits = {"ExecutionProperty": {"MaxConcurrentRuns": 1}, "MaxRetries": 0}
-        return {"Job": {"Name": job.name} | limits | dict(job.definition)}
+        return {"Job": {**limits, **job.definition, "Name": job.name}}
 
     @operation
     def update_job(self, **request: Any) -> Answer:
@@ -187,7 +187,8 @@ class JobRuns:
         def update(job: JobRecord | None) -> JobRecord:
             before = _defined(job, name)
             assert before.definition is not None
-            times = {"CreatedOn": before.definition["CreatedOn"], "LastModifiedOn": self.scheduler.clock()}
+            now = self.scheduler.clock()
+            times = {"CreatedOn": before.definition.get("CreatedOn", now), "LastModifiedOn": now}
             return before.changed(definition=wanted | times)
 
         self._records.change_job(name, update)
@@ -254,7 +255,7 @@ class JobRuns:
             made = job.new_run(run_id, wanted, now)
             shapes.check_capacity(made.told, is_python_shell(made))
             engine.check(made)  # As does the one that launches it: that may be another one, with other limits.
-            made.check_size()  # What is too large is refused before anything is changed.
+            made.check_new()  # What is too large is refused before anything is changed.
             if job.has_free_slot:
                 return job.started(run_id, now)
             _check_may_wait(job, made)

@@ -138,8 +138,7 @@ class SparkSubmit:
         for name in ("options", "scripts", "pass_on", "run_conf"):
             if isinstance(getattr(self, name), str):
                 raise InvalidValueError(f"{name}={getattr(self, name)!r} must be a list of texts, not one text.")
-        allowed.check_places(self.scripts)
-        allowed.check_apart(self.logs, self.scripts)
+        allowed.check_places(self.scripts, self.logs)
         settings = [f"{name}={value}" for name, value in self.conf.items()]
         if "cluster" in self.options or any(map(_is_cluster, [*settings, *self.options])):
             raise InvalidValueError(

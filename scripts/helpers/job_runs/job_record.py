@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from scripts.helpers.job_runs import shapes
-from scripts.helpers.job_runs.run_record import RunRecord, check_given, read_moment
+from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol import items, values
+from scripts.helpers.protocol.fields import clock_time
 from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.values import to_utc_string
@@ -128,7 +129,7 @@ class JobRecord:
             modified_on=now,
             told=told,
             command=command,
-            max_retries=int(definition.get("MaxRetries", 0)),
+            max_retries=definition.get("MaxRetries", 0),
             detail=f"Waits for a slot, of which there are as many as MaxConcurrentRuns allows. {A_WORKER}",
         )
 
@@ -162,17 +163,19 @@ class JobRecord:
     def from_item(cls, item: Item) -> JobRecord:
         """Read a record; CorruptItemError if it was altered."""
         items.check_format(item)
-        return items.reading(
-            item,
-            lambda item: cls(
-                name=item[items.HASH_KEY]["S"],
-                definition=_definition_of(item),
-                active=_from_list(item["active"]),
-                waiting=_from_list(item["waiting"]),
-                triggers=tuple(name["S"] for name in item["triggers"]["L"]),
-                accepts=tuple(name["S"] for name in item["accepts"]["L"]) if "accepts" in item else (),
-                token=item[items.TOKEN]["S"],
-            ),
+        return items.reading(item, cls._read)
+
+    @classmethod
+    def _read(cls, item: Item) -> JobRecord:
+        found = shapes.read(item, "JobRecord", MAX_DEFINITION_BYTES)
+        return cls(
+            name=item[items.HASH_KEY]["S"],
+            definition=found["job"]["definition"] if "job" in found else None,
+            active=tuple(Entry(run_id, clock_time(since, "active")) for run_id, since in found["active"]),
+            waiting=tuple(Entry(run_id, clock_time(since, "waiting")) for run_id, since in found["waiting"]),
+            triggers=tuple(found["triggers"]),
+            accepts=tuple(found.get("accepts", ())),
+            token=found[items.TOKEN],
         )
 
 
@@ -205,7 +208,7 @@ class TriggerRecord:
 
     def to_trigger(self) -> dict[str, Any]:
         """Return Glue's Trigger."""
-        return {"Name": self.name, "State": self.state, **self.definition}
+        return {**self.definition, "Name": self.name, "State": self.state}
 
     def to_item(self) -> Item:
         """Write the record."""
@@ -222,45 +225,15 @@ class TriggerRecord:
     def from_item(cls, item: Item) -> TriggerRecord:
         """Read a record; CorruptItemError if it was altered."""
         items.check_format(item)
-        return items.reading(
-            item,
-            lambda item: cls(
-                name=item[items.HASH_KEY]["S"],
-                definition=_sound_trigger(values.decode(item["trigger"], item["types"])["definition"]),
-                state=item["state"]["S"],
-                created=item["created"]["S"],
-                token=item[items.TOKEN]["S"],
-            ),
+        found = items.reading(item, lambda item: shapes.read(item, "TriggerRecord", values.MAX_BYTES))
+        return cls(
+            name=item[items.HASH_KEY]["S"],
+            definition=found["trigger"]["definition"],
+            state=found["state"],
+            created=found["created"],
+            token=found[items.TOKEN],
         )
-
-
-def _definition_of(item: Item) -> dict[str, Any] | None:
-    """Return the definition of a job; an error of `errors.DAMAGE` where no run could be made of it."""
-    if "job" not in item:
-        return None
-    definition: dict[str, Any] = values.decode(item["job"], item["types"])["definition"]
-    definition.get("Command", {}).keys()
-    int(definition.get("ExecutionProperty", {}).get("MaxConcurrentRuns", 1))
-    int(definition.get("MaxRetries", 0))
-    for name in ("DefaultArguments", "NonOverridableArguments"):
-        check_given(definition.get(name, {}), definition.get("Timeout", 0))
-    return definition
-
-
-def _sound_trigger(definition: dict[str, Any]) -> dict[str, Any]:
-    """Return the definition of a trigger; an error of `errors.DAMAGE` where it lacks what every look at it needs."""
-    named = [one["State"] for one in definition["Predicate"]["Conditions"]]
-    named += [one["JobName"] for one in (*definition["Predicate"]["Conditions"], *definition["Actions"])]
-    if not all(isinstance(name, str) for name in named):
-        raise TypeError("a name that is not a text")
-    for action in definition["Actions"]:
-        check_given(action.get("Arguments", {}), action.get("Timeout", 0))
-    return definition
 
 
 def _to_list(entries: tuple[Entry, ...]) -> dict[str, Any]:
     return {"L": [{"L": [{"S": run_id}, {"S": to_utc_string(since)}]} for run_id, since in entries]}
-
-
-def _from_list(attribute: dict[str, Any]) -> tuple[Entry, ...]:
-    return tuple(Entry(one["L"][0]["S"], read_moment(one["L"][1]["S"])) for one in attribute["L"])

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from scripts.helpers.job_runs import ids
+from scripts.helpers.job_runs import ids, shapes
 from scripts.helpers.protocol import items, values
-from scripts.helpers.protocol.fields import EARLIEST, LATEST
+from scripts.helpers.protocol.fields import clock_time
 from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.names import new_token
-from scripts.helpers.protocol.values import from_utc_string, to_utc_string
+from scripts.helpers.protocol.values import ImplausibleError, to_utc_string
 
 LEGAL: dict[str, frozenset[str]] = {
     "WAITING": frozenset({"STARTING", "STOPPED", "EXPIRED", "ERROR"}),
@@ -33,8 +33,6 @@ AT_WORK = frozenset({"STARTING", "RUNNING", "STOPPING"})
 """States in which a launcher keeps a lease."""
 RETRIED = frozenset({"FAILED", "ERROR"})
 """Glue does not restart runs that reach their time limit, nor those that a person stops."""
-WATCHED = frozenset({"SUCCEEDED", "STOPPED", "FAILED", "TIMEOUT"})
-"""States that a trigger can wait for, as in Glue's Condition structure."""
 
 MAX_BYTES, HEADROOM_BYTES = 64 * 1024, 16 * 1024
 """What a start may give a run, and what a retry and its launcher may add to it."""
@@ -165,20 +163,22 @@ class RunRecord:
 
     def to_job_run(self, predecessors: bool = False) -> dict[str, Any]:
         """Return Glue's JobRun: times as aware datetimes in UTC, `ExecutionTime` in seconds, `Timeout` in minutes."""
-        found: dict[str, Any] = {
+        before = [{"JobName": job, "RunId": run} for job, run in self.predecessors]
+        shown = {
+            **self.told,
             "Id": self.run_id,
             "JobName": self.job_name,
             "JobRunState": self.state,
             "StartedOn": self.started_on,
             "LastModifiedOn": self.modified_on,
+            "CompletedOn": self.completed_on,
             "ExecutionTime": self.seconds,
-            **self.told,
+            "ErrorMessage": self.error,
+            "StateDetail": self.detail,
+            "PredecessorRuns": before if predecessors else None,
         }
-        if predecessors:
-            found["PredecessorRuns"] = [{"JobName": job, "RunId": run} for job, run in self.predecessors]
         # As in Glue's answers, what has no value is not there.
-        more = {"CompletedOn": self.completed_on, "ErrorMessage": self.error, "StateDetail": self.detail}
-        return found | {name: value for name, value in more.items() if value is not None}
+        return {name: value for name, value in shown.items() if value is not None}
 
     @property
     def seconds(self) -> int:
@@ -190,23 +190,13 @@ class RunRecord:
 
     # --- in the table ---------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Refuse a record that lacks what its start or its end needs; LookupError, TypeError, ValueError or so.
+    def check_new(self) -> None:
+        """Refuse a new run that leaves no room for what is added later, TooLargeError, or could not be read again.
 
-        Whoever may write a job's items may write anything there. A worker that found out half way would
-        end with an error that nobody expects, and so would the runs of all other jobs that it looks after.
+        CorruptItemError: its trigger may have been altered in members that Glue's triggers do not have.
         """
-        if self.lease is not None and not timedelta(0) < self.lease <= items.LONGEST_LEASE:
-            raise ValueError("a lease that nobody would take")
-        int(self.told.get("Attempt", 0))
-        self.command.keys()
-        # One that is over may be repeated, unless its start broke off before it was recorded with what it was to get.
-        if LEGAL[self.state] or "Timeout" in self.told:
-            check_given(self.told["Arguments"], self.told["Timeout"])
-
-    def check_size(self) -> None:
-        """Refuse a new run that leaves no room for what is added later; TooLargeError."""
         self._encoded(MAX_BYTES)
+        self.from_item(self.to_item())
 
     def _encoded(self, limit: int) -> tuple[Any, Any]:
         return values.encode({"told": dict(self.told), "command": dict(self.command)}, what="run", limit=limit)
@@ -242,40 +232,29 @@ class RunRecord:
 
     @classmethod
     def _read(cls, item: Item) -> RunRecord:
-        given = values.decode(item["run"], item["types"])
-        fields: dict[str, Any] = {name: str(item[name]["S"]) for name in _TEXTS if name in item}
-        fields |= {of: read_moment(item[name]["S"]) for name, of in _MOMENTS.items() if name in item}
-        lease = float(item["leaseSeconds"]["N"]) if "leaseSeconds" in item else None
-        run = cls(
+        found = shapes.read(item, "RunRecord", MAX_BYTES + HEADROOM_BYTES)
+        state, told = found["state"], found["run"]["told"]
+        if state not in LEGAL:
+            raise ImplausibleError(f"'state' must be one of {', '.join(LEGAL)}")
+        if (state in TERMINAL) != ("completedOn" in found):
+            raise ImplausibleError("'completedOn' must be there if the run is over, and only then")
+        # The start of one that is over may have broken off before it was recorded with what it was to get.
+        if (LEGAL[state] or "Timeout" in told) and not {"Arguments", "Timeout"} <= told.keys():
+            raise ImplausibleError("'run.told' must have Arguments and Timeout")
+        fields = {name: found[name] for name in _TEXTS if name in found}
+        fields |= {of: clock_time(found[name], name) for name, of in _MOMENTS.items() if name in found}
+        return cls(
             job_name=item[items.HASH_KEY]["S"],
             run_id=items.run_of_record_key(item[items.RANGE_KEY]["S"]),
-            state=item["state"]["S"],
-            told=given["told"],
-            command=given["command"],
-            max_retries=int(item["maxRetries"]["N"]),
-            predecessors=tuple((one["L"][0]["S"], one["L"][1]["S"]) for one in item["predecessors"]["L"]),
-            token=item[items.TOKEN]["S"],
-            lease=None if lease is None else timedelta(seconds=lease),
+            state=state,
+            told=told,
+            command=found["run"]["command"],
+            max_retries=found["maxRetries"],
+            predecessors=tuple((job, run) for job, run in found["predecessors"]),
+            token=found[items.TOKEN],
+            lease=timedelta(seconds=found["leaseSeconds"]) if "leaseSeconds" in found else None,
             **fields,
         )
-        run.check()
-        return run
-
-
-def read_moment(text: str) -> datetime:
-    """Read a time that a clock can show; ValueError of any other, as no deadline could be computed with it."""
-    moment = from_utc_string(text)
-    if not EARLIEST <= moment <= LATEST:
-        raise ValueError("a time that no clock shows")
-    return moment
-
-
-def check_given(arguments: Any, timeout: Any) -> None:
-    """Refuse arguments that are no map of texts, or a Timeout that is no number of minutes; TypeError."""
-    if not isinstance(arguments, Mapping) or not isinstance(timeout, int):
-        raise TypeError("no map, or no number")
-    if not all(isinstance(text, str) for text in (*arguments.keys(), *arguments.values())):
-        raise TypeError("an argument that is not a text")
 
 
 _MOMENTS = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
-from scripts.helpers.errors import InvalidValueError, WatermarkError
+from scripts.helpers.errors import CorruptItemError, InvalidValueError, WatermarkError
 from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.job_record import A_WORKER, MAX_WAITING, Entry, JobRecord
 from scripts.helpers.job_runs.run_record import AT_WORK, CLOCK_MARGIN, RunRecord
@@ -332,9 +332,9 @@ class Scheduler:
             problem = f"started a run while {MAX_WAITING} runs of the job waited already."
         else:
             try:
-                made.check_size()
+                made.check_new()
                 return made
-            except InvalidValueError as error:
+            except (CorruptItemError, InvalidValueError) as error:
                 problem = f"started a run that cannot be stored: {error}"
         # Without its arguments, which may be what cannot be stored.
         told = {"Arguments": {}, "Attempt": 0, "TriggerName": trigger}

@@ -1,4 +1,4 @@
-"""The requests of the Job Runs API, checked by Glue's service model as the installed botocore has it.
+"""The requests and the stored records of the Job Runs API, checked by Glue's service model as botocore has it.
 
 Botocore's own validation knows types and what is required, but no upper limit and no pattern, and shows values in its
 errors: arguments can hold secrets.
@@ -9,14 +9,18 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import botocore
 from botocore.loaders import create_loader
 from botocore.model import ServiceModel
 
+from scripts.helpers.errors import DAMAGE
 from scripts.helpers.glue_api.errors import InvalidInputException
-from scripts.helpers.job_runs.run_record import WATCHED
+from scripts.helpers.protocol import values
+from scripts.helpers.protocol.items import LONGEST_LEASE, Item
+from scripts.helpers.protocol.values import ImplausibleError
 
 MAX_PAGE, MAX_INTEGER = 200, 2**31 - 1
 """Results of one page where a request names no number, and the largest whole number, as in Glue."""
@@ -41,6 +45,9 @@ NOT_TAKEN = frozenset({
     "SourceControlDetails", "WorkflowName",
 })  # fmt: skip
 """Members of what is not here: visual jobs, crawlers, workflows, and triggers of other types."""
+WATCHED = ("FAILED", "STOPPED", "SUCCEEDED", "TIMEOUT")
+"""States that a trigger can wait for, as in Glue's Condition structure."""
+_RETRIES = {"min": 0, "max": 10}
 _QUEUING = {"JobRunQueuingEnabled": {"shape": "NullableBoolean"}}
 """The botocore of boto3 1.26 does not know it, and no run could wait."""
 _OURS: dict[str, dict[str, Any]] = {
@@ -51,26 +58,69 @@ _OURS: dict[str, dict[str, Any]] = {
     "CommandName": {"type": "string", "enum": ["glueetl", "gluestreaming", "pythonshell"]},
     "PythonVersionString": {"enum": ["3", "3.9"]},
     "ScriptLocationString": {"min": 1},
-    "MaxRetries": {"min": 0, "max": 10},
+    "MaxRetries": _RETRIES,
+    "AttemptCount": _RETRIES,
     "MaxConcurrentRuns": {"min": 1},
     "CreateTriggerRequest": {"required": ["Name", "Type", "Predicate", "Actions"]},
     "TriggerType": {"enum": ["CONDITIONAL"]},
     "Predicate": {"required": ["Conditions"]},
     "ConditionList": {"min": 1, "max": 500},
     "Condition": {"required": ["JobName", "State"]},
-    "JobRunState": {"enum": sorted(WATCHED)},
+    "JobRunState": {"enum": WATCHED},
     "ActionList": {"min": 1},
     "Action": {"required": ["JobName"]},
+    "Trigger": {"required": ["Predicate", "Actions"]},
     "GenericMap": {"key": {"shape": "NameOfArgument"}},
     "NameOfArgument": {"type": "string", "min": 1},
 }
 """Shapes of the model with the rules that only Glue's documentation has, and those of this package."""
+MAX_ITEM_BYTES = 390_000
+"""Of a record that is read. An item of DynamoDB has 400 KB, and one more run must fit into that of a job."""
+
+
+def _structure(needed: str, **members: str) -> dict[str, Any]:
+    shown = {name: {"shape": kind} for name, kind in members.items()}
+    return {"type": "structure", "required": needed.split(), "members": shown}
+
+
+_RECORDS: dict[str, dict[str, Any]] = {
+    "RunRecord": _structure(
+        "tok state maxRetries predecessors startedOn modifiedOn run",
+        tok="RecordName", state="RecordName", maxRetries="MaxRetries", predecessors="RecordPairs", run="RunMap",
+        startedOn="RecordName", modifiedOn="RecordName", runningSince="RecordName", completedOn="RecordName",
+        leaseSeconds="RecordLease", error="RecordText", detail="RecordText", launcher="RecordText",
+    ),
+    "RunMap": _structure("told command", told="JobRun", command="GenericMap"),
+    "JobRecord": _structure(
+        "tok active waiting triggers",
+        tok="RecordName", active="RecordPairs", waiting="RecordPairs", triggers="RecordNames", accepts="RecordNames",
+        job="JobMap",
+    ),
+    "JobMap": _structure("definition", definition="Job"),
+    "TriggerRecord": _structure(
+        "tok created state trigger", tok="RecordName", created="RecordName", state="RecordSwitch", trigger="TriggerMap",
+    ),
+    "TriggerMap": _structure("definition", definition="Trigger"),
+    # Names are shown, logged and become keys. 2,000 runs are more than have a place in an item. A text has at most
+    # `run_record.MAX_ERROR` characters.
+    "RecordName": {"type": "string", "min": 1, "max": 255, "pattern": r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*"},
+    "RecordNames": {"type": "list", "member": {"shape": "RecordName"}},
+    "RecordPair": {"type": "list", "min": 2, "max": 2, "member": {"shape": "RecordName"}},
+    "RecordPairs": {"type": "list", "max": 2_000, "member": {"shape": "RecordPair"}},
+    "RecordSwitch": {"type": "string", "enum": ["CREATED", "ACTIVATED", "DEACTIVATED"]},
+    "RecordLease": {"type": "double", "min": 1e-6, "max": int(LONGEST_LEASE.total_seconds())},
+    "RecordText": {"type": "string", "max": 8_000},
+}  # fmt: skip
+"""Shapes of what is stored. What Glue has a shape for is held to its types and numbers: another botocore, by whose
+model the request was checked, may know other members, kinds of workers and patterns."""
+_HELD = {*_RECORDS, "NameString"}
+_FLOAT = {"M": {"leaseSeconds": {"S": "float"}}}
 _BROKEN = re.compile("[\0\ud800-\udfff]")
 _PAIRS = r"\uD800\uDC00-\uDBFF\uDFFF", r"\U00010000-\U0010FFFF"
 """What the model's patterns have for characters beyond 16 bits, and what Python has."""
 _TYPES: dict[str, Any] = {
     "string": (str,), "integer": (int,), "double": (int, float), "boolean": (bool,), "map": (dict,),
-    "list": (list, tuple), "structure": (dict,),
+    "list": (list, tuple), "structure": (dict,), "timestamp": (datetime,),
 }  # fmt: skip
 
 
@@ -82,7 +132,7 @@ def model() -> ServiceModel:
 
 def with_ours(theirs: Mapping[str, Any]) -> ServiceModel:
     """Return a service model with our rules in it."""
-    shapes = dict(theirs["shapes"])
+    shapes = {**theirs["shapes"], **_RECORDS}
     for name, ours in _OURS.items():
         found = shapes.get(name, {})
         shapes[name] = {**found, **ours, "members": {**found.get("members", {}), **ours.get("members", {})}}
@@ -106,8 +156,46 @@ def check(operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
     return dict(request)
 
 
-def _problems(shape: Any, value: Any, path: str) -> list[str]:
-    """Say what is wrong with the value at a path."""
+def read(item: Item, record: str, longest: int) -> dict[str, Any]:
+    """Return the attributes of an item that a record has, as plain values.
+
+    Parameters
+    ----------
+    longest
+        Bytes of the map that has its types beside it in the item.
+
+    Raises
+    ------
+    ImplausibleError
+        Names the attribute that was altered, and what it must be. No text is shown.
+    """
+    if values.size_of({"M": item}) > MAX_ITEM_BYTES:
+        raise ImplausibleError(f"it is larger than {MAX_ITEM_BYTES:,} bytes")
+    shape = _shape(model(), record)
+    found: dict[str, Any] = {}
+    for name in sorted(shape.members.keys() & item.keys()):
+        try:
+            if shape.members[name].type_name == "structure":
+                found[name] = values.decode(item[name], item["types"])
+                values.encode(found[name], limit=longest)  # Or it could never be written again.
+            else:
+                found |= values.decode({"M": {name: item[name]}}, _FLOAT)
+        except DAMAGE as error:
+            what = f"what can be stored in {longest:,} bytes, with the types of its values"
+            raise ImplausibleError(f"{name!r} must be {what}") from error
+    if wrong := _problems(shape, found, "", stored=True):
+        raise ImplausibleError("; ".join(wrong[:3])[:1_000])  # Names of arguments are shown, as long as they may be.
+    return found
+
+
+@functools.cache
+def _shape(service: ServiceModel, name: str) -> Any:
+    """Return a shape that keeps those of its members: making them takes longer than reading a record by them."""
+    return service.shape_for(name)
+
+
+def _problems(shape: Any, value: Any, path: str, stored: bool = False) -> list[str]:
+    """Say what is wrong with the value at a path, which is in a request or stored."""
     kind, found = shape.type_name, list[str]()
     # To Python True is a whole number as well; to Glue it is none.
     if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
@@ -117,20 +205,19 @@ def _problems(shape: Any, value: Any, path: str) -> list[str]:
         found += [f"'{start}{name}' is missing" for name in shape.required_members if name not in value]
         for name, member in value.items():
             if name in known:
-                found += _problems(shape.members[name], member, start + name)
-            else:
+                found += _problems(shape.members[name], member, start + name, stored)
+            elif not stored:
                 found.append(f"'{start}{name}' is not known; known are {', '.join(sorted(known))}")
-    elif rule := _broken_rule(shape, value):
+    elif (not stored or kind in ("integer", "double") or shape.name in _HELD) and (rule := _broken_rule(shape, value)):
         shown = f" {value}" if kind == "integer" else ""  # Whole numbers are no secrets.
         found.append(f"Value{shown} at '{path}' failed to satisfy constraint: {rule}")
     elif kind == "list":
         for index, member in enumerate(value):
-            found += _problems(shape.member, member, f"{path}[{index}]")
+            found += _problems(shape.member, member, f"{path}[{index}]", stored)
     elif kind == "map":
         for name, member in value.items():
-            found += _problems(shape.key, name, f"{path}[{name!r}]") + _problems(
-                shape.value, member, f"{path}[{name!r}]"
-            )
+            for inner, one in ((shape.key, name), (shape.value, member)):
+                found += _problems(inner, one, f"{path}[{name!r}]", stored)
     return found
 
 
@@ -141,7 +228,7 @@ def _broken_rule(shape: Any, value: Any) -> str | None:
     if kind == "double" and not abs(value) <= MAX_NUMBER:
         return f"Member must be a number of at most {MAX_NUMBER:g}"
     # First, as halves of surrogate pairs have no bytes in UTF-8.
-    if kind == "string" and _BROKEN.search(value):
+    if kind == "string" and shape.name != "RecordText" and _BROKEN.search(value):
         return "Member must be text without NUL characters and halves of surrogate pairs"
     measured, what, count = value, "value", ""
     if kind in ("string", "list", "map"):

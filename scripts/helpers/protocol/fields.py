@@ -110,7 +110,7 @@ class Fields:
 
     def utc(self, field: str) -> datetime:
         """Return a time of a clock that was written as a text."""
-        return plausible(time_of(self.text(field), f"{self._name}.{field}"), f"{self._name}.{field}")
+        return clock_time(self.text(field), f"{self._name}.{field}")
 
     def wrong(self, field: str, expected: str) -> ImplausibleError:
         """Return the error for a field that is not what was expected."""
@@ -131,8 +131,9 @@ def time_of(text: str, name: str) -> datetime:
         raise ImplausibleError(f"{name} is not a time with its zone") from None
 
 
-def plausible(found: datetime, name: str) -> datetime:
+def clock_time(text: str, name: str) -> datetime:
     """Return a time that a clock may have shown; ImplausibleError for any other."""
+    found = time_of(text, name)
     if not EARLIEST <= found <= LATEST:
         raise ImplausibleError(f"{name} is a time of the year {found.year}")
     return found

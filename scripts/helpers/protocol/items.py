@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from scripts.helpers.errors import DAMAGE, CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
 from scripts.helpers.protocol import values
-from scripts.helpers.protocol.fields import EARLIEST, LATEST, MAX_COUNT, Fields, attribute_of, plausible, time_of
+from scripts.helpers.protocol.fields import EARLIEST, LATEST, MAX_COUNT, Fields, attribute_of, clock_time, time_of
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan, Release
 from scripts.helpers.protocol.outputs import EPOCH, MAX_EPOCH, MAX_OUTPUTS, Output, Retraction
 from scripts.helpers.protocol.recent import from_text, to_text
@@ -468,4 +468,4 @@ def _whole(item: Item, name: str) -> int:
 
 
 def _moment_in(item: Item, name: str) -> datetime:
-    return plausible(time_of(_text(item, name), name), name)
+    return clock_time(_text(item, name), name)
