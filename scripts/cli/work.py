@@ -80,8 +80,7 @@ def work(
             around.out.print(printable(f"started {run['JobName']} {run['JobRunId']}"))
 
     if once:
-        for run in runs.tend(jobs):
-            started(run)
+        runs.tend(jobs, started)
     else:
         # What it does at that moment is done first.
         runs.work(jobs, pause.total_seconds(), told_to_end(signal.SIGINT, signal.SIGTERM), started)

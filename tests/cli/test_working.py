@@ -58,6 +58,30 @@ def test_worker_starts_what_waits_and_ends_when_told(dynamodb: Any, endpoint: st
     assert (worker.returncode, output) == (0, f"started parking {waiting['parking'][1]}\n")
 
 
+def test_started_run_is_shown_when_another_job_is_altered(
+    run: Command, watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = JobRuns(watermarks, SparkSubmit("logs", scripts=["/jobs"]))
+    jobs.scheduler.engine = Quiet()
+    command = {"Name": "pythonshell", "ScriptLocation": "/jobs/parking.py"}
+    for name in ("altered", "parking"):
+        jobs.create_job(Name=name, Command=command, JobRunQueuingEnabled=True)
+        first, waiting = (jobs.start_job_run(JobName=name)["JobRunId"] for _ in "12")
+        end(jobs, name, first)
+    job = jobs.scheduler.records.job("altered")
+    assert job is not None
+    record = jobs.scheduler.records.run("altered", job.waiting[0].run_id)
+    assert record is not None
+    watermarks.store.put(record.to_item() | {"state": {"S": "LOST"}}, if_new=False)
+
+    monkeypatch.setattr(SparkSubmit, "launch", Quiet().launch)
+    done = run(watermarks, "work", "altered", "parking", "--logs", "logs", "--scripts", "/jobs", "--once")
+
+    assert done.exit_code != 0
+    assert "of job 'altered' is not readable: 'state' must be one of WAITING" in " ".join(done.stderr.split())
+    assert f"started parking {waiting}\n" in done.output
+
+
 def test_job_is_refused_when_it_has_no_definition(run: Command, watermarks: Watermarks) -> None:
     commit(watermarks, "parking", "jr_1", {"n": 1})
 
@@ -96,7 +120,7 @@ def test_run_is_submitted_to_emr_serverless_when_an_application_is_named(
 
     assert (done.exit_code, done.output) == (0, f"started parking {waiting}\n")
     [submitted] = client.list_job_runs(applicationId=application)["jobRuns"]
-    assert (submitted["name"], submitted["executionRole"]) == (waiting, ROLE)
+    assert (submitted["name"].startswith(waiting), submitted["executionRole"]) == (True, ROLE)
 
 
 def test_started_runs_are_a_document_when_the_worker_ends(

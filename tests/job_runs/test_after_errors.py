@@ -54,7 +54,7 @@ def put_waiting(jobs: Jobs, name: str, count: int, since: Any) -> None:
     """Fill the queue of a job with runs that have no records."""
     job = jobs.scheduler.records.job(name)
     entries = tuple(Entry(f"jr_{number:064x}", since) for number in range(count))
-    assert jobs.scheduler.records.write_job(job, job.changed(waiting=entries))
+    assert jobs.scheduler.records.write(job, job.changed(waiting=entries))
 
 
 def watermarks_of(jobs: Jobs) -> Watermarks:
@@ -168,7 +168,7 @@ def test_repeat_is_refused_when_the_run_was_never_recorded(
 ) -> None:
     job = parked.scheduler.records.job("parking")
     run_id = "jr_" + "1" * 64
-    parked.scheduler.records.write_job(job, job.started(run_id, clock()))
+    parked.scheduler.records.write(job, job.started(run_id, clock()))
     clock.move(minutes=17)
     assert parked.run("parking", run_id)["JobRunState"] == "ERROR"
     before = everything()
@@ -219,7 +219,7 @@ def test_job_fits_into_its_item_when_its_lists_are_full(parked: Jobs, clock: Clo
 
     job = JobRecord("full", definition, tuple(entries[:MAX_SLOTS]), tuple(entries[MAX_SLOTS:]))
 
-    assert parked.scheduler.records.write_job(None, job)
+    assert parked.scheduler.records.write(None, job)
     assert not job.changed(waiting=()).has_free_slot
 
 
@@ -288,21 +288,40 @@ def test_warning_says_who_starts_it_when_a_run_that_waits_is_waited_for(
     assert "watermarks work" in told
 
 
-def test_triggered_run_is_launched_before_the_run_before_it_leaves_its_list(
+def test_triggered_run_is_queued_when_the_run_before_it_leaves_its_list(
     parked: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     define(parked, "up", "down")
     trigger(parked, "up", "down")
     ended(parked, "up")
-    kept: list[bool] = []
-    monkeypatch.setattr(
-        parked.scheduler.engine, "launch", lambda *_: kept.append(bool(parked.scheduler.records.job("up").active))
-    )
+    queued: list[int] = []
+    records = parked.scheduler.records
+    write = records.write
 
+    def noting(before: Any, after: Any) -> bool:
+        if after.name == "up" and not after.active:
+            queued.append(len(records.job("down").waiting))
+        return bool(write(before, after))
+
+    monkeypatch.setattr(records, "write", noting)
     parked.tend(["up", "down"])
 
-    assert kept == [True]
-    assert parked.scheduler.records.job("up").active == ()
+    assert queued == [1]
+    assert [len(records.job(name).active) for name in ("up", "down")] == [0, 1]
+
+
+@pytest.mark.parametrize("names", [("one", "two"), ("two", "one")])
+def test_triggered_run_starts_in_the_same_pass_when_its_job_comes_first_or_last(
+    parked: Jobs, names: tuple[str, str]
+) -> None:
+    up, down = names
+    define(parked, up, down)
+    trigger(parked, up, down)
+    ended(parked, up)
+
+    started = parked.tend([up, down])
+
+    assert [run["JobName"] for run in started] == [down]
 
 
 def test_both_jobs_go_on_when_each_starts_the_other_and_both_have_ended(parked: Jobs) -> None:
@@ -341,7 +360,7 @@ def test_run_with_a_slot_expires_when_nobody_launched_it(parked: Jobs, clock: Cl
     first, second = (parked.start("parking", JobRunQueuingEnabled=True) for _ in range(2))
     parked.pass_through("parking", first, "RUNNING", "SUCCEEDED")
     job = parked.scheduler.records.job("parking")
-    parked.scheduler.records.write_job(job, job.settled({first: None}, clock()))
+    parked.scheduler.records.write(job, job.settled({first: None}, clock()))
     clock.move(hours=24)
 
     JobRuns(watermarks_of(parked), clock=clock).tend("parking")
@@ -452,7 +471,7 @@ def test_call_times_out_and_changes_nothing_when_others_keep_changing_the_job(
 ) -> None:
     run_id = ended(parked, "parking")
     before = everything()
-    monkeypatch.setattr(RunStore, "write_job", lambda *_: False)
+    monkeypatch.setattr(RunStore, "write", lambda *_: False)
     monkeypatch.setattr(parked.scheduler.records.store, "sleep", lambda _: None)
 
     with pytest.raises(parked.exceptions.OperationTimeoutException) as caught:
@@ -486,15 +505,15 @@ def test_trigger_is_left_alone_when_others_keep_switching_it(
     define(parked, "second")
     trigger(parked, "parking", "second")
     records, lost = parked.scheduler.records, []
-    write_trigger = records.write_trigger
-    write_trigger(records.trigger("parking-second"), records.trigger("parking-second").in_state(other))
+    write = records.write
+    write(records.trigger("parking-second"), records.trigger("parking-second").in_state(other))
 
     def after_another(before: TriggerRecord, after: TriggerRecord) -> bool:
         lost.append(after.state)
-        write_trigger(before, before.in_state(other))
-        return write_trigger(before, after)
+        write(before, before.in_state(other))
+        return write(before, after)
 
-    monkeypatch.setattr(records, "write_trigger", after_another)
+    monkeypatch.setattr(records, "write", after_another)
     monkeypatch.setattr(records.store, "sleep", lambda _: None)
 
     with pytest.raises(parked.exceptions.OperationTimeoutException) as caught:

@@ -159,7 +159,7 @@ def test_run_is_an_error_when_a_planted_trigger_gives_it_the_name_of_another_job
     records = checked.scheduler.records
     action = {"JobName": "a-inc", "Arguments": {"--area": "--JOB_NAME=b-victim"}}
     before = records.trigger("t")
-    assert records.write_trigger(before, replace(before, definition=trigger | {"Actions": [action]}, token="t"))
+    assert records.write(before, replace(before, definition=trigger | {"Actions": [action]}, token="t"))
     assert isinstance(records.trigger("t"), TriggerRecord)
     checked.pass_through("parking", checked.start("parking"), "RUNNING", "SUCCEEDED")
     checked.engine.launched.clear()

@@ -12,7 +12,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.job_runs import EmrServerless
+from scripts.helpers.job_runs import EmrServerless, ids
 from scripts.helpers.job_runs.job_record import JobRecord
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.watermarks import Watermarks
@@ -74,7 +74,8 @@ def shows(answers: Stubber, run_id: str, state: str, **more: Any) -> None:
         "applicationId": APPLICATION, "jobRunId": THERE, "arn": ARN, "createdBy": ROLE, "createdAt": MOMENT,
         "updatedAt": MOMENT, "executionRole": ROLE, "state": state, "stateDetails": "as it is",
         "releaseLabel": "emr-7.0.0",
-        "jobDriver": {"sparkSubmit": {"entryPoint": "s3://scripts/jobs/parking.py"}}, "name": run_id,
+        "jobDriver": {"sparkSubmit": {"entryPoint": "s3://scripts/jobs/parking.py"}},
+        "name": ids.of_all_jobs("parking", run_id),
     }  # fmt: skip
     answers.add_response("get_job_run", {"jobRun": shown | more}, {"applicationId": APPLICATION, "jobRunId": THERE})
 

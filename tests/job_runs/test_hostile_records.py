@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import Any, ClassVar
 
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scripts.helpers.errors import CorruptItemError
 from scripts.helpers.glue_api.errors import GlueApiError
-from scripts.helpers.job_runs import EmrServerless, SparkSubmit, ids
+from scripts.helpers.job_runs import EmrServerless, SparkSubmit, cgroup, ids, launcher
 from scripts.helpers.job_runs.job_record import Entry, JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import LEGAL, TERMINAL, RunRecord
 from scripts.helpers.protocol import items
@@ -228,7 +230,15 @@ def altered_at(item: dict[str, Any], number: int, attribute: Any) -> dict[str, A
 CHANGES = st.lists(
     st.tuples(st.sampled_from(sorted(PLACES)), st.integers(0, 10_000), ATTRIBUTES), min_size=1, max_size=2
 )
-NUMBER_OF_COMPLETED_ON = [path[0] for path in paths_in(a_run("SUCCEEDED").to_item())].index("completedOn")
+
+
+def number_of(state: str, *path: str) -> int:
+    """Return the number by which `altered_at` finds the place of an attribute in the record of a run."""
+    return list(paths_in(a_run(state).to_item())).index(path)
+
+
+NUMBER_OF_COMPLETED_ON = number_of("SUCCEEDED", "completedOn")
+SCRIPT = ("run", "M", "command", "M", "ScriptLocation")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -236,6 +246,11 @@ NUMBER_OF_COMPLETED_ON = [path[0] for path in paths_in(a_run("SUCCEEDED").to_ite
 @given(state=st.sampled_from(sorted(LEGAL)), changes=CHANGES)
 @example(state="SUCCEEDED", changes=[("run", NUMBER_OF_COMPLETED_ON, None)])
 @example(state="FAILED", changes=[("run", NUMBER_OF_COMPLETED_ON, None)])
+@example(
+    state="RUNNING",
+    changes=[("run", number_of("RUNNING", "launcher"), None), ("run", number_of("RUNNING", *SCRIPT), {"S": "/a\0.py"})],
+)
+@example(state="WAITING", changes=[("waiting run", number_of("WAITING", *SCRIPT), {"S": "/a\0.py"})])
 @settings(max_examples=200, deadline=None)
 def test_every_call_ends_as_documented_when_any_two_attributes_are_altered(
     check: Callable[..., None], engine: str, state: str, changes: list[tuple[str, int, Any]]
@@ -363,3 +378,189 @@ def test_answer_is_about_the_job_that_was_asked_for_when_its_record_names_anothe
     assert jobs.get_job(JobName=BAD)["Job"]["Name"] == BAD
     assert (trigger.to_trigger()["Name"], trigger.to_trigger()["State"]) == (TRIGGER, "ACTIVATED")
     assert attribute_at(found[PLACES["job"]], ("tok",))
+
+
+# --- what a record does to other jobs ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spoiled_items",
+    [
+        {(TRIGGER, "!t"): {"state": {"N": "1"}}},
+        {(TRIGGER, "!t"): {"fmt": {"N": "9"}}},
+        {(THIRD, "!j"): {"tok": {"N": "1"}}},
+        {(THIRD, "!j"): {"fmt": {"N": "9"}}},
+    ],
+    ids=["trigger", "newer trigger", "started job", "newer started job"],
+)
+def test_job_goes_on_when_its_trigger_or_the_job_that_it_starts_is_altered(
+    spoiled_items: dict[tuple[str, str], dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    sound = sound_items("SUCCEEDED")
+    jobs = table_of(sound | {key: sound[key] | change for key, change in spoiled_items.items()}, "spark-submit")
+
+    jobs.tend([BAD])
+
+    left = jobs.scheduler.records.job(BAD)
+    assert BEGUN not in [entry.run_id for entry in (*left.active, *left.waiting)]
+    assert f"{BAD} {WAITS}" in Submit.launched
+    assert f"event=trigger_failed trigger={TRIGGER} job={BAD} run={BEGUN}" in caplog.text
+
+
+def test_other_jobs_are_triggered_when_one_of_those_that_a_trigger_starts_is_altered() -> None:
+    sound = sound_items("SUCCEEDED")
+    jobs = table_of(sound | {(THIRD, "!j"): sound[THIRD, "!j"] | {"tok": {"N": "1"}}}, "spark-submit")
+
+    jobs.tend([BAD])
+
+    assert len(jobs.get_job_runs(JobName=GOOD)["JobRuns"]) == 2
+
+
+def test_triggering_job_is_looked_after_when_a_run_of_the_triggered_one_is_altered() -> None:
+    sound = sound_items("SUCCEEDED")
+    spoiled_run = sound[GOOD, items.run_record_key(SOUND)] | {"state": {"S": "LOST"}}
+    jobs = table_of(sound | {(GOOD, items.run_record_key(SOUND)): spoiled_run}, "spark-submit")
+
+    with pytest.raises(GlueApiError, match=f"of job '{GOOD}' is not readable"):
+        jobs.tend([BAD, GOOD])
+
+    assert f"{BAD} {WAITS}" in Submit.launched
+
+
+def test_worker_says_which_runs_it_started_when_another_job_is_altered() -> None:
+    sound = sound_items("RUNNING")
+    jobs = table_of(sound | {PLACES["job"]: sound[PLACES["job"]] | {"tok": {"N": "1"}}}, "spark-submit")
+    said: list[dict[str, str]] = []
+
+    with pytest.raises(GlueApiError):
+        jobs.tend([BAD, GOOD], said.append)
+
+    assert said == [{"JobName": GOOD, "JobRunId": SOUND}]
+
+
+def test_lost_run_is_found_in_time_when_another_job_has_a_run_of_the_same_id() -> None:
+    sound = sound_items("RUNNING")
+    good = JobRecord(GOOD, DEFINITION, active=(Entry(BEGUN, NOW),)).to_item()
+    run = a_run("RUNNING", BEGUN, GOOD).to_item()
+    jobs = table_of(sound | {(GOOD, "!j"): good, (GOOD, items.run_record_key(BEGUN)): run}, "spark-submit")
+    seconds = [0.0]
+    jobs.scheduler.timer = lambda: seconds[0]
+
+    for seconds[0] in (0.0, 30.0, 61.0):
+        jobs.tend([BAD, GOOD])
+
+    assert jobs.record(GOOD, BEGUN).state == "ERROR"
+
+
+def test_worker_forgets_runs_when_they_are_in_no_list_any_more() -> None:
+    jobs = table_of(sound_items("RUNNING"), "spark-submit")
+    jobs.tend([BAD])
+    jobs.scheduler.records.change_job(BAD, lambda job: job.changed(active=(), waiting=()))
+
+    jobs.tend([BAD])
+
+    assert BEGUN not in repr(vars(jobs.scheduler))
+
+
+def test_folders_of_logs_differ_when_a_job_is_called_as_the_folder_of_another() -> None:
+    engine = SparkSubmit("logs")
+    folder = engine.folder("a" * 240, BEGUN).parent.name
+
+    assert engine.folder(folder, BEGUN).parent.name != folder
+
+
+def test_cgroups_differ_when_runs_of_two_jobs_have_the_same_id(
+    jobs: Jobs, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(cgroup, "make", made.append)
+    (tmp_path / "a.py").touch()
+    command = {"Name": "pythonshell", "ScriptLocation": str(tmp_path / "a.py")}
+    for name in (BAD, GOOD):
+        run = replace(a_run("WAITING", BEGUN, name), command=command).to("STARTING", NOW)
+        jobs.scheduler.records.write_run(None, run)
+        settings = {"shared": jobs.scheduler.settings(), "engine": jobs.engine.to_json(), "job": name, "run": BEGUN}
+        carried = launcher.make(settings)
+        assert carried is not None
+        carried.carry_out()
+
+    assert len(set(made)) == 2
+    assert all(BEGUN in name and len(name) <= 255 for name in made)
+
+
+class Recording(Cluster):
+    """EMR Serverless that remembers what was asked of it, and may be out of reach."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[dict[str, Any]] = []
+        self.cancelled: list[str] = []
+        self.is_down = False
+
+    def start_job_run(self, **request: Any) -> dict[str, Any]:
+        self.asked.append(request)
+        return super().start_job_run(**request)
+
+    def get_job_run(self, **request: Any) -> dict[str, Any]:
+        if self.is_down:
+            raise ClientError({"Error": {"Code": "ThrottlingException"}}, "GetJobRun")
+        return super().get_job_run(**request)
+
+    def cancel_job_run(self, **request: Any) -> None:
+        self.cancelled.append(request["jobRunId"])
+
+
+@pytest.fixture
+def cluster() -> Recording:
+    return Recording()
+
+
+def on_cluster(cluster: Recording, *runs: RunRecord) -> Jobs:
+    """Return jobs on EMR Serverless whose given runs are at work, and those of no other."""
+    found = dict(sound_items("RUNNING"))
+    for run in runs:
+        found[run.job_name, items.run_record_key(run.run_id)] = run.to_item()
+        found[run.job_name, "!j"] = JobRecord(run.job_name, DEFINITION, active=(Entry(run.run_id, NOW),)).to_item()
+    jobs = table_of(found, "emr")
+    jobs.engine = jobs.scheduler.engine = replace(jobs.engine, client=cluster)
+    return jobs
+
+
+def test_runs_are_two_on_emr_when_two_jobs_have_a_run_of_the_same_id(cluster: Recording) -> None:
+    waiting = [a_run("WAITING", BEGUN, name) for name in (BAD, GOOD)]
+
+    on_cluster(cluster, *waiting).tend([BAD, GOOD])
+
+    assert len(cluster.asked) == 2
+    for member in ("clientToken", "name"):
+        assert len({request[member] for request in cluster.asked}) == 2
+    assert all(BEGUN in request["name"] and len(request["name"]) <= 256 for request in cluster.asked)
+
+
+@pytest.mark.parametrize("is_down", [False, True], ids=["when it answers", "when it does not answer"])
+def test_run_of_another_job_is_not_cancelled_on_emr_when_a_record_names_it(cluster: Recording, is_down: bool) -> None:
+    good = a_run("WAITING", BEGUN, GOOD)
+    jobs = on_cluster(cluster, good)
+    jobs.tend([GOOD])
+    theirs = jobs.record(GOOD, BEGUN).launcher
+    bad = replace(a_run("STOPPING", BEGUN, BAD), launcher=theirs, lease=None)
+    jobs.scheduler.records.store.put(bad.to_item(), if_new=False)
+    cluster.is_down = is_down
+
+    jobs.tend([BAD])
+
+    assert (theirs, cluster.cancelled) == ("emr-serverless:0", [])
+
+
+def test_planted_run_is_not_started_on_emr_when_somebody_starts_or_stops_another(cluster: Recording) -> None:
+    lost = replace(a_run("STARTING", BEGUN, BAD), launcher=None, running_since=None)
+    jobs = on_cluster(cluster, lost)
+    jobs.scheduler.clock.move(hours=1)
+
+    jobs.batch_stop_job_run(JobName=BAD, JobRunIds=[WAITS])
+    own = jobs.start_job_run(JobName=BAD)["JobRunId"]
+    before = [request["name"].startswith(own) for request in cluster.asked]
+    jobs.tend([BAD])
+
+    assert before == [True]
+    assert any(request["name"].startswith(BEGUN) for request in cluster.asked)

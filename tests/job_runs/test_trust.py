@@ -40,7 +40,7 @@ def plant(jobs: Jobs, name: str, script: str, run_id: str = RUN_ID, **told: Any)
     records.write_run(None, run)
     before = records.job(name)
     after = before or JobRecord(name, {"Command": command, "CreatedOn": now, "LastModifiedOn": now})
-    assert records.write_job(before, after.queued(run_id, now))
+    assert records.write(before, after.queued(run_id, now))
     return run
 
 
@@ -182,6 +182,7 @@ def test_nothing_is_written_outside_of_the_logs_when_a_run_has_an_id_that_leads_
         "/etc/evil.py", "/jobs/../etc/evil.py", "/jobsevil.py", "relative.py", "", "s3://other/jobs/a.py",
         "s3://scripts/jobsevil.py", "s3://scripts/jobs/../evil.py", "s3://scripts/jobs/%2e%2e/evil.py", "file:///etc/a.py",
         "s3://scripts/file.pyx", "https://s3/scripts/jobs/a.py", "/jobs/a.py:/etc",
+        "/jobs/a\0.py",
     ],
 )  # fmt: skip
 def test_script_is_refused_when_it_is_in_no_place(location: str) -> None:
@@ -373,7 +374,7 @@ def planted_trigger(jobs: Jobs) -> str:
     action = {"JobName": "waste-x", "Arguments": {"--all": "yes"}}
     definition = {"Type": "CONDITIONAL", "Predicate": {"Conditions": [condition]}, "Actions": [action]}
     records = jobs.scheduler.records
-    records.write_trigger(None, TriggerRecord("parking-t", definition, "ACTIVATED"))
+    records.write(None, TriggerRecord("parking-t", definition, "ACTIVATED"))
     records.change_job("parking", lambda job: job.changed(triggers=("parking-t",)))
     run_id = jobs.start("parking")
     jobs.pass_through("parking", run_id, "RUNNING", "SUCCEEDED")

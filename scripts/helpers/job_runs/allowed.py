@@ -77,7 +77,7 @@ def checked(job_name: str, location: str, places: Sequence[str]) -> str:
         if _is_plain_url(location) and any(_is_below(_url(location), _url(place)) for place in places):
             return location
     # Links first: one in a folder that is allowed may lead to one that is not.
-    elif local and os.pathsep not in local:
+    elif local and not {os.pathsep, "\0"}.intersection(local):
         path = os.path.realpath(local)
         folders = [os.path.realpath(folder) for folder in map(_local, places) if folder]
         if any(_is_in(path, folder) for folder in folders):

@@ -423,7 +423,7 @@ class JobRuns:
         # name no job has would be there to be seen, and never fire.
         for job_name, role in trigger.roles:
             self._list(role, job_name, name, True)
-        if not self._records.write_trigger(None, trigger):
+        if not self._records.write(None, trigger):
             raise taken
         return {"Name": name}
 
@@ -448,7 +448,7 @@ class JobRuns:
     def _switch(self, name: str, state: str) -> Answer:
         for _ in TO_CHANGE_A_JOB.races(self._records.store.sleep):
             trigger = self._trigger(name)
-            if trigger.state == state or self._records.write_trigger(trigger, trigger.in_state(state)):
+            if trigger.state == state or self._records.write(trigger, trigger.in_state(state)):
                 return {"Name": name}
         raise lost_race("trigger")
 
@@ -487,13 +487,17 @@ class JobRuns:
 
     # --- workers, and who waits -----------------------------------------------------------------
 
-    def tend(self, job_names: str | Collection[str]) -> list[dict[str, str]]:
+    def tend(
+        self, job_names: str | Collection[str], on_start: Callable[[dict[str, str]], None] = lambda _: None
+    ) -> list[dict[str, str]]:
         """Do a worker's work on some jobs once: end lost runs, make retries, fire triggers, start what has its turn.
 
         Parameters
         ----------
         job_names
             The jobs whose runs may be started. A run that a trigger makes of another job waits for a worker of that.
+        on_start
+            Called with each run that is started, also where another job raises an error.
 
         Returns
         -------
@@ -511,9 +515,15 @@ class JobRuns:
         if not names or not all(isinstance(name, str) and name for name in names):
             raise InvalidValueError("tend: no job is named. Name each job whose runs may be started.")
         self._check_is_own("tend")
+        started: list[dict[str, str]] = []
+
+        def note(run: RunRecord) -> None:
+            started.append({"JobName": run.job_name, "JobRunId": run.run_id})
+            on_start(started[-1])
+
         with _named("Tend"):
-            started = self.scheduler.tend(names)
-        return [{"JobName": run.job_name, "JobRunId": run.run_id} for run in started]
+            self.scheduler.tend(names, note)
+        return started
 
     def work(
         self,
@@ -528,8 +538,7 @@ class JobRuns:
         """
         while not is_over():
             try:
-                for started in self.tend(job_names):
-                    on_start(started)
+                self.tend(job_names, on_start)
             except GlueApiError as error:
                 logger.warning("event=work_failed error=%s", error)
             time.sleep(pause)

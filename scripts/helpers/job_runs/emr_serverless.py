@@ -13,6 +13,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers.errors import ArgumentNotAllowedError, ConfigurationError, InvalidValueError
+from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.engines import RUN_CONF, SparkSubmit, is_python_shell
 from scripts.helpers.job_runs.run_record import RunRecord
 
@@ -104,7 +105,7 @@ class EmrServerless:
             EMR Serverless refuses it.
         """
         self.check(run)
-        rules = self._rules()
+        rules, name = self._rules(), ids.of_all_jobs(run.job_name, run.run_id)
         submit = {
             "entryPoint": rules.script(run),
             "entryPointArguments": rules.arguments(run),
@@ -112,11 +113,11 @@ class EmrServerless:
         }
         request: dict[str, Any] = {
             "applicationId": self.application_id,
-            "clientToken": hashlib.sha256(run.run_id.encode()).hexdigest(),  # A run's own id is longer than may be.
+            "clientToken": hashlib.sha256(name.encode()).hexdigest(),  # The name is longer than may be.
             "executionRoleArn": self.execution_role_arn,
             "executionTimeoutMinutes": run.told["Timeout"],
             "jobDriver": {"sparkSubmit": {name: value for name, value in submit.items() if value}},
-            "name": run.run_id,
+            "name": name,
         }
         if self.configuration:
             request["configurationOverrides"] = dict(self.configuration)
@@ -128,19 +129,19 @@ class EmrServerless:
             logger.warning("event=start_unsure run=%s error=%s", run.run_id, _code(error))
             return None
 
-    def look(self, run: RunRecord, now: datetime) -> RunRecord:
-        """Return a run as EMR Serverless has it now; as it is where it was not started here, or nothing is known."""
+    def look(self, run: RunRecord, now: datetime) -> RunRecord | None:
+        """Return a run as EMR Serverless has it now; None where it was not started here, or its state is unknown."""
         if run.launcher is None or not run.launcher.startswith(OURS):
-            return run
+            return None
         try:
             found = self.client.get_job_run(**self._key(run))["jobRun"]
         except (ClientError, BotoCoreError) as error:
             if _code(error) == "ResourceNotFoundException":
                 return run.ended("ERROR", now, f"EMR Serverless has no run {run.launcher} any more.")
             logger.warning("event=look_failed run=%s error=%s", run.run_id, _code(error))
-            return run
-        # Who may write the record could name any run of the application, and have it watched or cancelled.
-        if found.get("name") != run.run_id:
+            return None
+        # The record may name any run of the application, also one of another job, to have it watched or cancelled.
+        if found.get("name") != ids.of_all_jobs(run.job_name, run.run_id):
             return run.ended("ERROR", now, f"Run {run.launcher} of EMR Serverless is another one.")
         if run.state == "STARTING":  # Only who altered the record wrote that beside a name. From there no end is legal.
             run = run.to("RUNNING", now)
@@ -159,9 +160,7 @@ class EmrServerless:
         return run.to("STOPPING", now).to("STOPPED", now, error=detail)
 
     def cancel(self, run: RunRecord) -> None:
-        """Cancel a run that was told to stop. Once more does no harm; one that fails is repeated by the next look."""
-        if run.launcher is None or not run.launcher.startswith(OURS):
-            return
+        """Cancel a run that `look` has found. Once more does no harm; one that fails is repeated by the next look."""
         try:
             self.client.cancel_job_run(**self._key(run))
         except (ClientError, BotoCoreError) as error:

@@ -159,7 +159,8 @@ class SparkSubmit:
         if not name.strip("."):
             name = name.replace(".", "%2E")
         if len(name) > MAX_FOLDER_NAME:
-            name = f"{name[: MAX_FOLDER_NAME // 2]}-{ids.job_digest(job_name)}"
+            # No name has a + when it is quoted, so this is the folder of no other job.
+            name = f"{name[: MAX_FOLDER_NAME // 2]}+{ids.job_digest(job_name)}"
         return Path(os.path.abspath(self.logs), name, run_id)
 
     def make_folder(self, job_name: str, run_id: str) -> Path:

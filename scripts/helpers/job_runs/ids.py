@@ -39,6 +39,11 @@ def job_digest(job_name: str) -> str:
     return "j_" + hashlib.sha256(job_name.encode()).hexdigest()
 
 
+def of_all_jobs(job_name: str, run_id: str) -> str:
+    """Return a name of a run that no run of another job has: a record of any job may have the id of another's run."""
+    return f"{run_id}-{job_digest(job_name)}"
+
+
 def is_run_id(text: str) -> bool:
     """Tell whether a text is the id of a run of ours."""
     return _ID.fullmatch(text) is not None

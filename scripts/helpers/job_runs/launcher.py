@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, BinaryIO, NamedTuple
 
 from scripts.helpers.errors import StoreUnavailableError, WatermarkError
-from scripts.helpers.job_runs import cgroup
+from scripts.helpers.job_runs import cgroup, ids
 from scripts.helpers.job_runs.engines import SETTINGS, SparkSubmit, is_python_shell
 from scripts.helpers.job_runs.last_words import describe
 from scripts.helpers.job_runs.run_record import RunRecord
@@ -244,7 +244,7 @@ class Launcher:
         return End("FAILED", describe([self._tail(name) for name in names], code, str(self._folder)))
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
-        self._cgroup = cgroup.make(f"glue-watermarks-{self._run.run_id}")
+        self._cgroup = cgroup.make(f"glue-watermarks-{ids.of_all_jobs(self._run.job_name, self._run.run_id)}")
         killed_by = "process group" if self._cgroup is None else "cgroup"
         logger.info("event=spawned run=%s killed_by=%s", self._run.run_id, killed_by)
         with self._log("stdout") as output, self._log("stderr") as errors:

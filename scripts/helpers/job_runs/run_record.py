@@ -214,14 +214,10 @@ class RunRecord:
         }
         if self.lease is not None:
             item["leaseSeconds"] = {"N": str(self.lease.total_seconds())}
-        for name, attribute in _MOMENTS.items():
-            moment = getattr(self, attribute)
-            if moment is not None:
-                item[name] = {"S": to_utc_string(moment)}
-        for name in _TEXTS:
-            text = getattr(self, name)
-            if text is not None:
-                item[name] = {"S": text}
+        moments = {name: getattr(self, of) for name, of in _MOMENTS.items()}
+        item |= {name: {"S": to_utc_string(moment)} for name, moment in moments.items() if moment is not None}
+        texts = {name: getattr(self, name) for name in _TEXTS}
+        item |= {name: {"S": text} for name, text in texts.items() if text is not None}
         return item
 
     @classmethod

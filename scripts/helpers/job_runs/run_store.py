@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 from scripts.helpers.glue_api.errors import OperationTimeoutException
 from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
@@ -51,9 +50,9 @@ class RunStore:
             request["ExclusiveStartKey"] = items.key(job_name, items.run_record_key(after))
         return [RunRecord.from_item(item) for item in itertools.islice(self.store.query(request), limit)]
 
-    def write_job(self, before: JobRecord | None, after: JobRecord) -> bool:
-        """Write a job's record in place of `before`. False: it has changed since."""
-        return self._write(before.to_item() if before else None, after.to_item())
+    def write(self, before: JobRecord | TriggerRecord | None, after: JobRecord | TriggerRecord) -> bool:
+        """Write the record of a job or a trigger in place of `before`. False: it has changed since."""
+        return isinstance(self.store.replace(before.to_item() if before else None, after.to_item()), Written)
 
     def write_run(
         self, before: RunRecord | None, after: RunRecord, budget: float = BUDGET_SECONDS
@@ -66,10 +65,6 @@ class RunStore:
         if isinstance(outcome, Written):
             return Written(after)
         return Lost(RunRecord.from_item(outcome.to) if outcome.to else None)
-
-    def write_trigger(self, before: TriggerRecord | None, after: TriggerRecord) -> bool:
-        """Write a trigger in place of `before`. False: it has changed since."""
-        return self._write(before.to_item() if before else None, after.to_item())
 
     def delete_trigger(self, name: str) -> None:
         """Delete a trigger; it may be gone already."""
@@ -87,7 +82,7 @@ class RunStore:
         for _ in TO_CHANGE_A_JOB.races(self.store.sleep):
             before = self.job(name)
             after = change(before)
-            if after is None or after is before or self.write_job(before, after):
+            if after is None or after is before or self.write(before, after):
                 return after
         raise lost_race("job")
 
@@ -107,9 +102,6 @@ class RunStore:
                 return None
             run = outcome.to
         raise lost_race("job run")
-
-    def _write(self, before: Any, after: items.Item) -> bool:
-        return isinstance(self.store.replace(before, after), Written)
 
 
 def lost_race(what: str) -> OperationTimeoutException:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
-from scripts.helpers.errors import CorruptItemError, InvalidValueError, WatermarkError
+from scripts.helpers.errors import CorruptItemError, InvalidValueError, NewerFormatError, WatermarkError
 from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.job_record import A_WORKER, MAX_WAITING, Entry, JobRecord
 from scripts.helpers.job_runs.run_record import AT_WORK, CLOCK_MARGIN, RunRecord
@@ -38,20 +39,20 @@ class Engine(Protocol):
 class Supervisor(Engine, Protocol):
     """An engine whose cluster watches the run, so that a worker has to ask for its state."""
 
-    def look(self, run: RunRecord, now: datetime) -> RunRecord:
-        """Return the run as it is there; nothing is changed."""
+    def look(self, run: RunRecord, now: datetime) -> RunRecord | None:
+        """Return the run as it is there, None if that is unknown; nothing is changed."""
 
     def cancel(self, run: RunRecord) -> None:
-        """End the run there; again it does no harm."""
+        """End a run that is there; again it does no harm."""
 
 
 @dataclass
 class _Pass:
-    """One look at some jobs: those whose runs may be started, those that are looked at, and what was started."""
+    """One look at some jobs: those whose runs may be started, those that got runs by triggers, and what was started."""
 
     starts: frozenset[str] = frozenset()
-    underway: set[str] = field(default_factory=set)
-    started: list[RunRecord] = field(default_factory=list)
+    triggered: set[str] = field(default_factory=set)
+    on_start: Callable[[RunRecord], None] = lambda _: None
 
 
 class Scheduler:
@@ -82,7 +83,7 @@ class Scheduler:
     ) -> None:
         self.records, self.engine, self.clock, self.queue_time = records, engine, clock, queue_time
         self.timer: Callable[[], float] = time.monotonic
-        self._seen: dict[str, tuple[str, float]] = {}
+        self._seen: dict[tuple[str, str], tuple[str, float]] = {}
 
     def settings(self) -> dict[str, Any]:
         """Return what makes another process look after the same runs in the same way; plain enough for JSON."""
@@ -95,24 +96,27 @@ class Scheduler:
             "keep_seconds": self.records.keep and self.records.keep.total_seconds(),
         }
 
-    def tend(self, job_names: Collection[str]) -> list[RunRecord]:
+    def tend(self, job_names: Collection[str], on_start: Callable[[RunRecord], None]) -> None:
         """Do a worker's work on some jobs: all that has to follow by now, and start what has a slot.
 
         Runs that triggers make of other jobs are queued there, and wait for a worker of theirs.
-        Returns the runs that were started. One job that cannot be looked after does not keep the
-        others waiting: its WatermarkError is raised in the end.
+        One job that cannot be looked after does not keep the others waiting: its WatermarkError is raised in the end.
         """
-        look, failure = _Pass(frozenset(job_names)), list[WatermarkError]()
-        for name in sorted(look.starts):
-            try:
-                look.underway.clear()
-                self._tend(name, (), look)
-            except WatermarkError as error:
-                logger.warning("event=tend_failed job=%s error=%s", name, type(error).__name__)
-                failure.append(error)
+        look, failure = _Pass(frozenset(job_names), on_start=on_start), list[WatermarkError]()
+        todo = sorted(look.starts)
+        # A second time those whose runs were triggered after their turn. What comes of that is for the next pass: runs
+        # that are written as if they had ended, and trigger each other, must not keep the other jobs waiting.
+        for _ in range(2):
+            for name in todo:
+                look.triggered.discard(name)
+                try:
+                    self._tend(name, (), look)
+                except WatermarkError as error:
+                    logger.warning("event=tend_failed job=%s error=%s: %s", name, type(error).__name__, error)
+                    failure.append(error)
+            todo = sorted(look.triggered)
         if failure:
             raise failure[0]
-        return look.started
 
     def settle(self, job_name: str, looked_at: Collection[str] = ()) -> JobRecord | None:
         """Do what has to follow for a job, and start nothing: ended runs leave their slots, retries wait in them.
@@ -124,7 +128,7 @@ class Scheduler:
     def seen(self, run: RunRecord) -> RunRecord:
         """Return a run as it is to be shown: one whose launcher is lost as the ERROR that will be written of it."""
         if supervisor := self._supervisor_of(run):
-            return supervisor.look(run, self.clock())
+            return supervisor.look(run, self.clock()) or run
         return self._lost(run, run.lease_until) if run.lease_until and self.is_lost(run) else run
 
     def _supervisor_of(self, run: RunRecord) -> Supervisor | None:
@@ -137,29 +141,27 @@ class Scheduler:
 
     def is_lost(self, run: RunRecord) -> bool:
         """Tell whether the launcher of a run has given no sign for its lease, as far as this process knows."""
+        key = run.job_name, run.run_id  # A record of any job may have the id of another's run.
         if run.lease is None or run.lease_until is None:
-            self._seen.pop(run.run_id, None)
+            self._seen.pop(key, None)
             return False
-        return self._is_over(run.run_id, run.token, run.modified_on, run.lease)
+        return self._is_over(key, run.token, run.modified_on, run.lease)
 
-    def _is_over(self, run_id: str, token: str, since: datetime, lease: timedelta) -> bool:
+    def _is_over(self, key: tuple[str, str], token: str, since: datetime, lease: timedelta) -> bool:
         """Tell whether a lease is over that was last renewed, with a token, at `since` by the clock of its owner.
 
         As the Kinesis client judges leases: a token that was not seen before starts a lease on the timer of this
         process. The clocks of two machines are compared only where one says that the lease is over for longer than
         clocks differ: a process that looks once, as a command does, sees no token stand still.
         """
-        seen = self._seen.get(run_id)
+        seen = self._seen.get(key)
         if seen is None or seen[0] != token:
-            seen = self._seen[run_id] = token, self.timer()
+            seen = self._seen[key] = token, self.timer()
         # Up to its very end the lease is its owner's, so `>` and not `>=`.
         stands_still = self.timer() - seen[1] > lease.total_seconds()
         return stands_still or self.clock() > since + lease + CLOCK_MARGIN
 
     def _tend(self, name: str, looked_at: Collection[str], look: _Pass) -> JobRecord | None:
-        if name in look.underway:
-            return None  # It was given a new run meanwhile, so its own write fails, and it looks again.
-        look.underway.add(name)
         gives_out = self.engine is not None and name in look.starts
 
         def settle(job: JobRecord | None) -> JobRecord | None:
@@ -175,11 +177,13 @@ class Scheduler:
             return job if (after.active, after.waiting) == (job.active, job.waiting) else after
 
         job = self.records.change_job(name, settle)
-        look.underway.discard(name)
-        if job is not None and gives_out:
-            for entry in job.active:
+        if job is not None:
+            listed = {(name, entry.run_id) for entry in (*job.active, *job.waiting)}
+            for key in {key for key in list(self._seen) if key[0] == name} - listed:
+                self._seen.pop(key, None)  # Or a list that names other runs each time would fill the memory.
+            for entry in job.active if gives_out else ():
                 if (started := self.launch(name, entry.run_id)) is not None:
-                    look.started.append(started)
+                    look.on_start(started)
         return job
 
     def _ended_at_work(self, job: JobRecord, look: _Pass, gives_out: bool) -> dict[str, str | None]:
@@ -216,13 +220,13 @@ class Scheduler:
         run = self.records.run(job.name, entry.run_id)
         if run is None:
             # The place in the list is written before the record, so a young one is about to get its record.
-            if not self._is_over(entry.run_id, "", entry.since, START_LEASE):
+            if not self._is_over((job.name, entry.run_id), "", entry.since, START_LEASE):
                 return None
             return self._never_started(job.name, entry)
 
         def end(run: RunRecord) -> RunRecord:
             if supervisor := self._supervisor_of(run):
-                return self._supervised(run, supervisor)
+                return self._supervised(run, supervisor, may_start=not may_expire)
             if self.is_lost(run):
                 return self._lost(run, now)
             if run.state == "WAITING" and job.definition is None:
@@ -238,24 +242,24 @@ class Scheduler:
 
         return self.records.change_run(run, end)
 
-    def _supervised(self, run: RunRecord, supervisor: Supervisor) -> RunRecord:
+    def _supervised(self, run: RunRecord, supervisor: Supervisor, may_start: bool) -> RunRecord:
         """Return a run as its cluster has it. All that is asked of the cluster may be asked again."""
         now = self.clock()
         if run.launcher is None:
             # Whoever started it has died, or got no answer. By its token the same run is started, and no second one.
-            if not self.is_lost(run):
+            if not may_start or not self.is_lost(run):
                 return run
             try:
                 launcher = supervisor.launch(run, self.settings())
             except WatermarkError as error:
                 return run.ended("ERROR", now, str(error))
-            found = run if launcher is None else run.taken_by(launcher, now)
+            found = launcher and run.taken_by(launcher, now)
         else:
             found = supervisor.look(run, now)
         # At once, also where it was just started again to learn its name: nobody wants it to work any more.
-        if found.state == "STOPPING":
+        if found and found.state == "STOPPING":
             supervisor.cancel(found)
-        return found
+        return found or run
 
     def _never_started(self, job_name: str, entry: Entry) -> RunRecord | None:
         """Write the record that a start left out which died or is very slow; it then can write its own no more."""
@@ -281,18 +285,22 @@ class Scheduler:
             logger.info("event=retried job=%s run=%s attempt=%d", job.name, run.run_id, retry.attempt)
             return retry.run_id
         for name in job.triggers:
-            trigger = self.records.trigger(name)
-            if trigger is None or not trigger.fires(job.name, run.state):
-                continue
-            for number, action in enumerate(trigger.definition["Actions"]):
-                assert run.completed_on is not None
-                # The id follows from trigger and run, so who does this again makes no second run. The token of the
-                # trigger's creation is in it: one that was deleted and made anew is another trigger.
-                run_id = ids.triggered_id(f"{name}\n{trigger.created}", run.run_id, number, run.completed_on)
-                self._enqueue(run_id, action, name, run)
-                if action["JobName"] in look.starts:
-                    self._tend(action["JobName"], (), look)
+            with _unspoiled(name, run):
+                self._fire(name, run, look)
         return None
+
+    def _fire(self, name: str, run: RunRecord, look: _Pass) -> None:
+        trigger = self.records.trigger(name)
+        if trigger is None or not trigger.fires(run.job_name, run.state):
+            return
+        for number, action in enumerate(trigger.definition["Actions"]):
+            assert run.completed_on is not None
+            # The id follows from trigger and run, so who does this again makes no second run. The token of the
+            # trigger's creation is in it: one that was deleted and made anew is another trigger.
+            run_id = ids.triggered_id(f"{name}\n{trigger.created}", run.run_id, number, run.completed_on)
+            with _unspoiled(name, run):
+                self._enqueue(run_id, action, name, run)
+            look.triggered |= {action["JobName"]} & look.starts
 
     def _enqueue(self, run_id: str, action: dict[str, Any], trigger: str, after: RunRecord) -> None:
         """Make the run that a trigger starts, and let it wait for a slot. Done once, however often it is called.
@@ -376,3 +384,15 @@ class Scheduler:
             self.records.change_run(run, lambda run: run.taken_by(launcher, self.clock()))
         logger.info("event=started job=%s run=%s", run.job_name, run.run_id)
         return True
+
+
+@contextmanager
+def _unspoiled(trigger: str, run: RunRecord) -> Iterator[None]:
+    """Leave out what a trigger starts if that cannot be read, with an ERROR.
+
+    Others may write the trigger, or the job that it starts. What they altered must not keep the slot of this run.
+    """
+    try:
+        yield
+    except (CorruptItemError, NewerFormatError) as error:
+        logger.error("event=trigger_failed trigger=%s job=%s run=%s: %s", trigger, run.job_name, run.run_id, error)
