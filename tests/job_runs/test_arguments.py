@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from scripts.helpers.errors import ArgumentNotAllowedError, WatermarkError
 from scripts.helpers.glue import getResolvedOptions
-from scripts.helpers.job_runs import EmrServerless, SparkSubmit
+from scripts.helpers.job_runs import EmrServerless, SparkSubmit, launcher
 from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.watermarks import Watermarks
@@ -169,6 +169,24 @@ def test_run_is_an_error_when_a_planted_trigger_gives_it_the_name_of_another_job
     (run,) = checked.get_job_runs(JobName="a-inc")["JobRuns"]
     assert (run["JobRunState"], checked.engine.launched) == ("ERROR", [])
     assert "'--area'" in run["ErrorMessage"]
+
+
+def test_launcher_starts_no_job_when_an_argument_was_altered_after_the_run_was_launched(
+    jobs: Jobs, define: Callable[..., None], tmp_path: Path
+) -> None:
+    define("a-inc", f"open({str(tmp_path / 'ran')!r}, 'w')")
+    command = jobs.get_job(JobName="a-inc")["Job"]["Command"]
+    altered = a_run({"--area": "--JOB_NAME=b-victim"}, command).to("STARTING", jobs.scheduler.clock())
+    jobs.scheduler.records.write_run(None, altered)
+    settings = {"shared": jobs.scheduler.settings(), "engine": jobs.engine.to_json(), "job": "a-inc", "run": RUN_ID}
+
+    carried = launcher.make(settings)
+    assert carried is not None
+    carried.carry_out()
+
+    found = jobs.record("a-inc", RUN_ID)
+    assert (found.state, "'--area'" in str(found.error)) == ("FAILED", True)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_retry_is_refused_when_the_run_that_it_repeats_has_such_an_argument(checked: Jobs) -> None:
