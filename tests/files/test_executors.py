@@ -145,10 +145,10 @@ def test_only_taken_rows_of_a_slice_are_planned(uri: str, stored: Callable[..., 
     part = {"file": file, "start": 1, "length": 2}
     batch = pa.RecordBatch.from_arrays([pa.array([json.dumps([part])], pa.string())], ["parts"])
 
-    found = list(_Planned(_Taken(uri))(batch))
+    found = list(_Planned(_Taken(uri, SOURCE))(batch))
 
     assert [one.key for one in found] == ["c"]
-    assert keys(_Taken(uri).rows(file)) == ["a", "c", "d"]
+    assert keys(_Taken(uri, SOURCE).rows(file)) == ["a", "c", "d"]
 
 
 def test_files_are_cut_into_shares_of_so_many_rows_when_they_have_more() -> None:
@@ -209,7 +209,7 @@ def test_few_changed_files_are_named_when_executors_look(
     monkeypatch.setattr(on_spark, "_client", lambda: "client")
     monkeypatch.setattr(on_spark, "NAMED_CHANGES", 2)
 
-    (found,) = called(_Look(_Taken(uri), SOURCE, True), file)
+    (found,) = called(_Look(_Taken(uri, SOURCE), True), file)
 
     assert found == {"overwritten": ["o0", "o1"], "deleted": ["d0", "d1"]}
     given = {"request_payer": True, "between": ("b1", "d")}

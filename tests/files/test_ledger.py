@@ -32,6 +32,8 @@ from tests.support.buckets import SOURCE, Bucket, Job, keys_of
 
 COLUMNS = ["key", "etag", "version_id", "size", "modified", "status", "version", "run_id"]
 """As documented for Spark, Athena and DuckDB."""
+NAME = f"{'0' * 32}.parquet"
+"""Of a file as a ledger calls it."""
 
 ROW = {"etag": "e", "version_id": None, "size": 1, "modified": None, "status": "taken", "version": 1, "run_id": "r"}
 
@@ -425,7 +427,7 @@ def test_ledger_is_not_to_blame_when_login_or_load_is_the_reason(
 ) -> None:
     client = boto3.client("s3", region_name="eu-west-2")
     files = SegmentFiles("s3://bucket/ledger/", client)
-    acts = {"put": lambda: files.put(LEDGER.empty_table()), "get": lambda: files.get({"file": "a", "length": 0})}
+    acts = {"put": lambda: files.put(LEDGER.empty_table()), "get": lambda: files.get({"file": NAME, "length": 0})}
 
     with Stubber(client) as stub:
         stub.add_client_error(f"{act}_object", code, http_status_code=status)
@@ -480,7 +482,7 @@ def test_rows_are_counted_and_read_by_range_when_they_lie_in_files(tmp_path: Pat
     "segment",
     [
         {"count": 1, "packed": b"no names"},
-        {"count": 1, "files": [{"file": "f", "count": 1, "first": "a", "last": "b"}]},
+        {"count": 1, "files": [{"file": NAME, "count": 1, "first": "a", "last": "b"}]},
     ],
     ids=["garbled", "no-hash"],
 )

@@ -204,7 +204,8 @@ def test_new_files_raises_source_error_when_a_local_file_name_has_a_colon(tmp_pa
         take(landing)
 
     assert caught.value.source == landing.source
-    assert "key 'sub/12:30.json' has a colon, which Hadoop cannot read locally. Rename it." in str(caught.value)
+    assert "key 'sub/12:30.json' has a colon, which Hadoop cannot read locally, so" in str(caught.value)
+    assert "Rename the object." in str(caught.value)
 
 
 # --- nothing new ----------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of, 
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import ARCHIVED, GONE, LEDGER, OVERWRITABLE, TAKEN, Interval, byte_order
+from scripts.helpers.listing.paths import check_keys
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -284,11 +285,8 @@ class FileBookmark:
         self.gone = rows.filter(pc.equal(rows.column("status"), GONE))
         if plan.get("rest"):
             taken = pa.concat_tables([taken, self.ledger.read(plan["rest"])]).sort_by("key")
-        payer, readings = self.options.request_payer, self._readings(taken)
-        has_more, gone = bool(plan.get("has_more")), int(plan.get("gone", 0))
-        return FileDelta(
-            self.location, taken, has_more, gone, payer, readings=readings, s3_client=self._s3_client
-        )  # fmt: skip
+        check_planned(str(self.location), taken)
+        return self._taking(taken, bool(plan.get("has_more")), int(plan.get("gone", 0)))
 
     def set_aside(self, reasons: Mapping[str, str]) -> None:
         """Take files that cannot be read out of what `new_files` planned, and put them on the list in `state_after`.
@@ -382,9 +380,12 @@ class FileBookmark:
         self._warn_of_versions(taken)
         if rest.num_rows:
             taken = pa.concat_tables([taken, rest]).sort_by("key")
+        return self._taking(taken, choice.has_more, choice.gone)
+
+    def _taking(self, taken: pa.Table, has_more: bool, gone: int) -> FileDelta:
         payer, readings = self.options.request_payer, self._readings(taken)
         return FileDelta(
-            self.location, taken, choice.has_more, choice.gone, payer, readings=readings, s3_client=self._s3_client
+            self.location, taken, has_more, gone, payer, readings=readings, s3_client=self._s3_client
         )  # fmt: skip
 
     def _to_ask(self, changes: pa.Table) -> tuple[str, ...]:
@@ -539,6 +540,11 @@ def plan_of(
         "kind": "files", "source": location.name, "format": FORMAT, "files": segment,
         "count": count, "bytes": size, "has_more": has_more, "gone": gone,
     }  # fmt: skip
+
+
+def check_planned(source: str, rows: pa.Table) -> None:
+    """Raise LedgerError if an open plan would read files by keys that no listing of the source has shown."""
+    check_keys(source, rows.column("key"), "its open plan", "Discard the plan: watermarks discard-plan JOB --why …")
 
 
 def check_same_location(stored: Mapping[str, Any], location: Location, context: str) -> None:

@@ -389,19 +389,10 @@ class BatchChooser:
         """Find objects whose keys Spark cannot read, each with the error that says why."""
         suspect = new.filter(pc.match_substring_regex(new.column("key"), _UNREADABLE))
         for row in suspect.to_pylist():
-            key = row["key"]
             try:
-                check_readable(str(self.location), key)
+                check_readable(str(self.location), row["key"], is_local=self.location.is_local)
             except SourceError as error:
                 yield row, error
-                continue
-            if self.location.is_local and ":" in key.rpartition("/")[2]:
-                yield (
-                    row,
-                    SourceError(
-                        str(self.location), f"key {key!r} has a colon, which Hadoop cannot read locally. Rename it."
-                    ),
-                )
 
 
 def check_no_delta_table(location: Location, rows: pa.RecordBatch) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.listing.folders import Value, folder_kind, folder_values, typed_value
+from scripts.helpers.listing.paths import check_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -340,6 +341,8 @@ class PartitionRule:
         changed = self.numbers(rows.column("key"), known=True).unique().drop_null()
         others = known.filter(pc.invert(pc.is_in(known.column("key"), value_set=rows.column("key").combine_chunks())))
         others = others.filter(pc.is_in(self.numbers(others.column("key"), known=True), value_set=changed))
+        remedy = "Restore the job's item from a backup, or rename the object if there is one of that name."
+        check_keys(self.source, others.column("key"), "its ledger", remedy)
         parts = [is_chosen(batch) for batch in others.to_batches()]
         return pa.Table.from_batches(parts, others.schema)
 

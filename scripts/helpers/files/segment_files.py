@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -29,6 +30,9 @@ DELETED_AT_ONCE = 1_000
 """The most keys that DeleteObjects takes."""
 READERS = 8
 """Files read at once. Each may hold half a million rows in memory, so more of them would not fit beside a batch."""
+
+NAME = re.compile(r"\.?[0-9a-f]{32}\.parquet")
+"""What `SegmentFiles.put` calls a file, and with a dot one that it had not finished when the process died."""
 
 
 class SegmentFiles:
@@ -109,7 +113,7 @@ class SegmentFiles:
 
     def exists(self, file: Mapping[str, Any]) -> bool:
         """Tell whether a file is there; AccessRefusedError if S3 will not say, other errors as those of `get`."""
-        name = str(file["file"])
+        name = self._checked(str(file["file"]))
         if self.location.is_local:
             return os.path.exists(self.location.prefix + name)
         try:
@@ -134,6 +138,7 @@ class SegmentFiles:
         AccessRefusedError, CredentialsError, SourceUnavailableError, LedgerError
             It cannot be done. Some may be gone by then.
         """
+        names = list(map(self._checked, names))
         if self.location.is_local:
             for name in names:
                 try:
@@ -158,6 +163,13 @@ class SegmentFiles:
                 raise LedgerError(uri, f"it could not be deleted ({failed.get('Code')}). Run the command again.")
         return len(names)
 
+    def _checked(self, name: str) -> str:
+        """Return a name from a state, which anybody may have written; LedgerError if `put` gives no such names."""
+        if not NAME.fullmatch(name):
+            detail = f"{name!r} is not the name of a file of a ledger. Restore the job's item from a backup."
+            raise LedgerError(str(self.location), detail)
+        return name
+
     def _refused(self, action: str, name: str, error: ClientError | BotoCoreError) -> Exception:
         uri = self.location.uri(name)
         if code_of(error) in ("AccessDenied", "403"):
@@ -168,7 +180,7 @@ class SegmentFiles:
 
     def get(self, file: Mapping[str, Any]) -> bytes:
         """Read a file; LedgerError if it is gone or not what was written."""
-        name = str(file["file"])
+        name = self._checked(str(file["file"]))
         uri = self.location.uri(name)
         length = int(file["length"])
         if not 0 <= length <= MAX_FILE_BYTES:

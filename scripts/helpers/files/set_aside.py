@@ -6,12 +6,13 @@ Pure, and without pyarrow: the command reads and changes the list where there is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from scripts.helpers.errors import InvalidValueError, LedgerError, SetAsideFullError
 from scripts.helpers.files.packed_json import pack_json, unpack_json
+from scripts.helpers.listing.paths import is_plain
 from scripts.helpers.protocol.chunks import Blob
 
 MAX_SET_ASIDE = 1_000
@@ -56,19 +57,25 @@ def set_aside_of(state: Mapping[str, Any] | None, source: str = "") -> dict[str,
     stored = (state or {}).get("set_aside")
     if not stored:
         return {}
+    source = source or str((state or {}).get("source", ""))
     try:
         data = stored["data"]
         found = unpack_json(data.data if isinstance(data, Blob) else data, MAX_LIST_BYTES)
-        entries = [_from_json(one) for one in found]
-        if len(entries) != stored["count"]:
+        entries = {one["key"]: _from_json(one) for one in found}
+        if len(found) != stored["count"]:
             raise ValueError("the count differs")
+        # Buckets have keys with empty components, which are set aside since Spark cannot take them.
+        outside = [key for key in entries if not is_plain(key, literal=True)]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise LedgerError(
-            source or str((state or {}).get("source", "")),
+            source,
             f"its list of files that are set aside is damaged ({type(error).__name__}). Restore the job's item from a "
             "backup.",
         ) from error
-    return {entry.key: entry for entry in entries}
+    if outside:
+        detail = f"has the key {outside[0]!r}, which leads out of the source. Restore the job's item from a backup."
+        raise LedgerError(source, f"its list of files that are set aside {detail}")
+    return entries
 
 
 def as_state(entries: Mapping[str, SetAside], source: str) -> dict[str, Any] | None:
@@ -128,14 +135,5 @@ def _as_json(entry: SetAside) -> dict[str, Any]:
 
 def _from_json(found: Mapping[str, Any]) -> SetAside:
     seconds, micros = divmod(int(found["modified"]), 1_000_000)
-    return SetAside(
-        found["key"],
-        found["etag"],
-        found["version_id"],
-        found["size"],
-        datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=micros),
-        found["reason"],
-        found["version"],
-        found["run_id"],
-        found["decision"],
-    )
+    modified = datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=micros)
+    return SetAside(**{known.name: found[known.name] for known in fields(SetAside)} | {"modified": modified})

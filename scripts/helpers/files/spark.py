@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError, WatermarkError
-from scripts.helpers.files.bookmark import FileBookmark, check_same_location, plan_of
+from scripts.helpers.files.bookmark import FileBookmark, check_planned, check_same_location, plan_of
 from scripts.helpers.files.choice import Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between, files_of, segment_of
@@ -150,6 +150,7 @@ class SparkFileDelta:
         ledger = FileLedger(str(self.location), (), SegmentFiles(self.ledger_uri))
         rows = ledger.read({"count": self.count, "files": self.ledger_files})
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        check_planned(str(self.location), taken)
         return FileDelta(
             self.location, taken, self.has_more, self.gone, self.request_payer, schemas=self.schemas,
             s3_client=self.s3_client,
@@ -219,7 +220,7 @@ class SparkFileDelta:
                 f"on_schema_change is {on_schema_change!r}, and nothing looks for new columns in files whose names "
                 "stay with the executors. Leave it out, or use to_driver().read_small."
             )
-        taken = _Taken(self.ledger_uri)
+        taken = _Taken(self.ledger_uri, str(self.location))
         layouts: Counter[tuple[str, ...]] = Counter()
         for share in _executed(spark, _Layouts(taken), [json.dumps(file) for file in self.ledger_files]):
             for names, count in share:
@@ -393,7 +394,7 @@ class SparkFileBookmark:
         LedgerError, SourceError
             The ledger or the source could not be read.
         """
-        task = _Look(self._taken, str(self.location), self._local.options.request_payer)
+        task = _Look(self._taken, self._local.options.request_payer)
         found = _executed(self._spark, task, [json.dumps(file) for file in self._files_of(plan)])
         overwritten: list[str] = []
         deleted: list[str] = []
@@ -412,7 +413,7 @@ class SparkFileBookmark:
 
     @property
     def _taken(self) -> _Taken:
-        return _Taken(str(self._ledger_location))
+        return _Taken(str(self._ledger_location), str(self.location))
 
     @property
     def _limits(self) -> Limits:
@@ -831,11 +832,14 @@ class _Taken:
     """What an executor does with a file of the ledger: read it, prove it, and show what is taken."""
 
     ledger_uri: str
+    source: str
 
     def rows(self, file: Mapping[str, Any], start: int = 0, length: int | None = None) -> pa.Table:
         """Return the taken ones of all rows, or of so many from a place on."""
         rows = SegmentFiles(self.ledger_uri, _client()).rows(file).slice(start, length)
-        return rows.filter(pc.equal(rows.column("status"), TAKEN))
+        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        check_planned(self.source, taken)
+        return taken
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for file in _parts(batches):
@@ -873,7 +877,6 @@ class _Look:
     """What an executor does before the commit: compare the objects of a file of the ledger with what is there."""
 
     taken: _Taken
-    source: str
     request_payer: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -885,7 +888,7 @@ class _Look:
     def _share(self, file: Mapping[str, Any]) -> dict[str, list[str]]:
         rows = self.taken.rows(file)
         found = find_changed(
-            Location.parse(self.source), rows, _client(), request_payer=self.request_payer,
+            Location.parse(self.taken.source), rows, _client(), request_payer=self.request_payer,
             between=(str(file["first"])[:-1], str(file["last"])),  # from just below the first key
         )  # fmt: skip
         overwritten, deleted = found

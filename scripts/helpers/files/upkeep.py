@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, LedgerError
 from scripts.helpers.files.diff import compare
 from scripts.helpers.files.ledger import FileLedger, files_of, segment_of
-from scripts.helpers.files.segment_files import SegmentFiles
+from scripts.helpers.files.segment_files import NAME, SegmentFiles
 from scripts.helpers.files.set_aside import set_aside_of
 from scripts.helpers.listing.objects import LISTED, REBUILT, ledger_rows
 
@@ -29,8 +28,6 @@ LEAST_AGE = timedelta(days=1)
 CLOCKS = timedelta(days=1)
 """How much earlier than its run, by their two clocks, a file may seem to be written."""
 NO_FOLDER = "its file list is stored in files. Give the ledger_uri that they were written to."
-_NAME = re.compile(r"\.?[0-9a-f]{32}\.parquet")
-"""What `SegmentFiles.put` calls a file, and with a dot one that it had not finished when the process died."""
 
 
 class LedgerPart(NamedTuple):
@@ -236,7 +233,7 @@ class LedgerUpkeep:
         for file in folder.files:
             if file.name in names:
                 counts["live"] += 1
-            elif not _NAME.fullmatch(file.name):
+            elif not NAME.fullmatch(file.name):
                 counts["foreign"] += 1
             elif file.modified > folder.listed_at - older_than:
                 counts["young"] += 1

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from itertools import dropwhile, takewhile
+from typing import TYPE_CHECKING
 
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import LedgerError, SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SUSPECT = r"(^|/)\.{0,2}(/|$)"
+"""Matches every key that is not plain."""
 
 
 def is_hidden(relative_key: str) -> bool:
@@ -28,12 +35,46 @@ def _is_hidden_folder(name: str) -> bool:
     return _is_hidden_name(name) and not name.startswith(("_metadata", "_common_metadata"))
 
 
-def check_readable(source: str, relative_key: str) -> None:
+def is_plain(name: str, *, literal: bool = False) -> bool:
+    """Return whether a name below a root leads to one place there, and to the same one for every reader.
+
+    An absolute name and one with an empty component, ``.`` or ``..`` do not.
+
+    Parameters
+    ----------
+    literal
+        Allow empty components: S3 keeps them as a part of the name, and only Hadoop drops them.
+    """
+    components = name.split("/")
+    return {".", ".."}.isdisjoint(components) and (literal or all(components))
+
+
+def check_keys(source: str, keys: pa.ChunkedArray, where: str, remedy: str) -> None:
+    """Raise LedgerError for the first of some stored keys that is not plain: no listing of the source has shown it.
+
+    Parameters
+    ----------
+    where
+        What has the keys, for the error.
+    """
+    import pyarrow.compute as pc
+
+    for key in keys.filter(pc.fill_null(pc.match_substring_regex(keys, _SUSPECT), True)).to_pylist():
+        if key is None or not is_plain(key):
+            raise LedgerError(
+                source, f"{where} has the key {key!r}, which leads out of the source or is not the name of a file. "
+                f"Nothing was read, moved or deleted. {remedy}",
+            )  # fmt: skip
+
+
+def check_readable(source: str, relative_key: str, *, is_local: bool = False) -> None:
     """Raise SourceError for a key that no Hadoop path can name: it would read something else, or fail late."""
     if any(not component for component in relative_key.split("/")):
         reason = "has an empty component, which Hadoop paths drop"
     elif any("\ud800" <= character <= "\udfff" for character in relative_key):
         reason = "is not valid UTF-8"
+    elif is_local and ":" in relative_key.rpartition("/")[2]:
+        reason = "has a colon, which Hadoop cannot read locally"
     else:
         return
     raise SourceError(source, f"key {relative_key!r} {reason}, so Spark cannot read it. Rename the object.")
