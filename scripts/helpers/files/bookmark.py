@@ -341,8 +341,9 @@ class FileBookmark:
 
     def explain(self, key: str) -> Explanation:
         """Say when and by which run a key was taken, or why not. The key is relative to the source."""
-        row = self.ledger.known().latest(key)
-        return explained(key, row, self.lister.look_at(key), self.options, self._memory, self._aside.get(key))
+        row, now = self.ledger.known().latest(key), self.lister.look_at(key)
+        unlisted = None if now is not None else self.location.why_unlisted(key)
+        return explained(key, row, now, self.options, self._memory, self._aside.get(key), unlisted)
 
     # --- within ---------------------------------------------------------------------------------
 

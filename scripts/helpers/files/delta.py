@@ -125,7 +125,7 @@ class FileDelta:
         self.unpinned.add("paths")
         if self.readings is not None:
             self.readings.give_all()
-        return [self.location.uri(key) for key in self.readable.column("key").to_pylist()]
+        return self.location.readable_uris(self.readable.column("key").to_pylist())
 
     @property
     def set_aside(self) -> Mapping[str, str]:
@@ -155,11 +155,8 @@ class FileDelta:
         deltas: dict[K, FileDelta] = {}
         for value, rows in parts.items():
             # All parts share one set: what one of them read whatever its version, `unchanged` of the whole must know.
-            deltas[value] = FileDelta(
-                self.location, self.table.take(rows), request_payer=self.request_payer, unpinned=self.unpinned,
-                readings=self.readings, schemas=self.schemas, part=f"{self.part}/{value}".lstrip("/"),
-                s3_client=self.s3_client,
-            )  # fmt: skip
+            part = f"{self.part}/{value}".lstrip("/")
+            deltas[value] = replace(self, table=self.table.take(rows), has_more=False, gone=0, part=part)
         return deltas
 
     def read(

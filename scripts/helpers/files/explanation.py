@@ -32,6 +32,10 @@ class Explanation(NamedTuple):
     modified: datetime | None = None
 
 
+_FACTS = Explanation._fields[3:]
+"""What is remembered of a file under the same names."""
+
+
 def explained(
     key: str,
     row: Mapping[str, Any] | None,
@@ -39,38 +43,30 @@ def explained(
     options: FileOptions,
     memory: ExactMemory | WindowMemory,
     aside: SetAside | None = None,
+    unlisted: str | None = None,
 ) -> Explanation:
-    """Say what became of a key, given its last row in the ledger, the object as it is listed now, and its entry."""
+    """Say what became of a key, given its last row in the ledger, the object as it is listed now, and its entry.
+
+    `unlisted` is why a file is not listed though a path leads to it.
+    """
     if aside is not None and (now is None or aside.is_of(now)):
         reason = f"{aside.reason}: set aside at version {aside.version} by run {aside.run_id}"
         if aside.decision == RETRY:
             reason += "; the next batch takes it"
         elif aside.decision == SKIP:
             reason += "; a person marked it as done"
-        return Explanation(
-            key, "set_aside", reason, version=aside.version, run_id=aside.run_id, etag=aside.etag, size=aside.size,
-            modified=aside.modified,
-        )  # fmt: skip
+        return Explanation(key, "set_aside", reason, *(getattr(aside, name) for name in _FACTS))
     # What was gone and is there again is judged as if the ledger did not know it.
     is_back = row is not None and row["status"] == GONE and now is not None
     if row is not None and not is_back:
         reason = f"{row['status']} at version {row['version']} by run {row['run_id']}"
         if now is None and row["status"] != GONE:
-            reason += "; it is not there any more"
+            reason += f"; {unlisted or 'it is not there any more'}"
         elif now is not None and (now["etag"], now["size"]) != (row["etag"], row["size"]):
             reason += "; it has changed since"
-        return Explanation(
-            key,
-            row["status"],
-            reason,
-            version=row["version"],
-            run_id=row["run_id"],
-            etag=row["etag"],
-            size=row["size"],
-            modified=row["modified"],
-        )
+        return Explanation(key, row["status"], reason, *(row[name] for name in _FACTS))
     if now is None:
-        return Explanation(key, "unknown", "it is not there, and nothing is remembered of it")
+        return Explanation(key, "unknown", unlisted or "it is not there, and nothing is remembered of it")
     against = options.reason_against(key, now["size"])
     if against is None and now["storage_class"] in ARCHIVES and options.on_archived != "take":
         against = f"it is archived ({now['storage_class']})"

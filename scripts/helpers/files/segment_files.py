@@ -115,7 +115,7 @@ class SegmentFiles:
         """Tell whether a file is there; AccessRefusedError if S3 will not say, other errors as those of `get`."""
         name = self._checked(str(file["file"]))
         if self.location.is_local:
-            return os.path.exists(self.location.prefix + name)
+            return os.path.exists(self.location.local_path(name))
         try:
             self.client.head_object(Bucket=self.location.bucket, Key=self.location.prefix + name)
         except (ClientError, BotoCoreError) as error:
@@ -143,7 +143,7 @@ class SegmentFiles:
             for name in names:
                 try:
                     with suppress(FileNotFoundError):
-                        os.unlink(self.location.prefix + name)
+                        os.unlink(self.location.local_path(name))
                 except OSError as error:
                     raise AccessRefusedError("delete", self.location.uri(name)) from error
             return len(names)
@@ -191,7 +191,7 @@ class SegmentFiles:
         try:
             # One byte more than was written is enough to notice another file, however large somebody has made it.
             if self.location.is_local:
-                with open(self.location.prefix + name, "rb") as local:
+                with open(self.location.local_path(name), "rb") as local:
                     data = local.read(length + 1)
             else:
                 found = self.client.get_object(Bucket=self.location.bucket, Key=self.location.prefix + name)

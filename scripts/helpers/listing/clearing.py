@@ -17,6 +17,7 @@ from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers.errors import AccessRefusedError, ConfigurationError, SourceError
+from scripts.helpers.listing.links import open_itself
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import OVERWRITABLE, local_etag
 from scripts.helpers.listing.s3 import code_of, login_or_load
@@ -205,8 +206,8 @@ class Clearing:
                 raise AccessRefusedError("write", folder)
 
     def _clear_local(self, taken: Taken) -> str:
-        path = self.location.prefix + taken.key
-        target = self.archive.prefix + self._name(taken) if self.archive is not None else None
+        path = self.location.local_path(taken.key)
+        target = self.archive.local_path(self._name(taken)) if self.archive is not None else None
         try:
             if not self._is_taken(os.stat(path), taken):
                 return "changed"
@@ -229,7 +230,7 @@ class Clearing:
                 raise
             # Another file system: a copy, on disk before it has its name, and only then the source goes.
             part = f"{os.path.dirname(target)}/.{os.path.basename(target)}.part"
-            with open(path, "rb") as source, open(part, "wb") as copied:
+            with open(path, "rb") as source, open(part, "wb", opener=open_itself) as copied:
                 shutil.copyfileobj(source, copied)
                 copied.flush()
                 os.fsync(copied.fileno())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from stat import S_ISLNK
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -17,14 +19,17 @@ import pyarrow.compute as pc
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import LAST
+from scripts.helpers.listing.links import is_inside, without_links
 from scripts.helpers.listing.objects import LISTED, Interval, byte_order, local_etag
-from scripts.helpers.listing.paths import check_readable, is_hidden
+from scripts.helpers.listing.paths import check_readable, is_hidden, is_plain
 from scripts.helpers.listing.ranges import RangeListing
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.listing.single_objects import look_at_each
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+logger = logging.getLogger(__name__)
 
 WORKERS = 16
 """Requests at once. One is enough for most prefixes: others join only where there is more than a page."""
@@ -93,6 +98,36 @@ class Location:
             return f"file://{self.prefix}{relative_key}"
         return f"{self.scheme}://{self.bucket}/{self.prefix}{relative_key}"
 
+    def readable_uris(self, keys: Sequence[str]) -> list[str]:
+        """Return the URIs of objects for a reader that resolves paths, such as Hadoop.
+
+        Raises
+        ------
+        SourceError
+            A key is absolute, or has an empty component, ``.`` or ``..``; or a link leads out of a local directory.
+        """
+        folders: dict[str, bool] = {}
+        for key in keys:
+            if not is_plain(key) or (self.is_local and not is_inside(self.prefix, key, folders)):
+                raise SourceError(
+                    str(self), f"key {key!r} leads out of it, by its name or by a link, and was not opened. Remove the "
+                    "link, or discard the plan that has the key: watermarks discard-plan JOB --why …",
+                )  # fmt: skip
+        return [self.uri(key) for key in keys]
+
+    def local_path(self, key: str) -> str:
+        """Return the path of a local file to open, look at, move or delete; SourceError as of `readable_uris`."""
+        return self.readable_uris([key])[0].removeprefix("file://")
+
+    def why_unlisted(self, key: str) -> str | None:
+        """Return why a local file is not listed though a path leads to it; None if no name or link is the reason."""
+        folder = key.rpartition("/")[0]
+        if self.is_local and is_plain(key) and without_links(self.prefix, folder) != folder:
+            return "it is below a link to a folder, and such links are not followed"
+        if self.is_local and (not is_plain(key) or without_links(self.prefix, key) is None):
+            return "it leads out of the source, by its name or by a link, and such links are not followed"
+        return None
+
     @property
     def is_s3(self) -> bool:
         """Tell a bucket of S3 from one of another store."""
@@ -151,7 +186,8 @@ class Listing:
         options = options or ListingOptions()
         self._bounds = [between] if between else [bounds_of(folder) for folder in folders]
         self.started = datetime.now(timezone.utc)
-        self._parts: list[Iterable[Interval]] = [_list_directory(location, folder) for folder in folders]
+        self._location, self._out = location, list[str]()
+        self._parts: list[Iterable[Interval]] = [_list_directory(location, folder, self._out) for folder in folders]
         if location.scheme in SCHEMES:
             self._parts = [_list_elsewhere(location, folder) for folder in folders]
         elif not location.is_local:
@@ -186,6 +222,12 @@ class Listing:
         """Yield the intervals, as pages arrive. Whoever needs no more closes the generator, which ends the workers."""
         for part in self._parts:
             yield from part
+        if self._out:
+            logger.warning(
+                "event=links-left-out source=%s files=%d first=%r: they are links that lead out of the source, and "
+                "only links to files within it are followed. Copy the files there.",
+                self._location, len(self._out), min(self._out),
+            )  # fmt: skip
 
 
 class Lister:
@@ -206,10 +248,8 @@ class Lister:
 
     def look_at(self, key: str) -> dict[str, Any] | None:
         """Return one object as it is listed now; None if it is not there."""
-        start = key[:-1]  # A bucket lists from any part of a key on, a directory only whole folders.
-        if self._location.is_local:
-            folder = key.rpartition("/")[0]
-            start = f"{folder}/" if folder else ""
+        # A bucket lists from any part of a key on, a directory only whole folders.
+        start = key[: key.rfind("/") + 1] if self._location.is_local else key[:-1]
         # More workers would list ahead, and the object is on the first page that reaches its key.
         for interval in Listing(self._location, self._s3_client, replace(self._options, workers=1), [start]):
             for row in interval.rows.filter(pc.equal(interval.rows.column("key"), key)).to_pylist():
@@ -308,35 +348,32 @@ def in_batches(rows: pa.Table, after: str | None, until: str | None) -> Iterator
         after = end
 
 
-def _list_directory(location: Location, folder: str) -> Iterator[Interval]:
+def _list_directory(location: Location, folder: str, left_out: list[str]) -> Iterator[Interval]:
     def refuse(error: OSError) -> NoReturn:
         raise SourceError(str(location), f"it cannot be listed: {error.strerror}. Check the path and its rights.")
 
     start = location.prefix + folder
-    # A date's folder that is not there yet holds nothing new. A source that is not there is an error: an empty listing
-    # would show all its files as gone.
-    if folder and not os.path.exists(start):
+    # A date's folder that is not there yet holds nothing new, and one that is or is below a link is not followed, as in
+    # a listing of all. A source that is not there is an error: an empty listing would show all its files as gone.
+    if folder and not (os.path.exists(start) and without_links(location.prefix, folder) == folder.rstrip("/")):
         return
     columns: dict[str, list[Any]] = {name: [] for name in ("key", "etag", "size", "modified")}
-    waiting = [start]
-    while waiting:
-        place = waiting.pop()
-        try:
-            entries = list(os.scandir(place))
-        except OSError as error:
-            refuse(error)
-        for entry in entries:
+    # Links to folders are not followed: one may lead back up, and the walk would never end.
+    for place, _, names in os.walk(start, onerror=refuse):
+        base = os.path.join(place, "")
+        for path in [base + name for name in names]:
+            key = path[len(location.prefix) :]
             try:
-                if entry.is_dir():
-                    if not entry.is_symlink():  # A link may lead back up, and the walk would never end.
-                        waiting.append(f"{place}{entry.name}/")
-                    continue
-                status = entry.stat()
+                status = os.lstat(path)
+                if S_ISLNK(status.st_mode):
+                    if without_links(location.prefix, key) is None:
+                        left_out += [] if is_hidden(key) else [key]
+                        continue
+                    status = os.stat(path)
             except FileNotFoundError:
                 continue  # Deleted since the folder was read, or a link to nothing: not there, as in a bucket.
             except OSError as error:
                 refuse(error)
-            key = f"{place}{entry.name}"[len(location.prefix) :]
             if not key.isascii():
                 try:
                     check_readable(str(location), key)

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError, UnreadableObjectError
@@ -104,8 +104,7 @@ class ObjectFetcher:
         If `pinned`, it is enough that the planned version is still there, whatever came after it.
         """
         if self._location.is_local:
-            path = self._location.prefix + planned.key
-            self._compare_file(planned, self._of_file(planned, lambda: os.stat(path)))
+            self._compare_file(planned, self._of_file(planned, os.stat))
         else:
             version = planned.kept_version if pinned else None
             answer = self._call("head_object", Planned(planned.key, None, version, planned.size))
@@ -129,8 +128,7 @@ class ObjectFetcher:
         return found[0], found[1]
 
     def _ends_of_file(self, planned: Planned, first: int, last: int) -> tuple[bytes, bytes]:
-        path = self._location.prefix + planned.key
-        with self._of_file(planned, lambda: open(path, "rb")) as file:
+        with self._of_file(planned, partial(open, mode="rb")) as file:
             start = file.read(first)
             file.seek(max(0, planned.size - last))
             end = file.read(last)
@@ -185,16 +183,16 @@ class ObjectFetcher:
             raise login_or_load(str(self._location), error) or self._unreadable(planned, code, text) from error
 
     def _read_file(self, planned: Planned) -> bytes:
-        path = self._location.prefix + planned.key
-        with self._of_file(planned, lambda: open(path, "rb")) as file:
+        with self._of_file(planned, partial(open, mode="rb")) as file:
             body: bytes = file.read()
             # After the read, and of the file that is open: one that was overwritten meanwhile is noticed.
             self._compare_file(planned, os.fstat(file.fileno()))
         return body
 
-    def _of_file(self, planned: Planned, call: Callable[[], Any]) -> Any:
+    def _of_file(self, planned: Planned, call: Callable[[str], Any]) -> Any:
+        path = self._location.local_path(planned.key)
         try:
-            return call()
+            return call(path)
         except (FileNotFoundError, NotADirectoryError):
             raise self._deleted(planned) from None
         except OSError as error:

@@ -87,7 +87,7 @@ def read_files(
             # The header of CSV is looked up by inference also where a schema is given.
             remedy = "Rename it." if format.lower() == "csv" else "Give schema=, or rename it."
             _check_no_glob(location, keys, remedy)
-        paths = {key: literal(location.uri(key)) for key in keys}
+        paths = dict(zip(keys, map(literal, location.readable_uris(keys)), strict=True))
         reader = spark.read.format(format).option("basePath", str(location))
         if schema is not None:
             reader = reader.schema(schema)
