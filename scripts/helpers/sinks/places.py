@@ -1,7 +1,8 @@
 """Where files lie, and the few things that are done to them: local directories, S3, and what else Hadoop knows.
 
 A place begins at its root. Names are relative to that, with slashes. What goes wrong is a `TargetError` that
-names the action and the file.
+names the action and the file. So is a name that leads out of the root, by itself or over a link: names may come from a
+manifest or an item that somebody else wrote.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, TargetError
+from scripts.helpers.listing.links import is_inside, open_itself, without_links
+from scripts.helpers.listing.paths import is_plain
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
 from scripts.helpers.spark.jvm import check_jvm, hadoop_settings, has_jvm, java_of
 
@@ -84,18 +87,24 @@ class LocalPlace:
 
     def uri(self, name: str) -> str:
         """Return the URI of a file or folder."""
-        return f"file://{self._path(name)}"
+        return f"file://{os.path.join(self.root, name) if name else self.root}"
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        """Return the bytes of each file, by name."""
+        """Return the bytes of each file, by name; a link counts as a file, and what is behind one to a folder does not.
+
+        Nothing is in a folder that is or is below a link.
+        """
+        folder = folder.rstrip("/")
         with _typed("list", self.uri(folder)):
-            return dict(islice(self._walk(folder.rstrip("/")), most))
+            if folder and without_links(self.root, _checked(self, folder)) != folder:
+                return {}
+            return dict(islice(self._walk(folder), most))
 
     def read(self, name: str) -> bytes | None:
         """Return what a file holds; None if it is not there."""
         with _typed("read", self.uri(name)):
             try:
-                with open(self._path(name), "rb") as file:
+                with open(self._path(name, follows=True), "rb") as file:
                     return file.read()
             except FileNotFoundError:
                 return None
@@ -106,7 +115,7 @@ class LocalPlace:
         unfinished = f"{path}.unfinished"
         with _typed("write", self.uri(name)):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(unfinished, "wb") as file:
+            with open(unfinished, "wb", opener=open_itself) as file:
                 file.write(data)
                 file.flush()
                 # Else a power cut after the rename may leave an empty file under the final name.
@@ -116,13 +125,14 @@ class LocalPlace:
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: LocalPlace) -> list[str]:
         """Rename files, which takes no time whatever their size."""
         gone = []
-        for folder in {os.path.dirname(to._path(new)) for new in names.values()}:
+        paths = {old: (self._path(old, follows=True), to._path(new)) for old, new in names.items()}
+        for folder in {os.path.dirname(path) for _, path in paths.values()}:
             with _typed("make the folder", folder):
                 os.makedirs(folder, exist_ok=True)
         for old, new in names.items():
             with _typed("rename to", to.uri(new)):
                 try:
-                    os.replace(self._path(old), to._path(new))
+                    os.replace(*paths[old])
                 except FileNotFoundError:
                     gone.append(old)
         return gone
@@ -143,28 +153,38 @@ class LocalPlace:
                 os.remove(self._path(name))
 
     def delete_folder(self, folder: str, last: str) -> None:
-        """Delete a folder, the file `last` after all others."""
-        self.delete([name for name in self.files(folder) if name != last])
+        """Delete a folder, the file `last` after all others. Of a link to a folder only the link is deleted."""
+        path = self._path(folder)
+        self.delete([folder] if os.path.islink(path) else [name for name in self.files(folder) if name != last])
         self.delete([last])
         # Empty by now but for what somebody writes at this moment, who may as well find that it is gone.
-        shutil.rmtree(self._path(folder), ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
 
-    def _path(self, name: str) -> str:
-        return os.path.join(self.root, name) if name else self.root
+    def _path(self, name: str, *, follows: bool = False) -> str:
+        """Return the path of a name; TargetError if it leads out of the root.
+
+        A link that is written over or deleted leads nowhere. What is read or moved is what it leads to (`follows`).
+        """
+        folder = os.path.dirname(_checked(self, name))
+        if not (is_inside(self.root, name, {}) if follows else without_links(self.root, folder) is not None):
+            detail = f"the name {name!r} leads out of it over a link, so nothing was done there. Remove the link."
+            raise TargetError(self.uri(""), detail)
+        return os.path.join(self.root, name)
 
     def _walk(self, folder: str) -> Iterator[tuple[str, int]]:
         try:
-            with os.scandir(self._path(folder)) as found:
+            with os.scandir(os.path.join(self.root, folder)) as found:
                 entries = sorted(found, key=lambda entry: entry.name)
         except FileNotFoundError:
             return
         for entry in entries:
             name = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.is_dir():
+            if entry.is_dir(follow_symlinks=False):
                 yield from self._walk(name)
                 continue
             try:
-                yield name, entry.stat().st_size
+                follows = not entry.is_symlink() or without_links(self.root, name) is not None
+                yield name, entry.stat(follow_symlinks=follows).st_size
             except FileNotFoundError:
                 continue  # Moved or deleted since the directory was read.
 
@@ -224,7 +244,7 @@ class S3Place:
         """Return what an object holds; None if it is not there."""
         with _typed("s3:GetObject on", self.uri(name)):
             try:
-                return self._client.get_object(Bucket=self.bucket, Key=self._prefix + name)["Body"].read()
+                return self._client.get_object(Bucket=self.bucket, Key=self._key(name))["Body"].read()
             except ClientError as error:
                 if code_of(error) in ("NoSuchKey", "404"):
                     return None
@@ -234,7 +254,7 @@ class S3Place:
         """Put an object, which S3 shows as a whole or not at all."""
         with _typed("s3:PutObject on", self.uri(name)):
             # In parts where it is large: a single request takes no more than 5 GB.
-            self._client.upload_fileobj(BytesIO(data), self.bucket, self._prefix + name)
+            self._client.upload_fileobj(BytesIO(data), self.bucket, self._key(name))
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: S3Place) -> list[str]:
         """Copy objects within S3, many at once. Their bytes come nowhere near this machine."""
@@ -256,7 +276,8 @@ class S3Place:
 
     def delete(self, names: Collection[str]) -> None:
         """Delete objects; they may be gone."""
-        left = [{"Key": self._prefix + name} for name in names]
+        # Names of S3 may have empty components, such as those of the markers that S3A leaves of folders.
+        left = [{"Key": self._prefix + _checked(self, name, literal=True)} for name in names]
         while left:
             part, left = left[:MAX_DELETED], left[MAX_DELETED:]
             with _typed("s3:DeleteObject on", self.uri("")):
@@ -267,22 +288,25 @@ class S3Place:
 
     def delete_folder(self, folder: str, last: str) -> None:
         """Delete a prefix, the object `last` after all others."""
-        self.delete([name for name in self.files(folder) if name != last])
+        self.delete([name for name in self.files(_checked(self, folder)) if name != last])
         self.delete([last])
 
     def _copy(self, old: str, to: S3Place, new: str, size: int) -> bool:
-        source: Any = {"Bucket": self.bucket, "Key": self._prefix + old}
+        source: Any = {"Bucket": self.bucket, "Key": self._key(old)}
         with _typed("s3:PutObject (or s3:GetObject on its staged file) for", to.uri(new)):
             try:
                 if size < MAX_COPY_BYTES:
-                    self._client.copy_object(Bucket=to.bucket, Key=to._prefix + new, CopySource=source)
+                    self._client.copy_object(Bucket=to.bucket, Key=to._key(new), CopySource=source)
                 else:
-                    self._client.copy(source, to.bucket, to._prefix + new)
+                    self._client.copy(source, to.bucket, to._key(new))
             except ClientError as error:
                 if code_of(error) in ("NoSuchKey", "404"):
                     return False
                 raise
         return True
+
+    def _key(self, name: str) -> str:
+        return self._prefix + _checked(self, name)
 
 
 class HadoopPlace:
@@ -302,9 +326,10 @@ class HadoopPlace:
         """Return the bytes of each file, by name."""
         found: dict[str, int] = {}
         with _typed("list", self.uri(folder)):
-            if not self._system.exists(self._path(folder)):
+            path = self._named(folder.rstrip("/")) if folder else self._path("")
+            if not self._system.exists(path):
                 return found
-            listed = self._system.listFiles(self._path(folder), True)
+            listed = self._system.listFiles(path, True)
             while listed.hasNext() and (most is None or len(found) < most):
                 status = listed.next()
                 found[status.getPath().toUri().getPath()[self._start :]] = int(status.getLen())
@@ -313,9 +338,9 @@ class HadoopPlace:
     def read(self, name: str) -> bytes | None:
         """Return what a file holds; None if it is not there."""
         with _typed("read", self.uri(name)):
-            if not self._system.exists(self._path(name)):
+            if not self._system.exists(self._named(name)):
                 return None
-            stream = self._system.open(self._path(name))
+            stream = self._system.open(self._named(name))
             try:
                 return bytes(self._java.org.apache.commons.io.IOUtils.toByteArray(stream))
             finally:
@@ -323,23 +348,24 @@ class HadoopPlace:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file under another name, and give it its own when it is closed."""
-        unfinished = self._path(f"{name}.unfinished")
+        path, unfinished = self._named(name), self._path(f"{name}.unfinished")
         with _typed("write", self.uri(name)):
             stream = self._system.create(unfinished, True)
             stream.write(bytearray(data))
             stream.close()
-            self._system.delete(self._path(name), False)
-            self._system.rename(unfinished, self._path(name))
+            self._system.delete(path, False)
+            self._system.rename(unfinished, path)
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: HadoopPlace) -> list[str]:
         """Rename files."""
         gone = []
+        paths = {old: (self._named(old), to._named(new)) for old, new in names.items()}
         for folder in {new.rpartition("/")[0] for new in names.values()}:
             with _typed("make the folder", to.uri(folder)):
                 self._system.mkdirs(to._path(folder))
         for old, new in names.items():
             with _typed("rename to", to.uri(new)):
-                if not self._renamed(self._path(old), to._path(new)):
+                if not self._renamed(*paths[old]):
                     gone.append(old)
         return gone
 
@@ -357,13 +383,14 @@ class HadoopPlace:
         """Delete files; they may be gone."""
         for name in names:
             with _typed("delete", self.uri(name)):
-                self._system.delete(self._path(name), False)
+                self._system.delete(self._named(name), False)
 
     def delete_folder(self, folder: str, last: str) -> None:
         """Delete a folder, the file `last` after all others."""
+        path = self._named(folder)
         self.delete([name for name in self.files(folder) if name != last])
         with _typed("delete", self.uri(folder)):
-            self._system.delete(self._path(folder), True)
+            self._system.delete(path, True)
 
     def _renamed(self, old: Any, new: Any) -> bool:
         """Rename a file; False if it is gone, or if the new name is taken: by the same file of the same batch."""
@@ -375,8 +402,21 @@ class HadoopPlace:
                 return False
             raise
 
+    def _named(self, name: str) -> Any:
+        return self._path(_checked(self, name))
+
     def _path(self, name: str) -> Any:
         return self._java.org.apache.hadoop.fs.Path(self.uri(name))
+
+
+def _checked(place: Place, name: str, *, literal: bool = False) -> str:
+    """Return a name below a place, which may come from a manifest or an item; TargetError if it may lead out of it."""
+    if not is_plain(name, literal=literal):
+        raise TargetError(
+            place.uri(""), f"the name {name!r} leads out of it, or is not that of a file, so nothing was done there. "
+            "Restore what has the name from a backup: a manifest in the staging folder, or the job's item.",
+        )  # fmt: skip
+    return name
 
 
 def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) -> Place:
