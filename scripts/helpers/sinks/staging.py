@@ -10,7 +10,7 @@ from typing import Any
 
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import EmptyPartitionError, TargetError, UnprovenError, rows_have
-from scripts.helpers.listing.paths import is_hidden
+from scripts.helpers.listing.paths import is_hidden, is_plain
 from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
@@ -89,7 +89,7 @@ class Manifest:
 def _checked_files(found: Any) -> dict[str, int]:
     for name, size in found.items() if isinstance(found, dict) else ():
         # What is not below the folder is not of the attempt.
-        if not name or not {"", ".", ".."}.isdisjoint(name.split("/")) or type(size) is not int:
+        if not is_plain(name) or type(size) is not int:
             raise ImplausibleError("it names what is not a file below its folder")
     return dict(found)
 
