@@ -16,6 +16,9 @@ from scripts.helpers.rows.cursors import CursorColumn
 
 BEGINNING, END = "the very beginning", "the very end"
 
+ledger_option = click.option(
+    "--ledger-uri", metavar="URI", help="Folder of the job's ledger, unless it is in the table."
+)
 FILE_OPTIONS = [
     click.option("--include", multiple=True, metavar="GLOB", help="The same value as in the job. Repeatable."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="The same value as in the job. Repeatable."),
@@ -23,7 +26,7 @@ FILE_OPTIONS = [
         "--min-size", type=click.IntRange(0), default=0, metavar="BYTES", help="The same value as in the job."
     ),
     click.option("--versioned", is_flag=True, help="If the job sets it."),
-    click.option("--ledger-uri", metavar="URI", help="Folder of the job's ledger, unless it is in the table."),
+    ledger_option,
 ]
 
 

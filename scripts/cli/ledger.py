@@ -1,59 +1,45 @@
-"""`watermarks ledger`: where a job remembers its files, whether that is whole, what is left over, and a rebuild."""
+"""`watermarks ledger`: where a job remembers its files, whether that is whole, and what is left over."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from scripts.cli.commands import Duration, Moment, command, context_option, job_argument
-from scripts.cli.contexts import file_bookmark, file_options, state_in
-from scripts.cli.deciding import asked, decide, previewed
+from scripts.cli.commands import Duration, command, context_option, job_argument
+from scripts.cli.contexts import file_bookmark, ledger_option, state_in
+from scripts.cli.deciding import asked
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.screen import Cell, moment, show_facts, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import count_of, printable, size_text
-from scripts.helpers.errors import InvalidValueError
 from scripts.jobs.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from scripts.helpers.batch.ledger import JobLedger, Sweep
-    from scripts.helpers.files.upkeep import Flaw, LedgerPart, Rebuilt
+    from scripts.helpers.files.upkeep import Flaw, LedgerPart
 
 SHOWN = 10
 """Files that a sweep names before it asks; a program gets all of them."""
-NOT_KNOWN = (
-    "What cannot be known: which lost rows were of objects that were deleted since; what identity an object had that "
-    "was overwritten since, which the next run takes as new; whether an object that counts as known was ever read: a "
-    "limit may have left it, or its upload may have ended after the last listing; and which were ignored or skipped."
-)
-TAKES: dict[str, set[str]] = {
-    "files": set(),
-    "verify": set(),
-    "sweep": {"older_than", "yes"},
-    "rebuild": {"until", "unsure", "include", "exclude", "min_size", "versioned", "why", "who", "yes"},
-}
-"""The options of each action, beside those of all."""
 
 
 @command("ledger")
 @job_argument
-@click.argument("action", type=click.Choice(list(TAKES)))
+@click.argument("action", type=click.Choice(["files", "verify", "sweep"]))
 @context_option
-@file_options
+@ledger_option
 @click.option("--older-than", type=Duration(), metavar="TIME", help="sweep: delete only files older than this (8d).")
-@click.option("--until", type=Moment(), metavar="TIME", help="rebuild: objects after this time are new.")
-@click.option(
-    "--unsure", type=click.Choice(["known", "new"]), help="rebuild: how to count objects that may be lost rows."
-)
-@click.option("--why", metavar="TEXT", help="rebuild: the reason, for the history.")
-@click.option("--who", metavar="NAME", help="rebuild: your name, for the history (the system's user).")
-@click.option("--yes", is_flag=True, help="sweep, rebuild: skip the confirmation.")
+@click.option("--yes", is_flag=True, help="sweep: skip the confirmation.")
 def ledger(
-    around: Surroundings, job: str, action: str, context: str | None, ledger_uri: str | None, **options: Any
+    around: Surroundings,
+    job: str,
+    action: str,
+    context: str | None,
+    ledger_uri: str | None,
+    older_than: timedelta | None,
+    yes: bool,
 ) -> None:
     """Inspect and repair the ledger of a job, which stores the files that the job has taken.
 
@@ -61,11 +47,9 @@ def ledger(
     files    list the files that the state and the open plan refer to
     verify   read them; exit code 1 if one is missing, altered, unsorted or has another count
     sweep    delete files older than 8 days that no job of the table refers to
-    rebuild  write lost parts again, from the rest and a listing of the source
     """  # noqa: D301 - click keeps the lines after a backspace as they are; a raw text has none.
-    given = {name for name, value in options.items() if value}
-    if unfit := sorted(given - TAKES[action]):
-        raise click.UsageError(f"--{unfit[0].replace('_', '-')} has no effect on {action}.")
+    if action != "sweep" and (older_than or yes):
+        raise click.UsageError(f"{'--older-than' if older_than else '--yes'} has no effect on {action}.")
     if action == "sweep" and ledger_uri is None:
         raise click.UsageError("Missing option '--ledger-uri'. A ledger in the table has no files.")
     with progress(around, f"reading {printable(job)}"):
@@ -75,10 +59,8 @@ def ledger(
         _files(around, job, name, opened)
     elif action == "verify":
         _verify(around, job, name, opened)
-    elif action == "sweep":
-        _sweep(around, job, opened, options["older_than"], yes=options["yes"])
     else:
-        _rebuild(around, job, name, opened, ledger_uri, options)
+        _sweep(around, job, opened, older_than, yes=yes)
 
 
 def _open(around: Surroundings, job: str, context: str, ledger_uri: str | None) -> JobLedger:
@@ -119,15 +101,18 @@ def _verify(around: Surroundings, job: str, context: str, opened: JobLedger) -> 
             [printable(flaw.part.name(segments)), flaw.kind, printable(flaw.detail), used_by] for flaw, used_by in flaws
         ]
         show_rows(around.out, ("file", "flaw", "detail", "used by"), rows)
-        around.out.print(_remedy(job, {used_by for _, used_by in flaws}), style="dim")
+        around.out.print(_remedy(job, context, {used_by for _, used_by in flaws}), style="dim")
     if flaws:
         raise click.exceptions.Exit(FAILED)
 
 
-def _remedy(job: str, used_by: set[str]) -> str:
+def _remedy(job: str, context: str, used_by: set[str]) -> str:
     remedy = "Restore the files, such as an older version of the object. "
     if "state" in used_by:
-        return remedy + f"Otherwise: watermarks ledger {printable(job)} rebuild"
+        return remedy + (
+            f"Otherwise: watermarks reset {printable(job)} --context {printable(context)} --why TEXT, and then one run "
+            "with start_from= the time of the last run. It remembers older files and does not read them."
+        )
     return (
         remedy
         + f"Otherwise discard the plan, so that the next run makes a new one: watermarks discard-plan {printable(job)}"
@@ -178,70 +163,6 @@ def _show_sweep(around: Surroundings, shown: Sweep, age: timedelta) -> None:
         out.print(f"  {printable(file.name)}  {size_text(file.size)}  {moment(file.modified)}")
     if len(left.files) > SHOWN:
         out.print(f"  and {len(left.files) - SHOWN:,} more")
-
-
-def _rebuild(
-    around: Surroundings, job: str, name: str, opened: JobLedger, ledger_uri: str | None, options: dict[str, Any]
-) -> None:
-    with progress(around, f"reading the ledger of {printable(job)}"):
-        flaws = [flaw for flaw, used_by in opened.verify() if used_by == "state"]
-    if not flaws:
-        if around.is_json:
-            emit({"job": job, "context": name, "rebuilt": False})
-        else:
-            around.out.print("The ledger has all parts that the state refers to. Nothing to rebuild.")
-        return
-    if not options["why"]:
-        raise click.UsageError("Missing option '--why'. Give the reason for the history.")
-    state = opened.state
-    chosen = {option: options[option] for option in ("include", "exclude", "min_size", "versioned") if options[option]}
-    bookmark = file_bookmark()(
-        state["source"], state=state, transformation_ctx=name, mode=state["mode"], ledger_uri=ledger_uri, **chosen
-    )
-    until: datetime | None = options["until"]
-    with progress(around, f"listing {printable(str(state['source']))}"):
-        found = opened.rebuilt(bookmark, flaws, until=until, unsure=options["unsure"])
-    if not (around.is_json and options["yes"]):
-        _show_rebuilt(around, flaws, found)
-    if found.state is None:
-        raise InvalidValueError(
-            f"{count_of(found.found, 'object')} may be of {count_of(found.lost, 'lost row')}, so at least "
-            f"{found.surplus:,} of them were never taken, and which is not known. Give --unsure new to take all of "
-            "them, those that were taken a second time; or --unsure known to take none."
-        )
-    after, before = found.state, opened.head
-    decide(
-        around,
-        before,
-        before.declared(after, previewed(around, options["why"], options["who"]), name),
-        lambda: around.watermarks.set_watermark(
-            job, after, transformation_ctx=name, why=options["why"], who=options["who"], expected=before
-        ),
-        yes=options["yes"],
-        facts={"rebuilt": True, **_rebuilt_json(found)},
-    )
-
-
-def _show_rebuilt(around: Surroundings, flaws: Sequence[Flaw], found: Rebuilt) -> None:
-    out = around.shown
-    taken_again = found.found - found.remembered
-    facts: list[tuple[str, Cell]] = [
-        ("lost", f"{count_of(found.lost, 'row')} in {count_of(len(flaws), 'part')}"),
-        ("found", f"{count_of(found.found, 'object')} that they can have been of"),
-        ("known", f"{count_of(found.remembered, 'object')} from now on"),
-        ("taken again", count_of(taken_again, "object") if taken_again else ""),
-        ("newer", f"{count_of(found.newer, 'object')}; the next run takes them" if found.newer else ""),
-        ("unknown", f"at least {count_of(found.unknown, 'row')}"),
-    ]
-    show_facts(out, [(name, text) for name, text in facts if text])
-    out.print(NOT_KNOWN, style="yellow")
-
-
-def _rebuilt_json(found: Rebuilt) -> dict[str, Any]:
-    return {
-        "lost": found.lost, "found": found.found, "remembered": found.remembered, "newer": found.newer,
-        "unknown": found.unknown, "surplus": found.surplus,
-    }  # fmt: skip
 
 
 def _part_json(part: LedgerPart, used_by: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`watermarks ledger`: what it names, finds wrong, deletes once it was told to, and makes anew."""
+"""`watermarks ledger`: what it names, finds wrong, and deletes once it was told to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from scripts.jobs.exit_codes import BAD_DATA, FAILED
 from tests.cli.stories import Command
 
 JOB = "parking"
-WHY = ["--why", "the bucket lost it", "--who", "sam", "--yes"]
 REAL_NOW = datetime.now(timezone.utc)
 """The folder's clock is that of this machine."""
 ORPHAN = "f" * 32 + ".parquet"
@@ -57,9 +56,9 @@ def call(run: Command, make_watermarks: Callable[..., Watermarks], source: Path,
     return command
 
 
-def take(watermarks: Watermarks, source: Path, folder: Path) -> int:
+def take(watermarks: Watermarks, source: Path, folder: Path, **options: Any) -> int:
     with IncrementalJob(watermarks, JOB) as job:
-        return job.new_files(str(source), transformation_ctx="files", ledger_uri=f"{folder}/").count
+        return job.new_files(str(source), transformation_ctx="files", ledger_uri=f"{folder}/", **options).count
 
 
 def live_in(folder: Path) -> Path:
@@ -87,7 +86,7 @@ def test_exit_code_tells_when_a_file_is_lost(call: Any, folder: Path) -> None:
     assert (whole.exit_code, whole.stdout) == (0, "The ledger is whole: 1 part read.\n")
     assert shown.exit_code == FAILED
     assert "missing" in shown.stdout
-    assert "watermarks ledger parking rebuild" in shown.stdout
+    assert "watermarks reset parking --context files --why TEXT" in shown.stdout
     assert (found["whole"], found["flaws"][0]["flaw"], found["flaws"][0]["used_by"]) == (False, "missing", "state")
 
 
@@ -104,14 +103,6 @@ def test_left_over_files_go_and_no_others_when_somebody_says_yes(call: Any, fold
     assert "Done: 1 file deleted." in done.stdout
     assert (again["deleted"], again["live"], again["files"]) == (0, 1, [])
     assert os.listdir(folder) == [live_in(folder).name]
-
-
-def test_nothing_is_rebuilt_when_the_ledger_is_whole(call: Any) -> None:
-    done = call("rebuild")
-
-    assert done.exit_code == 0
-    assert done.stdout == "The ledger has all parts that the state refers to. Nothing to rebuild.\n"
-    assert call.watermarks.latest(JOB).version == 1
 
 
 def test_ledger_is_empty_when_no_file_was_taken(run: Command, watermarks: Watermarks, tmp_path: Path) -> None:
@@ -176,44 +167,20 @@ def test_run_is_named_when_it_holds_files_back(call: Any, folder: Path) -> None:
     assert (folder / ORPHAN).exists()
 
 
-def test_next_run_takes_what_is_new_when_the_lost_file_was_rebuilt(call: Any, source: Path, folder: Path) -> None:
+def test_next_run_takes_what_is_new_when_a_lost_ledger_was_reset_and_starts_from_the_last_run(
+    call: Any, source: Path, folder: Path
+) -> None:
     live_in(folder).unlink()
-    (source / "0.csv").unlink()
+    last = call.watermarks.latest(JOB).last.at
+    for path in source.iterdir():
+        os.utime(path, ((last - timedelta(hours=1)).timestamp(),) * 2)
     (source / "3 new.csv").write_text("id\n7\n")
 
-    done = call("rebuild", *WHY)
-    taken = take(call.watermarks, source, folder)
+    call.watermarks.reset(JOB, transformation_ctx="files", why="the bucket lost it")
+    taken = take(call.watermarks, source, folder, start_from=last)
 
-    assert done.exit_code == 0, done.output
-    for text in ("5 rows in 1 part", "4 objects from now on", "1 object; the next run", "at least 1 row", "cannot be"):
-        assert text in done.stdout
-    assert taken == 1
-    entry = call.watermarks.history(JOB)[1].change
-    assert (entry.op, entry.who, entry.why) == ("SET", "sam", "the bucket lost it")
+    assert (taken, take(call.watermarks, source, folder)) == (1, 0)
     assert call("verify").exit_code == 0
-
-
-def test_program_gets_one_document_when_it_rebuilds(call: Any, source: Path, folder: Path) -> None:
-    live_in(folder).unlink()
-
-    done = json.loads(call("rebuild", *WHY, "--unsure", "new", "--output", "json").stdout)
-    again = json.loads(call("rebuild", "--output", "json").stdout)
-
-    assert (done["lost"], done["found"], done["remembered"], done["after"]["version"]) == (5, 5, 0, 2)
-    assert again == {"job": JOB, "context": "files", "rebuilt": False}
-    assert take(call.watermarks, source, folder) == 5
-
-
-def test_nothing_changes_when_more_is_found_than_was_lost(call: Any, source: Path, folder: Path) -> None:
-    live_in(folder).unlink()
-    (source / "3 b.csv").write_text("id\n7\n")
-    os.utime(source / "3 b.csv", (0, 0))
-
-    refused = call("rebuild", *WHY)
-
-    assert refused.exit_code == BAD_DATA
-    assert "6 objects may be of 5 lost rows, so at least 1 of them were never taken" in refused.stderr
-    assert call.watermarks.latest(JOB).version == 1
 
 
 @pytest.mark.parametrize(
@@ -221,19 +188,14 @@ def test_nothing_changes_when_more_is_found_than_was_lost(call: Any, source: Pat
     [
         (["verify", "--yes"], 2, "--yes has no effect on verify"),
         (["files", "--older-than", "9d"], 2, "--older-than has no effect on files"),
-        (["sweep", "--why", "x"], 2, "--why has no effect on sweep"),
         (["sweep", "--older-than", "23h", "--yes"], BAD_DATA, "stay for at least 1 day"),
         (["sweep", "--context", "x", "--yes"], BAD_DATA, "has no context 'x' of files"),
-        (["rebuild", "--yes"], 2, "Missing option '--why'"),
-        (["rebuild", "--until", "2026-03-16", "--why", "x"], 2, "is not a time with a zone"),
         (["mend"], 2, "'mend' is not one of"),
     ],
 )
 def test_nothing_changes_when_the_options_do_not_fit(
     call: Any, folder: Path, arguments: list[str], code: int, text: str
 ) -> None:
-    if arguments[0] == "rebuild":
-        live_in(folder).unlink()
     before = os.listdir(folder)
 
     done = call(*arguments)
@@ -262,5 +224,5 @@ def test_error_names_the_folder_when_it_is_not_given_or_none(
 def test_help_has_a_line_for_each_action_when_it_is_read() -> None:
     shown = CliRunner().invoke(cli, ["ledger", "--help"]).output.splitlines()
 
-    actions = ("files", "verify", "sweep", "rebuild")
+    actions = ("files", "verify", "sweep")
     assert [line.split()[0] for line in shown if line.startswith("  ") and line.split()[0] in actions] == list(actions)

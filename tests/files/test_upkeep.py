@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from scripts.helpers.errors import (
 from scripts.helpers.files import ledger
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import checksum
-from scripts.helpers.files.upkeep import DEFAULT_AGE, NO_FOLDER, LedgerFolder, LedgerUpkeep, LeftOver, Rebuilt, names_in
-from scripts.helpers.listing.objects import LEDGER, REBUILT
+from scripts.helpers.files.upkeep import DEFAULT_AGE, NO_FOLDER, LedgerFolder, LedgerUpkeep, LeftOver, names_in
+from scripts.helpers.listing.objects import LEDGER
 from tests.support.buckets import NOON, SOURCE, Job
 
 OLD = NOON - timedelta(days=30)
@@ -291,152 +291,3 @@ def test_names_are_those_of_files_and_of_states_of_files_only(job: Job) -> None:
     assert names_in(job.state, "") == names_in(plan, "") == {file_of(job, 0)["file"], file_of(job, 1)["file"]}
     assert names_in({"kind": "rows", "segments": job.segments()}, "") == set()
     assert names_in("2026-03-16", "") == set()
-
-
-# --- rebuild -------------------------------------------------------------------------------------------------------
-
-
-def lose(job: Job, folder: str, segment: int, **options: Any) -> Rebuilt:
-    """Delete the file of a segment, rebuild, and let the job go on from there."""
-    Path(folder, file_of(job, segment)["file"]).unlink()
-    looked_after, state = upkeep(folder), job.state
-    assert state is not None
-    before = options.pop("listed_before", state["listed"])
-    found = looked_after.rebuilt(
-        job.bookmark(), state, looked_after.flaws(job.segments()), before, (3, "ledger-rebuild"), **options
-    )
-    if found.state is not None:
-        job.state = job.table.stored(found.state)
-    return found
-
-
-@pytest.mark.parametrize("segment", [0, 1])
-def test_next_run_takes_only_what_is_new_when_a_lost_segment_was_rebuilt(job: Job, folder: str, segment: int) -> None:
-    job.bucket.put("a/05x.csv", "b/9.csv")
-
-    assert job.state is not None
-    job.state["metadata"] = {"uuid": "of a journal", "until": NOON}
-
-    found = lose(job, folder, segment)
-    after, taken = job.state, job.take()
-
-    lost = (40, 5)[segment]
-    # Neither recent folders nor a journal tell of what was lost: everything has to be looked at.
-    assert (after["listed"], "metadata" in after) == (None, False)
-    assert (found.lost, found.found, found.remembered, found.unknown, found.surplus) == (lost, lost, lost, 0, 0)
-    assert taken == ["a/05x.csv", "b/9.csv"]
-    assert job.last.gone == 0
-    assert upkeep(folder).flaws(job.segments()) == []
-
-
-def test_counts_say_what_cannot_be_known_when_objects_went_and_changed_since(job: Job, folder: str) -> None:
-    job.bucket.delete("a/01.csv", "a/02.csv")
-    job.bucket.put("a/03.csv", body="another")
-
-    found = lose(job, folder, 0)
-    taken = job.take()
-
-    assert (found.found, found.unknown, found.newer) == (37, 3, 1)
-    assert taken == ["a/03.csv"]
-
-
-def test_rebuilt_objects_are_no_taken_ones_when_their_status_is_read(job: Job, folder: str) -> None:
-    lose(job, folder, 0)
-
-    rows = job.bookmark().ledger.known().between(None, None).to_pylist()
-
-    assert {row["status"] for row in rows if row["key"].startswith("a/")} == {REBUILT}
-    assert job.bookmark().explain("a/01.csv").reason == "rebuilt at version 3 by run ledger-rebuild"
-
-
-def test_nothing_is_stored_when_more_is_found_than_was_lost(job: Job, folder: str) -> None:
-    """Somebody lifted a limit since: which of the objects were taken, nobody can say."""
-    job.bucket.put("a/10x.csv", at=NOON - timedelta(hours=5))
-
-    found = lose(job, folder, 0)
-
-    assert (found.state, found.found, found.lost, found.surplus) == (None, 41, 40, 1)
-
-
-@pytest.mark.parametrize(("unsure", "taken"), [("known", 0), ("new", 41)])
-def test_a_person_decides_when_more_is_found_than_was_lost(job: Job, folder: str, unsure: str, taken: int) -> None:
-    job.bucket.put("a/10x.csv", at=NOON - timedelta(hours=5))
-
-    found = lose(job, folder, 0, unsure=unsure)
-
-    assert found.remembered == 41 - taken
-    assert len(job.take()) == taken
-
-
-def test_newer_part_decides_when_it_knows_the_key_of_a_lost_row(job: Job, folder: str) -> None:
-    """It was gone, and is back as it was: the newer row says that it is new."""
-    job.bucket.delete("a/05.csv")
-    job.take()
-    job.bucket.put("a/05.csv", at=NOON)
-
-    found = lose(job, folder, 0)
-
-    assert found.found == 39
-    assert job.take() == ["a/05.csv"]
-
-
-def test_other_files_of_a_segment_stay_when_one_is_lost(job: Job, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "FILE_ROWS", 6)
-    job = Job(ledger_uri=folder)
-    job.bucket.put(*(f"{number:02}.csv" for number in range(40)))
-    job.take()
-    files = upkeep(folder).parts(job.segments())
-    Path(folder, str(files[2].name(1))).unlink()
-    looked_after = upkeep(folder)
-    assert job.state is not None
-
-    found = looked_after.rebuilt(
-        job.bookmark(), job.state, looked_after.flaws(job.segments()), job.bucket.now, (2, "r")
-    )
-
-    assert (len(files), found.lost, found.found) == (7, 6, 6)
-    assert found.state is not None
-    assert [segment["count"] for segment in found.state["segments"]] == [34, 6]
-
-
-def test_segment_of_the_table_is_made_anew_when_it_is_damaged() -> None:
-    job = Job()
-    job.bucket.put("a.csv", "b.csv")
-    job.take()
-    job.segments()[0]["sha256"] = ""  # type: ignore[index]
-    looked_after = LedgerUpkeep(SOURCE)
-    assert job.state is not None
-
-    found = looked_after.rebuilt(
-        job.bookmark(), job.state, looked_after.flaws(job.segments()), job.bucket.now, (2, "r")
-    )
-    job.state = job.table.stored(found.state or {})
-
-    assert (found.lost, found.remembered) == (2, 2)
-    assert job.take() == []
-
-
-def test_floor_and_files_set_aside_are_kept_when_mode_windowed_is_rebuilt(folder: str) -> None:
-    job = Job(ledger_uri=folder, mode="windowed", max_band=timedelta(hours=3))
-    job.bucket.put("old.csv", at=NOON - timedelta(hours=5))
-    job.bucket.put("young.csv", "young 2.csv")
-    job.take()
-
-    found = lose(job, folder, 0)
-
-    assert (found.lost, found.found) == (2, 2)
-    assert job.take() == []
-
-
-def test_error_names_the_choices_when_unsure_is_another_word(job: Job, folder: str) -> None:
-    with pytest.raises(InvalidValueError, match="Use 'known' or 'new'"):
-        lose(job, folder, 0, unsure="maybe")
-
-
-def test_what_is_newer_than_the_last_listing_is_new_when_it_may_have_been_lost(job: Job, folder: str) -> None:
-    before = datetime(2026, 3, 16, 11, tzinfo=timezone.utc)
-
-    found = lose(job, folder, 0, listed_before=before)
-
-    assert (found.found, found.newer, found.unknown) == (0, 40, 40)
-    assert len(job.take()) == 40

@@ -210,7 +210,7 @@ def test_run_is_refused_when_it_was_altered_so_that_nobody_could_start_or_end_it
         item["run"]["M"]["command"] = {"L": command}
 
     with pytest.raises(
-        CorruptItemError, match=r"not readable: (Value at )?'(state|leaseSeconds|modifiedOn|run\.|job\.definition\.)"
+        CorruptItemError, match=r"not readable: (Value at )?'?(state|leaseSeconds|modifiedOn|run\.|job\.definition\.)"
     ):
         RunRecord.from_item(item)
 
@@ -233,7 +233,7 @@ def test_job_is_refused_when_its_definition_was_altered_so_that_no_run_could_be_
     assert JobRecord.from_item(JobRecord("parking", sound).to_item()).definition == sound
 
     with pytest.raises(
-        CorruptItemError, match=r"not readable: (Value at )?'(state|leaseSeconds|modifiedOn|run\.|job\.definition\.)"
+        CorruptItemError, match=r"not readable: (Value at )?'?(state|leaseSeconds|modifiedOn|run\.|job\.definition\.)"
     ):
         JobRecord.from_item(JobRecord("parking", sound | altered).to_item())
 

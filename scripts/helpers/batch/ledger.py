@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,7 +16,6 @@ from scripts.helpers.files.upkeep import (
     LedgerPart,
     LedgerUpkeep,
     Leftovers,
-    Rebuilt,
     names_in,
     segments_in,
 )
@@ -28,12 +27,8 @@ from scripts.helpers.protocol.values import Spilled
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.files.upkeep import LedgerFolder
     from scripts.helpers.watermarks import Watermarks
-
-REBUILDER = "ledger-rebuild"
-"""What stands for the run in rows that a rebuild has made."""
 
 
 @dataclass(frozen=True)
@@ -192,40 +187,6 @@ class JobLedger:
                 raise StaleError(f"Job {job_id!r} changed during the sweep, and nothing was deleted. Sweep again.")
         return self.upkeep.delete(going)
 
-    def rebuilt(
-        self,
-        bookmark: FileBookmark,
-        flaws: Iterable[Flaw],
-        *,
-        until: datetime | None = None,
-        unsure: str | None = None,
-    ) -> Rebuilt:
-        """Make the lost parts of the committed state anew; see `LedgerUpkeep.rebuilt`. Stores no state.
-
-        Parameters
-        ----------
-        bookmark
-            Of the source and the committed state, with the options of the job.
-        flaws
-            What `verify` returned for the state.
-        until
-            Up to when, UTC, listed objects may be taken for what the lost rows were of. By default the last complete
-            listing of the newest version that can have lost rows; later versions are in parts that are whole.
-        unsure
-            See `LedgerUpkeep.rebuilt`.
-
-        Raises
-        ------
-        InvalidValueError
-            No such time is known any more, and `until` is not given.
-        """
-        lost = list(flaws)
-        if not lost:
-            raise InvalidValueError("No part of the ledger is lost, so there is nothing to rebuild.")
-        if until is None:
-            until = self._listed_before(max(flaw.part.segment for flaw in lost), bookmark)
-        return self.upkeep.rebuilt(bookmark, self.state, lost, until, (self.head.version + 1, REBUILDER), unsure)
-
     # --- within ---------------------------------------------------------------------------------
 
     def _planned(self) -> list[Mapping[str, Any]]:
@@ -266,28 +227,6 @@ class JobLedger:
             yield head.plan.next
         for entry in self._watermarks.lookups.history_of(head):
             yield entry.watermarks
-
-    def _listed_before(self, last: int, bookmark: FileBookmark) -> datetime:
-        """Return when the source was last listed completely before rows came that are in parts after the lost ones."""
-        newer = segments_in(self.state)[last + 1 :]
-        listed = self.state.get("listed")
-        if newer:
-            tables = [bookmark.ledger.read(segment) for segment in newer]
-            versions = [min(table.column("version").to_pylist()) for table in tables if table.num_rows]
-            listed = self._listed_at(min(versions, default=1) - 1)
-        if not isinstance(listed, datetime):
-            raise InvalidValueError(
-                f"When context {self._context!r} of job {self.head.job_id!r} had last been listed completely before "
-                "the lost rows is not known any more. Give until: objects that are not newer count as known."
-            )
-        return listed
-
-    def _listed_at(self, version: int) -> Any:
-        for entry in self._watermarks.lookups.history_of(self.head, limit=1, before=version + 1):
-            if entry.version <= version:
-                state = self._read(self.head, entry.watermarks.get(self._context))
-                return state.get("listed") if isinstance(state, Mapping) else None
-        return None
 
     def _read(self, head: Head, value: Any) -> Any:
         """Return a state with what is spilled read back; chunks that versions share are read once."""

@@ -1,4 +1,4 @@
-"""`LedgerUpkeep`: the files of a ledger, whether they are whole, what is left over beside them, and a rebuild."""
+"""`LedgerUpkeep`: the files of a ledger, whether they are whole, and what is left over beside them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, LedgerError
-from scripts.helpers.files.diff import compare
-from scripts.helpers.files.ledger import FileLedger, files_of, segment_of
+from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.segment_files import NAME, SegmentFiles
-from scripts.helpers.files.set_aside import set_aside_of
-from scripts.helpers.listing.objects import LISTED, REBUILT, ledger_rows
 
 if TYPE_CHECKING:
-    from scripts.helpers.files.bookmark import FileBookmark
+    pass
 
 DEFAULT_AGE = timedelta(days=8)
 """Age of a file before `sweep` may delete it. A run writes files before anything refers to them, and Glue ends a run
@@ -96,42 +93,6 @@ class Leftovers:
     def bytes(self) -> int:
         """Bytes of the files that may go."""
         return sum(file.size for file in self.files)
-
-
-@dataclass(frozen=True)
-class Rebuilt:
-    """A state whose lost parts are made anew, and what the new rows are worth.
-
-    Attributes
-    ----------
-    state
-        The state to store. None where nothing was stored: `found` is more than `lost`, and nobody said what to do.
-    lost
-        Rows of the lost parts, as the state counts them: objects that were taken, left alone, or gone.
-    found
-        Objects that are listed now where the lost rows were, are not known otherwise, and are not newer than the last
-        complete listing before the loss: those that the lost rows can have been of.
-    remembered
-        How many of them the new state remembers.
-    newer
-        Objects there that are newer. The next run takes them; if a lost row was of one, it takes it once more.
-    """
-
-    state: dict[str, Any] | None
-    lost: int
-    found: int
-    remembered: int
-    newer: int
-
-    @property
-    def unknown(self) -> int:
-        """At least so many lost rows cannot be known: of objects deleted, overwritten or left out since."""
-        return max(self.lost - self.found, 0)
-
-    @property
-    def surplus(self) -> int:
-        """At least so many of what was found were no lost rows: these objects were never taken."""
-        return max(self.found - self.lost, 0)
 
 
 class LedgerUpkeep:
@@ -268,102 +229,6 @@ class LedgerUpkeep:
         assert self._files is not None
         return self._files.delete([file.name for file in files])
 
-    def rebuilt(
-        self,
-        bookmark: FileBookmark,
-        state: Mapping[str, Any],
-        flaws: Sequence[Flaw],
-        listed_before: datetime,
-        taken_by: tuple[int, str],
-        unsure: str | None = None,
-    ) -> Rebuilt:
-        """Make the lost parts of a state anew, from its other parts and from a listing of the source.
-
-        An object is put where the lost rows were if it is listed, lies between the ends of a lost file, no other part
-        knows it as it is, and it is not newer than `listed_before`. It gets the status ``rebuilt``: whether it was
-        read, or left alone, is lost. `after_commit` leaves such objects where they are.
-
-        What cannot be known: which objects were deleted since; what was overwritten since was; and whether an object
-        that is older than `listed_before` was ever taken: it may have been left by a limit or by `settle`, or have
-        been uploaded in parts, begun before that time and finished after it.
-
-        Parameters
-        ----------
-        bookmark
-            Of the source, with the options of the job.
-        state
-            The committed state.
-        flaws
-            What `flaws` returned for its segments.
-        listed_before
-            When the source was last listed completely before the loss, by its own clock, UTC.
-        taken_by
-            The version that the state will be, and what stands for the run in the new rows.
-        unsure
-            What becomes of what the lost rows may have been of: ``known`` remembers it, ``new`` has it taken again.
-            None is ``known``, unless more was found than was lost: then nothing is stored, and the result says so.
-
-        Raises
-        ------
-        InvalidValueError
-            `unsure` is neither.
-        """
-        if unsure not in (None, "known", "new"):
-            raise InvalidValueError(f"unsure is {unsure!r}. Use 'known' or 'new'.")
-        lost = [flaw.part for flaw in flaws]
-        last = max(part.segment for part in lost)
-        segments = list(state["segments"])
-        older = without_parts(segments[: last + 1], lost)
-        newer = segments[last + 1 :]
-        found, newer_count = self._candidates(bookmark, state, lost, (older, newer), listed_before)
-        count = sum(part.rows for part in lost)
-        if unsure is None and found.num_rows > count:
-            return Rebuilt(None, count, found.num_rows, 0, newer_count)
-        made = []
-        if found.num_rows and unsure != "new":
-            rows = ledger_rows(found, REBUILT, *taken_by).sort_by("key")
-            made.append(bookmark.ledger.stored(rows))
-        # The next run has to look at everything: no journal and no listing of recent folders tells of what was lost.
-        after = {name: value for name, value in state.items() if name != "metadata"}
-        after |= {"listed": None, "segments": [*older, *made, *newer]}
-        return Rebuilt(after, count, found.num_rows, found.num_rows if made else 0, newer_count)
-
-    def _candidates(
-        self,
-        bookmark: FileBookmark,
-        state: Mapping[str, Any],
-        lost: Sequence[LedgerPart],
-        others: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]],
-        listed_before: datetime,
-    ) -> tuple[pa.Table, int]:
-        """Return the objects that lost rows can have been of, and the number of those that are too new for that."""
-        older, newer = others
-        known = bookmark.ledger.again([*older, *newer]).known()
-        # What a newer part says of a key hides what a lost one said, also that the object is gone.
-        hidden = pa.concat_tables([LISTED.empty_table().select(["key"]), *(self._keys(one) for one in newer)])
-        hidden_keys = hidden.column("key").combine_chunks()
-        aside = pa.array(sorted(set_aside_of(state)), pa.string())
-        floor = state.get("floor")
-        parts = [LISTED.empty_table()]
-        for interval in bookmark.lister.below([""]):
-            chosen = bookmark.options.chosen(interval.rows)
-            if floor is not None:
-                # Mode windowed: what is not above its floor is known without a row.
-                chosen = chosen.filter(pc.greater(chosen.column("modified"), _time(floor)))
-            there = known.between(interval.after, interval.until)
-            difference = compare(interval, chosen, there, bookmark.options.compare == "mtime")
-            parts += [difference.new, difference.modified]
-        rows = pa.concat_tables(parts)
-        rows = rows.filter(_between_ends(rows.column("key"), lost))
-        for keys in (hidden_keys, aside):
-            rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), value_set=keys)))
-        old = pc.less_equal(rows.column("modified"), _time(listed_before))
-        found = rows.filter(old)
-        return found, rows.num_rows - found.num_rows
-
-    def _keys(self, segment: Mapping[str, Any]) -> pa.Table:
-        return self._ledger.read(segment).select(["key"])
-
     def _flaw(self, part: LedgerPart, segment: Mapping[str, Any]) -> Flaw | None:
         """Read one part; return what is wrong with it."""
         try:
@@ -428,35 +293,6 @@ def names_in(holder: Any, source: str) -> set[str]:
     return found
 
 
-def without_parts(segments: Sequence[Mapping[str, Any]], lost: Sequence[LedgerPart]) -> list[Mapping[str, Any]]:
-    """Return segments without some of their files, and without those of which nothing is left."""
-    kept = []
-    for number, segment in enumerate(segments):
-        gone = [part for part in lost if part.segment == number]
-        if not gone:
-            kept.append(segment)
-            continue
-        names = [part.file.get("file") for part in gone if part.file is not None]
-        if len(names) < len(gone):
-            continue  # It is lost as a whole.
-        files = [file for file in files_of(segment) if file.get("file") not in names]
-        if files:
-            kept.append(segment_of(files))
-    return kept
-
-
-def _between_ends(keys: pa.ChunkedArray, lost: Sequence[LedgerPart]) -> Any:
-    """Tell of each key whether a lost part can have had it. Of a part in the table no ends are known."""
-    found = pc.less(pc.binary_length(keys), 0)
-    for part in lost:
-        first, last = (None, None) if part.file is None else (part.file.get("first"), part.file.get("last"))
-        if first is None or last is None:
-            return pc.is_valid(keys)
-        inside = pc.and_(pc.greater_equal(keys, pa.scalar(first)), pc.less_equal(keys, pa.scalar(last)))
-        found = pc.or_(found, inside)
-    return found
-
-
 def _is_sorted(keys: pa.Array) -> bool:
     # Arrow compares texts by their bytes in UTF-8, which is the order of S3.
     return bool(pc.all(pc.less(keys.slice(0, max(len(keys) - 1, 0)), keys.slice(1)), min_count=0).as_py())
@@ -465,7 +301,3 @@ def _is_sorted(keys: pa.Array) -> bool:
 def _reason(error: LedgerError) -> str:
     """Return what an error says, without the source that it names."""
     return str(error).removeprefix(f"Source {error.source!r}: ")
-
-
-def _time(moment: datetime) -> pa.Scalar:
-    return pa.scalar(moment, LISTED.field("modified").type)

@@ -31,9 +31,6 @@ LEDGER = pa.schema(
 TAKEN, IGNORED, ARCHIVED, SKIPPED, GONE = "taken", "ignored", "archived", "skipped", "gone"
 """What became of an object: read; changed but left alone; in an archive and left alone; marked as done by a person who
 knew that it could not be read; no longer listed."""
-REBUILT = "rebuilt"
-"""Taken for known when a lost part of a ledger was made anew. What became of the object is lost, so it is no `TAKEN`:
-files that were taken are moved away or deleted where `after_commit` says so, and this one may never have been read."""
 
 
 class Identity(NamedTuple):
