@@ -102,11 +102,12 @@ def test_json_is_refused_with_the_number_of_its_values_when_texts_have_commas_to
 def test_no_more_of_a_ledger_file_is_read_than_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"x" * 1_000)
+    name = "a" * 32 + ".parquet"
+    (tmp_path / name).write_bytes(b"x" * 1_000)
     assert segment_files.MAX_FILE_BYTES < 10**12
 
     with pytest.raises(LedgerError, match=r"not what was written|the limit is"):
-        SegmentFiles(f"{tmp_path}/").get({"file": "a.parquet", "length": length, "sha256": ""})
+        SegmentFiles(f"{tmp_path}/").get({"file": name, "length": length, "sha256": ""})
 
 
 # --- imports ------------------------------------------------------------------------------------

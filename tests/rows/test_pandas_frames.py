@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.errors import (
     ChangedObjectError,
     CursorError,
@@ -526,9 +527,10 @@ def test_batch_is_one_file_that_a_replay_replaces_when_pandas_is_written(
 
 
 @pytest.mark.parametrize("place", ["directory", "bucket"])
-def test_rows_are_there_once_when_a_dead_attempt_left_other_files(
-    watermarks: Watermarks, s3: Any, bucket: str, tmp_path: Path, place: str
+def test_files_in_the_folder_of_a_batch_stay_and_are_named_when_they_have_not_the_mark_of_the_job(
+    watermarks: Watermarks, s3: Any, bucket: str, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Whose they are nothing says: another job may have a batch of the same epoch and version."""
     frame = pd.DataFrame({"id": [1, 2, 3]})
     names = "part-00000-0a1b.snappy.parquet", "_temporary/0/part-00007.parquet", ".part-00000-0a1b.snappy.parquet.crc"
 
@@ -558,7 +560,11 @@ def test_rows_are_there_once_when_a_dead_attempt_left_other_files(
         left = [key for key in keys if key.startswith(folder)]
     else:
         left = [path.name for path in (tmp_path / folder).rglob("*") if path.is_file()]
-    assert len(left) == 1
+    assert len(left) == 4
+    assert f"event=files_beside_batch target={'s3' if place == 'bucket' else 'file'}://" in caplog.text
+    found = examine_targets(watermarks, JOB, s3_client=s3)
+    assert [one.kind for one in found] == ["unexplained files"]
+    assert "part-00000-0a1b.snappy.parquet" in found[0].detail
 
 
 @pytest.mark.parametrize("place", ["directory", "bucket"])

@@ -240,7 +240,8 @@ def test_file_of_others_stays_when_a_manifest_names_it(tmp_path: Path, victim: P
     sink = FileSink(str(tmp_path / "raw"), batch_folders=folders)
     output = sink.stage_files(BATCH, 7, fill)
     manifest = tmp_path / "_raw.staging" / output.folder / MANIFEST
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), name: 6}))
+    found = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(found | {"files": {**found["files"], name: 6}}))
 
     with pytest.raises(TargetError):
         sink.publish(output)

@@ -170,7 +170,11 @@ def test_folder_is_named_when_a_version_without_staging_left_it_uncommitted(
         folder.mkdir(exist_ok=True)
         pd.DataFrame({"id": [2]}).to_parquet(folder / "part-00000-u.snappy.parquet")
 
-    assert found(world) == [("abandoned folder", f"batch_id={epoch}-0000000002 at file:///raw", False)]
+    beside = f"batch_id={epoch}-0000000001/part-00000-u.snappy.parquet at file:///raw"
+    assert found(world) == [
+        ("abandoned folder", f"batch_id={epoch}-0000000002 at file:///raw", False),
+        ("unexplained files", beside, False),
+    ]
 
 
 def test_retraction_is_told_while_a_run_has_to_look_after_it(world: DirectoryCopy) -> None:

@@ -193,6 +193,8 @@ class _Look:
                 epoch, version = folder
                 if explained.lacks_commit(epoch, version):
                     abandoned.add(name.partition("/")[0])
+                elif (epoch, version) in explained.outputs:
+                    unexplained.append(name)
             elif not self.output.beside_others:
                 unexplained.append(name)
         return unexplained, abandoned

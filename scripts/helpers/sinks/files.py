@@ -252,14 +252,26 @@ class FileSink:
         moves = {
             f"{output.folder}/{name}": final_name(output, number, name) for number, name in enumerate(sorted(manifest))
         }
-        # An earlier attempt of a run whose attempts no commit tells apart. In the folder of a batch as well only files
-        # that bear its name go: whose the others are, nothing says.
+        # An earlier attempt of a run whose attempts no commit tells apart.
         if output.replaces or output.batch_folders:
             self.target.delete(set(self.published(output)) - set(moves.values()))
+        if output.batch_folders:
+            self._warn_of_others(output)
         columns = self.staging.place.read(f"{output.folder}/{COLUMNS}") if output.columns else None
         if columns is not None:
             self.target.write(COLUMNS, columns)
         self._move(output, moves, {f"{output.folder}/{name}": size for name, size in manifest.items()})
+
+    def _warn_of_others(self, output: Output) -> None:
+        """Name what readers see in the folder of a batch that is none of its files. Whose it is, nothing says."""
+        found = [name for name in self.target.files(f"{BATCH_COLUMN}={output.batch}") if not is_hidden(name)]
+        others = [name for name in found if not is_published_name(name, output)]
+        if others:
+            logger.warning(
+                "event=files_beside_batch target=%s batch=%s files=%d: readers see them with the rows of the batch. "
+                "They stay, as this job has not written them",
+                self.name, output.batch, len(others),
+            )  # fmt: skip
 
     def check_staged(self, output: Output) -> None:
         """Raise what speaks against publishing an output; see `Sink`."""
