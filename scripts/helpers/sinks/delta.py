@@ -26,7 +26,6 @@ from scripts.helpers.errors import (
     NotATableError,
     StagedFilesLostError,
     TargetError,
-    TargetLayoutError,
     WatermarkError,
 )
 from scripts.helpers.listing.paths import is_hidden
@@ -58,19 +57,17 @@ from scripts.helpers.sinks.places import Place, S3Place, place_of
 from scripts.helpers.sinks.staged_rows import (
     arrow_rows,
     arrow_types,
-    check_batch_column,
     check_columns_left,
     check_fits,
-    check_frame,
+    check_layout,
     check_list,
-    check_partition_columns,
     check_partition_texts,
     check_required,
+    check_rows,
     check_typed,
     columns_of,
     read_rows,
     read_spark,
-    spark_of,
     spark_types,
     with_batch,
     with_later_columns,
@@ -183,16 +180,10 @@ class DeltaSink:
 
     def check(self, df: Any) -> None:
         """Raise InvalidValueError for no frame or a wrong `partition_by`, MissingConnectorError for no connector."""
-        check_frame(df, self.name)
-        check_partition_columns(self._partition_by, columns_of(df))
+        merges = self.rules is not None
+        check_rows(df, self.name, self._partition_by, self._batch_column, self._engine.name, merges=merges)
         stored = [name for name in columns_of(df) if name != DELETED]
         check_columns_left(self._partition_by, [*stored, self._batch_column] if self._batch_column else stored)
-        check_batch_column(self._batch_column, columns_of(df), merges=self.rules is not None)
-        if (spark_of(df) is None) != isinstance(self._engine, _ArrowEngine):
-            raise InvalidValueError(
-                f"The rows for {self.name!r} are a {type(df).__name__}, and the sink was made for "
-                f"{self._engine.name}. Give spark= to the sink for rows of Spark, and leave it out for others."
-            )
         self._engine.check()
 
     def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
@@ -453,11 +444,7 @@ class DeltaSink:
         check_fits(self.name, brought, there)
         needed = [name for name in table.required if name in brought]
         check_required(self.name, rows if self.rules is None else self._engine.kept(rows), needed)
-        if self._partition_by and self._partition_by != table.partition_by:
-            raise TargetLayoutError(
-                self.name,
-                f"it is partitioned by {table.partition_by}, not by {self._partition_by}. Leave partition_by out.",
-            )
+        check_layout(self.name, self._partition_by, table.partition_by)
         return _texts(table.partition_by, brought)
 
 

@@ -31,7 +31,6 @@ from scripts.helpers.errors import (
     MissingConnectorError,
     StagedFilesLostError,
     TargetError,
-    TargetLayoutError,
     WatermarkError,
 )
 from scripts.helpers.protocol.names import BatchId, new_token
@@ -73,17 +72,15 @@ from scripts.helpers.sinks.places import place_of
 from scripts.helpers.sinks.staged_rows import (
     arrow_rows,
     arrow_types,
-    check_batch_column,
     check_fits,
-    check_frame,
+    check_layout,
     check_list,
-    check_partition_columns,
     check_required,
+    check_rows,
     check_typed,
     columns_of,
     read_rows,
     read_spark,
-    spark_of,
     spark_types,
     with_batch,
     with_later_columns,
@@ -203,15 +200,9 @@ class IcebergSink:
 
     def check(self, df: Any) -> None:
         """Raise InvalidValueError for no frame or a wrong `partition_by`, MissingConnectorError for no connector."""
-        check_frame(df, self.name)
-        check_partition_columns(self._partition_by, columns_of(df))
-        check_batch_column(self._batch_column, columns_of(df), merges=self.rules is not None)
-        if (spark_of(df) is None) != isinstance(self._engine, _ArrowEngine):
-            raise InvalidValueError(
-                f"The rows for {self.name!r} are a {type(df).__name__}, and the sink was made for "
-                f"{self._engine.name}. Give spark= to the sink for rows of Spark, and leave it out for others."
-            )
-        self._engine.check(merges=self.rules is not None)
+        merges = self.rules is not None
+        check_rows(df, self.name, self._partition_by, self._batch_column, self._engine.name, merges=merges)
+        self._engine.check(merges=merges)
 
     def places(self, df: Any) -> list[str]:
         """Return the URI of each folder that these rows would bring files to: of the table, and where they are staged.
@@ -258,11 +249,7 @@ class IcebergSink:
                 check_fits(self.name, self._engine.types(brought), types)
                 # The ends of a version are filled later.
                 check_required(self.name, brought, [name for name in required if name in columns_of(rows)])
-                if self._partition_by and self._partition_by != partition_by:
-                    raise TargetLayoutError(
-                        self.name,
-                        f"it is partitioned by {partition_by}, not by {self._partition_by}. Leave partition_by out.",
-                    )
+                check_layout(self.name, self._partition_by, partition_by)
             made = Output(
                 "iceberg", self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,
                 replaces=replaces, engine=self._engine.name, batch_column=self._batch_column, job_id=batch.job_id,

@@ -6,7 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import EmptyPartitionError, InvalidValueError, MissingConnectorError, TargetSchemaError
+from scripts.helpers.errors import (
+    EmptyPartitionError,
+    InvalidValueError,
+    MissingConnectorError,
+    TargetLayoutError,
+    TargetSchemaError,
+)
 from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.places import Place
@@ -37,6 +43,26 @@ def check_frame(df: Any, target: str) -> None:
         raise InvalidValueError(
             f"The rows for {target!r} have {columns.count(twice[0])} columns {twice[0]!r}. Rename one of them."
         )
+
+
+def check_rows(
+    df: Any, target: str, partition_by: Sequence[str], batch_column: str | None, engine: str, *, merges: bool
+) -> None:
+    """Raise InvalidValueError for rows that a sink of an engine does not take, or a column that they lack."""
+    check_frame(df, target)
+    check_partition_columns(partition_by, columns_of(df))
+    check_batch_column(batch_column, columns_of(df), merges=merges)
+    if (spark_of(df) is not None) != (engine == "spark"):
+        raise InvalidValueError(
+            f"The rows for {target!r} are a {type(df).__name__}, and the sink was made for {engine}. Give spark= to "
+            "the sink for rows of Spark, and leave it out for others."
+        )
+
+
+def check_layout(target: str, partition_by: Sequence[str], there: Sequence[str]) -> None:
+    """Raise TargetLayoutError where a table is partitioned by other columns than those that are asked for."""
+    if partition_by and partition_by != there:
+        raise TargetLayoutError(target, f"it is partitioned by {there}, not by {partition_by}. Leave partition_by out.")
 
 
 def check_list(partition_by: object) -> None:
