@@ -9,7 +9,7 @@ import pytest
 from scripts.helpers.databases.dialects import PostgreSQL
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.sql import SQL, in_quotes, joined, sql, whole
+from scripts.helpers.rows.sql import SQL, VALUE, in_quotes, joined, sql, whole, with_marks
 
 
 def test_part_is_refused_when_it_is_plain_text() -> None:
@@ -40,6 +40,21 @@ def test_text_is_not_written_in_quotes_when_something_in_it_may_end_them(text: s
         in_quotes(text)
 
     assert in_quotes('2026-10-25 "a"') == "'2026-10-25 \"a\"'"
+
+
+def test_values_have_the_places_of_a_driver_when_a_name_holds_its_signs() -> None:
+    statement = sql("UPDATE {} SET a = {value} WHERE b = {value}", SPARK.quote("?%s{}"), value=VALUE)
+
+    assert with_marks(statement, "?", "%", 2) == "UPDATE `?%s{}` SET a = ? WHERE b = ?"
+    assert with_marks(statement, "%s", "%%", 2) == "UPDATE `?%%s{}` SET a = %s WHERE b = %s"
+
+
+@pytest.mark.parametrize("values", [1, 3])
+def test_statement_is_refused_when_it_has_another_number_of_places_than_of_values(values: int) -> None:
+    statement = sql("UPDATE {} SET a = {}", SPARK.quote("a\0b"), VALUE)
+
+    with pytest.raises(InvalidValueError, match="A name holds NUL"):
+        with_marks(statement, "?", "%", values)
 
 
 TYPES = [

@@ -25,6 +25,7 @@ import pandas as pd
 import psycopg
 
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.sql import SQL
 from scripts.helpers.sinks import DatabaseSink, Output
 from scripts.helpers.sinks.database_access import DriverSession
 from scripts.helpers.watermarks import Watermarks
@@ -80,7 +81,7 @@ def by_halves(gate: Path) -> Any:
     """Return how rows are inserted, with a wait in the middle."""
     insert = DriverSession.insert
 
-    def inserted(session: DriverSession, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+    def inserted(session: DriverSession, statement: SQL, rows: Sequence[Sequence[Any]]) -> None:
         half = len(rows) // 2
         insert(session, statement, rows[:half])
         wait_at(gate)

@@ -6,6 +6,7 @@ import pytest
 
 from scripts.helpers.databases.dialects import Database, MariaDB, Oracle, PostgreSQL, SQLite
 from scripts.helpers.errors import TargetError
+from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks.database_sql import Arriving, writing_of
 
 # A whole number fits where a decimal of two places does not. What is out of range is refused by the database.
@@ -64,14 +65,14 @@ SQLITE = {
 def test_column_takes_only_rows_whose_values_it_holds_as_they_are(
     database: Database, taken: dict[str, list[str]]
 ) -> None:
-    sql = writing_of(database)
+    writing = writing_of(database)
     declared = {one for types in taken.values() for one in types}
 
     for kind, fit in taken.items():
-        column = Arriving("a", kind, "c0")
-        assert {one for one in declared if sql.takes(column, one)} == set(fit), kind
+        column = Arriving("a", kind, 0)
+        assert {one for one in declared if writing.takes(column, one)} == set(fit), kind
     # All its values are NULL, and NULL is of any type.
-    assert all(sql.takes(Arriving("a", "unknown", "c0"), one) for one in declared)
+    assert all(writing.takes(Arriving("a", "unknown", 0), one) for one in declared)
 
 
 def test_databases_are_named_when_another_one_is_to_be_written_to() -> None:
@@ -86,7 +87,7 @@ def test_databases_are_named_when_another_one_is_to_be_written_to() -> None:
 def test_type_has_the_name_of_the_database_when_a_column_is_to_be_declared(
     database: Database, kind: str, declared: str
 ) -> None:
-    assert writing_of(database).declaration(Arriving("a", kind, "c0")) == declared
+    assert writing_of(database).declaration(Arriving("a", kind, 0)) == declared
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_type_has_the_name_of_the_database_when_a_column_is_to_be_declared(
 def test_digits_of_a_second_are_those_of_the_database_when_a_column_names_none(
     database: Database, declared: str, digits: int
 ) -> None:
-    assert writing_of(database).fraction_digits(Arriving("at", "timestamp_ntz", "c0"), declared) == digits
+    assert writing_of(database).fraction_digits(Arriving("at", "timestamp_ntz", 0), declared) == digits
 
 
 @pytest.mark.parametrize(
@@ -120,4 +121,4 @@ def test_digits_of_a_second_are_those_of_the_database_when_a_column_names_none(
 def test_texts_alone_are_compared_by_their_bytes_when_mysql_has_a_collation_for_them(
     declared: str, by_bytes: bool
 ) -> None:
-    assert ("AS BINARY" in writing_of(MariaDB()).differ("s.a", "t.a", declared)) == by_bytes
+    assert ("AS BINARY" in writing_of(MariaDB()).differ(sql("s.a"), sql("t.a"), declared)) == by_bytes

@@ -30,6 +30,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.rows.sql import Values, sql
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.database_access import target_errors
 from scripts.helpers.sinks.database_sql import BATCHES, GONE, TAKEN_BACK, Statements, WritingPostgres, WritingSQLite
@@ -153,7 +154,7 @@ def test_landing_table_of_a_dead_attempt_goes_when_a_batch_is_swept(written: Wri
 def test_staging_table_stays_for_the_next_sweep_when_a_stopped_attempt_holds_it_open(
     request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shorter = {"postgres": "SET LOCAL lock_timeout = '100ms'", "maria": "SET SESSION lock_wait_timeout = 1"}
+    shorter = {"postgres": sql("SET LOCAL lock_timeout = '100ms'"), "maria": sql("SET SESSION lock_wait_timeout = 1")}
     written = written_as(request, kind)
     table = written.new_table("id integer, word varchar(20)")
     sink = written.sink(table)
@@ -497,7 +498,7 @@ def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle
 def impatient(written: Written, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     """Return connections that wait for a lock no longer than a moment."""
     if written.kind == "sqlite":
-        monkeypatch.setattr(WritingSQLite, "session", ("PRAGMA busy_timeout = 100",))
+        monkeypatch.setattr(WritingSQLite, "session", (sql("PRAGMA busy_timeout = 100"),))
     shorter = {"postgres": "SET lock_timeout = '100ms'", "maria": "SET SESSION innodb_lock_wait_timeout = 1"}
 
     def connect() -> Any:
@@ -518,7 +519,7 @@ def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batc
     output = sink.stage(BATCH, 7, ROWS)
     taken = taken_back(output, 3, 3)
     with closing(written.connect()) as holder:
-        holder.cursor().execute(sink._statements(output).record(output, 3, output.folder))
+        holder.cursor().execute(*written.marked(*sink._statements(output).record(output, 3, output.folder)))
         with pytest.raises(TargetLockedError) as caught:
             sink.publish(output)
         with pytest.raises(TargetLockedError, match="a batch cannot be taken back"):
@@ -563,7 +564,7 @@ def test_merge_is_staged_without_a_wait_when_another_one_is_being_published(
     first = sink.stage(batch(1), 1, rows)
 
     with closing(written.connect()) as holder:
-        holder.cursor().execute(sink._statements(first).lock())
+        holder.cursor().execute(*written.marked(*sink._statements(first).lock()))
         output = sink.stage(batch(2), 1, rows)
 
     sink.publish(output)
@@ -607,9 +608,9 @@ def test_merge_is_staged_when_another_one_has_made_its_tables_since_the_look_for
 class Other(threading.Thread):
     """Somebody else's transaction, which has changed something and comes to wait for a lock of ours."""
 
-    def __init__(self, written: Written, changes: str, waits: str) -> None:
+    def __init__(self, written: Written, changes: str, waits: str, values: Values = ()) -> None:
         super().__init__(daemon=True)
-        self._written, self._waits = written, waits
+        self._written, self._waits = written, (waits, values)
         self._connection = written.connect()
         self._cursor = self._connection.cursor()
         if written.kind == "postgres":
@@ -618,7 +619,7 @@ class Other(threading.Thread):
         self._cursor.execute(changes)
 
     def run(self) -> None:
-        self._cursor.execute(self._waits)
+        self._cursor.execute(*self._waits)
         self._connection.rollback()
         self._connection.close()
 
@@ -660,8 +661,8 @@ def test_batch_is_published_when_a_deadlock_has_ended_its_transaction(
     table = written.new_table("id integer UNIQUE, word varchar(20)")
     sink = written.sink(table)
     output = sink.stage(BATCH, 1, ROWS)
-    key = sink._statements(output).record(output, 3, output.folder)
-    other = Other(written, f"INSERT INTO {table} VALUES {MANY}", waits=key)
+    key = written.marked(*sink._statements(output).record(output, 3, output.folder))
+    other = Other(written, f"INSERT INTO {table} VALUES {MANY}", *key)
     with_other(monkeypatch, "append", other)
 
     sink.publish(output)

@@ -20,9 +20,10 @@ import pytest
 
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.sinks.database_access import DriverSession
-from scripts.helpers.sinks.database_sql import Statements
+from scripts.helpers.sinks.database_sql import Statements, WritingSQLite
 from scripts.helpers.sinks.outputs import batch_values, mark_of
 from tests.sinks.interleaving import JOB, Interleaving, let_number_decide, played
 from tests.support.dynamodb import Died
@@ -138,13 +139,12 @@ def test_table_equals_the_source_when_attempts_and_a_person_interleave(
 
 def published_rows_stay(patch: pytest.MonkeyPatch) -> None:
     """A decision takes back what is staged, and leaves what readers have seen."""
-    patch.setattr(Statements, "delete_of", lambda *_: "SELECT 1")
+    patch.setattr(Statements, "delete_of", lambda *_: [])
 
 
 def batch_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     """Whoever publishes does not find out that the batch is there."""
-    record = Statements.record
-    patch.setattr(Statements, "record", lambda *given: record(*given).replace(" OR IGNORE", " OR REPLACE"))
+    patch.setattr(WritingSQLite, "insert", sql("INSERT OR REPLACE"))
 
 
 def losers_are_left(patch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.rows.sql import SQL, sql
 from scripts.helpers.sinks import DatabaseSink, Merge, events_of
 from scripts.helpers.sinks.database_access import JdbcAccess, place_of_url
 from scripts.helpers.watermarks import Watermarks
@@ -97,7 +98,7 @@ def test_rows_are_taken_once_when_a_task_is_lost_after_its_commit_and_done_again
     class Again(JdbcAccess):
         """Lets each task write a second time, as after the loss of an executor."""
 
-        def fill(self, df: Any, table: str, columns: Any) -> None:
+        def fill(self, df: Any, table: SQL, columns: Any) -> None:
             super().fill(df, table, columns)
             super().fill(df, table, columns)
 
@@ -152,7 +153,7 @@ def test_other_writers_are_kept_out_from_the_first_look_on_when_a_transaction_be
         with pytest.raises(sqlite3.OperationalError, match="database is locked"):
             other.execute("BEGIN IMMEDIATE")
         session.commit()
-        session.rows("SELECT 1", 1)
+        session.rows(sql("SELECT 1"))
         other.execute("BEGIN IMMEDIATE")
 
 
@@ -224,11 +225,11 @@ def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(jdbc:
     }[written.kind]
     sink = DatabaseSink(written.new_table("id bigint"), spark=jdbc, url=url, properties=written.properties)
     if written.kind == "sqlite":
-        sink._sql.session = ("PRAGMA busy_timeout = 100",)
+        sink._sql.session = (sql("PRAGMA busy_timeout = 100"),)
     output = sink.stage(BATCH, 1, jdbc.range(1))
 
     with closing(written.connect()) as holder:
-        holder.cursor().execute(sink._statements(output).record(output, 3, output.folder))
+        holder.cursor().execute(*written.marked(*sink._statements(output).record(output, 3, output.folder)))
         with pytest.raises(TargetLockedError):
             sink.publish(output)
 

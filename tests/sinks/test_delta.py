@@ -606,6 +606,22 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
     assert "retraction_left" not in caplog.text
 
 
+def test_batch_goes_alone_when_names_of_the_table_and_its_batch_column_hold_signs_of_sql(table: Table) -> None:
+    column = """b'"`\\%s?:x$1é"""
+    table.path += "'`\"$1é"
+    outputs = [table.stage(version, [version], batch_column=column) for version in (1, 2)]
+    outputs.append(table.stage(1, [9], epoch="e2", batch_column=column))
+    for output in outputs:
+        table.sink().publish(output)
+    name, staging, job = outputs[0].target, outputs[0].staging, outputs[0].job
+    taken = Retraction("delta", name, staging, job, "e1", 1, 1, SINCE, batch_column=column)
+
+    shown = table.sink().to_retract(taken)
+    counts = [table.sink().retract(taken) for _ in range(2)]
+
+    assert (f"1 row in {name}" in shown, counts, table.seen) == (True, [1, 0], [2, 9])
+
+
 def test_batch_column_is_refused_when_the_rows_have_it(table: Table) -> None:
     with pytest.raises(InvalidValueError, match="batch_column='kind' is filled by the sink"):
         table.stage(1, [1], batch_column="kind")

@@ -906,17 +906,18 @@ def test_nothing_is_said_to_stay_when_nothing_was_published(table: Table, caplog
 def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
     table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
-    outputs = [table.stage(version, [version], batch_column="batch") for version in (1, 2, 3)]
-    outputs.append(table.stage(3, [9], epoch="e2", batch_column="batch"))
+    column = """b'"`\\ %s {0} ?:x$1é"""
+    outputs = [table.stage(version, [version], batch_column=column) for version in (1, 2, 3)]
+    outputs.append(table.stage(3, [9], epoch="e2", batch_column=column))
     for output in outputs[:2] + outputs[3:]:
         table.sink().publish(output)
     name, staging, job = table.sink().name, outputs[0].staging, outputs[0].job
-    taken = Retraction("iceberg", name, staging, job, "e1", 2, 3, SINCE, batch_column="batch")
+    taken = Retraction("iceberg", name, staging, job, "e1", 2, 3, SINCE, batch_column=column)
 
     counts = [table.sink().retract(taken) for _ in range(2)]
     decided = table.seen
     table.sink().publish(outputs[1])
-    table.sink().publish(table.stage(5, [5], batch_column="batch"))
+    table.sink().publish(table.stage(5, [5], batch_column=column))
 
     assert (counts, decided, table.seen) == ([1, 0], [1, 9], [1, 5, 9])
     assert "retraction_left" not in caplog.text

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
+from scripts.helpers.rows.sql import SQL, Values, with_marks
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.merging import Merge
 from tests.support.databases import MariaServer, PostgresServer, SQLiteFile
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 JOB, EPOCH = "repairs", "e1f00ba42"
 PASSWORD = "not-a-secret"
@@ -20,6 +24,8 @@ class Written:
     """A database with a user who may write there."""
 
     kind = ""
+    marks: tuple[LiteralString, LiteralString] = ("%s", "%%")
+    """How the driver has the place of a value, and another percent sign."""
 
     def __init__(self, server: Any) -> None:
         self.server = server
@@ -42,6 +48,10 @@ class Written:
             return [tuple(row) for row in cursor.fetchall()]
         finally:
             connection.close()
+
+    def marked(self, statement: SQL, values: Values) -> tuple[str, Values]:
+        """Return a statement of a sink as the driver takes it, and its values."""
+        return with_marks(statement, *self.marks, len(values)), values
 
     def sql(self, *statements: str) -> None:
         self.server.sql(*statements)
@@ -102,6 +112,7 @@ class WrittenMaria(Written):
 
 class WrittenSQLite(Written):
     kind = "sqlite"
+    marks = ("?", "%")
     server: SQLiteFile
 
     def connect(self) -> Any:

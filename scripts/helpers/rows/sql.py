@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import InvalidValueError
@@ -20,6 +20,13 @@ class SQL(str):
     """
 
     __slots__ = ()
+
+
+VALUE = SQL("\0")
+"""Where a session binds a value. No name and no text has it in it: no database takes NUL there."""
+Values = Sequence[str | int]
+Bound = tuple[SQL, Values]
+"""A statement, and a value for each `VALUE` in it."""
 
 
 def sql(template: LiteralString, *parts: SQL, **named: SQL) -> SQL:
@@ -61,6 +68,29 @@ def whole(number: int) -> SQL:
     if type(number) is not int:
         raise TypeError(f"a {type(number).__name__} is no whole number")
     return SQL(number)
+
+
+def with_marks(statement: SQL, mark: LiteralString, percent: LiteralString, count: int) -> SQL:
+    """Return a statement as a driver takes it.
+
+    >>> with_marks(sql("a% = {}", VALUE), "%s", "%%", 1)
+    'a%% = %s'
+
+    Parameters
+    ----------
+    mark, percent
+        The driver's placeholder, and how it reads a percent sign that is none.
+    count
+        How many values there are.
+
+    Raises
+    ------
+    InvalidValueError
+        The statement has another number of places for values, as where a name holds NUL.
+    """
+    if statement.count(VALUE) != count:
+        raise InvalidValueError("A name holds NUL, which no database takes. Correct the name.")
+    return SQL(statement.replace("%", percent).replace(VALUE, mark))
 
 
 def written_by_hand(text: str) -> SQL:

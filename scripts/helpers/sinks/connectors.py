@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, TargetError
+from scripts.helpers.rows.sql import SQL, joined
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.table_merge import quote
 from scripts.helpers.spark.jvm import check_jvm, java_of, java_session
@@ -66,9 +67,10 @@ def check_name(name: str, catalog: Any = None) -> None:
         )
 
 
-def quoted_table(name: str) -> str:
-    """Return a table's name as Spark's SQL reads it."""
-    return ".".join(map(quote, name.split(".")))
+def quoted_table(name: str, branch: str = "main") -> SQL:
+    """Return the name of a table, or of a branch of it, as Spark's SQL reads it."""
+    parts = name.split(".") if branch == "main" else [*name.split("."), f"branch_{branch}"]
+    return joined(".", map(quote, parts))
 
 
 def is_catalog(name: str, spark: SparkSession) -> bool:

@@ -32,6 +32,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.rows.sql import SQL, Values
 from scripts.helpers.sinks.database_access import Access, DriverAccess, JdbcAccess, Session, target_errors
 from scripts.helpers.sinks.database_sql import (
     BATCHES,
@@ -41,6 +42,7 @@ from scripts.helpers.sinks.database_sql import (
     Arriving,
     Statements,
     TargetColumn,
+    WritingSQL,
     target_columns,
 )
 from scripts.helpers.sinks.merging import DELETED, Merge
@@ -225,12 +227,12 @@ class DatabaseSink:
         with self._session("the batch cannot be published") as session:
             _begin(session, statements)
             if merge is not None:
-                session.run(statements.lock())
+                session.run(*statements.lock())
                 if output.replaces:
                     # Attempts of a run that saves nothing share a version. To merge the same rows again does no harm.
-                    session.run(statements.forget(output))
+                    session.run(*statements.forget(output))
             # Before any row: another publisher waits at this key until the end of this transaction, and finds it then.
-            if not session.run(statements.record(output, output.version, table)):
+            if not session.run(*statements.record(output, output.version, table)):
                 session.commit()
                 return
             staged = self._catalogue(session, [output.staging, table])
@@ -294,7 +296,7 @@ class DatabaseSink:
             version = version_of_table(table, retraction.epoch) or 0
             with self._session("a batch cannot be taken back") as session:
                 # Under its key: a publisher that sleeps finds it there, and one at work is waited for.
-                session.run(statements.record(retraction, version, TAKEN_BACK))
+                session.run(*statements.record(retraction, version, TAKEN_BACK))
             try:
                 self._drop(statements, table, retraction.job)
             except TargetError as error:
@@ -304,14 +306,13 @@ class DatabaseSink:
             if not self._catalogue(session, [statements.schema, BATCHES]):
                 return 0
             _begin(session, statements)
-            kept = [int(str(version)) for (version,) in session.rows(statements.kept(retraction), 1)]
+            kept = [int(str(version)) for (version,) in session.rows(*statements.kept(retraction))]
             deleted = 0
             if kept and retraction.batch_column in self._catalogue(session, self._parts):
                 # These versions alone, not from the first to the last: a collation might take others for in between.
-                deleted = _count(session, statements.count_of(retraction, kept))
-                session.run(statements.delete_of(retraction, kept))
+                deleted = sum(session.run(*delete) for delete in statements.delete_of(retraction, kept))
                 # The record stays, under another name: it refuses a publisher that wakes up late.
-                session.run(statements.take_back(retraction))
+                session.run(*statements.take_back(retraction))
                 kept = []
             session.commit()
         if kept:
@@ -329,9 +330,9 @@ class DatabaseSink:
         with self._session("published batches cannot be read") as session:
             if not self._catalogue(session, [statements.schema, BATCHES]):
                 return found
-            kept = [int(str(version)) for (version,) in session.rows(statements.kept(retraction), 1)]
+            kept = [int(str(version)) for (version,) in session.rows(*statements.kept(retraction))]
             if kept and retraction.batch_column in self._catalogue(session, self._parts):
-                count = _count(session, statements.count_of(retraction, kept))
+                count = sum(_count(session, *query) for query in statements.count_of(retraction, kept))
                 found.insert(0, f"{count_of(count, 'row')} in {self.name}")
         return found
 
@@ -359,14 +360,14 @@ class DatabaseSink:
             yield session
 
     @cached_property
-    def _sql(self) -> Any:
+    def _sql(self) -> WritingSQL:
         with target_errors(self.name, "the database cannot be reached"):
             return self._access.sql
 
     def _staged(self, statements: Statements, job: str) -> list[str]:
         start = owner_of(self._parts[-1], job)
         with self._session("staging tables cannot be listed") as session:
-            found = session.rows(statements.sql.tables_like(statements.schema, start), 1)
+            found = session.rows(*statements.sql.tables_like(statements.schema, start))
         return sorted({(table or "").removesuffix(LANDING) for (table,) in found})
 
     def _covered(self, statements: Statements, retraction: Retraction) -> list[str]:
@@ -386,7 +387,7 @@ class DatabaseSink:
     def _schema(self) -> str | None:
         """The schema of the target; None if there is no such table."""
         with self._session("the table cannot be looked at") as session:
-            found = session.rows(self._sql.schema_of(self._parts), 1)
+            found = session.rows(*self._sql.schema_of(self._parts))
         return str(found[0][0]) if found else None
 
     def check_staged(self, output: Output) -> None:
@@ -403,13 +404,13 @@ class DatabaseSink:
             if self._catalogue(session, [output.staging, output.folder]):
                 return True
             there = self._catalogue(session, [output.staging, BATCHES])
-            if there and session.rows(statements.published(output), 1):
+            if there and session.rows(*statements.published(output)):
                 return False
         raise StagedRowsLostError(output.target, output.version, output.folder)
 
     def _catalogue(self, session: Session, parts: Sequence[str]) -> dict[str, TableColumn]:
         found = {}
-        for name, declared, indexed, nullable in session.rows(self._sql.database.catalogue(parts), 4):
+        for name, declared, indexed, nullable in session.rows(self._sql.database.catalogue(parts)):
             found[str(name)] = TableColumn.parse(str(declared), indexed, str(nullable))
         return found
 
@@ -421,10 +422,10 @@ class DatabaseSink:
             catalogue = self._catalogue(session, self._parts)
             if not catalogue:
                 raise TargetTableError(self.name, f"there is no such table. Create it: {self._create(arriving)}")
-            ((schema,),) = session.rows(sql.schema_of(self._parts), 1)
-            filled = {str(name): str(how) for name, how in session.rows(sql.filled(self._parts), 2)}
+            ((schema,),) = session.rows(*sql.schema_of(self._parts))
+            filled = {str(name): str(how) for name, how in session.rows(*sql.filled(self._parts))}
             transactional = sql.is_transactional(self._parts)
-            if transactional is not None and session.rows(transactional, 1) == [("0",)]:
+            if transactional is not None and session.rows(*transactional) == [("0",)]:
                 raise TargetTableError(
                     self.name, f"its engine has no transactions. Run ALTER TABLE {self._written} ENGINE=InnoDB."
                 )
@@ -518,7 +519,7 @@ class DatabaseSink:
         """Raise TargetError for a run that saves nothing and wrote here before: rows of an append have no batch."""
         with self._session("published batches cannot be read") as session:
             there = self._catalogue(session, [statements.schema, BATCHES])
-            if there and session.rows(statements.published(made), 1):
+            if there and session.rows(*statements.published(made)):
                 raise TargetError(
                     self.name,
                     "this run, which saves nothing, has written to it before, and those rows cannot be "
@@ -545,8 +546,8 @@ class DatabaseSink:
             if self.rules is not None:
                 self._check_gone(session, statements, self.rules)
                 # MySQL's INSERT waits for a merge that is being published, also where the row is there.
-                if not session.rows(statements.has_lock_row(), 1):
-                    session.run(statements.lock_row())
+                if not session.rows(*statements.has_lock_row()):
+                    session.run(*statements.lock_row())
 
     def _check_gone(self, session: Session, statements: Statements, rules: Merge) -> None:
         """Raise TargetTableError where deletes were remembered by another key or order."""
@@ -576,10 +577,10 @@ class DatabaseSink:
             session.run(statements.copy(table, pairs))
             if self.rules is not None and arriving:
                 self._reduce(session, target, table, arriving)
-            ((rows,),) = session.rows(f"SELECT COUNT(*) FROM {statements.beside(table)}", 1)
+            rows = _count(session, statements.count(table))
             session.commit()
             session.run(statements.drop(table + LANDING))
-        return int(rows or 0)
+        return rows
 
     def _check_landed(self, session: Session, target: _Target, table: str, arriving: Sequence[Arriving]) -> None:
         named = (*self.rules.keys, *self.rules.sequence_by) if self.rules else ()
@@ -617,7 +618,7 @@ class DatabaseSink:
         session.run(statements.drop_copies(table, rules))
         self._check_ties(session, statements.ties_beside(table, rules, declared), rules, "in the target")
 
-    def _check_ties(self, session: Session, query: str, rules: Merge, where: str) -> None:
+    def _check_ties(self, session: Session, query: SQL, rules: Merge, where: str) -> None:
         count = _count(session, query)
         if count:
             raise MergeTieError(self.name, rules.keys, rules.sequence_by, count, where)
@@ -652,8 +653,8 @@ def _begin(session: Session, statements: Statements) -> None:
         session.run(statements.sql.isolation)
 
 
-def _count(session: Session, query: str) -> int:
-    ((count,),) = session.rows(query, 1)
+def _count(session: Session, query: SQL, values: Values = ()) -> int:
+    ((count,),) = session.rows(query, values)
     return int(count or 0)
 
 

@@ -24,6 +24,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.rows.sql import SQL, VALUE, Values, joined, sql, with_marks
 from scripts.helpers.sinks.database_sql import Arriving, WritingSQL, writing_of
 from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.spark.jvm import check_jvm
@@ -31,6 +32,7 @@ from scripts.helpers.spark.jvm import check_jvm
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
+    from typing_extensions import LiteralString
 
 Connect = Callable[[], Any]
 MODULES: Mapping[str, Database] = {
@@ -38,7 +40,13 @@ MODULES: Mapping[str, Database] = {
     "pymysql": MySQL(), "MySQLdb": MySQL(), "mysql": MySQL(), "mariadb": MySQL(),
 }  # fmt: skip
 """Python drivers by the package that their connections are of."""
-PLACEHOLDERS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
+PLACEHOLDERS: Mapping[str, tuple[LiteralString, LiteralString]] = {
+    "qmark": ("?", "%"), "format": ("%s", "%%"), "pyformat": ("%s", "%%"), "pg8000": ("%s", "%"), "mysql": ("%s", "%"),
+}  # fmt: skip
+"""The place of a value, and any other ``%``, as drivers read them, by their style or name.
+
+pg8000 reads neither in quotes. mysql.connector takes each ``%s`` for a place, in names as well, and has no escape.
+"""
 ROWS_AT_ONCE = 10_000
 """Rows of one call of a driver's `executemany`, and of a batch of Spark's JDBC writer: its own 1,000 take ten times as
 many round trips."""
@@ -47,10 +55,10 @@ many round trips."""
 class Session(Protocol):
     """A connection in which each statement commits by itself, unless it is between `begin` and `commit`."""
 
-    def run(self, statement: str) -> int:
-        """Run a statement and return how many rows it changed."""
+    def run(self, statement: SQL, values: Values = ()) -> int:
+        """Run a statement, with a value for each `VALUE` in it, and return how many rows it changed."""
 
-    def rows(self, query: str, columns: int) -> list[tuple[str | None, ...]]:
+    def rows(self, query: SQL, values: Values = ()) -> list[tuple[str | None, ...]]:
         """Return what a query finds, every value as text."""
 
     def begin(self) -> None:
@@ -76,7 +84,7 @@ class Access(Protocol):
     def session(self) -> AbstractContextManager[Session]:
         """Open a connection, and close it; what is not committed then is rolled back."""
 
-    def fill(self, df: Any, table: str, columns: Sequence[Arriving]) -> None:
+    def fill(self, df: Any, table: SQL, columns: Sequence[Arriving]) -> None:
         """Write rows to a landing table that is there."""
 
 
@@ -89,24 +97,29 @@ class JdbcSession:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    def run(self, statement: str) -> int:
+    def run(self, statement: SQL, values: Values = ()) -> int:
         """Run a statement and return how many rows it changed."""
-        running = self._connection.createStatement()
-        try:
-            running.execute(statement)
+        with self._prepared(statement, values) as running:
+            running.execute()
             return int(running.getUpdateCount())
-        finally:
-            running.close()
 
-    def rows(self, query: str, columns: int) -> list[tuple[str | None, ...]]:
+    def rows(self, query: SQL, values: Values = ()) -> list[tuple[str | None, ...]]:
         """Return what a query finds."""
-        running = self._connection.createStatement()
-        try:
-            found = running.executeQuery(query)
+        with self._prepared(query, values) as running:
+            found = running.executeQuery()
+            columns = range(1, found.getMetaData().getColumnCount() + 1)
             rows = []
             while found.next():
-                rows.append(tuple(found.getString(position + 1) for position in range(columns)))
+                rows.append(tuple(found.getString(column) for column in columns))
             return rows
+
+    @contextmanager
+    def _prepared(self, statement: SQL, values: Values) -> Iterator[Any]:
+        running = self._connection.prepareStatement(with_marks(statement, "?", "%", len(values)))
+        try:
+            for position, value in enumerate(values, 1):
+                running.setObject(position, value)
+            yield running
         finally:
             running.close()
 
@@ -161,7 +174,7 @@ class JdbcAccess:
         for position, field in enumerate(df.schema):
             if field.name == DELETED:
                 continue
-            columns.append(Arriving(field.name, _spark_kind(field.name, field.dataType.simpleString()), f"c{position}"))
+            columns.append(Arriving(field.name, _spark_kind(field.name, field.dataType.simpleString()), position))
         return columns
 
     @contextmanager
@@ -173,12 +186,12 @@ class JdbcAccess:
                 session.run(statement)
             yield session
 
-    def fill(self, df: DataFrame, table: str, columns: Sequence[Arriving]) -> None:
+    def fill(self, df: DataFrame, table: SQL, columns: Sequence[Arriving]) -> None:
         """Write rows to a landing table that is there."""
-        written = [f"{_landed_in_spark(column)} AS {column.landing}" for column in columns]
-        written.append("CAST(spark_partition_id() AS BIGINT) AS p")
-        written.append("monotonically_increasing_id() AS n")
-        written.append(f"CAST({DELETED} AS BIGINT) AS d" if DELETED in df.columns else "CAST(0 AS BIGINT) AS d")
+        written = [sql("{} AS {}", _landed_in_spark(column), column.landing) for column in columns]
+        written.append(sql("CAST(spark_partition_id() AS BIGINT) AS p"))
+        written.append(sql("monotonically_increasing_id() AS n"))
+        written.append(sql("CAST({} AS BIGINT) AS d", DELETED if DELETED in df.columns else sql("0")))
         rows = df.selectExpr(*written)
         # SQLite lets in one writer at a time.
         if isinstance(self.sql.database, SQLite):
@@ -215,30 +228,28 @@ def _spark_kind(name: str, kind: str) -> str:
     )
 
 
-DAY = 86_400_000_000
-"""Microseconds of a day."""
-
-
-def _landed_in_spark(column: Arriving) -> str:
+def _landed_in_spark(column: Arriving) -> SQL:
     """Write a column as it lands: times as text that no zone of a session has a say in."""
     quoted = SPARK.quote(column.name)
     if column.kind == "timestamp":
         # By hand, as every function of Spark that writes a timestamp as text does so in the zone of the session.
-        micros = f"unix_micros({quoted})"
-        inside = f"pmod({micros}, {DAY}L)"
-        day = f"CAST(date_add(DATE'1970-01-01', CAST(({micros} - {inside}) div {DAY}L AS INT)) AS STRING)"
-        parts = [f"{inside} div 3600000000L", f"({inside} div 60000000L) % 60", f"({inside} div 1000000L) % 60",
-                 f"{inside} % 1000000L"]  # fmt: skip
-        return f"concat({day}, ' ', format_string('%02d:%02d:%02d.%06d', {', '.join(parts)}))"
+        micros = sql("unix_micros({})", quoted)
+        inside = sql("pmod({}, 86400000000L)", micros)
+        day = sql("CAST(date_add(DATE'1970-01-01', CAST(({} - {}) div 86400000000L AS INT)) AS STRING)", micros, inside)
+        return sql(
+            "concat({}, ' ', format_string('%02d:%02d:%02d.%06d', {inside} div 3600000000L, "
+            "({inside} div 60000000L) % 60, ({inside} div 1000000L) % 60, {inside} % 1000000L))",
+            day, inside=inside,
+        )  # fmt: skip
+    text = sql("CAST({} AS STRING)", quoted)
     if column.kind == "timestamp_ntz":
         # Not date_format: it takes the time for one of the session's zone, and moves it out of an hour that is skipped.
-        text = f"CAST({quoted} AS STRING)"
-        return f"rpad(concat({text}, if(locate('.', {text}) = 0, '.', '')), 26, '0')"
+        return sql("rpad(concat({0}, if(locate('.', {0}) = 0, '.', '')), 26, '0')", text)
     if column.is_text:
-        return f"CAST({quoted} AS STRING)"
+        return text
     if column.kind in ("float", "double", "boolean", "binary"):
         return quoted
-    return f"CAST({quoted} AS BIGINT)"
+    return sql("CAST({} AS BIGINT)", quoted)
 
 
 def place_of_url(url: str) -> str:
@@ -259,26 +270,27 @@ def place_of_url(url: str) -> str:
 class DriverSession:
     """A session by a connection of a Python driver (DB API 2.0)."""
 
-    def __init__(self, connection: Any, sql: WritingSQL) -> None:
-        self._connection, self._sql = connection, sql
+    def __init__(self, connection: Any, writing: WritingSQL, style: str) -> None:
+        self._connection, self._sql, self._marks = connection, writing, PLACEHOLDERS[style]
 
-    def run(self, statement: str) -> int:
+    def run(self, statement: SQL, values: Values = ()) -> int:
         """Run a statement and return how many rows it changed."""
         with self._cursor() as cursor:
-            cursor.execute(statement)
+            cursor.execute(with_marks(statement, *self._marks, len(values)), values)
             return int(cursor.rowcount)
 
-    def rows(self, query: str, columns: int) -> list[tuple[str | None, ...]]:
+    def rows(self, query: SQL, values: Values = ()) -> list[tuple[str | None, ...]]:
         """Return what a query finds."""
         with self._cursor() as cursor:
-            cursor.execute(query)
+            cursor.execute(with_marks(query, *self._marks, len(values)), values)
             return [tuple(None if value is None else _text(value) for value in row) for row in cursor.fetchall()]
 
-    def insert(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+    def insert(self, statement: SQL, rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows, within a transaction."""
+        marked = with_marks(statement, *self._marks, len(rows[0]))
         with self._cursor() as cursor:
             for start in range(0, len(rows), ROWS_AT_ONCE):
-                cursor.executemany(statement, rows[start : start + ROWS_AT_ONCE])
+                cursor.executemany(marked, rows[start : start + ROWS_AT_ONCE])
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
@@ -295,7 +307,7 @@ class DriverSession:
 
     def commit(self) -> None:
         """Commit it."""
-        self.run("COMMIT")
+        self.run(sql("COMMIT"))
 
 
 def _text(value: Any) -> str:
@@ -337,7 +349,7 @@ class DriverAccess:
                     f"the name of column {name!r} is not a text. Give it the name of its column in the table."
                 )
             if name != DELETED:
-                columns.append(Arriving(name, _arrow_kind(name, _array(name, df.iloc[:, position])), f"c{position}"))
+                columns.append(Arriving(name, _arrow_kind(name, _array(name, df.iloc[:, position])), position))
         return columns
 
     @contextmanager
@@ -352,9 +364,9 @@ class DriverAccess:
                     f"of one of {', '.join(MODULES)}."
                 )
             self._sql = self._sql or writing_of(MODULES[package])
-            self._style = sys.modules[package].paramstyle if package != "mysql" else "pyformat"
             _commit_each(connection)
-            session = DriverSession(connection, self._sql)
+            style = package if package in PLACEHOLDERS else sys.modules[package].paramstyle
+            session = DriverSession(connection, self._sql, style)
             for statement in self._sql.session:
                 session.run(statement)
             try:
@@ -368,20 +380,18 @@ class DriverAccess:
             with suppress(Exception):  # One that broke off says so again, and would hide the first error.
                 connection.close()
 
-    def fill(self, df: pd.DataFrame, table: str, columns: Sequence[Arriving]) -> None:
+    def fill(self, df: pd.DataFrame, table: SQL, columns: Sequence[Arriving]) -> None:
         """Write rows to a landing table that is there, in one transaction."""
-        values = [_landed(column, df.iloc[:, int(column.landing[1:])]) for column in columns]
+        values = [_landed(column, df.iloc[:, column.position]) for column in columns]
         deleted = [int(flag) for flag in df[DELETED]] if DELETED in df.columns else [0] * len(df)
         rows = list(zip(*values, [0] * len(df), range(len(df)), deleted, strict=True))
         if not rows:
             return
         with self.session() as session:
-            mark = PLACEHOLDERS[self._style]
-            names = ", ".join([*(column.landing for column in columns), "p", "n", "d"])
-            marks = ", ".join([mark] * (len(columns) + 3))
-            into = table.replace("%", "%%") if mark == "%s" else table
+            names = joined(", ", [*(column.landing for column in columns), sql("p, n, d")])
+            marks = joined(", ", [VALUE] * len(rows[0]))
             session.begin()
-            session.insert(f"INSERT INTO {into} ({names}) VALUES ({marks})", rows)
+            session.insert(sql("INSERT INTO {} ({}) VALUES ({})", table, names, marks), rows)
             session.commit()
 
 

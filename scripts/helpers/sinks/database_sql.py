@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from scripts.helpers.databases.dialects import Database, Declared, MySQL, PostgreSQL, SQLite, TableColumn
 from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.rows.sql import SQL, VALUE, Bound, Values, in_quotes, joined, sql, whole
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import LANDING, batch_value, epoch_in_batches
 
@@ -25,8 +26,14 @@ TAKEN_BACK = "taken back"
 """What stands for the staging table of a batch that is never to be published."""
 LOCK = "lock of merges"
 """What stands for the staging table in the row of a target that merges lock."""
-BATCH_COLUMNS = "target, job, epoch, version, job_name, staged"
-ROW = "glue_watermarks_row"
+OF_JOB = sql("target = {0} AND job = {0} AND epoch = {0} AND job_name = {0}", VALUE)
+"""Condition for the batches of a job and epoch in the table beside the target."""
+OF_BATCH = sql("{} AND version = {}", OF_JOB, VALUE)
+KEPT = sql("{0} AND version BETWEEN {1} AND {1} AND staged <> {2}", OF_JOB, VALUE, in_quotes(TAKEN_BACK))
+OF_LOCK = sql("target = {} AND job = '' AND epoch = '' AND version = 0", VALUE)
+BATCHES_AT_ONCE = 10_000
+"""Batches in one statement, each as two values: SQLite takes 32,766 of them, and PostgreSQL 65,535."""
+ROW = sql("glue_watermarks_row")
 """Column of a staging table that tells its rows apart."""
 TEXT_LIKE = ("date", "timestamp", "timestamp_ntz", "string", "unknown")
 WHOLE = ("tinyint", "smallint", "int", "bigint")
@@ -60,13 +67,18 @@ class Arriving:
     ----------
     name, kind
         Of the column.
-    landing
-        What it is called in the landing table, where no name needs quoting.
+    position
+        Of the column among those of the rows.
     """
 
     name: str
     kind: str
-    landing: str
+    position: int
+
+    @property
+    def landing(self) -> SQL:
+        """What it is called in the landing table, where no name needs quoting."""
+        return sql("c{}", whole(self.position))
 
     @property
     def is_text(self) -> bool:
@@ -90,21 +102,23 @@ class WritingSQL:
 
     longest_name = 0
     """Bytes of a name that it takes; 0 is no limit."""
-    session: Sequence[str] = ()
+    session: Sequence[SQL] = ()
     """Statements that each connection starts with."""
-    impatient: Sequence[str] = ()
+    impatient: Sequence[SQL] = ()
     """Statements after which a transaction waits for a lock no longer than a while."""
-    begins = "BEGIN"
+    begins = sql("BEGIN")
     """Statement that begins a transaction, where the driver does not."""
-    isolation: str | None = None
+    insert, unless_there = sql("INSERT"), sql("")
+    """How an INSERT begins and ends that does nothing if its key exists."""
+    isolation: SQL | None = None
     """The first statement of a publication, for how much it sees of others."""
-    engine = ""
+    engine = sql("")
     """What follows a CREATE TABLE, so that it takes part in transactions."""
-    attempt = ""
+    attempt = sql("")
     """Expression for the connection or transaction that inserts: one attempt of a Spark task has one of its own."""
     rights = ""
-    """What a user needs to have staging tables, with ``{schema}`` in it."""
-    types: Mapping[str, str]
+    """What a user needs to have staging tables, with ``{schema}`` in it: for texts of errors."""
+    types: Mapping[str, SQL]
     """What a landing table's columns are declared as, by Spark's type."""
 
     def __init__(self, database: Database) -> None:
@@ -114,19 +128,19 @@ class WritingSQL:
 
     # --- the catalogue --------------------------------------------------------------------------
 
-    def schema_of(self, parts: Sequence[str]) -> str:
+    def schema_of(self, parts: Sequence[str]) -> Bound:
         """Return the query for the schema that a table is found in."""
         raise NotImplementedError
 
-    def filled(self, parts: Sequence[str]) -> str:
+    def filled(self, parts: Sequence[str]) -> Bound:
         """Return the query for the columns that the database fills: name, and ``default`` or ``always``."""
         raise NotImplementedError
 
-    def tables_like(self, schema: str, start: str) -> str:
+    def tables_like(self, schema: str, start: str) -> Bound:
         """Return the query for the tables of a schema whose names begin with a text."""
         raise NotImplementedError
 
-    def is_transactional(self, parts: Sequence[str]) -> str | None:
+    def is_transactional(self, parts: Sequence[str]) -> Bound | None:
         """Return the query for whether a table takes part in transactions (1 or 0); None where all do."""
         return None
 
@@ -140,11 +154,11 @@ class WritingSQL:
         """Return how many digits of a second's fraction a declared type holds."""
         return MICROSECONDS
 
-    def arrived(self, column: Arriving, declared: str) -> str:
+    def arrived(self, column: Arriving, declared: str) -> SQL:
         """Write the value of a landing column in the type of its target column."""
-        return f"l.{column.landing}"
+        return sql("l.{}", column.landing)
 
-    def landing_type(self, column: Arriving) -> str:
+    def landing_type(self, column: Arriving) -> SQL:
         """Return what a column is declared as in the landing table."""
         return self.types["string" if column.is_text else column.kind]
 
@@ -154,71 +168,78 @@ class WritingSQL:
 
     # --- statements -----------------------------------------------------------------------------
 
-    def batches_table(self, table: str) -> str:
+    def batches_table(self, table: SQL) -> SQL:
         """Return the CREATE TABLE for the batches that are published."""
         raise NotImplementedError
 
-    def create_like(self, table: str, columns: Sequence[str], like: str, own: Sequence[str] = ()) -> str:
+    def create_like(self, table: SQL, columns: Sequence[SQL], like: SQL, own: Sequence[SQL] = ()) -> SQL:
         """Return the CREATE TABLE for columns of another table, all of them nullable, and for numbers of ours."""
-        values = ", ".join([*columns, *(f"CAST(0 AS bigint) AS {name}" for name in own)])
-        return f"CREATE TABLE {table} AS SELECT {values} FROM {like} WHERE 1 = 0"
+        values = joined(", ", [*columns, *(sql("CAST(0 AS bigint) AS {}", name) for name in own)])
+        return sql("CREATE TABLE {} AS SELECT {} FROM {} WHERE 1 = 0", table, values, like)
 
-    def insert_once(self, into: str, columns: str, values: str) -> str:
-        """Return an INSERT that does nothing, and waits for whoever is about to, where the key is there."""
-        raise NotImplementedError
+    def insert_once(self, into: SQL) -> SQL:
+        """Return an INSERT of a batch that waits for concurrent inserts of its key, and does nothing if it exists."""
+        columns, marks = sql("target, job, epoch, job_name, version, staged"), joined(", ", [VALUE] * 6)
+        return sql("{} INTO {} ({}) VALUES ({}){}", self.insert, into, columns, marks, self.unless_there)
 
-    def differ(self, one: str, other: str, declared: str) -> str:
+    def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
         """Write that two values are not the same, NULL included, whatever a collation takes for equal."""
         raise NotImplementedError
 
-    def update_from(self, table: str, source: str, on: str, sets: Mapping[str, str], where: str) -> str:
+    def update_from(self, table: SQL, source: SQL, on: SQL, sets: Mapping[str, SQL], where: SQL) -> SQL:
         """Return an UPDATE of a table, called ``t``, by a source with an alias of its own."""
-        listed = ", ".join(f"{self.quote(name)} = {value}" for name, value in sets.items())
-        return f"UPDATE {table} AS t SET {listed} FROM {source} WHERE ({on}) AND ({where})"
+        listed = joined(", ", (sql("{} = {}", self.quote(name), value) for name, value in sets.items()))
+        return sql("UPDATE {} AS t SET {} FROM {} WHERE ({}) AND ({})", table, listed, source, on, where)
 
-    def delete_where(self, table: str, condition: str) -> str:
+    def delete_where(self, table: SQL, condition: SQL) -> SQL:
         """Return a DELETE from a table, called ``t``."""
-        return f"DELETE FROM {table} AS t WHERE {condition}"
+        return sql("DELETE FROM {} AS t WHERE {}", table, condition)
 
 
 class WritingPostgres(WritingSQL):
     """PostgreSQL."""
 
     longest_name = 63  # It cuts longer names without an error, and two of them may become one.
-    session = ("SET TIME ZONE 'UTC'",)
-    impatient = ("SET LOCAL lock_timeout = '10s'",)
+    session = (sql("SET TIME ZONE 'UTC'"),)
+    impatient = (sql("SET LOCAL lock_timeout = '10s'"),)
+    unless_there = sql(" ON CONFLICT DO NOTHING")
     # Under REPEATABLE READ, if that is a user's default, whoever waited for another publisher would fail instead of
     # seeing that the batch is there.
-    isolation = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-    attempt = "txid_current()"
+    isolation = sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    attempt = sql("txid_current()")
     rights = "GRANT CREATE ON SCHEMA {schema}"
     types = {  # noqa: RUF012
-        **dict.fromkeys(WHOLE, "bigint"), "float": "real", "double": "double precision", "boolean": "boolean",
-        "string": "text", "binary": "bytea",
+        **dict.fromkeys(WHOLE, sql("bigint")), "float": sql("real"), "double": sql("double precision"),
+        "boolean": sql("boolean"), "string": sql("text"), "binary": sql("bytea"),
     }  # fmt: skip
 
-    def schema_of(self, parts: Sequence[str]) -> str:
+    def schema_of(self, parts: Sequence[str]) -> Bound:
         """Return the query for the schema that a table is found in."""
-        table = self.database.text(self.database.table(parts))
-        return (
+        query = sql(
             "SELECT CAST(n.nspname AS text) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            f"WHERE c.oid = to_regclass({table})"
+            "WHERE c.oid = to_regclass({})",
+            VALUE,
         )
+        return query, [self.database.table(parts)]
 
-    def filled(self, parts: Sequence[str]) -> str:
+    def filled(self, parts: Sequence[str]) -> Bound:
         """Return the query for the columns that the database fills."""
-        return (
+        query = sql(
             "SELECT CAST(attname AS text), CASE WHEN attgenerated <> '' OR attidentity = 'a' THEN 'always' "
             "ELSE 'default' END FROM pg_attribute WHERE NOT attisdropped AND attnum > 0 AND (atthasdef OR "
-            f"attidentity <> '') AND attrelid = to_regclass({self.database.text(self.database.table(parts))})"
+            "attidentity <> '') AND attrelid = to_regclass({})",
+            VALUE,
         )
+        return query, [self.database.table(parts)]
 
-    def tables_like(self, schema: str, start: str) -> str:
+    def tables_like(self, schema: str, start: str) -> Bound:
         """Return the query for the tables of a schema whose names begin with a text."""
-        return (
-            "SELECT CAST(tablename AS text) FROM pg_tables WHERE schemaname = "
-            f"{self.database.text(schema)} AND starts_with(CAST(tablename AS text), {self.database.text(start)})"
+        query = sql(
+            "SELECT CAST(tablename AS text) FROM pg_tables WHERE schemaname = {0} "
+            "AND starts_with(CAST(tablename AS text), {0})",
+            VALUE,
         )
+        return query, [schema, start]
 
     def takes(self, column: Arriving, declared: str) -> bool:
         """Tell whether a declared type holds every value as it is."""
@@ -243,17 +264,19 @@ class WritingPostgres(WritingSQL):
         """Return how many digits of a second's fraction a declared type holds."""
         return (*Declared.parse(declared).numbers, MICROSECONDS)[0]
 
-    def arrived(self, column: Arriving, declared: str) -> str:
+    def arrived(self, column: Arriving, declared: str) -> SQL:
         """Write the value of a landing column in the type of its target column."""
         value = super().arrived(column, declared)
         # Without a cast: an explicit one to varchar(5) or numeric(9,2) would cut and round instead of failing.
         if column.kind.startswith("decimal"):
-            return f"CAST({value} AS numeric)"
+            return sql("CAST({} AS numeric)", value)
         if column.kind == "timestamp":
             # Not by the zone of the session alone: a pooler may run this on a connection that was not told.
-            value = f"{value} || '+00'"
+            value = sql("{} || '+00'", value)
         is_text = Declared.parse(declared).base in ("text", "character") and not declared.endswith("[]")
-        return value if is_text or not column.is_text else f"CAST({value} AS {declared})"
+        if is_text or not column.is_text:
+            return value
+        return sql("CAST({} AS {})", value, self.database.type_name(declared))
 
     def declaration(self, column: Arriving) -> str:
         """Return what a column of the rows would be declared as."""
@@ -266,25 +289,22 @@ class WritingPostgres(WritingSQL):
             else named.get(column.kind) or self.types[column.kind]
         )
 
-    def batches_table(self, table: str) -> str:
+    def batches_table(self, table: SQL) -> SQL:
         """Return the CREATE TABLE for the batches that are published."""
-        return (
-            f"CREATE TABLE IF NOT EXISTS {table} (target varchar(64), job varchar(8), epoch varchar(64), "
+        return sql(
+            "CREATE TABLE IF NOT EXISTS {} (target varchar(64), job varchar(8), epoch varchar(64), "
             "version bigint, job_name varchar(255), staged varchar(64) NOT NULL, "
-            "published_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (target, job, epoch, version))"
+            "published_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (target, job, epoch, version))",
+            table,
         )
 
-    def insert_once(self, into: str, columns: str, values: str) -> str:
-        """Return an INSERT that does nothing where the key is there."""
-        return f"INSERT INTO {into} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING"
-
-    def differ(self, one: str, other: str, declared: str) -> str:
+    def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
         """Write that two values are not the same."""
         found = Declared.parse(declared)
         # These have no equality, or one that takes different texts for the same.
         if found.base in ("json", "xml", "citext", "text", "character", "point", "box", "polygon", "line", "path"):
-            one, other = (f'CAST({side} AS text) COLLATE "C"' for side in (one, other))
-        return f"{one} IS DISTINCT FROM {other}"
+            one, other = map(self.database.binary, (one, other))
+        return sql("{} IS DISTINCT FROM {}", one, other)
 
 
 class WritingMySQL(WritingSQL):
@@ -292,49 +312,59 @@ class WritingMySQL(WritingSQL):
 
     longest_name = 64
     # Else a value that does not fit would be cut, and a time be moved to the zone of the server.
-    session = ("SET SESSION time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ZERO_DATE')",)
+    session = (
+        sql("SET SESSION time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ZERO_DATE')"),
+    )
     # Without it a server waits for a year, and MariaDB for a day.
-    impatient = ("SET SESSION lock_wait_timeout = 10",)
-    begins = "START TRANSACTION"
-    engine = " ENGINE=InnoDB"
-    attempt = "CONNECTION_ID()"
+    impatient = (sql("SET SESSION lock_wait_timeout = 10"),)
+    begins = sql("START TRANSACTION")
+    insert = sql("INSERT IGNORE")
+    engine = sql(" ENGINE=InnoDB")
+    attempt = sql("CONNECTION_ID()")
     rights = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON {schema}.*"
     types = {  # noqa: RUF012
-        **dict.fromkeys(WHOLE, "bigint"), "float": "double", "double": "double", "boolean": "tinyint",
-        "string": "longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "binary": "longblob",
+        **dict.fromkeys(WHOLE, sql("bigint")), "float": sql("double"), "double": sql("double"),
+        "boolean": sql("tinyint"), "string": sql("longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"),
+        "binary": sql("longblob"),
     }  # fmt: skip
+    # By its bytes: the collation of the catalogue takes names for the same that differ in case.
+    _name = MySQL().binary(VALUE)
 
-    def schema_of(self, parts: Sequence[str]) -> str:
+    def schema_of(self, parts: Sequence[str]) -> Bound:
         """Return the query for the schema that a table is found in."""
-        return f"SELECT {self._schema(parts)}"
+        return (sql("SELECT {}", VALUE), parts[-2:-1]) if len(parts) > 1 else (sql("SELECT DATABASE()"), [])
 
-    def _schema(self, parts: Sequence[str]) -> str:
-        return self.database.text(parts[-2]) if len(parts) > 1 else "DATABASE()"
+    def _is_table(self, parts: Sequence[str]) -> SQL:
+        schema = self._name if len(parts) > 1 else sql("DATABASE()")
+        return sql("TABLE_SCHEMA = {} AND TABLE_NAME = {}", schema, self._name)
 
-    def filled(self, parts: Sequence[str]) -> str:
+    def filled(self, parts: Sequence[str]) -> Bound:
         """Return the query for the columns that the database fills."""
         # MySQL marks a default that is an expression as DEFAULT_GENERATED; the others are computed columns.
-        return (
+        query = sql(
             "SELECT COLUMN_NAME, CASE WHEN EXTRA LIKE '%VIRTUAL%' OR EXTRA LIKE '%STORED%' OR "
-            "EXTRA LIKE '%PERSISTENT%' THEN 'always' ELSE 'default' END FROM information_schema.COLUMNS "
-            f"WHERE TABLE_SCHEMA = {self._schema(parts)} AND TABLE_NAME = {self.database.text(parts[-1])} AND "
-            "(EXTRA LIKE '%auto_increment%' OR EXTRA LIKE '%GENERATED%' OR COALESCE(COLUMN_DEFAULT, 'NULL') <> 'NULL')"
+            "EXTRA LIKE '%PERSISTENT%' THEN 'always' ELSE 'default' END FROM information_schema.COLUMNS WHERE {} AND "
+            "(EXTRA LIKE '%auto_increment%' OR EXTRA LIKE '%GENERATED%' OR COALESCE(COLUMN_DEFAULT, 'NULL') <> 'NULL')",
+            self._is_table(parts),
         )
+        return query, parts[-2:]
 
-    def tables_like(self, schema: str, start: str) -> str:
+    def tables_like(self, schema: str, start: str) -> Bound:
         """Return the query for the tables of a schema whose names begin with a text."""
-        return (
-            f"SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = {self.database.text(schema)} "
-            f"AND LEFT(TABLE_NAME, {len(start)}) = {self.database.text(start)}"
-        )
+        query = sql(
+            "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = {0} AND LEFT(TABLE_NAME, {1}) = {0}",
+            self._name, whole(len(start)),
+        )  # fmt: skip
+        return query, [schema, start]
 
-    def is_transactional(self, parts: Sequence[str]) -> str:
+    def is_transactional(self, parts: Sequence[str]) -> Bound:
         """Return the query for whether a table takes part in transactions; no row for a view."""
-        return (
+        query = sql(
             "SELECT CASE WHEN e.TRANSACTIONS = 'YES' THEN 1 ELSE 0 END FROM information_schema.TABLES t "
-            "JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE "
-            f"WHERE t.TABLE_SCHEMA = {self._schema(parts)} AND t.TABLE_NAME = {self.database.text(parts[-1])}"
+            "JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE WHERE {}",
+            self._is_table(parts),
         )
+        return query, parts[-2:]
 
     def takes(self, column: Arriving, declared: str) -> bool:
         """Tell whether a declared type holds every value as it is."""
@@ -368,73 +398,73 @@ class WritingMySQL(WritingSQL):
                  "string": "text", "int": "int", "boolean": "boolean"}  # fmt: skip
         return column.kind if column.kind.startswith("decimal") else named.get(column.kind) or self.types[column.kind]
 
-    def batches_table(self, table: str) -> str:
+    def batches_table(self, table: SQL) -> SQL:
         """Return the CREATE TABLE for the batches that are published."""
-        exact = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-        return (
-            f"CREATE TABLE IF NOT EXISTS {table} (target varchar(64) {exact}, job varchar(8) {exact}, "
-            f"epoch varchar(64) {exact}, version bigint, job_name varchar(255) {exact}, staged varchar(64) NOT NULL, "
-            "published_at timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (target, job, epoch, version))"
-            + self.engine
-        )
+        return sql(
+            "CREATE TABLE IF NOT EXISTS {0} (target varchar(64) {1}, job varchar(8) {1}, epoch varchar(64) {1}, "
+            "version bigint, job_name varchar(255) {1}, staged varchar(64) NOT NULL, published_at timestamp NOT NULL "
+            "DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (target, job, epoch, version)){2}",
+            table, sql("CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"), self.engine,
+        )  # fmt: skip
 
-    def create_like(self, table: str, columns: Sequence[str], like: str, own: Sequence[str] = ()) -> str:
+    def create_like(self, table: SQL, columns: Sequence[SQL], like: SQL, own: Sequence[SQL] = ()) -> SQL:
         """Return the CREATE TABLE for columns of another table."""
-        numbers = f" ({', '.join(f'{name} bigint' for name in own)})" if own else ""
+        numbers = joined(", ", (sql("{} bigint", name) for name in own))
         # A copy of a column is NOT NULL where the column is, unless it comes from the outer side of a join.
-        source = f"(SELECT 1 AS one) x LEFT JOIN {like} t ON 1 = 0 WHERE 1 = 0"
-        return f"CREATE TABLE {table}{numbers}{self.engine} AS SELECT {', '.join(columns)} FROM {source}"
+        return sql(
+            "CREATE TABLE {}{}{} AS SELECT {} FROM (SELECT 1 AS one) x LEFT JOIN {} t ON 1 = 0 WHERE 1 = 0",
+            table, sql(" ({})", numbers) if own else numbers, self.engine, joined(", ", columns), like,
+        )  # fmt: skip
 
-    def insert_once(self, into: str, columns: str, values: str) -> str:
-        """Return an INSERT that does nothing where the key is there."""
-        return f"INSERT IGNORE INTO {into} ({columns}) VALUES ({values})"
-
-    def differ(self, one: str, other: str, declared: str) -> str:
+    def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
         """Write that two values are not the same."""
         base = Declared.parse(declared).base
         if base.endswith(("char", "text")) or base in ("enum", "set", "json"):
-            one, other = (f"CAST({side} AS BINARY)" for side in (one, other))
-        return f"NOT ({one} <=> {other})"
+            one, other = (sql("CAST({} AS BINARY)", side) for side in (one, other))
+        return sql("NOT ({} <=> {})", one, other)
 
-    def update_from(self, table: str, source: str, on: str, sets: Mapping[str, str], where: str) -> str:
+    def update_from(self, table: SQL, source: SQL, on: SQL, sets: Mapping[str, SQL], where: SQL) -> SQL:
         """Return an UPDATE of a table, called ``t``, by a source with an alias of its own."""
-        listed = ", ".join(f"t.{self.quote(name)} = {value}" for name, value in sets.items())
-        return f"UPDATE {table} AS t JOIN {source} ON {on} SET {listed} WHERE {where}"
+        listed = joined(", ", (sql("t.{} = {}", self.quote(name), value) for name, value in sets.items()))
+        return sql("UPDATE {} AS t JOIN {} ON {} SET {} WHERE {}", table, source, on, listed, where)
 
-    def delete_where(self, table: str, condition: str) -> str:
+    def delete_where(self, table: SQL, condition: SQL) -> SQL:
         """Return a DELETE from a table, called ``t``."""
-        return f"DELETE t FROM {table} AS t WHERE {condition}"
+        return sql("DELETE t FROM {} AS t WHERE {}", table, condition)
 
 
 class WritingSQLite(WritingSQL):
     """SQLite 3.33 and later. Its columns take any value; what would be changed by their affinity is refused."""
 
     # It has one writer: who waits until the first statement that writes may find that what was read has changed.
-    begins = "BEGIN IMMEDIATE"
+    begins = sql("BEGIN IMMEDIATE")
     # Milliseconds. Without it, whoever meets the one writer fails at once, and a batch takes seconds to publish.
-    session = ("PRAGMA busy_timeout = 60000",)
-    attempt = "0"
+    session = (sql("PRAGMA busy_timeout = 60000"),)
+    insert = sql("INSERT OR IGNORE")
+    attempt = sql("0")
     rights = "Let the process write to the file and its folder"
-    types = dict.fromkeys((*WHOLE, "float", "double", "boolean", "string", "binary"), "")
+    types = dict.fromkeys((*WHOLE, "float", "double", "boolean", "string", "binary"), sql(""))
 
-    def schema_of(self, parts: Sequence[str]) -> str:
+    def schema_of(self, parts: Sequence[str]) -> Bound:
         """Return the query for the schema that a table is found in."""
-        return f"SELECT {self.database.text(parts[-2] if len(parts) > 1 else 'main')}"
+        return sql("SELECT {}", VALUE), [parts[-2] if len(parts) > 1 else "main"]
 
-    def filled(self, parts: Sequence[str]) -> str:
+    def filled(self, parts: Sequence[str]) -> Bound:
         """Return the query for the columns that the database fills."""
-        return (
-            "SELECT name, CASE WHEN hidden IN (2, 3) THEN 'always' ELSE 'default' END "
-            f"FROM pragma_table_xinfo({self.database.text(parts[-1])}) "
-            "WHERE hidden IN (2, 3) OR dflt_value IS NOT NULL OR (pk = 1 AND lower(type) = 'integer')"
+        query = sql(
+            "SELECT name, CASE WHEN hidden IN (2, 3) THEN 'always' ELSE 'default' END FROM pragma_table_xinfo({}) "
+            "WHERE hidden IN (2, 3) OR dflt_value IS NOT NULL OR (pk = 1 AND lower(type) = 'integer')",
+            VALUE,
         )
+        return query, parts[-1:]
 
-    def tables_like(self, schema: str, start: str) -> str:
+    def tables_like(self, schema: str, start: str) -> Bound:
         """Return the query for the tables whose names begin with a text."""
-        return (
-            f"SELECT name FROM {self.quote(schema)}.sqlite_master WHERE type = 'table' AND "
-            f"substr(name, 1, {len(start)}) = {self.database.text(start)}"
-        )
+        query = sql(
+            "SELECT name FROM {}.sqlite_master WHERE type = 'table' AND substr(name, 1, {}) = {}",
+            self.quote(schema), whole(len(start)), VALUE,
+        )  # fmt: skip
+        return query, [start]
 
     def takes(self, column: Arriving, declared: str) -> bool:
         """Tell whether a declared type holds every value as it is, by SQLite's rules of affinity."""
@@ -451,10 +481,10 @@ class WritingSQLite(WritingSQL):
         # NUMERIC turns a text that looks like a number into one: of times none does, of decimals each, with 15 digits.
         return kind not in ("string", "binary") and not kind.startswith("decimal")
 
-    def arrived(self, column: Arriving, declared: str) -> str:
+    def arrived(self, column: Arriving, declared: str) -> SQL:
         """Write the value of a landing column; of an instant, that it is in UTC: here it stays a text."""
         value = super().arrived(column, declared)
-        return f"{value} || '+00:00'" if column.kind == "timestamp" else value
+        return sql("{} || '+00:00'", value) if column.kind == "timestamp" else value
 
     def declaration(self, column: Arriving) -> str:
         """Return what a column of the rows would be declared as."""
@@ -462,21 +492,18 @@ class WritingSQLite(WritingSQL):
             return "integer"
         return {"float": "real", "double": "real", "binary": "blob"}.get(column.kind, "text")
 
-    def batches_table(self, table: str) -> str:
+    def batches_table(self, table: SQL) -> SQL:
         """Return the CREATE TABLE for the batches that are published."""
-        return (
-            f"CREATE TABLE IF NOT EXISTS {table} (target text NOT NULL, job text NOT NULL, epoch text NOT NULL, "
+        return sql(
+            "CREATE TABLE IF NOT EXISTS {} (target text NOT NULL, job text NOT NULL, epoch text NOT NULL, "
             "version integer NOT NULL, job_name text, staged text NOT NULL, "
-            "published_at text NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (target, job, epoch, version))"
+            "published_at text NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (target, job, epoch, version))",
+            table,
         )
 
-    def insert_once(self, into: str, columns: str, values: str) -> str:
-        """Return an INSERT that does nothing where the key is there."""
-        return f"INSERT OR IGNORE INTO {into} ({columns}) VALUES ({values})"
-
-    def differ(self, one: str, other: str, declared: str) -> str:
+    def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
         """Write that two values are not the same."""
-        return f"{one} COLLATE BINARY IS NOT {other}"
+        return sql("{} IS NOT {}", self.database.binary(one), other)
 
 
 def writing_of(database: Database) -> WritingSQL:
@@ -497,7 +524,7 @@ class Statements:
 
     Parameters
     ----------
-    sql
+    writing
         How the database writes.
     schema
         That of the target; all tables of ours lie there.
@@ -505,11 +532,11 @@ class Statements:
         The target's name.
     """
 
-    def __init__(self, sql: WritingSQL, schema: str, table: str) -> None:
-        self.sql, self.schema, self.table = sql, schema, table
+    def __init__(self, writing: WritingSQL, schema: str, table: str) -> None:
+        self.sql, self.schema, self.table = writing, schema, table
         self.target, self.batches = self.beside(table), self.beside(BATCHES)
 
-    def beside(self, table: str) -> str:
+    def beside(self, table: str) -> SQL:
         """Return the quoted name of a table beside the target."""
         return self.sql.database.table([self.schema, table])
 
@@ -524,252 +551,257 @@ class Statements:
 
     # --- staging --------------------------------------------------------------------------------
 
-    def create_landing(self, staging: str, columns: Sequence[Arriving]) -> str:
+    def create_landing(self, staging: str, columns: Sequence[Arriving]) -> SQL:
         """Return the CREATE TABLE for rows as they arrive."""
         # `a` and `p` keep the attempts of Spark's tasks apart: one that is lost after its commit is done again.
-        declared = [f"{column.landing} {self.sql.landing_type(column)}" for column in columns]
-        numbers = [f"a bigint DEFAULT ({self.sql.attempt})", "p bigint", "n bigint", "d bigint"]
-        return f"CREATE TABLE {self.beside(staging + LANDING)} ({', '.join([*declared, *numbers])}){self.sql.engine}"
+        declared = [sql("{} {}", column.landing, self.sql.landing_type(column)) for column in columns]
+        listed = joined(", ", [*declared, sql("a bigint DEFAULT ({}), p bigint, n bigint, d bigint", self.sql.attempt)])
+        return sql("CREATE TABLE {} ({}){}", self.beside(staging + LANDING), listed, self.sql.engine)
 
-    def create_staging(self, staging: str, columns: Sequence[Arriving]) -> str:
+    def create_staging(self, staging: str, columns: Sequence[Arriving]) -> SQL:
         """Return the CREATE TABLE with columns of the target, and two of ours."""
         # Never UNLOGGED or temporary: after a crash of the server a batch that is committed would be gone.
         table = self.beside(staging)
         names = [self.sql.quote(column.name) for column in columns]
         if not names:
-            return f"CREATE TABLE {table} ({DELETED} bigint, {ROW} bigint){self.sql.engine}"
+            return sql("CREATE TABLE {} ({} bigint, {} bigint){}", table, DELETED, ROW, self.sql.engine)
         return self.sql.create_like(table, names, self.target, (DELETED, ROW))
 
-    def copy(self, staging: str, columns: Sequence[tuple[Arriving, str]]) -> str:
+    def copy(self, staging: str, columns: Sequence[tuple[Arriving, str]]) -> SQL:
         """Return the INSERT that brings the rows of one attempt at each task from landing to staging."""
-        landing = self.beside(staging + LANDING)
         names = self._list([*(column.name for column, _ in columns), DELETED, ROW])
-        values = [*(self.sql.arrived(column, declared) for column, declared in columns), "COALESCE(l.d, 0)", "l.n"]
-        return (
-            f"INSERT INTO {self.beside(staging)} ({names}) SELECT {', '.join(values)} FROM {landing} l JOIN "
-            f"(SELECT p, MIN(a) AS a FROM {landing} GROUP BY p) taken ON taken.p = l.p AND taken.a = l.a"
-        )
+        values = [self.sql.arrived(column, declared) for column, declared in columns]
+        return sql(
+            "INSERT INTO {} ({}) SELECT {} FROM {landing} l JOIN "
+            "(SELECT p, MIN(a) AS a FROM {landing} GROUP BY p) taken ON taken.p = l.p AND taken.a = l.a",
+            self.beside(staging), names, joined(", ", [*values, sql("COALESCE(l.d, 0), l.n")]),
+            landing=self.beside(staging + LANDING),
+        )  # fmt: skip
 
-    def nulls(self, staging: str, column: Arriving, *, in_deletes: bool) -> str:
+    def nulls(self, staging: str, column: Arriving, *, in_deletes: bool) -> SQL:
         """Return the count of rows without a value in a column."""
-        condition = "" if in_deletes else " AND COALESCE(l.d, 0) = 0"
-        return f"SELECT COUNT(*) FROM {self.beside(staging + LANDING)} l WHERE l.{column.landing} IS NULL{condition}"
+        count = sql("SELECT COUNT(*) FROM {} l WHERE l.{} IS NULL", self.beside(staging + LANDING), column.landing)
+        return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
 
-    def finer(self, staging: str, column: Arriving, digits: int) -> str:
+    def finer(self, staging: str, column: Arriving, digits: int) -> SQL:
         """Return the count of times with more digits of a second than their target holds."""
         # 2026-11-23 04:30:00.123456: the fraction's digits begin at the 21st character.
-        rest = f"SUBSTR(l.{column.landing}, {21 + digits}, {MICROSECONDS - digits})"
-        return (
-            f"SELECT COUNT(*) FROM {self.beside(staging + LANDING)} l WHERE {rest} <> '{'0' * (MICROSECONDS - digits)}'"
-        )
+        finer = MICROSECONDS - digits
+        return sql(
+            "SELECT COUNT(*) FROM {} l WHERE SUBSTR(l.{}, {}, {}) <> {}",
+            self.beside(staging + LANDING), column.landing, whole(21 + digits), whole(finer), in_quotes("0" * finer),
+        )  # fmt: skip
 
-    def drop(self, table: str) -> str:
+    def count(self, table: str) -> SQL:
+        """Return the count of all rows of a table beside the target."""
+        return sql("SELECT COUNT(*) FROM {}", self.beside(table))
+
+    def drop(self, table: str) -> SQL:
         """Return the DROP of a table of ours."""
-        return f"DROP TABLE IF EXISTS {self.beside(table)}"
+        return sql("DROP TABLE IF EXISTS {}", self.beside(table))
 
     # --- publishing -----------------------------------------------------------------------------
 
-    def record(self, of: Output | Retraction, version: int, staging: str) -> str:
+    def record(self, of: Output | Retraction, version: int, staging: str) -> Bound:
         """Return the INSERT of a batch, which does nothing if it is there."""
-        values = [*self._key(of), f"{version:d}", *map(self.sql.database.text, (of.job_id[:255], staging))]
-        return self.sql.insert_once(self.batches, BATCH_COLUMNS, ", ".join(values))
+        return self.sql.insert_once(self.batches), self._of(of, version, staging)
 
-    def _key(self, of: Output | Retraction) -> list[str]:
-        text = self.sql.database.text
-        return [text(self.table), text(of.job[:8]), text(epoch_in_batches(of))]
+    def _of(self, of: Output | Retraction, *more: str | int) -> Values:
+        """Return the values of `OF_JOB`, and more."""
+        return [self.table, of.job[:8], epoch_in_batches(of), of.job_id[:255], *more]
 
-    def _where(self, of: Output | Retraction) -> str:
-        """Write the condition for a batch, or for the batches of a retraction."""
-        table, job, epoch = self._key(of)
-        name = self.sql.database.text(of.job_id[:255])
-        versions = f"= {of.version:d}" if isinstance(of, Output) else f"BETWEEN {of.first:d} AND {of.last:d}"
-        return f"target = {table} AND job = {job} AND epoch = {epoch} AND job_name = {name} AND version {versions}"
-
-    def forget(self, output: Output) -> str:
+    def forget(self, output: Output) -> Bound:
         """Return the DELETE of a batch."""
-        return f"DELETE FROM {self.batches} WHERE {self._where(output)}"
+        return sql("DELETE FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
-    def published(self, output: Output) -> str:
+    def published(self, output: Output) -> Bound:
         """Return the query for which staging table a batch was published from."""
-        return f"SELECT staged FROM {self.batches} WHERE {self._where(output)}"
+        return sql("SELECT staged FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
-    def kept(self, retraction: Retraction) -> str:
+    def kept(self, of: Retraction) -> Bound:
         """Return the query for versions that are published, and not taken back before."""
-        return f"SELECT version FROM {self.batches} WHERE {self._where_kept(retraction)}"
+        return sql("SELECT version FROM {} WHERE {}", self.batches, KEPT), self._of(of, of.first, of.last)
 
-    def take_back(self, retraction: Retraction) -> str:
+    def take_back(self, of: Retraction) -> Bound:
         """Return the UPDATE that records published batches as taken back."""
-        taken_back = self.sql.database.text(TAKEN_BACK)
-        return f"UPDATE {self.batches} SET staged = {taken_back} WHERE {self._where_kept(retraction)}"
+        statement = sql("UPDATE {} SET staged = {} WHERE {}", self.batches, in_quotes(TAKEN_BACK), KEPT)
+        return statement, self._of(of, of.first, of.last)
 
-    def _where_kept(self, of: Retraction) -> str:
-        return f"{self._where(of)} AND staged <> {self.sql.database.text(TAKEN_BACK)}"
+    def count_of(self, of: Retraction, versions: Sequence[int]) -> list[Bound]:
+        """Return the counts of rows whose batch column holds one of some versions."""
+        return self._by_batch(sql("SELECT COUNT(*)"), of, versions)
 
-    def count_of(self, of: Retraction, versions: Sequence[int]) -> str:
-        """Return the count of rows whose batch column holds one of some versions."""
-        return f"SELECT COUNT(*) FROM {self.target} WHERE {self._where_batch(of, versions)}"
+    def delete_of(self, of: Retraction, versions: Sequence[int]) -> list[Bound]:
+        """Return what deletes those rows."""
+        return self._by_batch(sql("DELETE"), of, versions)
 
-    def delete_of(self, of: Retraction, versions: Sequence[int]) -> str:
-        """Return the DELETE of those rows."""
-        return f"DELETE FROM {self.target} WHERE {self._where_batch(of, versions)}"
+    def _by_batch(self, verb: SQL, of: Retraction, versions: Sequence[int]) -> list[Bound]:
+        found: list[Bound] = []
+        column = self.sql.quote(of.batch_column)
+        for start in range(0, len(versions), BATCHES_AT_ONCE):
+            batches = [batch_value(of, version) for version in versions[start : start + BATCHES_AT_ONCE]]
+            # An index serves the first condition. The second leaves rows whose text a collation only takes for equal.
+            statement = sql(
+                "{} FROM {} WHERE {} IN ({marks}) AND {} IN ({marks})",
+                verb, self.target, column, self.sql.database.binary(column), marks=joined(", ", [VALUE] * len(batches)),
+            )  # fmt: skip
+            found.append((statement, [*batches, *batches]))
+        return found
 
-    def _where_batch(self, of: Retraction, versions: Sequence[int]) -> str:
-        batches = [self.sql.database.text(batch_value(of, version)) for version in versions]
-        return f"{self.sql.quote(of.batch_column)} IN ({', '.join(batches)})"
-
-    def lock_row(self) -> str:
+    def lock_row(self) -> Bound:
         """Return the INSERT of the row that merges into this target lock, one at a time."""
-        text = self.sql.database.text
-        values = [text(self.table), text(""), text(""), "0", text(""), text(LOCK)]
-        return self.sql.insert_once(self.batches, BATCH_COLUMNS, ", ".join(values))
+        return self.sql.insert_once(self.batches), [self.table, "", "", "", 0, LOCK]
 
-    @property
-    def _where_lock(self) -> str:
-        text = self.sql.database.text
-        return f"target = {text(self.table)} AND job = {text('')} AND epoch = {text('')} AND version = 0"
-
-    def has_lock_row(self) -> str:
+    def has_lock_row(self) -> Bound:
         """Return the query for that row."""
-        return f"SELECT staged FROM {self.batches} WHERE {self._where_lock}"
+        return sql("SELECT staged FROM {} WHERE {}", self.batches, OF_LOCK), [self.table]
 
-    def lock(self) -> str:
+    def lock(self) -> Bound:
         """Return the UPDATE that waits until no other merge into this target is under way."""
         # Without it two merges, of different batches, could both find no row of a key and both insert one.
-        return f"UPDATE {self.batches} SET staged = {self.sql.database.text(LOCK)} WHERE {self._where_lock}"
+        return sql("UPDATE {} SET staged = {} WHERE {}", self.batches, in_quotes(LOCK), OF_LOCK), [self.table]
 
-    def append(self, staging: str, names: Sequence[str]) -> list[str]:
+    def append(self, staging: str, names: Sequence[str]) -> list[SQL]:
         """Return what moves all rows to the target."""
-        listed = self._list(names)
-        return [f"INSERT INTO {self.target} ({listed}) SELECT {listed} FROM {self.beside(staging)}"] if names else []
+        insert = sql("INSERT INTO {0} ({1}) SELECT {1} FROM {2}", self.target, self._list(names), self.beside(staging))
+        return [insert] if names else []
 
     # --- merging --------------------------------------------------------------------------------
 
-    def create_gone(self, merge: Merge) -> str:
+    def create_gone(self, merge: Merge) -> SQL:
         """Return the CREATE TABLE for remembered deletes: the key and the sequence of each."""
         names = [self.sql.quote(name) for name in (*merge.keys, *merge.sequence_by)]
         return self.sql.create_like(self.beside(self.gone_table), names, self.target)
 
-    def drop_older(self, staging: str, merge: Merge) -> str:
+    def drop_older(self, staging: str, merge: Merge) -> SQL:
         """Return the DELETE of staged rows for which a newer one of their key is staged."""
-        return self._drop_ranked(staging, "RANK", merge.key_list(self.sql.quote), merge.order(self.sql.quote))
+        newest_first = joined(", ", (sql("{} DESC", self.sql.quote(name)) for name in merge.sequence_by))
+        return self._drop_ranked(staging, sql("RANK"), merge.keys, newest_first)
 
-    def drop_copies(self, staging: str, merge: Merge) -> str:
+    def drop_copies(self, staging: str, merge: Merge) -> SQL:
         """Return the DELETE of staged rows that are there twice: what is left has one row for each key and sequence."""
-        event = ", ".join(map(self.sql.quote, (*merge.keys, *merge.sequence_by)))
-        return self._drop_ranked(staging, "ROW_NUMBER", event, ROW)
+        return self._drop_ranked(staging, sql("ROW_NUMBER"), (*merge.keys, *merge.sequence_by), ROW)
 
-    def _drop_ranked(self, staging: str, function: str, partition: str, order: str) -> str:
-        table = self.beside(staging)
-        place = f"{function}() OVER (PARTITION BY {partition} ORDER BY {order})"
-        ranked = f"SELECT {ROW} AS row_id, {place} AS place FROM {table}"
-        return f"DELETE FROM {table} WHERE {ROW} IN (SELECT row_id FROM ({ranked}) ranked WHERE place > 1)"
+    def _drop_ranked(self, staging: str, function: SQL, partition: Sequence[str], order: SQL) -> SQL:
+        return sql(
+            "DELETE FROM {table} WHERE {row} IN (SELECT row_id FROM (SELECT {row} AS row_id, "
+            "{}() OVER (PARTITION BY {} ORDER BY {}) AS place FROM {table}) ranked WHERE place > 1)",
+            function, self._list(partition), order, table=self.beside(staging), row=ROW,
+        )  # fmt: skip
 
-    def ties_within(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> str:
+    def ties_within(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
         """Return the count of staged rows that are tied with another one."""
-        table, quote = self.beside(staging), self.sql.quote
-        values = [name for name in declared if name not in (*merge.keys, *merge.sequence_by)]
+        unequal, differ = sql("s.{0} <> t.{0}", DELETED), self._differ(merge, declared)
         # Two deletes are equal whatever else they hold.
-        differ = [self.sql.differ(f"s.{quote(name)}", f"t.{quote(name)}", declared[name]) for name in values]
-        unequal = f"s.{DELETED} <> t.{DELETED}"
         if differ:
-            unequal += f" OR (s.{DELETED} = 0 AND ({' OR '.join(differ)}))"
-        return (
-            f"SELECT COUNT(*) FROM {table} t JOIN {table} s ON {merge.matches('t', 's', quote)} AND "
-            f"{merge.ties('t', 's', quote)} AND s.{ROW} < t.{ROW} WHERE {unequal}"
-        )
+            unequal = sql("{} OR (s.{} = 0 AND ({}))", unequal, DELETED, joined(" OR ", differ))
+        return sql(
+            "SELECT COUNT(*) FROM {table} t JOIN {table} s ON {} AND s.{row} < t.{row} WHERE {}",
+            self._tied(merge), unequal, table=self.beside(staging), row=ROW,
+        )  # fmt: skip
 
-    def ties_beside(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> str:
+    def ties_beside(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
         """Return the count of staged rows that are tied with what the target has, or has deleted."""
-        table, quote = self.beside(staging), self.sql.quote
-        values = [name for name in declared if name not in (*merge.keys, *merge.sequence_by)]
-        differ = [self.sql.differ(f"s.{quote(name)}", f"t.{quote(name)}", declared[name]) for name in values]
-        unequal = " OR ".join([f"s.{DELETED} <> 0", *differ])
-        same = f"{merge.matches('t', 's', quote)} AND {merge.ties('t', 's', quote)}"
-        return (
-            f"SELECT (SELECT COUNT(*) FROM {self.target} t JOIN {table} s ON {same} WHERE {unequal}) + "
-            f"(SELECT COUNT(*) FROM {self.beside(self.gone_table)} t JOIN {table} s ON {same} WHERE s.{DELETED} = 0)"
-        )
+        unequal = joined(" OR ", [sql("s.{} <> 0", DELETED), *self._differ(merge, declared)])
+        return sql(
+            "SELECT (SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE {}) + "
+            "(SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE s.{} = 0)",
+            self.target, unequal, self.beside(self.gone_table), DELETED,
+            staged=self.beside(staging), same=self._tied(merge),
+        )  # fmt: skip
 
-    def merge(self, staging: str, merge: Merge, names: Sequence[str]) -> list[str]:
+    def _differ(self, merge: Merge, declared: Mapping[str, str]) -> list[SQL]:
+        """Write for each column beside key and sequence that two rows differ in it."""
+        return [
+            self.sql.differ(sql("s.{}", self.sql.quote(name)), sql("t.{}", self.sql.quote(name)), declared[name])
+            for name in declared
+            if name not in (*merge.keys, *merge.sequence_by)
+        ]
+
+    def _tied(self, merge: Merge) -> SQL:
+        return sql("{} AND {}", merge.matches(self.sql.quote), merge.ties(self.sql.quote))
+
+    def merge(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
         """Return what brings staged rows, one for each key or event, into the target."""
         return self._versions(staging, merge, names) if merge.history else self._newest(staging, merge, names)
 
-    def _newest(self, staging: str, merge: Merge, names: Sequence[str]) -> list[str]:
-        sql, quote, staged = self.sql, self.sql.quote, self.beside(staging)
-        gone = self.beside(self.gone_table)
-        match, newer = merge.matches("t", "s", quote), merge.newer("s", "t", quote)
-        rows, deletes = f"s.{DELETED} = 0", f"s.{DELETED} <> 0"
-        named = [*merge.keys, *merge.sequence_by]
-        there = f"EXISTS (SELECT 1 FROM {self.target} t WHERE {match})"
-        remembered = f"EXISTS (SELECT 1 FROM {gone} t WHERE {match})"
-        no_newer_delete = f"NOT EXISTS (SELECT 1 FROM {gone} t WHERE {match} AND NOT {newer})"
-        source = f"{staged} s"
+    def _newest(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
+        writing, staged, gone = self.sql, self.beside(staging), self.beside(self.gone_table)
+        match, newer = merge.matches(writing.quote), merge.newer(writing.quote)
+        row, delete = sql("s.{} = 0", DELETED), sql("s.{} <> 0", DELETED)
+        named, source = [*merge.keys, *merge.sequence_by], sql("{} s", staged)
+        not_there, not_remembered = _none(self.target, match), _none(gone, match)
+        no_newer_delete = _none(gone, match, sql("NOT {}", newer))
 
-        def from_staged(columns: Sequence[str]) -> dict[str, str]:
-            return {name: f"s.{quote(name)}" for name in columns}
+        def from_staged(columns: Sequence[str]) -> dict[str, SQL]:
+            return {name: sql("s.{}", writing.quote(name)) for name in columns}
 
         return [
             # The keys, too: a collation may take two spellings for one.
-            sql.update_from(self.target, source, match, from_staged(names), f"{rows} AND {newer}"),
-            sql.delete_where(self.target, f"EXISTS (SELECT 1 FROM {source} WHERE {match} AND {deletes} AND {newer})"),
-            sql.update_from(gone, source, match, from_staged(named), f"{deletes} AND {newer}"),
-            self._insert(gone, named, staged, f"{deletes} AND NOT {there} AND NOT {remembered}"),
-            self._insert(self.target, names, staged, f"{rows} AND NOT {there} AND {no_newer_delete}"),
+            writing.update_from(self.target, source, match, from_staged(names), _all(row, newer)),
+            writing.delete_where(self.target, _some(staged, match, delete, newer)),
+            writing.update_from(gone, source, match, from_staged(named), _all(delete, newer)),
+            self._insert(gone, named, staged, _all(delete, not_there, not_remembered)),
+            self._insert(self.target, names, staged, _all(row, not_there, no_newer_delete)),
             # A newer row is there: no older one can bring the key back any more, so the delete need not be remembered.
-            sql.delete_where(gone, f"EXISTS (SELECT 1 FROM {source} WHERE {match} AND {rows} AND {newer})"),
+            writing.delete_where(gone, _some(staged, match, row, newer)),
         ]
 
-    def _versions(self, staging: str, merge: Merge, names: Sequence[str]) -> list[str]:
+    def _versions(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
         assert merge.history is not None
-        sql, quote, staged = self.sql, self.sql.quote, self.beside(staging)
-        gone = self.beside(self.gone_table)
-        match = merge.matches("t", "s", quote)
-        (sequence,) = merge.sequence_by
-        start, end = merge.history.valid_from, merge.history.valid_to
-        named = [*merge.keys, sequence]
-        started = [] if start in names else [start]
-        touched = f"EXISTS (SELECT 1 FROM {staged} s WHERE {match})"
-        keys = merge.key_list(quote, "t")
-        events = (
-            f"SELECT {keys}, t.{quote(start)} AS started FROM {self.target} t WHERE {touched} UNION "
-            f"SELECT {keys}, t.{quote(sequence)} FROM {gone} t WHERE {touched}"
-        )
-        key_names = merge.key_list(quote)
-        following = (
-            f"(SELECT {key_names}, started, LEAD(started) OVER (PARTITION BY {key_names} ORDER BY started) AS ended "
-            f"FROM ({events}) events) s"
-        )
+        writing, staged, gone = self.sql, self.beside(staging), self.beside(self.gone_table)
+        match = merge.matches(writing.quote)
+        (by,) = merge.sequence_by
+        from_, to = merge.history.valid_from, merge.history.valid_to
+        start, end, sequence = map(writing.quote, (from_, to, by))
+        # The column may be that of the sequence itself.
+        started = [] if from_ in names else [from_]
+        following = sql(
+            "(SELECT {keys}, started, LEAD(started) OVER (PARTITION BY {keys} ORDER BY started) AS ended FROM "
+            "(SELECT {of_t}, t.{} AS started FROM {} t WHERE {touched} UNION "
+            "SELECT {of_t}, t.{} FROM {} t WHERE {touched}) events) s",
+            start, self.target, sequence, gone, keys=self._list(merge.keys),
+            of_t=self._list(merge.keys, sql("t.")), touched=_some(staged, match),
+        )  # fmt: skip
         # Each time column is set to what it is: MySQL may have declared the first one ON UPDATE CURRENT_TIMESTAMP.
-        sets = {end: "s.ended", **{name: f"t.{quote(name)}" for name in dict.fromkeys((start, sequence))}}
-        known_delete = f"EXISTS (SELECT 1 FROM {gone} t WHERE {match} AND {merge.ties('t', 's', quote)})"
-        known_row = f"EXISTS (SELECT 1 FROM {self.target} t WHERE {match} AND t.{quote(start)} = s.{quote(sequence)})"
+        sets = {to: sql("s.ended"), from_: sql("t.{}", start), by: sql("t.{}", sequence)}
+        new_delete = sql("s.{} <> 0 AND {}", DELETED, _none(gone, match, merge.ties(writing.quote)))
+        same_start = sql("t.{} = s.{}", start, sequence)
+        new_row = sql("s.{} = 0 AND {}", DELETED, _none(self.target, match, same_start))
         return [
-            self._insert(gone, named, staged, f"s.{DELETED} <> 0 AND NOT {known_delete}"),
-            self._insert(
-                self.target,
-                [*names, *started],
-                staged,
-                f"s.{DELETED} = 0 AND NOT {known_row}",
-                [*names, *(sequence for _ in started)],
-            ),
-            sql.update_from(
+            self._insert(gone, [*merge.keys, by], staged, new_delete),
+            self._insert(self.target, [*names, *started], staged, new_row, [*names, *(by for _ in started)]),
+            writing.update_from(
                 self.target,
                 following,
-                f"{match} AND t.{quote(start)} = s.started",
+                _all(match, sql("t.{} = s.started", start)),
                 sets,
-                sql.differ(f"t.{quote(end)}", "s.ended", "timestamp"),
+                writing.differ(sql("t.{}", end), sql("s.ended"), "timestamp"),
             ),
         ]
 
     def _insert(
-        self, into: str, names: Sequence[str], staged: str, condition: str, values: Sequence[str] | None = None
-    ) -> str:
-        listed = self._list(values or names, "s")
-        return f"INSERT INTO {into} ({self._list(names)}) SELECT {listed} FROM {staged} s WHERE {condition}"
+        self, into: SQL, names: Sequence[str], staged: SQL, condition: SQL, values: Sequence[str] | None = None
+    ) -> SQL:
+        columns, listed = self._list(names), self._list(values or names, sql("s."))
+        return sql("INSERT INTO {} ({}) SELECT {} FROM {} s WHERE {}", into, columns, listed, staged, condition)
 
-    def _list(self, names: Sequence[str], side: str = "") -> str:
-        prefix = f"{side}." if side else ""
-        return ", ".join(prefix + self.sql.quote(name) for name in names)
+    def _list(self, names: Sequence[str], side: SQL | None = None) -> SQL:
+        return joined(", ", (sql("{}{}", side or sql(""), self.sql.quote(name)) for name in names))
+
+
+def _all(*conditions: SQL) -> SQL:
+    return joined(" AND ", conditions)
+
+
+def _some(staged: SQL, *conditions: SQL) -> SQL:
+    """Write that there is an event `s` like that."""
+    return sql("EXISTS (SELECT 1 FROM {} s WHERE {})", staged, _all(*conditions))
+
+
+def _none(table: SQL, *conditions: SQL) -> SQL:
+    """Write that a table has no row `t` like that."""
+    return sql("NOT EXISTS (SELECT 1 FROM {} t WHERE {})", table, _all(*conditions))
 
 
 def target_columns(catalogue: Mapping[str, TableColumn], filled: Mapping[str, str]) -> dict[str, TargetColumn]:

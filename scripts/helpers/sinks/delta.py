@@ -31,6 +31,8 @@ from scripts.helpers.errors import (
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks.connectors import check_classic, check_delta_on_arrow, check_delta_on_spark
 from scripts.helpers.sinks.delta_merge import (
     DeltaMerge,
@@ -44,7 +46,7 @@ from scripts.helpers.sinks.delta_merge import (
 from scripts.helpers.sinks.files import check_apart
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.merge_frames import events_of
-from scripts.helpers.sinks.merging import DELETED, Merge
+from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 from scripts.helpers.sinks.outputs import (
     MANIFEST,
     application_of,
@@ -66,6 +68,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_rows,
     check_typed,
     columns_of,
+    of_batches,
     read_rows,
     read_spark,
     spark_types,
@@ -539,6 +542,7 @@ class _SparkEngine:
 
     def __init__(self, target: Place, spark: SparkSession) -> None:
         self._uri, self._spark = target.uri(""), spark
+        self._quoted = sql("delta.{}", SPARK.quote(self._uri))
 
     def check(self) -> None:
         check_delta_on_spark(self._spark)
@@ -556,7 +560,7 @@ class _SparkEngine:
 
     def table(self) -> _Table:
         schema = self._spark.read.format("delta").load(self._uri).schema
-        found = self._spark.sql(f"DESCRIBE DETAIL delta.`{self._uri}`").select("partitionColumns").collect()
+        found = self._spark.sql(sql("DESCRIBE DETAIL {}", self._quoted)).select("partitionColumns").collect()
         required = [field.name for field in schema.fields if not field.nullable]
         return _Table(spark_types(schema), required, list(found[0][0]))
 
@@ -579,7 +583,7 @@ class _SparkEngine:
         return read_spark(self._spark, staged.place, staged.folder, staged.names)
 
     def kept(self, rows: DataFrame) -> DataFrame:
-        return rows.where(f"NOT {DELETED}")
+        return rows.where(NOT_DELETED)
 
     def merging(self, rules: Merge) -> DeltaMerge:
         return DeltaMerge.with_spark(self._uri, rules, self._spark)
@@ -590,11 +594,11 @@ class _SparkEngine:
         writer.option("txnAppId", application_of(retraction)).option("txnVersion", retraction.closed).save(self._uri)
 
     def delete(self, retraction: Retraction) -> int:
-        where = _where(retraction.batch_column, "`", retraction)
-        return int(self._spark.sql(f"DELETE FROM delta.`{self._uri}` WHERE {where}").collect()[0][0])
+        delete = sql("DELETE FROM {} WHERE {}", self._quoted, of_batches(retraction))
+        return int(self._spark.sql(delete).collect()[0][0])
 
     def count(self, retraction: Retraction) -> int:
-        return delta_rows(self._spark, self._uri).where(_where(retraction.batch_column, "`", retraction)).count()
+        return delta_rows(self._spark, self._uri).where(of_batches(retraction)).count()
 
     def may_pass(self, error: Exception) -> bool:
         # ConcurrentTransactionException and, for the first batch, ProtocolChangedException or MetadataChangedException.
@@ -680,7 +684,7 @@ class _ArrowEngine:
             write_deltalake(table, nothing, mode="append", commit_properties=once)
 
     def delete(self, retraction: Retraction) -> int:
-        deleted = self._table().delete(_where(retraction.batch_column, '"', retraction))
+        deleted = self._table().delete(of_batches(retraction))
         return int(deleted.get("num_deleted_rows") or 0)
 
     def count(self, retraction: Retraction) -> int:
@@ -698,12 +702,6 @@ class _ArrowEngine:
 
     def _table(self) -> Any:
         return table_of_deltalake(self._options, self._uri)
-
-
-def _where(column: str, quote: str, retraction: Retraction) -> str:
-    """Write the condition for rows of a retraction's batches."""
-    first, last = batch_values(retraction)
-    return f"{quote}{column.replace(quote, 2 * quote)}{quote} BETWEEN '{first}' AND '{last}'"
 
 
 def _is_done(table: Any, output: Output) -> bool:

@@ -35,6 +35,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction, batch_name
+from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks.connectors import (
     ICEBERG_EXTENSIONS,
     arrow_catalog,
@@ -55,7 +56,7 @@ from scripts.helpers.sinks.iceberg_merge import (
 )
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.merge_frames import events_of
-from scripts.helpers.sinks.merging import DELETED, Merge
+from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 from scripts.helpers.sinks.outputs import (
     BRANCH,
     MANIFEST,
@@ -79,6 +80,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_rows,
     check_typed,
     columns_of,
+    of_batches,
     read_rows,
     read_spark,
     spark_types,
@@ -87,7 +89,6 @@ from scripts.helpers.sinks.staged_rows import (
     write_rows,
 )
 from scripts.helpers.sinks.staging import Staged, Staging
-from scripts.helpers.sinks.table_merge import quote
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 
 if TYPE_CHECKING:
@@ -546,7 +547,7 @@ class _SparkEngine:
     def kept(self, rows: DataFrame, rules: Merge) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
-        found = rows.where(f"NOT {DELETED}").drop(DELETED)
+        found = rows.where(NOT_DELETED).drop(DELETED)
         types = {field.name: field.dataType for field in found.schema.fields}
         ends = {name: F.lit(None).cast(types[like]) for name, like in rules.ends(found.columns).items()}
         return found.select("*", *(column.alias(name) for name, column in ends.items()))
@@ -571,7 +572,7 @@ class _SparkEngine:
         sure = reduce(lambda found, name: found.where(F.col(name).isNotNull()), required, rows)
         # Iceberg refuses to add a second snapshot with this id to `main`, whichever attempt it is of.
         (
-            sure.writeTo(f"{self._quoted}.`branch_{branch}`")
+            sure.writeTo(quoted_table(self._target, branch))
             .option("snapshot-property.wap.id", _audit(made, batch.version))
             .append()
         )
@@ -753,21 +754,16 @@ class _SparkEngine:
     def delete(self, retraction: Retraction) -> int:
         count = self.count(retraction)
         if count > 0:
-            first, last = batch_values(retraction)
-            column = quote(retraction.batch_column)
-            self._spark.sql(f"DELETE FROM {self._quoted} WHERE {column} BETWEEN '{first}' AND '{last}'")
+            self._spark.sql(sql("DELETE FROM {} WHERE {}", self._quoted, of_batches(retraction)))
         return count
 
     def count(self, retraction: Retraction) -> int:
-        from pyspark.sql import functions as F  # noqa: N812
-
         table = self._table()
         self._check_not_put_aside(table)
         rows = rows_at(self._spark, self._target, snapshot_id(table.currentSnapshot()))
         if retraction.batch_column not in rows.columns:
             return -1
-        column = F.col(quote(retraction.batch_column))
-        return rows.where(column.between(*batch_values(retraction))).count()
+        return rows.where(of_batches(retraction)).count()
 
     def is_of_connector(self, error: Exception) -> bool:
         return type(error).__name__ in ("AnalysisException", "Py4JJavaError", "IllegalArgumentException")

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import new_token
+from scripts.helpers.rows.sql import joined, sql
 from scripts.helpers.sinks.connectors import quoted_table
 from scripts.helpers.sinks.java_errors import is_of_java
 from scripts.helpers.sinks.merging import DELETED, Merge, Versions
@@ -154,15 +155,16 @@ class SparkMerge:
         start = self._head(branch, table)
         view = f"glue_watermarks_{new_token()[:8]}"
         source.createOrReplaceTempView(view)
-        clauses = [f"WHEN MATCHED AND {step.delete_when} THEN DELETE"] if step.delete_when is not None else []
+        clauses = [sql("MERGE INTO {} AS t USING {} AS s ON {}", quoted_table(table, branch), quote(view), step.on)]
+        if step.delete_when is not None:
+            clauses.append(sql("WHEN MATCHED AND {} THEN DELETE", step.delete_when))
         if step.update_when is not None:
-            sets = ", ".join(f"t.{name} = {value}" for name, value in step.sets.items())
-            clauses.append(f"WHEN MATCHED AND {step.update_when} THEN UPDATE SET {sets}")
-        names, values = ", ".join(step.inserts), ", ".join(step.inserts.values())
-        clauses.append(f"WHEN NOT MATCHED AND {step.insert_when} THEN INSERT ({names}) VALUES ({values})")
+            sets = joined(", ", (sql("t.{} = {}", name, value) for name, value in step.sets.items()))
+            clauses.append(sql("WHEN MATCHED AND {} THEN UPDATE SET {}", step.update_when, sets))
+        names, values = joined(", ", step.inserts), joined(", ", step.inserts.values())
+        clauses.append(sql("WHEN NOT MATCHED AND {} THEN INSERT ({}) VALUES ({})", step.insert_when, names, values))
         try:
-            into = quoted_table(table) if branch == "main" else f"{quoted_table(table)}.`branch_{branch}`"
-            self._spark.sql(f"MERGE INTO {into} AS t USING {view} AS s ON {step.on} {' '.join(clauses)}")
+            self._spark.sql(joined(" ", clauses))
         finally:
             self._spark.catalog.dropTempView(view)
         # Iceberg adds a snapshot also for a merge that changes nothing: without one the rows are somewhere else.

@@ -16,8 +16,8 @@ So a batch can be merged again, late, or after batches that are newer, and the t
 4. **Events that only the order of arrival could tell apart are refused**: two different ones with the same key and
    sequence (a tie), a key or a sequence that is NULL. Two equal ones are one.
 
-`Merge` writes the comparisons these rules need in SQL, for any two sides and any way to quote names; the statements
-belong to the sinks.
+`Merge` writes the comparisons these rules need in SQL, of an event `s` with a row `t` of the target and for any way to
+quote names. The statements belong to the sinks.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from dataclasses import dataclass
 
 from scripts.helpers.errors import InvalidValueError, KeyColumnError
 from scripts.helpers.protocol.outputs import MergeColumns
+from scripts.helpers.rows.sql import SQL, joined, sql
 
-DELETED = "glue_watermarks_deleted"
+DELETED = sql("glue_watermarks_deleted")
 """Column of arriving rows that says which of them are deletes. No target has it."""
-
-Quote = Callable[[str], str]
+NOT_DELETED = sql("NOT {}", DELETED)
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class Merge:
 
     Examples
     --------
-    >>> merge = Merge.of("id", ["changed", "line"])
-    >>> merge.matches("t", "s", lambda name: name)
+    >>> merge = Merge.of("id", ["at", "line"])
+    >>> merge.matches(sql)
     't.id = s.id'
-    >>> merge.newer("s", "t", lambda name: name)
-    '(t.changed IS NULL OR s.changed > t.changed OR (s.changed = t.changed AND (t.line IS NULL OR s.line > t.line)))'
+    >>> merge.newer(sql)
+    '(t.at IS NULL OR s.at > t.at OR (s.at = t.at AND (t.line IS NULL OR s.line > t.line)))'
     """
 
     keys: tuple[str, ...]
@@ -128,34 +128,24 @@ class Merge:
         (sequence,) = self.sequence_by
         return {name: sequence for name in (history.valid_from, history.valid_to) if name not in columns}
 
-    def matches(self, left: str, right: str, quote: Quote) -> str:
-        """Write that two sides are of one key."""
-        return " AND ".join(f"{left}.{quote(name)} = {right}.{quote(name)}" for name in self.keys)
+    def matches(self, quote: Callable[[str], SQL]) -> SQL:
+        """Write that a row `t` of the target and an event `s` are of one key."""
+        return joined(" AND ", (sql("t.{0} = s.{0}", quote(name)) for name in self.keys))
 
-    def ties(self, left: str, right: str, quote: Quote) -> str:
-        """Write that two sides of one key have the same place in its order."""
-        return " AND ".join(f"{left}.{quote(name)} = {right}.{quote(name)}" for name in self.sequence_by)
+    def ties(self, quote: Callable[[str], SQL]) -> SQL:
+        """Write that the two, of one key, have the same place in its order."""
+        return joined(" AND ", (sql("t.{0} = s.{0}", quote(name)) for name in self.sequence_by))
 
-    def newer(self, left: str, right: str, quote: Quote) -> str:
-        """Write that the left side comes after the right one of its key.
+    def newer(self, quote: Callable[[str], SQL]) -> SQL:
+        """Write that the event comes after the row of its key.
 
-        A right side without a sequence, which was there before the first merge, is older than every row.
+        A row without a sequence, which was there before the first merge, is older than every event.
         """
-        written = ""
+        written = sql("")
         for name in reversed(self.sequence_by):
-            one, other = f"{left}.{quote(name)}", f"{right}.{quote(name)}"
-            further = f" OR ({one} = {other} AND {written})" if written else ""
-            written = f"({other} IS NULL OR {one} > {other}{further})"
+            further = sql(" OR (s.{0} = t.{0} AND {1})", quote(name), written) if written else written
+            written = sql("(t.{0} IS NULL OR s.{0} > t.{0}{1})", quote(name), further)
         return written
-
-    def order(self, quote: Quote) -> str:
-        """Write the order of a key's rows, newest first."""
-        return ", ".join(f"{quote(name)} DESC" for name in self.sequence_by)
-
-    def key_list(self, quote: Quote, side: str = "") -> str:
-        """Write the key's columns."""
-        prefix = f"{side}." if side else ""
-        return ", ".join(prefix + quote(name) for name in self.keys)
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

@@ -13,8 +13,12 @@ from scripts.helpers.errors import (
     TargetLayoutError,
     TargetSchemaError,
 )
+from scripts.helpers.protocol.outputs import Retraction
 from scripts.helpers.rows.arrow_tables import is_arrow
+from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.rows.sql import SQL, in_quotes, sql
+from scripts.helpers.sinks.outputs import batch_values
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.spark_files import check_empty_texts, empty_texts, literal_path, write_spark
 
@@ -143,6 +147,13 @@ def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
     import pyarrow as pa
 
     return rows.append_column(batch_column, pa.array([batch] * rows.num_rows, pa.string()))
+
+
+def of_batches(retraction: Retraction) -> SQL:
+    """Write the condition for rows of a retraction's batches, as both Spark and DataFusion read it."""
+    # In quotes, not bound: Spark binds values from 3.4 on, and `deltalake` takes a text alone.
+    first, last = map(in_quotes, batch_values(retraction))
+    return sql("{} BETWEEN {} AND {}", SPARK.quote(retraction.batch_column), first, last)
 
 
 def columns_of(df: Any) -> list[str]:

@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers.errors import MergeNullError, MergeTieError, TargetTableError
-from scripts.helpers.sinks.merging import DELETED, Merge
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import SQL, sql
+from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
-def quote(name: str) -> str:
-    """Quote a name as both Spark and DataFusion read it."""
-    return "`" + name.replace("`", "``") + "`"
+quote = SPARK.quote
+"""Quotes a name as both Spark and DataFusion read it."""
+PLACE = sql("glue_watermarks_place")
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,12 @@ class Step:
         Which rows of the source that match none are inserted, with the values of `inserts`.
     """
 
-    on: str
-    insert_when: str
-    inserts: Mapping[str, str]
-    update_when: str | None = None
-    sets: Mapping[str, str] = field(default_factory=dict)
-    delete_when: str | None = None
+    on: SQL
+    insert_when: SQL
+    inserts: Mapping[SQL, SQL]
+    update_when: SQL | None = None
+    sets: Mapping[SQL, SQL] = field(default_factory=dict)
+    delete_when: SQL | None = None
 
 
 class Tables(Protocol):
@@ -154,25 +156,29 @@ class TableMerge:
 
     def remembering(self) -> Step:
         """Return how events are merged into the memory of deletes."""
-        rules, deleted = self.rules, f"s.{quote(DELETED)}"
-        on, inserts = rules.matches("t", "s", quote), {quote(name): f"s.{quote(name)}" for name in self.named}
+        rules, on, inserts = self.rules, self.rules.matches(quote), _from_source(self.named)
         if rules.history is not None:
             # A history needs every delete: each ends the version before it.
-            return Step(f"{on} AND {rules.ties('t', 's', quote)}", deleted, inserts)
-        newer = f"{deleted} AND {rules.newer('s', 't', quote)}"
-        return Step(on, deleted, inserts, update_when=newer, sets=inserts)
+            return Step(sql("{} AND {}", on, rules.ties(quote)), IS_DELETE, inserts)
+        return Step(on, IS_DELETE, inserts, sql("{} AND {}", IS_DELETE, rules.newer(quote)), inserts)
 
     def step(self, columns: Sequence[str]) -> Step:
         """Return how a source is merged into the target."""
-        rules, deleted = self.rules, f"s.{quote(DELETED)}"
-        on, newer = rules.matches("t", "s", quote), rules.newer("s", "t", quote)
-        values = {quote(name): f"s.{quote(name)}" for name in (*columns, *rules.ends(columns))}
+        rules, on, values = self.rules, self.rules.matches(quote), _from_source([*columns, *self.rules.ends(columns)])
         if rules.history is None:
-            update, delete = f"NOT {deleted} AND {newer}", f"{deleted} AND {newer}"
-            return Step(on, f"NOT {deleted}", values, update, values, delete)
-        start, end = quote(rules.history.valid_from), quote(rules.history.valid_to)
-        changed = f"t.{end} IS DISTINCT FROM s.{end}"
-        return Step(f"{on} AND t.{start} = s.{start}", f"NOT {deleted}", values, changed, {end: f"s.{end}"})
+            update, delete = (sql("{} AND {}", what, rules.newer(quote)) for what in (IS_ROW, IS_DELETE))
+            return Step(on, IS_ROW, values, update, values, delete)
+        on = sql("{0} AND t.{1} = s.{1}", on, quote(rules.history.valid_from))
+        changed = sql("t.{0} IS DISTINCT FROM s.{0}", quote(rules.history.valid_to))
+        return Step(on, IS_ROW, values, changed, _from_source([rules.history.valid_to]))
+
+
+IS_DELETE = sql("s.{}", quote(DELETED))
+IS_ROW = sql("NOT {}", IS_DELETE)
+
+
+def _from_source(names: Iterable[str]) -> dict[SQL, SQL]:
+    return {quote(name): sql("s.{}", quote(name)) for name in names}
 
 
 # --- Spark ------------------------------------------------------------------------------------------
@@ -182,7 +188,7 @@ class _SparkFrames:
     """DataFrames of Spark."""
 
     def nulls(self, events: DataFrame, names: Sequence[str]) -> dict[str, int]:
-        (found,) = events.selectExpr(*(f"COUNT_IF({quote(name)} IS NULL)" for name in names)).collect()
+        (found,) = events.selectExpr(*(sql("COUNT_IF({} IS NULL)", quote(name)) for name in names)).collect()
         return dict(zip(names, found, strict=True))
 
     def has_deletes(self, events: DataFrame) -> bool:
@@ -194,13 +200,14 @@ class _SparkFrames:
 
         if merge.history is None:
             newest_first = Window.partitionBy(*map(quote, merge.keys)).orderBy(*self._order(merge))
-            place = "glue_watermarks_place"
-            events = events.withColumn(place, F.rank().over(newest_first)).where(f"{place} = 1").drop(place)
+            events = events.withColumn(PLACE, F.rank().over(newest_first)).where(sql("{} = 1", PLACE)).drop(PLACE)
         named = {*merge.keys, *merge.sequence_by, DELETED}
         # Two deletes are equal whatever else they hold.
         return events.select(
             *(
-                F.col(quote(name)) if name in named else F.expr(f"IF({DELETED}, NULL, {quote(name)})").alias(name)
+                F.col(quote(name))
+                if name in named
+                else F.expr(sql("IF({}, NULL, {})", DELETED, quote(name))).alias(name)
                 for name in events.columns
             )
         ).dropDuplicates()
@@ -209,9 +216,8 @@ class _SparkFrames:
         from pyspark.sql import Window
         from pyspark.sql import functions as F  # noqa: N812
 
-        place = "glue_watermarks_place"
         order = Window.partitionBy(*map(quote, merge.keys)).orderBy(*self._order(merge), F.desc(DELETED))
-        return events.withColumn(place, F.row_number().over(order)).where(f"{place} = 1").drop(place)
+        return events.withColumn(PLACE, F.row_number().over(order)).where(sql("{} = 1", PLACE)).drop(PLACE)
 
     def ties(self, distinct: DataFrame, merge: Merge) -> int:
         groups = distinct.groupBy(*map(quote, (*merge.keys, *merge.sequence_by))).count()
@@ -238,7 +244,7 @@ class _SparkFrames:
             return rows.select(*map(quote, keys), F.col(quote(column)).alias(moment))
 
         known = moments(there, start)
-        arrived = events.where(f"NOT {DELETED}").withColumn(moment, F.col(quote(sequence)))
+        arrived = events.where(NOT_DELETED).withColumn(moment, F.col(quote(sequence)))
         new = arrived.join(known, [*keys, moment], "left_anti").withColumn(start, F.col(moment))
         # Deletes of this batch are remembered by now, so `gone` has them.
         all_moments = known.union(moments(gone, sequence)).union(moments(new, moment)).distinct()
