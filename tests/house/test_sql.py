@@ -14,13 +14,7 @@ import pytest
 from tests.support.imports import files_below, parse
 from tests.support.places import REPOSITORY
 
-NOT_YET = ("scripts/helpers/sinks/",)
-"""Folders that still put SQL together from texts."""
-FILES = [
-    path
-    for path in files_below(REPOSITORY / "scripts")
-    if not path.relative_to(REPOSITORY).as_posix().startswith(NOT_YET)
-]
+FILES = files_below(REPOSITORY / "scripts")
 HOME = "scripts/helpers/rows/sql.py"
 
 RUNNERS = {
