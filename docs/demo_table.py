@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from moto import mock_aws
+from scripts.helpers.files.states import plan_of, state_of
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
@@ -85,7 +86,7 @@ class Council:
         """Read new files at each run."""
         for number, count in enumerate(counts):
             at = last - (len(counts) - 1 - number) * every
-            state = {"kind": "files", "mode": "exact"}
+            state = state_of("s3://landing/scans/", "exact", at, None, {"segments": []})
             self.commit(
                 job_id, at, state, files_read=count, bytes_read=count * 48_211_003
             )
@@ -117,9 +118,24 @@ class Council:
         self.begin("street-lights", three - 2 * HOUR).abort()
         self.begin("street-lights", three - HOUR).abort()
         waiting = self.begin("waste-collections", three - 1.5 * HOUR)
-        waiting.freeze({"source": {"kind": "files"}}, {"source": {"kind": "files"}})
+        waiting.freeze(
+            {
+                "source": plan_of(
+                    "s3://landing/scans/",
+                    None,
+                    count=12,
+                    bytes=0,
+                    has_more=False,
+                    gone=0,
+                )
+            },
+            {"source": waiting.state("source")},
+        )
         working = self.begin("library-loans", NOW - timedelta(minutes=4))
-        working.freeze({"source": {"kind": "rows"}}, {"source": {"kind": "rows"}})
+        state = working.state("source")
+        working.freeze(
+            {"source": {**state, "low": None, "high": NOW}}, {"source": state}
+        )
         self.now = NOW
 
 

@@ -11,6 +11,7 @@ from scripts.cli.documents import emit
 from scripts.cli.screen import Cell, bound_text, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import ConfigurationError, InvalidValueError
+from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.rows.coverage import cursor_columns_of
 from scripts.helpers.rows.cursors import CursorColumn
 
@@ -64,7 +65,7 @@ def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> 
         raise InvalidValueError(
             f"Job {job!r} has {wrong} of {kind}. It has: {', '.join(names) or 'none'}. Choose with --context."
         )
-    return context, dict(watermarks[context])
+    return context, dict(around.watermarks.lookups.checked(job, STATES, context, watermarks[context]))
 
 
 def names_of_kind(states: Mapping[str, Any], kind: str) -> list[str]:

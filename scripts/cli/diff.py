@@ -21,6 +21,7 @@ from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.schemas.kept import schemas_of
 from scripts.helpers.schemas.policy import changes_between
+from scripts.helpers.states import readable
 
 
 class WatermarkDifference(NamedTuple):
@@ -92,14 +93,16 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Wat
 def show_differences(console: Console, changes: Sequence[WatermarkDifference]) -> None:
     """Write what differs, value beside value."""
     rows: list[list[Cell]] = []
-    for name, old, new in changes:
+    # Of a damaged state nothing can be counted.
+    shown = [(name, readable(old), readable(new)) for name, old, new in changes]
+    for name, old, new in shown:
         then, now = (NONE if state is None else state_text(state) for state in (old, new))
         # Two states may read the same in short, as when only their coverage differs. Then they are shown in full.
         if then == now:
             then, now = value_text(with_spans(old)), value_text(with_spans(new))
         rows.append([name, then, now, _moved(old, new)])
     show_rows(console, ("watermark", "before", "after", "moved by"), rows)
-    for name, old, new in changes:
+    for name, old, new in shown:
         for line in _columns_changed(old, new):
             show_folded(console, Text(printable(f"{name}: {line}")))
 

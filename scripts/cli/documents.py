@@ -6,6 +6,7 @@ import base64
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,7 @@ from scripts.helpers.metrics.freshness import Threshold, age, failed_since, lag,
 from scripts.helpers.metrics.urgency import activity, condition_of, rhythm_in
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry, Release
-from scripts.helpers.protocol.values import Spilled, to_utc_string
+from scripts.helpers.protocol.values import ImplausibleError, Spilled, to_utc_string
 from scripts.helpers.rows.coverage import PackedRanges, cursor_types_of, with_ranges
 from scripts.helpers.rows.cursor_ranges import shown_range
 from scripts.helpers.schemas.kept import ENTRY, shown_schemas
@@ -40,8 +41,9 @@ def as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         found = {str(name): as_json(item) for name, item in value.items()}
         if isinstance(value.get(ENTRY), bytes):
-            # Compressed in the table. Of a value that is no schema, nothing is shown in its place.
-            found[ENTRY] = shown_schemas(value)
+            # Compressed in the table. Of a value that is not a schema, its bytes are shown.
+            with suppress(ImplausibleError):
+                found[ENTRY] = shown_schemas(value)
         return found
     if isinstance(value, (list, tuple)):
         return [as_json(item) for item in value]

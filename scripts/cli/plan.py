@@ -21,8 +21,10 @@ from scripts.helpers.display.units import count_of, printable, size_text
 from scripts.helpers.errors import InvalidValueError, UnknownContextError
 from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.lookups import PLANS
 from scripts.helpers.rows.cursors import as_list
 from scripts.helpers.rows.options import DEFAULT_DELAY
+from scripts.helpers.states import readable
 from scripts.helpers.tables.spans import is_table_state
 
 LISTED = 10
@@ -125,6 +127,7 @@ def plan(
 
 def _frozen(part: Any) -> dict[str, Any]:
     """Say what a frozen plan takes of one context."""
+    part = readable(part, PLANS)
     if isinstance(part, Mapping) and part.get("kind") == "files":
         return {"kind": "files", "files": part["count"], "bytes": part["bytes"], "text": planned_text(part)}
     if isinstance(part, Mapping) and part.get("kind") == "rows":
@@ -145,7 +148,7 @@ def _ahead(
 ) -> dict[str, dict[str, Any]]:
     """Look at the sources of all contexts, or of one."""
     with progress(around, f"reading {printable(job)}"):
-        watermarks = around.watermarks.get_watermark_values(job) if head.watermarks else {}
+        watermarks = {name: around.watermarks.lookups.state_at(head, name) for name in head.watermarks}
     chosen = {name: state for name, state in sorted(watermarks.items()) if context in (None, name)}
     rows = [name for name, state in chosen.items() if _kind(state) == "rows"]
     if source["source"] is not None and len(rows) != 1:

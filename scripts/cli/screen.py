@@ -20,9 +20,11 @@ from scripts.helpers.display.units import count_of, duration_text, printable, si
 from scripts.helpers.metrics.freshness import silence
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import Head, Release
+from scripts.helpers.protocol.lookups import PLANS
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.cursors import as_list
 from scripts.helpers.schemas.kept import schemas_of
+from scripts.helpers.states import readable
 from scripts.helpers.tables.spans import is_table_state
 
 NONE = "-"
@@ -87,13 +89,10 @@ def value_text(value: Any) -> str:
 
 def state_text(state: Any) -> str:
     """Write the watermark of one context, or one value of the playbook's."""
+    state = readable(state)
     if isinstance(state, Mapping) and state.get("kind") == "rows":
-        columns, value = state.get("cursor_column"), state.get("value")
-        names = columns if isinstance(columns, list) else [columns]
-        values = value if isinstance(value, list) else [value]
-        # A state may be damaged: as many columns as have a value are shown, and an error would help nobody.
-        found = [f"{name} {value_text(one)}" for name, one in zip(names, values, strict=False)]
-        return (", ".join(found) or value_text(value)) + _schemas_text(state)
+        pairs = zip(as_list(state.get("cursor_column")), as_list(state.get("value")), strict=False)
+        return ", ".join(f"{name} {value_text(one)}" for name, one in pairs) + _schemas_text(state)
     if isinstance(state, Mapping) and state.get("kind") == "files":
         listed = state.get("listed")
         aside = _set_aside_text(state.get("set_aside"))
@@ -102,9 +101,7 @@ def state_text(state: Any) -> str:
     if isinstance(state, Mapping) and state.get("kind") == "partition":
         pairs = zip(as_list(state.get("columns")), as_list(state.get("value")), strict=False)
         named = ", ".join(f"{name} {value_text(one)}" for name, one in pairs)
-        # A state may be damaged, and an error would help nobody.
-        files = state.get("files")
-        return f"{named}, {count_of(files, 'file')}" if isinstance(files, int) else named
+        return f"{named}, {count_of(state['files'], 'file')}"
     if is_table_state(state):
         at = state.get("at")
         made = f", made {moment(at)}" if isinstance(at, datetime) else ""
@@ -137,12 +134,12 @@ def _set_aside_text(stored: Any) -> str:
 
 def known_files(state: Mapping[str, Any]) -> int:
     """Return how many objects a state of files remembers."""
-    segments = state.get("segments")
-    return sum(int(segment["count"]) for segment in segments) if isinstance(segments, list) else 0
+    return sum(segment["count"] for segment in state.get("segments", ()))
 
 
 def planned_text(planned: Any) -> str:
     """Write what a frozen plan takes of one context."""
+    planned = readable(planned, PLANS)
     if isinstance(planned, Mapping) and planned.get("kind") == "files":
         aside = f", {planned['set_aside']:,} set aside" if planned.get("set_aside") else ""
         return f"{count_of(planned['count'], 'file')}, {size_text(planned['bytes'])}{aside}"

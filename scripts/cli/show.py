@@ -37,7 +37,8 @@ def show(around: Surroundings, job: str) -> None:
     head, now = read_job(around, job), around.now()
     if around.is_json:
         shown = {name: with_spans(state) for name, state in head.watermarks.items()}
-        emit({**head_json(head, now), "watermarks": shown, "plan": head.plan.contexts if head.plan else None})
+        of_plan, damaged = head.plan.contexts if head.plan else None, around.watermarks.lookups.damage(head)
+        emit({**head_json(head, now), "watermarks": shown, "plan": of_plan, "damaged": damaged})
         return
     show_facts(around.out, _facts(head, now))
     around.out.print()

@@ -491,7 +491,8 @@ class CorruptItemError(ConfigurationError):
         self.job_id, self.range_key, self.detail = job_id, range_key, detail
         super().__init__(
             f"Item {range_key!r} of job {job_id!r} is not readable: {detail}. "
-            "Restore it from a backup or from the log entry of its version."
+            "Restore it from a backup or from the log entry of its version. `watermarks reset` and `rewind` also "
+            "repair a state, and `discard-plan` an open plan."
         )
 
 

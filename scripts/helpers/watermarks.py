@@ -25,6 +25,7 @@ from scripts.helpers.protocol.watermark_item import WatermarkItem
 from scripts.helpers.rows.coverage import with_ranges
 from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.rows.progress import RowsProgress, Spans
+from scripts.helpers.states import checked
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -95,6 +96,7 @@ class Watermarks:
         self.max_lease = check_max_lease(max_lease)
         store = Store(table_name, dynamodb_client or make_table_client(region_name, endpoint_url))
         self.lookups = Lookups(store, clock, job_id_rule)
+        self.lookups.check = checked
         self._changes = Changes(self.lookups, retention)
         self.decisions = Decisions(self._changes)
         self.progress = RowsProgress(self.lookups)

@@ -310,7 +310,8 @@ def test_error_is_raised_when_the_folder_is_another(world: World, tmp_path: Path
 
 @pytest.mark.parametrize("context", ["other", "rows"])
 def test_error_names_the_contexts_when_there_is_none_of_files_by_that_name(world: World, context: str) -> None:
-    world.watermarks.set_watermark(JOB, {"kind": "rows", "value": 1}, transformation_ctx="rows", why="a test")
+    state = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 1}
+    world.watermarks.set_watermark(JOB, state, transformation_ctx="rows", why="a test")
 
     with pytest.raises(InvalidValueError, match=f"no context '{context}' of files. It has: rows"):
         JobLedger(world.watermarks, JOB, context)

@@ -12,6 +12,7 @@ import pytest
 from scripts.cli import deciding
 from scripts.cli.documents import as_json
 from scripts.helpers.errors import StaleError
+from scripts.helpers.rows.identity import as_text
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, document, leave_open, put_legacy, rows_state
 from tests.support.clock import Clock
@@ -262,7 +263,8 @@ def test_cursor_is_set_as_its_column_is_when_a_context_is_named(run: Command, wa
 def test_source_is_forgotten_and_the_cursor_kept_when_the_command_of_the_error_is_run(
     run: Command, watermarks: Watermarks, job: str
 ) -> None:
-    watermarks.set_watermark(job, {"source": {"table": "repairs"}}, transformation_ctx="repairs", why="a table")
+    source = as_text({"table": "repairs"})
+    watermarks.set_watermark(job, {"source": source}, transformation_ctx="repairs", why="a table")
     before = watermarks.get_watermark_values(job)["repairs"]
 
     done = run(watermarks, "set", job, "--context", "repairs", "source:null=", "--why", "moved", "--yes")

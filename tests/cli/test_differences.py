@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
 
 from scripts.cli.diff import differences
+from scripts.helpers.files.states import state_of
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, document, rows_state
@@ -22,7 +23,8 @@ def moved(before: Any, after: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def files(*counts: int) -> dict[str, Any]:
-    return {"kind": "files", "listed": NOW, "segments": [{"count": count} for count in counts]}
+    segments = [{"count": count, "sha256": "0" * 64, "data": b""} for count in counts]
+    return state_of("s3://landing/", "exact", NOW, None, {"segments": segments})
 
 
 def cells_of(lines: list[str]) -> dict[str, str]:
@@ -39,23 +41,28 @@ def cells_of(lines: list[str]) -> dict[str, str]:
     [
         (*moved(10, 1_030), ["rows", "last_modified 10", "last_modified 1030", "+1,020"]),
         (*moved(1_030, 10), ["rows", "last_modified 1030", "last_modified 10", "-1,020"]),
-        (*moved(NOW, NOW + timedelta(hours=2)),
+        ({"rows": rows_state(NOW)}, {"rows": rows_state(NOW + timedelta(hours=2))},
          ["rows", "last_modified 2026-03-16 15:45:00Z", "last_modified 2026-03-16 17:45:00Z", "2 h"]),
-        (*moved(True, 3), ["rows", "last_modified true", "last_modified 3", "-"]),
-        (*moved(1, NOW), ["rows", "last_modified 1", "last_modified 2026-03-16 15:45:00Z", "-"]),
+        ({"own": {"value": True}}, {"own": {"value": 3}}, ["own", '{"value": true}', '{"value": 3}', "-"]),
+        ({"own": {"value": 1}}, {"own": {"value": date(2026, 3, 16)}},
+         ["own", '{"value": 1}', '{"value": "2026-03-16"}', "-"]),
+        ({"rows": rows_state("x")}, {"rows": rows_state(NOW)},
+         ["rows", "damaged: watermarks.value is not a value of type timestamp", "last_modified 2026-03-16 15:45:00Z",
+          "-"]),
         ({"in": files(3)}, {"in": files(2_000, 5)},
          ["in", "3 files known, listed 2026-03-16 15:45:00Z", "2,005 files known, listed 2026-03-16 15:45:00Z",
           "+2,002 files"]),
         ({"in": files(3)}, {"in": files(2)},
          ["in", "3 files known, listed 2026-03-16 15:45:00Z", "2 files known, listed 2026-03-16 15:45:00Z",
           "-1 file"]),
-        ({"in": files(3)}, {"in": rows_state(4)},
+        ({"in": files(3)}, {"in": rows_state(4, "int")},
          ["in", "3 files known, listed 2026-03-16 15:45:00Z", "last_modified 4", "-"]),
         ({"seen": 5}, {"seen": 8}, ["seen", "5", "8", "-"]),
-        ({"seen": 5}, {"rows": rows_state(8), "seen": 5}, ["rows", "-", "last_modified 8", "-"]),
-        ({"rows": rows_state(8)}, {}, ["rows", "last_modified 8", "-", "-"]),
+        ({"seen": 5}, {"rows": rows_state(8, "int"), "seen": 5}, ["rows", "-", "last_modified 8", "-"]),
+        ({"rows": rows_state(8, "int")}, {}, ["rows", "last_modified 8", "-", "-"]),
     ],
-    ids=["up", "down", "time", "truth", "kinds-of-value", "files", "one-file", "kinds", "value", "new", "gone"],
+    ids=["up", "down", "time", "truth", "kinds-of-value", "damaged", "files", "one-file", "kinds", "value", "new",
+         "gone"],
 )  # fmt: skip
 def test_cells_say_what_moved_and_by_how_much_when_versions_differ(
     run: Command, watermarks: Watermarks, before: dict[str, Any], after: dict[str, Any], shown: list[str]

@@ -286,7 +286,7 @@ def test_one_context_is_read_when_it_is_named(monkeypatch: pytest.MonkeyPatch, s
 def test_context_is_refused_with_the_names_of_others_when_it_is_of_another_kind(
     monkeypatch: pytest.MonkeyPatch, spilling: Spilling
 ) -> None:
-    spilling.put({"c": state(3), "files": {"kind": "files"}})
+    spilling.put({"c": state(3), "files": {"kind": "other"}})
 
     done = called(monkeypatch, spilling.table(), "coverage", "large", "--context", "files")
 

@@ -355,7 +355,7 @@ def test_ranges_and_no_packed_bytes_are_shown_when_json_is_asked_for(run: Comman
 
 def test_partition_is_told_in_words_when_a_job_takes_the_latest(run: Command, watermarks: Watermarks) -> None:
     columns = {"columns": ["year", "day"], "types": ["int", "string"], "value": [2026, "24"], "files": 2}
-    state = {"kind": "partition", "source": "s3://raw/repairs/", "format": 1, **columns, "sha256": "00"}
+    state = {"kind": "partition", "source": "s3://raw/repairs/", "format": 1, **columns, "sha256": "0" * 64}
     commit(watermarks, "snapshots", "jr_1", {"repairs": state})
 
     shown, planned = run(watermarks, "show", "snapshots"), run(watermarks, "plan", "snapshots")

@@ -6,15 +6,19 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.files.states import plan_of
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, document
 
 PARTS: dict[str, Any] = {
-    "letters": {"kind": "rows", "cursor_column": "id", "low": 5, "high": None},
+    "letters": {"kind": "rows", "cursor_column": "id", "type": "bigint", "low": 5, "high": None},
     "own": "all of it",
-    "scans": {"kind": "files", "count": 1_001, "bytes": 2_000_000},
-    "tickets": {"kind": "rows", "cursor_column": ["at", "id"], "low": None, "high": [NOW, None]},
-}
+    "scans": plan_of("s3://landing/scans/", None, count=1_001, bytes=2_000_000, has_more=False, gone=0),
+    "tickets": {
+        "kind": "rows", "cursor_column": ["at", "id"], "type": ["timestamp", "bigint"], "low": None,
+        "high": [NOW, None],
+    },
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -76,3 +80,13 @@ def test_one_part_is_shown_when_its_context_is_named(run: Command, planned: Wate
 
 def test_context_is_refused_when_neither_state_nor_plan_has_it(run: Command, planned: Watermarks) -> None:
     assert run(planned, "plan", "repairs", "--context", "seen").exit_code != 0
+
+
+def test_part_is_told_to_be_damaged_when_somebody_altered_it(run: Command, watermarks: Watermarks) -> None:
+    watermarks.begin("repairs", "jr_1").freeze({"letters": PARTS["letters"] | {"low": "5"}}, {"seen": 1})
+
+    (found,) = document(run(watermarks, "plan", "repairs", "--output", "json"))["contexts"]
+    shown = run(watermarks, "show", "repairs")
+
+    assert found == {"context": "letters", "kind": "other"}
+    assert "damaged: plan.contexts.low is not a value of type bigint" in shown.stdout

@@ -48,11 +48,14 @@ def test_columns_that_were_left_out_are_in_the_history_when_there_are_some(run: 
 
 
 @pytest.mark.parametrize("stored", [b"no schema", "text", 5])
-def test_state_is_shown_without_columns_when_the_entry_is_damaged(
+def test_state_is_shown_as_damaged_when_the_entry_of_its_columns_is(
     run: Command, watermarks: Watermarks, stored: Any
 ) -> None:
     commit(watermarks, "loans", "jr_1", {"rows": {**rows_state(1, "bigint"), "schemas": stored}})
 
-    shown = run(watermarks, "show", "loans")
+    shown, found = run(watermarks, "show", "loans"), document(run(watermarks, "show", "loans", "--output", "json"))
 
-    assert (shown.exit_code, "last_modified 1" in shown.output, "column" in shown.output) == (0, True, False)
+    assert shown.exit_code == 0
+    assert "damaged: watermarks.schemas is not columns with types that are known: not compressed data" in shown.output
+    (told,) = found["damaged"]
+    assert told.startswith("watermarks.rows.schemas is not columns with types that are known")

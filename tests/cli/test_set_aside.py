@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.files.states import plan_of, state_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_DATA
@@ -54,8 +55,9 @@ def test_list_names_each_file_and_why_when_asked(run: Command, watermarks: Water
 def test_list_says_that_more_will_follow_when_the_open_plan_sets_files_aside(
     run: Command, watermarks: Watermarks
 ) -> None:
-    commit(watermarks, JOB, "jr_1", {"files": {"kind": "files", "source": "s3://landing/"}})
-    watermarks.begin(JOB, "jr_2").freeze({"files": {"kind": "files", "set_aside": 2}}, {})
+    commit(watermarks, JOB, "jr_1", {"files": state_of("s3://landing/", "exact", None, None, {"segments": []})})
+    plan = plan_of("s3://landing/", None, count=0, bytes=0, has_more=False, gone=0)
+    watermarks.begin(JOB, "jr_2").freeze({"files": plan | {"set_aside": 2}}, {})
 
     assert run(watermarks, "files", JOB).stdout.splitlines() == [
         "The open plan sets 2 more aside. They appear here after its commit.", "No file is set aside.",

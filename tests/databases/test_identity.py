@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from scripts.helpers.databases.table import JdbcTable, server_of
-from scripts.helpers.errors import PlanConflictError, SourceBehindError, SourceReplacedError
+from scripts.helpers.errors import CorruptItemError, PlanConflictError, SourceBehindError, SourceReplacedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
+from tests.support.steps import commit
 
 Maker = Callable[..., JdbcTable]
 
@@ -105,19 +106,19 @@ def test_state_without_identity_takes_the_present_one_when_it_is_of_an_earlier_v
 @pytest.mark.parametrize(
     "kept", ["text", "[" * 9_999, 7, [], {}, '{"table": 7}', '{"server": 0, "oid": "' + "x" * 5_000 + '"}']
 )
-def test_identity_that_somebody_altered_is_refused_or_ignored_when_the_state_is_read(
+def test_identity_that_somebody_altered_is_refused_when_the_state_is_read(
     watermarks: Watermarks, postgres: Any, table_in: Maker, kept: Any
 ) -> None:
     name = numbered(postgres, 3)
     run(watermarks, table_in(name), "jr_1")
-    watermarks.set_watermark("repairs", {"source": kept}, transformation_ctx="repairs", why="tampered")
+    state = watermarks.get_watermark_values("repairs")["repairs"]
+    commit(watermarks, "repairs", "jr_2", {"repairs": state | {"source": kept}})
 
-    if isinstance(kept, str) and kept.startswith("{"):
-        with pytest.raises(SourceReplacedError) as caught:
-            run(watermarks, table_in(name), "jr_2")
-        assert len(str(caught.value)) < 2_000
-    else:
-        assert run(watermarks, table_in(name), "jr_2") == []
+    error = SourceReplacedError if isinstance(kept, str) and kept.startswith("{") else CorruptItemError
+    with pytest.raises(error) as caught:
+        run(watermarks, table_in(name), "jr_3")
+
+    assert len(str(caught.value)) < 2_000
 
 
 @pytest.mark.parametrize("is_old", [False, True])

@@ -24,12 +24,12 @@ from scripts.helpers.decisions.export_lines import (
     lines_of,
 )
 from scripts.helpers.errors import ExportFileError, LedgerError
-from scripts.helpers.files import segment_files
-from scripts.helpers.files.packed_json import pack_json, unpack_json
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import from_bytes
+from scripts.helpers.files.states import files_of
 from scripts.helpers.protocol import items
-from scripts.helpers.protocol.chunks import cut, join, plain_json
+from scripts.helpers.protocol.chunks import cut, join
+from scripts.helpers.protocol.packed_json import pack_json, plain_json, unpack_json
 from scripts.helpers.protocol.values import Spilled
 
 MEGABYTE = 1024 * 1024
@@ -98,16 +98,20 @@ def test_json_is_refused_with_the_number_of_its_values_when_texts_have_commas_to
 # --- ledgers ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", [10, 10**12], ids=["larger-than-known", "known-as-huge"])
-def test_no_more_of_a_ledger_file_is_read_than_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
-) -> None:
-    name = "a" * 32 + ".parquet"
+def test_no_more_of_a_ledger_file_is_read_than_was_written(tmp_path: Path) -> None:
+    name = f"{'a' * 32}.parquet"
     (tmp_path / name).write_bytes(b"x" * 1_000)
-    assert segment_files.MAX_FILE_BYTES < 10**12
 
-    with pytest.raises(LedgerError, match=r"not what was written|the limit is"):
-        SegmentFiles(f"{tmp_path}/").get({"file": name, "length": length, "sha256": ""})
+    with pytest.raises(LedgerError, match="not what was written"):
+        SegmentFiles(f"{tmp_path}/").get({"file": name, "length": 10, "sha256": ""})
+
+
+def test_ledger_file_is_refused_when_it_is_known_as_huge() -> None:
+    file = {"file": f"{'0' * 32}.parquet", "length": 10**12, "sha256": "0" * 64, "count": 1}
+    file |= {"first": "a", "last": "a"}
+
+    with pytest.raises(ValueError, match=r"^segment.files\[0\].length is not a whole number from 0 to 1,073,741,824$"):
+        files_of({"count": 1, "files": [file]})
 
 
 # --- imports ------------------------------------------------------------------------------------

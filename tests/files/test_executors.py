@@ -17,7 +17,7 @@ import pytest
 from scripts.helpers.errors import LedgerError, SourceError
 from scripts.helpers.files import spark as on_spark
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.ledger import FileLedger, files_of
+from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.limits import PlaceInOrder, Stretch
 from scripts.helpers.files.memory import RangeMemory
 from scripts.helpers.files.segment_files import SegmentFiles
@@ -39,6 +39,7 @@ from scripts.helpers.files.spark import (
     _Store,
     _Taken,
 )
+from scripts.helpers.files.states import files_of
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import GONE, IGNORED, LEDGER, LISTED, TAKEN
 from scripts.helpers.reading.fetched_lines import unmarked

@@ -27,15 +27,16 @@ from scripts.helpers.errors import (
 from scripts.helpers.files import ledger
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import checksum
+from scripts.helpers.files.states import segment_of
 from scripts.helpers.listing.objects import LEDGER
-from tests.support.buckets import SOURCE, Bucket, Job, keys_of
+from tests.support.buckets import NOON, SOURCE, Bucket, Job, keys_of
 
 COLUMNS = ["key", "etag", "version_id", "size", "modified", "status", "version", "run_id"]
 """As documented for Spark, Athena and DuckDB."""
 NAME = f"{'0' * 32}.parquet"
 """Of a file as a ledger calls it."""
 
-ROW = {"etag": "e", "version_id": None, "size": 1, "modified": None, "status": "taken", "version": 1, "run_id": "r"}
+ROW = {"etag": "e", "version_id": None, "size": 1, "modified": NOON, "status": "taken", "version": 1, "run_id": "r"}
 
 
 class Files:
@@ -165,7 +166,7 @@ def test_rows_of_both_are_in_one_segment_when_they_are_read_to_be_merged(tmp_pat
     """As on Spark, where executors wrote the new segment and the driver has none of its rows."""
     files = SegmentFiles(f"{tmp_path}/ledger/")
     old, new = ([row | {"key": key} for key in keys] for row in [ROW] for keys in (["a", "c"], ["b", "c"]))
-    first, second = (ledger.segment_of([files.put(pa.Table.from_pylist(rows, LEDGER))]) for rows in (old, new))
+    first, second = (segment_of([files.put(pa.Table.from_pylist(rows, LEDGER))]) for rows in (old, new))
 
     (together,) = ledger.FileLedger("s3://bucket/", [first], files).appended(second)
 

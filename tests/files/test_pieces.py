@@ -16,6 +16,7 @@ from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.pieces import Gathered, in_pieces
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.listing.objects import LEDGER, LISTED, Interval
+from tests.support.buckets import NOON
 
 TILES = st.lists(st.integers(0, 4), min_size=1, max_size=20)
 """How many keys each interval of a listing has."""
@@ -73,7 +74,8 @@ def test_no_more_rows_wait_than_asked_for_when_a_range_has_many(sizes: list[int]
 
 
 def rows_of(keys: list[str]) -> pa.Table:
-    return pa.Table.from_pylist([{"key": key, "status": "taken"} for key in keys], LEDGER)
+    one = {"size": 1, "modified": NOON, "status": "taken", "version": 1, "run_id": "r"}
+    return pa.Table.from_pylist([one | {"key": key} for key in keys], LEDGER)
 
 
 @pytest.mark.parametrize("most_rows", [0, 3, 7, 100])

@@ -25,7 +25,7 @@ ROWS = st.lists(
             "key": TEXT,
             "etag": st.none() | TEXT,
             "version_id": st.none() | TEXT,
-            "size": st.none() | st.integers(0, 2**62),
+            "size": st.integers(0, 2**62),
             "modified": st.integers(0, 10**9).map(lambda micros: NOON + timedelta(microseconds=micros)),
             "status": st.sampled_from(["taken", "gone", "ignored", "archived"]),
             "version": st.integers(0, 2**62),
@@ -56,6 +56,23 @@ def test_rows_come_back_as_they_were_when_they_are_odd(rows: list[dict[str, Any]
     given_rows = table(rows)
 
     assert from_bytes(to_bytes(given_rows, parquet)).equals(given_rows)
+
+
+@pytest.mark.parametrize("parquet", [False, True], ids=["json", "parquet"])
+@pytest.mark.parametrize("name", ["key", "size", "modified", "status", "version", "run_id"])
+def test_segment_is_refused_when_a_row_lacks_what_each_has(name: str, parquet: bool) -> None:
+    rows = table([numbered(1).to_pylist()[0] | {name: None}])
+
+    with pytest.raises(ValueError, match=f"^{name} is missing in a row$"):
+        from_bytes(to_bytes(rows, parquet))
+
+
+@pytest.mark.parametrize("micros", [2**63 - 1, 10**30], ids=["of-no-year", "of-no-number"])
+def test_segment_is_refused_when_a_time_is_outside_all_years(micros: int) -> None:
+    columns = json.loads(zlib.decompress(to_bytes(numbered(1))))
+
+    with pytest.raises(ValueError, match="OverflowError"):
+        from_bytes(packed(json.dumps(columns | {"modified": micros})))
 
 
 @pytest.mark.parametrize("count", [0, 1, SMALL_ROWS - 1, SMALL_ROWS, SMALL_ROWS + 1])

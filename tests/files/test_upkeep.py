@@ -23,9 +23,10 @@ from scripts.helpers.errors import (
     LedgerError,
 )
 from scripts.helpers.files import ledger
+from scripts.helpers.files.ledger import NO_FOLDER
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import checksum
-from scripts.helpers.files.upkeep import DEFAULT_AGE, NO_FOLDER, LedgerFolder, LedgerUpkeep, LeftOver, names_in
+from scripts.helpers.files.upkeep import DEFAULT_AGE, LedgerFolder, LedgerUpkeep, LeftOver, names_in
 from scripts.helpers.listing.objects import LEDGER
 from tests.support.buckets import NOON, SOURCE, Job
 
@@ -286,8 +287,10 @@ def test_access_refused_when_a_local_file_may_not_be_deleted(folder: str) -> Non
 
 
 def test_names_are_those_of_files_and_of_states_of_files_only(job: Job) -> None:
-    plan = {"kind": "files", "files": job.segments()[0], "rest": job.segments()[1]}
+    plan = {"kind": "files", "format": 1, "files": job.segments()[0], "rest": job.segments()[1]}
 
     assert names_in(job.state, "") == names_in(plan, "") == {file_of(job, 0)["file"], file_of(job, 1)["file"]}
     assert names_in({"kind": "rows", "segments": job.segments()}, "") == set()
     assert names_in("2026-03-16", "") == set()
+    with pytest.raises(LedgerError, match="another format"):
+        names_in(plan | {"format": 2}, "")

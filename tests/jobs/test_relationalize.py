@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from scripts.helpers.errors import (
-    InvalidValueError,
+    CorruptItemError,
     NameCollisionError,
     PlanConflictError,
     SourceChangedError,
@@ -24,6 +24,7 @@ from scripts.helpers.relational.ids import BLOCK, STRIDE
 from scripts.helpers.watermarks import Watermarks
 from tests.support.doctests import run_doctest
 from tests.support.places import REPOSITORY
+from tests.support.steps import commit
 
 JOB = "people"
 SCHEMA = "name string, phones array<struct<kind:string, calls:array<int>>>, tags map<string, double>"
@@ -414,9 +415,9 @@ def test_context_is_refused_when_it_remembers_rows(spark: Any, watermarks: Water
 
 
 def test_bookmark_is_refused_when_it_was_set_without_a_number(spark: Any, watermarks: Watermarks) -> None:
-    watermarks.set_watermark(JOB, {"ids": {"kind": "ids", "next": 7}}, why="test")
+    commit(watermarks, JOB, "jr_1", {"ids": {"kind": "ids", "next": 7}})
 
-    with pytest.raises(InvalidValueError, match=r"'ids'.*'next_id'"):
+    with pytest.raises(CorruptItemError, match=r"watermarks\.ids\.next_id is missing"):
         run(watermarks, lists(spark))
 
     assert (watermarks.latest(JOB).version, watermarks.latest(JOB).plan) == (1, None)

@@ -12,8 +12,9 @@ import pytest
 
 from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.fields import ImplausibleError
+from scripts.helpers.rows.coverage import check_rows_plan
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.options import shown_options
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.support.listed_rows import ListedRows
@@ -176,9 +177,12 @@ def test_line_of_the_plan_says_the_plans_options_when_it_is_replayed(watermarks:
     assert "777" not in first
 
 
-@pytest.mark.parametrize("kept", [None, 7, "delay=0\nevent=planned", "x" * 300], ids=["none", "number", "line", "long"])
-def test_options_are_not_shown_when_the_plan_keeps_none_or_was_tampered_with(kept: object) -> None:
-    assert shown_options(kept) == "options=unknown"
+@pytest.mark.parametrize("kept", [7, "", "delay=0\nevent=planned", "x" * 300], ids=["number", "none", "line", "long"])
+def test_plan_is_refused_when_its_options_were_tampered_with(kept: object) -> None:
+    plan = {"kind": "rows", "cursor_column": "id", "type": "bigint", "low": 1, "high": 2, "options": kept}
+
+    with pytest.raises(ImplausibleError, match=r"^plan.contexts.rows.options is not words of options$"):
+        check_rows_plan(plan, "plan.contexts.rows")
 
 
 @pytest.mark.parametrize(

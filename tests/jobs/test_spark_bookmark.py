@@ -31,8 +31,8 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.files import spark as spark_bookmark
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.ledger import files_of
 from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
+from scripts.helpers.files.states import files_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.s3 import make_client

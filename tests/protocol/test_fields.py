@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.protocol.fields import Fields, attribute_of
-from scripts.helpers.protocol.values import ImplausibleError
+from scripts.helpers.protocol.fields import Fields, ImplausibleError, attribute_of
 
 SECRET = "hunter2"
+TIME = "a time with its zone, of the years 1900 to 2199"
+FAR = datetime(2200, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +33,13 @@ SECRET = "hunter2"
         ({"a": [SECRET, 1]}, lambda fields: fields.names("a"), "x.a is not a list of up to 2,000 texts"),
         ({"a": ["a"] * 2_001}, lambda fields: fields.names("a"), "x.a is not a list of up to 2,000 texts"),
         ({"a": SECRET}, lambda fields: fields.moment("a"), "x.a is not a time"),
-        ({"a": datetime(2026, 1, 1)}, lambda fields: fields.moment("a"), "x.a is not a time with its zone"),
+        ({"a": datetime(2026, 1, 1)}, lambda fields: fields.moment("a"), f"x.a is not {TIME}"),
+        ({"a": FAR}, lambda fields: fields.moment("a"), f"x.a is not {TIME}"),
         ({"a": SECRET}, lambda fields: fields.one_of("a", ("b", "c")), "x.a is not one of b, c"),
+        ({"a": 0}, lambda fields: fields.map("a"), "x.a is not a map"),
+        ({"a": SECRET}, lambda fields: fields.maps("a"), "x.a is not a list of up to 2,000 maps"),
+        ({"a": [{}, {}]}, lambda fields: fields.maps("a", 1), "x.a is not a list of up to 1 maps"),
+        ({"a": [{}, SECRET]}, lambda fields: fields.maps("a"), "x.a[1] is not a map"),
         ({"a": SECRET}, lambda fields: fields.map("a"), "x.a is not a map"),
     ],
 )
@@ -55,6 +61,8 @@ def test_field_is_read_when_it_is_what_is_written() -> None:
     assert (fields.names("names"), fields.moment("at"), fields.map("map").whole("a")) == (("a",), at, 1)
     assert (fields.text("other", None), fields.whole("other", 3), fields.names("other", ())) == (None, 3, ())
     assert "zero" in fields
+    assert (fields.any("zero"), fields.any("other")) == (0, None)
+    assert [one.text("b") for one in Fields({"a": [{"b": "c"}]}, "x").maps("a")] == ["c"]
 
 
 @pytest.mark.parametrize(

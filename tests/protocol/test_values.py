@@ -223,26 +223,40 @@ def test_encode_refuses_naming_key_limit_and_remedy_when_value_breaks_a_limit(va
 @pytest.mark.parametrize(
     ("field", "value", "text"),
     [
-        ("chunks", {"N": "1001"}, "more than is ever written"),
-        ("length", {"N": str(256 * 1024 * 1024 + 1)}, "more than is ever written"),
-        ("chunks", {"N": "-1"}, "not a reference to chunks"),
-        ("length", {"N": "1.5"}, "not a reference to chunks"),
-        ("chunks", {"S": "1"}, "not a reference to chunks"),
-        ("id", {"N": "1"}, "not a reference to chunks"),
-        ("sha256", {"N": "1"}, "not a reference to chunks"),
+        ("chunks", {"N": "1001"}, "chunks is not a whole number from 1 to 1,000"),
+        ("length", {"N": str(256 * 1024 * 1024 + 1)}, "length is not a whole number from 1 to 268,435,456"),
+        ("chunks", {"N": "-1"}, "chunks is not a whole number from 1 to 1,000"),
+        ("chunks", {"N": "0"}, "chunks is not a whole number from 1 to 1,000"),
+        ("length", {"N": "1.5"}, "length is not a whole number from 1 to 268,435,456"),
+        ("chunks", {"S": "1"}, "chunks is not a whole number from 1 to 1,000"),
+        ("id", {"N": "1"}, "id is not an id of chunks"),
+        ("id", {"S": "c#0000000000000000001"}, "id is not an id of chunks"),
+        ("id", {"S": "s#1-0\n"}, "id is not an id of chunks"),
+        ("sha256", {"N": "1"}, "sha256 is not a hash"),
+        ("sha256", {"S": "0" * 63}, "sha256 is not a hash"),
+        ("sha256", {"S": "A" * 64}, "sha256 is not a hash"),
+        ("sha256", {"NULL": True}, "sha256 is missing"),
+        ("more", {"N": "1"}, "more is not a part of a reference to chunks"),
     ],
 )
 def test_reference_to_chunks_is_refused_when_it_is_read_and_nothing_of_ours_writes_it(
     field: str, value: Any, text: str
 ) -> None:
-    reference = values.Spilled("s#1-0", 1_000, 256 * 1024 * 1024, "0")
-    attribute, types = encode({"state": reference})
-    assert decode(attribute, types) == {"state": reference}
+    reference = values.Spilled("s#1-0", 1_000, 256 * 1024 * 1024, "0" * 64)
+    attribute, types = encode({"state": {"segments": [{"data": reference}]}})
+    assert decode(attribute, types) == {"state": {"segments": [{"data": reference}]}}
 
-    attribute["M"]["state"]["M"][field] = value
+    attribute["M"]["state"]["M"]["segments"]["L"][0]["M"]["data"]["M"][field] = value
 
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(values.ImplausibleError, match=f"^state.segments.0.data.reference.{text}$"):
         decode(attribute, types)
+
+
+@pytest.mark.parametrize("id", ["s#0123456789abcdef-0", "p#0123456789abcdef-1999", "s#0123456789abcdef-b12"])
+def test_reference_to_chunks_is_read_when_its_id_is_one_of_ours(id: str) -> None:
+    reference = values.Spilled(id, 1, 1, "0" * 64)
+
+    assert decode(*encode({"state": reference})) == {"state": reference}
 
 
 @pytest.mark.parametrize("name", [1, "", None])

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import InvalidValueError, SourceChangedError, TooManyIdsError
-from scripts.helpers.relational.ids import BLOCK, MAX_ID, STRIDE, IdBlock
+from scripts.helpers.errors import SourceChangedError, TooManyIdsError
+from scripts.helpers.protocol.fields import MAX_COUNT, ImplausibleError
+from scripts.helpers.relational.ids import BLOCK, MAX_ID, STRIDE, IdBlock, check_ids_plan, check_ids_state
 from scripts.helpers.relational.relations import Relations
 
 
@@ -57,23 +58,27 @@ def test_blocks_of_unsaved_runs_are_below_zero_and_their_own_when_tokens_differ(
 
 
 @pytest.mark.parametrize(
-    "state",
+    ("state", "told"),
     [
-        pytest.param({}, id="missing"),
-        pytest.param({"next_id": "7"}, id="text"),
-        pytest.param({"next_id": True}, id="boolean"),
-        pytest.param({"next_id": -1}, id="negative"),
-        pytest.param({"next_id": 7, "version": None}, id="version"),
+        pytest.param({}, "next_id is missing", id="missing"),
+        pytest.param({"next_id": "7"}, f"next_id is not a whole number from 0 to {MAX_ID:,}", id="text"),
+        pytest.param({"next_id": True}, f"next_id is not a whole number from 0 to {MAX_ID:,}", id="boolean"),
+        pytest.param({"next_id": -1}, f"next_id is not a whole number from 0 to {MAX_ID:,}", id="negative"),
+        pytest.param(
+            {"next_id": 7, "version": "1"}, f"version is not a whole number from 0 to {MAX_COUNT:,}", id="version"
+        ),
+        pytest.param({"next_id": 7, "tables": "root"}, "tables is not a list of up to 2,000 texts", id="tables"),
     ],
 )
-def test_state_is_refused_with_its_remedy_when_it_has_no_number(state: dict[str, Any]) -> None:
-    with pytest.raises(InvalidValueError) as caught:
-        IdBlock.of_batch("p", 2, 0, {"q": {"kind": "ids", **state}})
+def test_state_is_refused_when_it_has_no_number(state: dict[str, Any], told: str) -> None:
+    with pytest.raises(ImplausibleError, match=f"^q.{told}$"):
+        check_ids_state({"kind": "ids", **state}, "q")
 
-    assert str(caught.value) == (
-        "Context 'q' is one of ids, but its 'next_id' is missing or no whole number from 0 (or its 'version' is none). "
-        "Set it: set_watermark(job, {'q': {'kind': 'ids', 'next_id': …}}, why=…)."
-    )
+
+@pytest.mark.parametrize("first", [None, "7", True, -1, MAX_ID], ids=repr)
+def test_plan_is_refused_when_its_first_id_is_no_number_with_a_block_behind_it(first: Any) -> None:
+    with pytest.raises(ImplausibleError, match=r"^q\.first_id is "):
+        check_ids_plan({"kind": "ids", "first_id": first}, "q")
 
 
 @pytest.mark.parametrize(("state", "name"), [(5, "int"), ({"kind": "files"}, "files")], ids=["number", "files"])

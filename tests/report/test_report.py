@@ -16,6 +16,7 @@ import pytest
 from markupsafe import Markup
 
 from scripts.helpers.errors import InvalidValueError, TableNotFoundError
+from scripts.helpers.files.states import state_of
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.protocol import items
@@ -290,7 +291,12 @@ def test_lag_falls_when_two_versions_have_the_same_time(world: World) -> None:
 
 
 def test_periods_show_the_age_when_a_job_has_no_cursor_of_time(watermarks: Watermarks, clock: Clock) -> None:
-    commit(watermarks, "landing", "jr_1", {"parking": {"kind": "files"}})
+    commit(
+        watermarks,
+        "landing",
+        "jr_1",
+        {"parking": state_of("s3://landing/parking/", "exact", None, None, {"segments": []})},
+    )
     clock.move(hours=3)
 
     found = in_periods(read_facts(watermarks, look_up(watermarks, "landing"), clock.now))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from scripts.helpers.files.states import plan_of, state_of
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
@@ -40,7 +41,7 @@ def hourly(watermarks: Watermarks, clock: Clock, job_id: str, runs: int, fail: C
 def fill(watermarks: Watermarks, clock: Clock) -> None:
     """Write a job of each kind; `watermarks` has a rule that takes every name, and `clock` is its clock."""
     hourly(watermarks, clock, "repairs-hourly", 30, lambda number: number in (11, 12, 23))
-    files = {"kind": "files", "mode": "exact"}
+    files = state_of("s3://landing/parking/", "exact", None, None, {"segments": []})
     commit(watermarks, "landing", "jr_1", {"parking": files}, files_read=12, bytes_read=34_000)
     watermarks.add_watermark(watermarks.create_watermark_item("playbook", "jr_1", latest_data=SECRET))
     state = rows_state(clock.now - timedelta(days=9))
@@ -53,11 +54,17 @@ def fill(watermarks: Watermarks, clock: Clock) -> None:
     numbers = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": SECRET}
     commit(watermarks, "parking/permits", "jr_1", {"id": numbers})
     waiting = watermarks.begin("waits-for-replay", "jr_" + "d" * 64)
-    waiting.freeze({"parking": {"kind": "files"}}, {"parking": {"kind": "files"}})
+    waiting.freeze(
+        {"parking": plan_of("s3://landing/parking/", None, count=0, bytes=0, has_more=False, gone=0)},
+        {"parking": files},
+    )
     watermarks.begin("abandoned", "jr_gone")
     clock.move(minutes=50)
     running = watermarks.begin("running-now", "jr_" + "a" * 64)
-    running.freeze({"parking": {"kind": "files"}}, {"parking": {"kind": "files"}})
+    running.freeze(
+        {"parking": plan_of("s3://landing/parking/", None, count=0, bytes=0, has_more=False, gone=0)},
+        {"parking": files},
+    )
     clock.move(minutes=4)
 
 

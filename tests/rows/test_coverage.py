@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.errors import BoundsError, CursorError, InvalidIdError
+from scripts.helpers.errors import BoundsError, CursorError, InvalidIdError, SourceChangedError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.fields import ImplausibleError
 from scripts.helpers.protocol.names import served_by
 from scripts.helpers.rows.coverage import (
     BackfillRecord,
     backfill_record_id,
+    check_backfills,
+    check_rows_state,
     covered_by,
     decode_ranges,
     encode_ranges,
@@ -226,11 +229,6 @@ def test_coverage_given_by_hand_wins_when_a_value_is_set() -> None:
     assert with_coverage_kept(given_state, state(5), "o2") == given_state
 
 
-def test_coverage_given_by_hand_is_refused_when_it_cannot_be_read() -> None:
-    with pytest.raises(CursorError, match="its coverage cannot be read"):
-        with_coverage_kept(state(20, covered=[[0, 20]]), state(5), "o2")
-
-
 def test_values_stay_as_they_are_when_they_are_not_of_rows() -> None:
     assert with_coverage_kept({"latest_data": "2023"}, state(5), "o2") == {"latest_data": "2023"}
 
@@ -243,6 +241,7 @@ ALTERED: list[Any] = [
     5, "text", [[1, 2]], b"", b"text", raw("{"), raw("[]"), raw("[[1, 2]]"), raw("{}"), raw('{"o": 5}'),
     raw('{"o": [[1]]}'), raw('{"o": [["1"], ["2"]]}'), raw('{"o": [[1.5], [2]]}'), raw('{"o": [[true], [2]]}'),
     raw('{"o": [[1, 1], [2, 2]]}'), raw('{"o": [[5], [-1]]}'), raw('{"o": [null, []]}'), raw('{"o": [{}, [1]]}'),
+    raw('{"o": [{"": 1}, [1]]}'),
     raw('{"o": [[9223372036854775809], null]}'), raw('{"o": [], "p": []}'), raw('{"o": []}') + b"more",
     raw('{"o": []}')[:-3], raw("[" * 100_000), raw('{"o": [[' + "9" * 5_000 + "], null]}"),
 ]  # fmt: skip
@@ -250,23 +249,23 @@ ALTERED: list[Any] = [
 
 @pytest.mark.parametrize("number", range(len(ALTERED)))
 def test_coverage_is_refused_when_somebody_altered_it(number: int) -> None:
-    with pytest.raises(CursorError, match="by hand"):
-        covered_by(state(5, covered=ALTERED[number]))
+    with pytest.raises(ImplausibleError, match=r"^x\.covered is not ranges of "):
+        check_rows_state(state(5, covered=ALTERED[number]), "x")
 
 
 def test_coverage_is_refused_when_it_inflates_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scripts.helpers.rows.coverage.MAX_RAW_BYTES", 1_000)
 
-    with pytest.raises(CursorError, match="its coverage cannot be read"):
+    with pytest.raises(ImplausibleError, match=r"^coverage is not ranges of its cursor$"):
         decode_ranges(raw('{"o": [' + "null, " * 999 + "null]}"), ["bigint"])
 
 
 @pytest.mark.parametrize(
     "live", [state("x"), state(5.0), state(10**30), state([1, 2]), state(5, type="double")], ids=repr
 )
-def test_region_is_refused_when_somebody_altered_the_value(live: dict[str, Any]) -> None:
-    with pytest.raises(CursorError):
-        passed_range(live)
+def test_state_is_refused_when_somebody_altered_the_value(live: dict[str, Any]) -> None:
+    with pytest.raises(ImplausibleError, match=r"^x\.(value|type) is not "):
+        check_rows_state(live, "x")
 
 
 @pytest.mark.parametrize(
@@ -548,8 +547,14 @@ def test_record_comes_back_when_stored() -> None:
 
 @pytest.mark.parametrize("field", ["covered", "begun"])
 def test_record_is_refused_when_somebody_altered_it(field: str) -> None:
-    with pytest.raises(CursorError, match="its coverage cannot be read"):
-        BackfillRecord.read(BackfillRecord().to_store(state()) | {field: [[1, 2]]})
+    with pytest.raises(ImplausibleError, match=f"^x.{field} is not ranges of its cursor$"):
+        check_backfills(BackfillRecord().to_store(state()) | {field: [[1, 2]]}, "x")
+
+
+@pytest.mark.parametrize("stored", [5, "text", {}, {"kind": "rows"}], ids=str)
+def test_record_is_refused_when_it_is_something_else(stored: Any) -> None:
+    with pytest.raises(SourceChangedError, match="a record of backfills"):
+        BackfillRecord.read(stored)
 
 
 def test_coverage_prints_as_ranges_and_can_be_set_again_when_it_is_looked_up(make_watermarks: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import SourceBehindError
+from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.sources import SeenRow
@@ -156,21 +157,37 @@ def test_falling_ids_are_compared_from_the_other_end() -> None:
         plan(source, first, descending=True)
 
 
+PAIR = f"{'0' * 12}-{'1' * 12}"
+
+
 @pytest.mark.parametrize(
-    "kept",
-    [None, 5, {}, {"start": 1}, {"start": "x", "names": "a", "rows": "b-c"}, {"start": 1, "names": 5, "rows": "b-c"},
-     {"start": None, "names": "a", "rows": ""}, {"start": None, "names": "a", "rows": 7}],
+    ("kept", "told"),
+    [
+        (5, "edge is not a map"),
+        ({}, "edge.rows is missing"),
+        ({"start": "x", "names": "0" * 12, "rows": PAIR}, "edge.start is not a value of type bigint"),
+        ({"start": 1, "names": 5, "rows": PAIR}, "edge.names is not a digest"),
+        ({"start": None, "names": "0" * 12, "rows": ""}, "edge.rows is not pairs of digests"),
+        ({"start": None, "names": "0" * 12, "rows": f"{PAIR}  {PAIR}"}, "edge.rows is not pairs of digests"),
+        ({"start": None, "names": "0" * 12, "rows": 7}, "edge.rows is not pairs of digests"),
+    ],
     ids=str,
-)  # fmt: skip
-def test_edge_is_made_anew_when_the_state_keeps_none_or_a_spoiled_one(
-    kept: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+)
+def test_state_is_refused_when_its_edge_is_spoiled(kept: Any, told: str) -> None:
+    source = source_of(1, 2, 3)
+    state = plan(source).state_after | {"edge": kept}
+
+    with pytest.raises(ImplausibleError, match=f"^rows.{told}$"):
+        plan_window(source, ["id"], now=NOW, state=state)
+
+
+def test_edge_is_made_anew_when_the_state_keeps_none(caplog: pytest.LogCaptureFixture) -> None:
     source = source_of(1, 2, 3)
     state = plan(source).state_after
     del state["edge"]
     source.listed[0] = (4,)
 
-    window = plan_window(source, ["id"], now=NOW, state=state if kept is None else state | {"edge": kept})
+    window = plan_window(source, ["id"], now=NOW, state=state)
 
     assert window.state_after["edge"]["rows"].count("-") == 3
     assert "event=last_row" not in caplog.text

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from scripts.helpers.errors import CursorError
+from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.open_writers import LONGEST_WAIT
 from scripts.helpers.rows.plan import plan_window
@@ -187,16 +188,27 @@ def test_warning_counts_the_transactions_when_rows_are_left(caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize(
-    "kept",
-    [None, 5, {}, {"bound": "x"}, {"bound": 2, "writers": 5, "at": NOW}, {"bound": 2, "writers": None, "at": "x"}],
+    ("kept", "told"),
+    [
+        (5, "undecided is not a map"),
+        ({}, "undecided.bound is not a value"),
+        ({"bound": "x"}, "undecided.bound is not a value of type bigint"),
+        ({"bound": 2, "writers": 5, "at": NOW}, "undecided.writers is not a text of 1 to 65,536 characters"),
+        ({"bound": 2, "writers": None, "at": "x"}, "undecided.at is not a time"),
+    ],
     ids=str,
 )
-def test_rows_only_wait_for_longer_when_what_the_state_keeps_is_spoiled(kept: Any) -> None:
-    source = source_of(1, open={"5/7"})
-    spoiled = RowWindow((ID,), None, None, undecided=None)
-    state = spoiled.state_after | ({} if kept is None else {"undecided": kept})
+def test_state_is_refused_when_what_it_keeps_of_rows_that_wait_is_spoiled(kept: Any, told: str) -> None:
+    state = RowWindow((ID,), None, None).state_after | {"undecided": kept}
 
-    window = plan_window(source, ["id"], state=state, now=NOW)
+    with pytest.raises(ImplausibleError, match=f"^rows.{told}$"):
+        plan_window(source_of(1, open={"5/7"}), ["id"], state=state, now=NOW)
+
+
+def test_rows_only_wait_for_longer_when_the_state_keeps_none_that_wait() -> None:
+    source = source_of(1, open={"5/7"})
+
+    window = plan_window(source, ["id"], state=RowWindow((ID,), None, None).state_after, now=NOW)
 
     assert window.is_empty
     assert window.undecided is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import CursorError, SourceBehindError, SourceChangedError
+from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.window import RowWindow
@@ -423,12 +425,10 @@ def test_bound_never_reaches_sql_when_it_was_tampered_with_in_a_plan(spark: Any,
     df = frame(spark, kind, RISING[kind])
     stored = plan(df).to_plan() | {end: SQL}
 
-    with pytest.raises(CursorError) as caught:
+    with pytest.raises(ImplausibleError) as caught:
         ids(RowWindow.from_plan(stored, ["at"], "repairs"), df)
 
-    assert str(caught.value) == (
-        f"Cursor column 'at': a stored bound is a str, not a {kind}. Reset the watermark by hand."
-    )
+    assert str(caught.value) == f"repairs.{end} is not a value of type {kind}"
 
 
 @TYPES
@@ -437,16 +437,16 @@ def test_bound_never_reaches_sql_when_it_was_tampered_with_in_a_state(spark: Any
     df = frame(spark, kind, RISING[kind])
     state = plan(df).state_after | {"value": value}
 
-    with pytest.raises(CursorError, match=f"is a {type(value).__name__}, not a {kind[:4]}"):
+    with pytest.raises(ImplausibleError, match=f"^repairs.value is not a value of type {re.escape(kind)}$"):
         plan_window(DataFrameRows(df), ["at"], now=NOW, state=state, context="repairs")
 
 
 @pytest.mark.parametrize("value", [Decimal("NaN"), Decimal("Infinity"), Decimal("1E-100"), Decimal("-1E+100")])
-def test_plan_raises_cursor_error_when_stored_decimal_does_not_fit_the_column(spark: Any, value: Decimal) -> None:
+def test_plan_is_refused_when_stored_decimal_does_not_fit_the_column(spark: Any, value: Decimal) -> None:
     df = frame(spark, "decimal(38,10)", ["1"])
     state = plan(df).state_after | {"value": value}
 
-    with pytest.raises(CursorError, match="by hand"):
+    with pytest.raises(ImplausibleError, match="value is not a value of type decimal"):
         plan_window(DataFrameRows(df), ["at"], now=NOW, state=state, context="repairs")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pytest
 
 from scripts.helpers.errors import InvalidValueError, SchemaChangedError
+from scripts.helpers.protocol.packed_json import pack_json
+from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.schemas.kept import MAX_BYTES, schemas_of, shown_schemas, with_schema
-from scripts.helpers.schemas.kinds import common, kind_text, new_fields
+from scripts.helpers.schemas.kinds import MAX_DEPTH, MAX_NAME, common, kind_text, known_kind, new_fields
 from scripts.helpers.schemas.policy import Given, check_policy, decide
 
 ROWS, CSV, JSON = Given("s", "ctx"), Given("s", "ctx", is_text=True), Given("s", "ctx", is_text=True, may_lack=True)
@@ -139,22 +142,112 @@ def test_state_is_the_same_when_the_same_schema_is_kept_again() -> None:
     wide = {f"column_{number:04d}": "string" for number in range(1_000)}
 
     once = with_schema({"kind": "rows"}, "spark", wide)
+    assert once is not None
     twice = with_schema(once, "spark", wide)
 
     assert once == twice
     assert list(schemas_of(once)["spark"]) == list(wide)
     assert len(once["schemas"]) < 5_000
-    assert shown_schemas(with_schema({}, "json", {"id": "long"})) == {"json": {"id": "bigint"}}
+    assert shown_schemas(with_schema({"kind": "rows"}, "json", {"id": "long"})) == {"json": {"id": "bigint"}}
 
 
-@pytest.mark.parametrize("damaged", [b"", b"no zlib", "text", 5, None, {"a": 1}])
-def test_no_schema_is_known_when_the_entry_is_damaged(damaged: Any) -> None:
-    assert schemas_of({"schemas": damaged}) == {}
+BOMB = zlib.compress(b"[" + b" " * (MAX_BYTES + 10) + b"]")
 
 
-def test_no_schema_is_known_when_the_entry_unfolds_to_more_than_is_ever_kept() -> None:
-    import zlib
+@pytest.mark.parametrize("damaged", [b"", b"no zlib", "text", 5, {"a": 1}, BOMB])
+def test_state_is_refused_when_its_schemas_are_damaged(damaged: Any) -> None:
+    with pytest.raises(ImplausibleError, match=r"^watermarks\.x\.schemas is not columns with types that are known: "):
+        schemas_of({"kind": "rows", "schemas": damaged}, "watermarks.x")
 
-    bomb = zlib.compress(b"[" + b" " * (MAX_BYTES + 10) + b"]")
 
-    assert schemas_of({"schemas": bomb}) == {}
+def test_no_schema_is_known_when_a_state_keeps_none() -> None:
+    assert schemas_of({"kind": "rows", "schemas": None}) == schemas_of({}) == schemas_of("2026-03-16") == {}
+
+
+# --- types that are known ---------------------------------------------------------------------------
+
+
+def udt(kind: Any) -> dict[str, Any]:
+    return {"type": "udt", "class": "x.Point", "pyClass": "x.Point", "serializedClass": "", "sqlType": kind}
+
+
+NAMES = (
+    "string", "boolean", "long", "decimal(38,18)", "decimal(5,-2)", "timestamp_ntz", "void", "interval",
+    "interval year to month", "interval day to second", "interval hour", "char(3)", "varchar(65535)", "time(6)",
+    "variant", "string collate UNICODE_CI", "geometry(OGC:CRS84)", "geography(OGC:CRS84, SPHERICAL)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*NAMES, struct(), struct(a=array(texts_to("long")), b=struct(c="date"))], ids=str)
+def test_type_is_read_as_it_is_when_spark_writes_it(kind: Any) -> None:
+    assert known_kind(kind) == kind
+
+
+def test_type_is_the_one_that_it_is_stored_as_when_it_is_a_users_own() -> None:
+    assert known_kind(struct(a=udt(array(udt("double"))))) == struct(a=array("double"))
+
+
+def test_metadata_is_left_out_when_a_field_has_some() -> None:
+    kind = struct(a="string")
+    kind["fields"][0]["metadata"] = {"comment": "of the bay", "__COLLATIONS": {"a": "icu.UNICODE"}}
+
+    assert known_kind(kind) == struct(a="string")
+
+
+DEEP: Any = "long"
+for _ in range(MAX_DEPTH + 2):
+    DEEP = array(DEEP)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "", "strings", "decimal(39,2)", "decimal(0,0)", "decimal(99999999999,2)", "char(0)", "long\n", 5, None, True,
+        ["long"], {}, {"type": "long"}, {"type": ["struct"]}, {"type": "udt"}, udt({"type": "udt"}), DEEP,
+        array("long") | {"more": 1}, array("longs"), array("long") | {"containsNull": 1},
+        texts_to("longs"), texts_to("long") | {"valueContainsNull": None}, {"type": "struct", "fields": {}},
+        {"type": "struct", "fields": ["a"]}, struct(a="long", b="longs"), struct(**{"x" * (MAX_NAME + 1): "long"}),
+        {"type": "struct", "fields": [struct(a="long")["fields"][0] | {"metadata": []}]},
+        {"type": "struct", "fields": [struct(a="long")["fields"][0] | {"nullable": "yes"}]},
+        {"type": "struct", "fields": [struct(a="long")["fields"][0] | {"more": 1}]},
+        {"type": "struct", "fields": [{"name": "a", "type": "long"}]},
+    ],
+    ids=lambda kind: str(kind)[:60],
+)  # fmt: skip
+def test_type_is_refused_when_spark_does_not_write_it(kind: Any) -> None:
+    with pytest.raises(InvalidValueError):
+        known_kind(kind)
+    with pytest.raises(ImplausibleError, match=r"^state\.schemas is not columns with types that are known: "):
+        schemas_of({"kind": "rows", "schemas": pack_json([["spark", [["a", kind]]]])})
+
+
+@pytest.mark.parametrize("of", ["arrow", "pandas", "pandas:csv"])
+def test_type_is_any_text_when_spark_never_sees_it(of: str) -> None:
+    assert schemas_of({"kind": "rows", "schemas": pack_json([[of, [["a", "list<item: int64>"]]]])}) == {
+        of: {"a": "list<item: int64>"}
+    }
+    with pytest.raises(ImplausibleError, match="a name is not a text"):
+        schemas_of({"kind": "rows", "schemas": pack_json([[of, [["a", array("long")]]]])})
+
+
+@pytest.mark.parametrize(
+    "rows", [{}, 5, [5], [[]], [["spark"]], [["spark", 5]], [["spark", [5]]], [["spark", [["a"]]]], [[5, []]],
+             [["spark", [[5, "long"]]]], [[f"csv:{part}", []] for part in range(17)]],
+    ids=lambda rows: str(rows)[:40],
+)  # fmt: skip
+def test_schemas_are_refused_when_they_are_no_lists_of_names_and_types(rows: Any) -> None:
+    with pytest.raises(ImplausibleError, match=r"^state\.schemas is not "):
+        schemas_of({"kind": "rows", "schemas": pack_json(rows)})
+
+
+def test_schemas_cannot_be_changed_when_they_are_read() -> None:
+    kept: Any = schemas_of(with_schema({"kind": "rows"}, "spark", {"a": "long"}))
+
+    with pytest.raises(TypeError):
+        kept["spark"] = {}
+    with pytest.raises(TypeError):
+        kept["spark"]["a"] = "string"
+
+
+def test_columns_are_not_kept_when_they_could_not_be_read_back() -> None:
+    assert with_schema({"kind": "rows"}, "spark", {"x" * (MAX_NAME + 1): "long"}) is None

@@ -190,7 +190,7 @@ class Interleaving:
             settled = batch.settled(CONTEXT)
             if settled is None:
                 low = (run.state(CONTEXT) or {"value": 0})["value"]
-                settled = {"kind": "rows", "low": low, "high": self.source}
+                settled = {"kind": "numbers", "low": low, "high": self.source}
                 batch.add(CONTEXT, settled, {"value": self.source})
             elif settled != NOTHING:
                 batch.add(CONTEXT, settled, None)

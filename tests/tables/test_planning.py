@@ -9,15 +9,15 @@ import pytest
 
 from scripts.helpers.errors import (
     ChangeFeedError,
-    InvalidValueError,
     SourceChangedError,
     SourceExpiredError,
     SourceRolledBackError,
 )
+from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.tables.options import TableOptions
-from scripts.helpers.tables.planning import plan_span, span_between
+from scripts.helpers.tables.planning import span_between
 from scripts.helpers.tables.sources import TableSource
-from scripts.helpers.tables.spans import TableSpan
+from scripts.helpers.tables.spans import TableSpan, check_table_state
 from scripts.helpers.tables.spark_frames import check_no_feed_columns
 from tests.support.versioned_tables import DeltaByHand
 
@@ -95,21 +95,39 @@ def test_range_from_the_beginning_is_refused_when_files_of_its_end_are_gone(tabl
 # --- states and plans -----------------------------------------------------------------------------------------------
 
 
-def test_stored_time_is_refused_with_its_remedy_when_it_is_none(table: DeltaByHand) -> None:
-    with pytest.raises(InvalidValueError) as raised:
-        plan_span(cast("TableSource", table.source()), state=state_at(table, 2, at="yesterday"))
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"at": "yesterday"}, "at is not a time"),
+        ({"format": "hudi"}, "format is not one of delta, iceberg"),
+        ({"value": -1}, "value is not a whole number from 0 to 9,223,372,036,854,775,807"),
+        ({"start": True}, "start is not a whole number from 0 to 9,223,372,036,854,775,807"),
+        ({"source": 7}, "source is not a text of 1 to 65,536 characters"),
+    ],
+    ids=str,
+)
+def test_state_is_refused_when_it_does_not_say_what_is_written(facts: dict[str, Any], told: str) -> None:
+    state = {**TableSpan("delta", 1, 2).state_after, **facts}
 
-    assert str(raised.value) == "The stored 'at' is not a time. Set it to null: at:null=."
+    with pytest.raises(ImplausibleError, match=f"^sales.{told}$"):
+        check_table_state(state, "sales")
 
 
-@pytest.mark.parametrize("facts", [{"changes": "all"}, {"changes": None}, {"at": "yesterday"}], ids=str)
-def test_plan_is_to_be_discarded_when_it_does_not_say_what_is_written(facts: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"changes": "all"}, "changes is not one of append, feed"),
+        ({"changes": None}, "changes is missing"),
+        ({"at": "yesterday"}, "at is not a time"),
+        ({"whole": 1}, "whole is not True or False"),
+    ],
+    ids=str,
+)
+def test_plan_is_refused_when_it_does_not_say_what_is_written(facts: dict[str, Any], told: str) -> None:
     plan = {**TableSpan("delta", 1, 2).to_plan(), **facts}
 
-    with pytest.raises(InvalidValueError) as raised:
+    with pytest.raises(ImplausibleError, match=f"^rows.{told}$"):
         TableSpan.from_plan(plan, "delta", "rows", "sales")
-
-    assert str(raised.value) == "The plan of context 'rows' is not one of this package. Discard it."
 
 
 @pytest.mark.parametrize("name", ["after", "until", "sequence", "start"])
@@ -117,13 +135,10 @@ def test_plan_is_to_be_discarded_when_it_does_not_say_what_is_written(facts: dic
 def test_number_of_a_commit_is_named_when_a_plan_has_another_value(name: str, value: Any) -> None:
     plan = {**TableSpan("delta", 1, 2).to_plan(), name: value}
 
-    with pytest.raises(InvalidValueError) as raised:
+    with pytest.raises(ImplausibleError) as raised:
         TableSpan.from_plan(plan, "delta", "rows", "sales")
 
-    assert str(raised.value) == (
-        f"Context 'rows': its stored {name!r} is not the number of a version or snapshot. Set it by hand, or discard "
-        "the plan."
-    )
+    assert str(raised.value) == f"rows.{name} is not a whole number from 0 to 9,223,372,036,854,775,807"
 
 
 def test_source_has_changed_when_a_plan_is_of_the_other_format() -> None:

@@ -24,7 +24,7 @@ def files_read(contexts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
         "files_read": sum(planned["count"] for planned in files),
         "bytes_read": sum(planned["bytes"] for planned in files),
     }
-    aside = sum(planned.get("set_aside", 0) for planned in files)
+    aside = sum(planned.get("set_aside") or 0 for planned in files)
     return counts | ({"files_set_aside": aside} if aside else {})
 
 

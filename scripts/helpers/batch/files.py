@@ -254,9 +254,9 @@ class FilePlanning:
     ) -> FileBookmark:
         run = self._batch.run
         # The mode may have been changed since: what follows the plan is in the one that it was made in.
-        mode = (run.following(context or "") or {}).get("mode")
-        if mode is not None:
-            options = {**options, "mode": mode}
+        following = run.following(context or "")
+        if isinstance(following, Mapping) and following.get("mode") is not None:
+            options = {**options, "mode": following["mode"]}
         reach = Reach(run.state(context or ""), saves=True)
         return self.bookmark(source, context or "files", reach, options, on_changed)
 
@@ -368,10 +368,11 @@ def check_same_call(
     asked
         What `PartitionRule.to_plan` says; None for files. New files are the same, grouped by partition or not.
     """
-    planned = settled.get("partitions")
+    # What is not a plan of files is refused when the files are read.
+    planned = settled.get("partitions") if isinstance(settled, Mapping) else None
     if planned == asked:
         return
-    is_whole = [call is not None and bool(call["whole"]) for call in (planned, asked)]
+    is_whole = [isinstance(call, Mapping) and bool(call.get("whole")) for call in (planned, asked)]
     if any(is_whole):
         raise PlanConflictError(
             job_id,

@@ -21,6 +21,7 @@ from scripts.helpers.files.upkeep import (
 )
 from scripts.helpers.protocol.chunks import lazy_blobs
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.lookups import STATES, places_of
 from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.values import Spilled
 
@@ -104,7 +105,7 @@ class JobLedger:
         self._watermarks, self._context = watermarks, transformation_ctx
         self.head = watermarks.latest(job_id)
         self._chunks: dict[str, Any] = {}
-        state = self._read(self.head, self.head.watermarks.get(transformation_ctx))
+        state = self._read(self.head, STATES, self.head.watermarks, transformation_ctx)
         if not isinstance(state, Mapping) or state.get("kind") != "files":
             known = ", ".join(sorted(self.head.watermarks)) or "none"
             raise InvalidValueError(f"Job {job_id!r} has no context {transformation_ctx!r} of files. It has: {known}.")
@@ -190,11 +191,10 @@ class JobLedger:
     # --- within ---------------------------------------------------------------------------------
 
     def _planned(self) -> list[Mapping[str, Any]]:
-        plan = self.head.plan
-        if plan is None:
-            return []
-        found = segments_in(self._read(self.head, plan.contexts.get(self._context)))
-        return found + segments_in(self._read(self.head, plan.next.get(self._context)))
+        found: list[Mapping[str, Any]] = []
+        for place, contexts in places_of(self.head)[1:]:
+            found += segments_in(self._read(self.head, place, contexts, self._context))
+        return found
 
     def _to_sweep(self, folder: LedgerFolder, older_than: timedelta) -> tuple[Sweep, References]:
         references = self.references()
@@ -213,27 +213,25 @@ class JobLedger:
             if head is None:
                 continue  # Items of the original class, or a record of the Job Runs API: they refer to no files.
             heads[head.job_id] = head
-            for states in self._states(head):
-                for value in states.values():
-                    for name in names_in(self._read(head, value), head.job_id):
+            for place, states in self._states(head):
+                for context in states:
+                    for name in names_in(self._read(head, place, states, context), head.job_id):
                         used_by.setdefault(name, set()).add(head.job_id)
         return References({name: frozenset(jobs) for name, jobs in used_by.items()}, heads)
 
-    def _states(self, head: Head) -> Iterator[Mapping[str, Any]]:
+    def _states(self, head: Head) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield all that has contexts: what is committed, what is planned, what follows it, and each version."""
-        yield head.watermarks
-        if head.plan is not None:
-            yield head.plan.contexts
-            yield head.plan.next
+        yield from places_of(head)
         for entry in self._watermarks.lookups.history_of(head):
-            yield entry.watermarks
+            yield STATES, entry.watermarks
 
-    def _read(self, head: Head, value: Any) -> Any:
-        """Return a state with what is spilled read back; chunks that versions share are read once."""
-        read = partial(self._spilled, head.job_id)
+    def _read(self, head: Head, place: str, contexts: Mapping[str, Any], context: str) -> Any:
+        """Return a checked state with what is spilled read back; chunks that versions share are read once."""
+        read, value = partial(self._spilled, head.job_id), contexts.get(context)
         if isinstance(value, Spilled):
             value = read(value)
-        return lazy_blobs(value, head.job_id, read)
+        stored = lazy_blobs(value, head.job_id, read)
+        return self._watermarks.lookups.checked(head.job_id, place, context, stored)
 
     def _spilled(self, job_id: str, reference: Spilled) -> Any:
         key = f"{job_id}\n{reference.id}"

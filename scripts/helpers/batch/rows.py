@@ -17,7 +17,7 @@ from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import KIND, IdBlock
 from scripts.helpers.rows.arrow_tables import ArrowRows, is_arrow
 from scripts.helpers.rows.identity import check_same_plan
-from scripts.helpers.rows.options import DEFAULTS, RowOptions, shown_options
+from scripts.helpers.rows.options import DEFAULTS, RowOptions
 from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
 from scripts.helpers.rows.slicing import SliceSource
 from scripts.helpers.rows.spark_frames import as_source
@@ -109,7 +109,7 @@ class RowPlanning:
             "lookback=%s nulls=%s descending=%s %s",
             batch.run.job_id, context, ",".join(names), before is None, window.is_empty, window.has_more,
             batch.run.replay, window.lookback, window.nulls, window.descending,
-            shown_options(planned.get("options", DEFAULTS)),
+            planned.get("options", DEFAULTS),
         )  # fmt: skip
         found = rows.rows(window)
         # A backfill asks for a slice of a source. What is in memory is counted there, not by Spark.

@@ -49,7 +49,7 @@ class SchemaKeeping:
         if not context or batch.contexts.get(context, NOTHING) == NOTHING:
             return
         following = batch.following(context)
-        if following is None or not batch.strategy.saves:
+        if not isinstance(following, Mapping) or not batch.strategy.saves:
             return
         if batch.run.closed:
             logger.warning(
@@ -57,17 +57,19 @@ class SchemaKeeping:
                 batch.run.job_id, context, name,
             )  # fmt: skip
             return
-        known = schemas_of(following)
-        if name not in known and len(known) >= MAX_SCHEMAS:
+        known = schemas_of(following).get(name)
+        # Compared as lists: the order of the columns is kept, too.
+        if known is not None and list(known.items()) == list(decision.kept.items()):
+            return
+        after = with_schema(following, name, decision.kept)
+        if after is None:
             logger.warning(
-                "event=schema_not_kept job=%s context=%s of=%s: the context keeps %d schemas already. Give parts of a "
-                "delta that have columns of their own a transformation_ctx of their own",
-                batch.run.job_id, context, name, MAX_SCHEMAS,
+                "event=schema_not_kept job=%s context=%s of=%s columns=%d: it is too large, or the context keeps %d "
+                "schemas already. Give parts of a delta that have columns of their own a transformation_ctx each",
+                batch.run.job_id, context, name, len(decision.kept), MAX_SCHEMAS,
             )  # fmt: skip
             return
-        # Compared as lists: the order of the columns is kept, too.
-        if name not in known or list(known[name].items()) != list(decision.kept.items()):
-            batch.amend(context, batch.contexts[context], with_schema(following, name, decision.kept))
+        batch.amend(context, batch.contexts[context], after)
 
     def rows(self, context: str | None, source: str, found: Any, policy: OnSchemaChange | None) -> Any:
         """Return rows with the columns that a policy lets pass, and keep those. Without a policy rows are as they are.

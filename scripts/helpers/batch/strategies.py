@@ -27,7 +27,7 @@ from scripts.helpers.errors import InvalidValueError, UnknownJobError
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.relational.ids import IdBlock
+from scripts.helpers.relational.ids import KIND, IdBlock
 from scripts.helpers.rows import coverage
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.plan import plan_window, whole_window, window_between
@@ -206,8 +206,9 @@ class Saving(Strategy):
 
     def id_block(self, context: str, slot: int) -> IdBlock:
         """Return a block that no other version of the job has."""
-        # A spilled state is a reference among the watermarks; `state` reads it back.
-        states = {**self.run.watermarks, context: self.run.state(context)}
+        kinds = {name: value.get("kind") for name, value in self.run.watermarks.items() if isinstance(value, Mapping)}
+        # Each is checked by `state`, which reads back the one that is asked for if its value is in chunks.
+        states = {name: self.run.state(name) for name in {context, *(one for one in kinds if kinds[one] == KIND)}}
         return IdBlock.of_batch(context, self.run.version + 1, slot, states)
 
     def reach(self, context: str) -> Reach:

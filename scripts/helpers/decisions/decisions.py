@@ -27,10 +27,11 @@ from scripts.helpers.protocol import items
 from scripts.helpers.protocol.changes import Changes, check_adoptable
 from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, cut, references, replaced, spill_large, take_blobs
 from scripts.helpers.protocol.head import Head, LogEntry, Order, Outputs
+from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.names import check_context, check_readable_run_id, check_run_id, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.races import TO_DECIDE, TO_RECORD, Written
-from scripts.helpers.protocol.values import Spilled, as_stored, same_values
+from scripts.helpers.protocol.values import ImplausibleError, Spilled, as_stored, same_values
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +152,11 @@ class Decisions:
             values = as_stored(take_blobs(watermarks, job_id, token, chunks))
             given = values if context is None else {context: values}
             merged = {name: self._merged(head, name, value, is_context=bool(context)) for name, value in given.items()}
+            for name, value in merged.items():
+                try:
+                    self._lookups.check(STATES, name, value)
+                except ImplausibleError as error:
+                    raise InvalidValueError(f"{error}, so the next run would refuse it.") from error
             states = take_blobs(states_to_set(head, merged, order.token), job_id, token, chunks, kept)
             return self._declared(head, {**head.watermarks, **states}, order, chunks)
 
@@ -254,7 +260,7 @@ class Decisions:
         if after_restore:
             order = self._order(who, why)
             self._decide(job_id, lambda head: head.restored(order), expected=expected)
-        found = examine(self._store, job_id, self._lookups.clock(), repair)
+        found = examine(self._lookups, job_id, repair)
         return [*examine_table(self._store), *found]
 
     # --- items of the original class --------------------------------------------------------------
@@ -392,7 +398,7 @@ class Decisions:
         A state with a `kind` is a whole one, and takes the place of what is there. One without says only what
         changes: alone it would not name its source, and the next run would refuse it or read everything.
         """
-        before = self._lookups.state_at(head, name) if name in head.watermarks else None
+        before = self._lookups.stored_at(head, name) if name in head.watermarks else None
         if not isinstance(before, Mapping) or not (is_context or "kind" in before):
             return given
         if not isinstance(given, Mapping):

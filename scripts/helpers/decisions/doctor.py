@@ -12,12 +12,14 @@ from scripts.helpers.errors import AccessRefusedError, CorruptItemError, NewerFo
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.lookups import Lookups
 from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import Spilled
 
 CHUNK_PREFIXES = ("!p#", "!s#")
 DAMAGED = "damaged item"
+_REPAIR = "Runs refuse it. Rewind, set or reset the context, or discard the plan."
 MOST_MISSING = 100
 """Versions without a log entry that are named one by one: a head may say that there are a million million."""
 
@@ -27,8 +29,8 @@ class Finding:
     """One thing that is wrong, with its remedy.
 
     `kind` is one of ``global table``, ``no head``, ``open plan``, ``unpublished``, ``missing log entry``,
-    ``orphaned chunk``, ``missing chunk``, ``damaged item`` and ``legacy writer``. `can_repair` is whether a repair does
-    something about it.
+    ``orphaned chunk``, ``missing chunk``, ``damaged item``, ``damaged state`` and ``legacy writer``. `can_repair` is
+    whether a repair does something about it.
     """
 
     kind: str
@@ -38,11 +40,12 @@ class Finding:
     can_repair: bool = False
 
 
-def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Finding]:
+def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
     """Read all items of a job and compare them with its head. Only `repair` changes anything.
 
     An item that is damaged is one finding, and hides none of the others. With a damaged head nothing is repaired.
     """
+    store, now = lookups.store, lookups.clock()
     try:
         head = store.read_head(job_id)
     except CorruptItemError as error:
@@ -65,6 +68,7 @@ def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Find
     repair = repair and not findings
     return [
         *findings,
+        *(Finding("damaged state", f"{items.HEAD_KEY}: {detail}", _REPAIR) for detail in lookups.damage(head)),
         *_open_plan(head, now),
         *_unpublished(head),
         *_missing_log(store, head, found, repair),

@@ -15,14 +15,13 @@ import pyarrow.compute as pc
 from scripts.helpers.errors import (
     ArchivedObjectError,
     InvalidValueError,
-    LedgerError,
     SourceChangedError,
     SourceError,
 )
 from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
-from scripts.helpers.files.ledger import FORMAT, FileLedger
+from scripts.helpers.files.ledger import FileLedger, damaged
 from scripts.helpers.files.memory import ExactMemory, RangeMemory, WindowMemory
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule
@@ -32,9 +31,11 @@ from scripts.helpers.files.rules import FileOptions, folders_since
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of, set_aside_of, with_list
 from scripts.helpers.files.sources import ListingSource, Told
+from scripts.helpers.files.states import check_files_plan, check_files_state, of_source, plan_of, state_of
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import ARCHIVED, GONE, LEDGER, OVERWRITABLE, TAKEN, Interval, byte_order
 from scripts.helpers.listing.paths import check_keys
+from scripts.helpers.protocol.fields import ImplausibleError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -267,7 +268,8 @@ class FileBookmark:
 
     def to_plan(self, delta: FileDelta) -> dict[str, Any]:
         """Return what the frozen plan stores of the delta of `new_files`."""
-        plan = plan_of(self.location, self._batch, delta.count, delta.bytes, delta.has_more, delta.gone)
+        counts = {"count": delta.count, "bytes": delta.bytes, "has_more": delta.has_more, "gone": delta.gone}
+        plan = plan_of(self.location.name, self._batch, **counts)
         if self.partitions is not None:
             plan["partitions"] = self.partitions.to_plan()
         if self._rest is not None:
@@ -286,7 +288,7 @@ class FileBookmark:
         if plan.get("rest"):
             taken = pa.concat_tables([taken, self.ledger.read(plan["rest"])]).sort_by("key")
         check_planned(str(self.location), taken)
-        return self._taking(taken, bool(plan.get("has_more")), int(plan.get("gone", 0)))
+        return self._taking(taken, bool(plan.get("has_more")), plan.get("gone") or 0)
 
     def set_aside(self, reasons: Mapping[str, str]) -> None:
         """Take files that cannot be read out of what `new_files` planned, and put them on the list in `state_after`.
@@ -322,6 +324,7 @@ class FileBookmark:
         reasons
             Why each of them cannot be read.
         """
+        check_same_location(following, self.location, "files")
         entries = set_aside_of(following, str(self.location))
         for row in bad.to_pylist():
             entries[row["key"]] = entry_of(row, reasons[row["key"]], *self._taken_by)
@@ -458,12 +461,9 @@ class FileBookmark:
 
     def following(self, listed: datetime | None, **memory: Any) -> dict[str, Any]:
         """Return the state that follows, given what is remembered and when the source was listed."""
-        found = {
-            "kind": "files", "source": self.location.name, "format": FORMAT, "mode": self.options.mode,
-            "listed": listed or self._state.get("listed"), **memory,
-        }  # fmt: skip
-        # Runs that list leave it as it is: more is read again the next time, and nothing is missed.
-        return found if self.position is None else {**found, "metadata": self.position}
+        # Runs that list leave the position as it is: more is read again the next time, and nothing is missed.
+        last = listed or self._state.get("listed")
+        return state_of(self.location.name, self.options.mode, last, self.position, memory)
 
     def with_list_of_executors(self, following: Mapping[str, Any]) -> dict[str, Any]:
         """Return a state after a batch that executors found: what was to be taken again is, as they list everything."""
@@ -513,7 +513,7 @@ def without_files(planned: Mapping[str, Any], bad: pa.Table) -> dict[str, Any]:
         **planned,
         "count": planned["count"] - bad.num_rows,
         "bytes": planned["bytes"] - size,
-        "set_aside": planned.get("set_aside", 0) + bad.num_rows,
+        "set_aside": (planned.get("set_aside") or 0) + bad.num_rows,
     }
 
 
@@ -533,32 +533,18 @@ def _all_waiting(entries: Mapping[str, SetAside]) -> dict[str, SetAside]:
     return {key: replace(entry, decision=WAITING) for key, entry in entries.items()}
 
 
-def plan_of(
-    location: Location, segment: Mapping[str, Any] | None, count: int, size: int, has_more: bool, gone: int
-) -> dict[str, Any]:
-    """Return what a frozen plan stores of a batch whose rows lie in a segment."""
-    return {
-        "kind": "files", "source": location.name, "format": FORMAT, "files": segment,
-        "count": count, "bytes": size, "has_more": has_more, "gone": gone,
-    }  # fmt: skip
-
-
 def check_planned(source: str, rows: pa.Table) -> None:
     """Raise LedgerError if an open plan would read files by keys that no listing of the source has shown."""
     check_keys(source, rows.column("key"), "its open plan", "Discard the plan: watermarks discard-plan JOB --why …")
 
 
 def check_same_location(stored: Mapping[str, Any], location: Location, context: str) -> None:
-    """Raise SourceChangedError if a state or plan is that of another source; LedgerError if its format is not known."""
-    fields = stored if isinstance(stored, Mapping) else {}
-    if fields.get("kind") != "files" or fields.get("source") != location.name:
-        before = str(fields.get("source", f"a source of kind {fields.get('kind')}"))
-        raise SourceChangedError(context, before, location.name)
-    if fields.get("format") != FORMAT:
-        raise LedgerError(
-            location.name,
-            f"its stored file list has format {fields.get('format')!r}, not {FORMAT}. Update the package.",
-        )
+    """Raise SourceChangedError if a state or plan is that of another source; LedgerError if it cannot be read."""
+    of_source(stored, "files", location.name, context, location.name)
+    try:
+        (check_files_state if "segments" in stored else check_files_plan)(stored, context)
+    except ImplausibleError as error:
+        raise damaged(location.name, error) from error
 
 
 def check_state(stored: Mapping[str, Any], location: Location, context: str, mode: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.files.partitions import PartitionColumns
 from scripts.helpers.listing.folders import KINDS, folder_values
+from scripts.helpers.schemas.spark_frames import struct_of
 from scripts.helpers.spark.jvm import check_jvm, java_of, java_session
 
 if TYPE_CHECKING:
@@ -72,7 +73,6 @@ def located(
 def _look_up(spark: SparkSession, name: str) -> tuple[dict[str, Any], list[tuple[dict[str, str], str]]]:
     """Ask the session's catalogue for a table and its partitions, each with its values and its folder."""
     from py4j.protocol import Py4JJavaError
-    from pyspark.sql.types import StructType
     from pyspark.sql.utils import AnalysisException, ParseException  # type: ignore[attr-defined]
 
     session = java_session(spark).sessionState()
@@ -88,7 +88,8 @@ def _look_up(spark: SparkSession, name: str) -> tuple[dict[str, Any], list[tuple
     if is_view or provider.lower() in NOT_FILES:
         what = "a view" if is_view else f"a table of {provider}"
         raise SourceError(name, f"it is {what}, so it has no folder whose files are its rows. Read it as a table.")
-    fields = StructType.fromJson(json.loads(table.partitionSchema().json())).fields
+    columns = json.loads(table.partitionSchema().json())["fields"]
+    fields = struct_of({column["name"]: column["type"] for column in columns}).fields
     shown = [{"name": field.name, "type": field.dataType.simpleString()} for field in fields]
     jvm = java_of(spark)
     path = jvm.org.apache.hadoop.fs.Path

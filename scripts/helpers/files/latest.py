@@ -9,18 +9,16 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from scripts.helpers.errors import (
     InvalidValueError,
-    LedgerError,
     SnapshotBehindError,
     SnapshotUnchangedError,
     SourceChangedError,
 )
 from scripts.helpers.files.partition_delta import Partition, PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule, Values, sort_key
+from scripts.helpers.files.states import FORMAT, of_source
 from scripts.helpers.listing.listing import Location
 
 OnSame = Literal["read", "skip", "error"]
-FORMAT = 1
-"""Of what is stored. Another one is refused: its rules are not known here."""
 KIND = "partition"
 
 
@@ -108,19 +106,9 @@ def _digest(partition: Partition) -> str:
 
 
 def _check_state(stored: Mapping[str, Any], location: Location, rule: PartitionRule, context: str) -> None:
-    fields = stored if isinstance(stored, Mapping) else {}
-    if fields.get("kind") != KIND or fields.get("source") != location.name:
-        source = str(fields.get("source", f"a source of kind {fields.get('kind')}"))
-        if fields.get("kind") == "files":
-            source = f"all files of {source}"
-        raise SourceChangedError(context, source, f"the latest partition of {location.name}")
-    if fields.get("format") != FORMAT:
-        raise LedgerError(
-            location.name,
-            f"its stored partition has format {fields.get('format')!r}, not {FORMAT}. Update the package.",
-        )
+    fields = of_source(stored, KIND, location.name, context, f"the latest partition of {location.name}")
     columns = rule.columns
-    before = _shown(fields.get("columns", ()), fields.get("types", ()))
+    before = _shown(fields["columns"], fields["types"])
     now = _shown(columns.names, columns.types)
     if before != now:
         raise SourceChangedError(context, before, now)

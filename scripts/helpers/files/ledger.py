@@ -10,40 +10,17 @@ import pyarrow as pa
 
 from scripts.helpers.errors import LedgerError, TooLargeError
 from scripts.helpers.files.diff import Known
-from scripts.helpers.files.packed_json import pack_json, unpack_json
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import checksum, from_bytes, merged_segments, merges, to_bytes
+from scripts.helpers.files.states import files_of, segment_of
 from scripts.helpers.listing.objects import LEDGER, byte_order
 from scripts.helpers.protocol.chunks import Blob
 
-FORMAT = 1
-"""Of what is stored. Another one is refused: its rules are not known here."""
-FEW_FILES = 4
-"""Names of more files than this are stored as one value: a watermark holds 2,000 entries at most."""
-MAX_NAMES_BYTES = 64 * 1024 * 1024
-"""Most text that packed names may unfold to: a damaged value must not fill the memory."""
 MAX_TABLE_BYTES = 63 * 1024 * 1024
 """Of a segment in the table: it has to fit into 64 MB as it is written there."""
+NO_FOLDER = "its file list is stored in files. Give the ledger_uri that they were written to."
 FILE_ROWS = 500_000
 """Rows of one file; a task of Spark reads only the files that can hold its keys."""
-
-
-def segment_of(files: list[dict[str, Any]]) -> dict[str, Any]:
-    """Make a segment of files in the order of their keys; the names of many files are packed."""
-    count = sum(file["count"] for file in files)
-    if len(files) <= FEW_FILES:
-        return {"count": count, "files": files}
-    return {"count": count, "packed": Blob(pack_json(files))}
-
-
-def files_of(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the files of a segment. KeyError, TypeError or ValueError if it is damaged."""
-    if "files" in segment:
-        return list(segment["files"])
-    packed = segment["packed"]
-    if isinstance(packed, Blob):  # Made by this run and not stored yet; what was read from the table is bytes.
-        packed = packed.data
-    return [dict(file) for file in unpack_json(packed, MAX_NAMES_BYTES)]
 
 
 def files_between(files: Sequence[Mapping[str, Any]], after: str | None, until: str | None) -> list[Mapping[str, Any]]:
@@ -55,6 +32,11 @@ def files_between(files: Sequence[Mapping[str, Any]], after: str | None, until: 
         if not ends_before and not starts_behind:
             held.append(file)
     return held
+
+
+def damaged(source: str, error: Exception) -> LedgerError:
+    """Return the error for a file list that cannot be read."""
+    return LedgerError(source, f"its stored file list is damaged ({error}). Restore the job's item from a backup.")
 
 
 class FileLedger:
@@ -119,29 +101,20 @@ class FileLedger:
 
     def read(self, segment: Mapping[str, Any], after: str | None = None, until: str | None = None) -> pa.Table:
         """Read one segment, or of its files those that can hold keys between two; LedgerError if it is damaged."""
+        return self._read_several([segment], after, until)[0]
+
+    def _in_table(self, segment: Mapping[str, Any]) -> pa.Table:
         try:
-            if "data" not in segment:
-                return self._read_files(files_of(segment), after, until)
-            data = segment["data"]
-            if isinstance(data, Blob):
-                data = data.data
+            data = segment["data"].data if isinstance(segment["data"], Blob) else segment["data"]
             # A file list that lost a row would be believed, and its file be taken again: so it is proven whole.
             if checksum(data) != segment["sha256"]:
                 raise ValueError("the checksum differs")
             rows = from_bytes(data)
             if rows.num_rows != segment["count"]:
                 raise ValueError("the count differs")
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._damaged(error) from error
+        except (TypeError, ValueError) as error:  # The chunks of a segment may hold another value than bytes.
+            raise damaged(self._source, error) from error
         return rows
-
-    def _read_files(self, files: Sequence[Mapping[str, Any]], after: str | None, until: str | None) -> pa.Table:
-        if self._files is None:
-            raise LedgerError(
-                self._source, "its file list is stored in files. Give the ledger_uri that they were written to."
-            )
-        held = files_between(files, after, until)
-        return pa.concat_tables([LEDGER.empty_table(), *self._files.rows_of(held)])
 
     def again(self, segments: Sequence[Mapping[str, Any]]) -> FileLedger:
         """Return a ledger of other segments at the same place."""
@@ -160,21 +133,8 @@ class FileLedger:
             )  # fmt: skip
         try:
             return files_of(segment)
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._damaged(error) from error
-
-    def _files_between(
-        self, segment: Mapping[str, Any], after: str | None, until: str | None
-    ) -> Sequence[Mapping[str, Any]]:
-        try:
-            return files_between(files_of(segment), after, until)
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._damaged(error) from error
-
-    def _damaged(self, error: Exception) -> LedgerError:
-        return LedgerError(
-            self._source, f"its stored file list is damaged ({error}). Restore the job's item from a backup."
-        )
+        except ValueError as error:
+            raise damaged(self._source, error) from error
 
     def _from(self, first: int) -> list[pa.Table]:
         """Read all segments from one on, each once."""
@@ -187,18 +147,15 @@ class FileLedger:
         self, segments: Sequence[Mapping[str, Any]], after: str | None = None, until: str | None = None
     ) -> list[pa.Table]:
         """Read several segments as `read` does, the files of all at the same time: most have one file or a few."""
-        held: list[Sequence[Mapping[str, Any]]] = []
+        in_files = [segment for segment in segments if "data" not in segment]
+        if in_files and self._files is None:
+            raise LedgerError(self._source, NO_FOLDER)
+        held = [files_between(self.files(segment), after, until) for segment in in_files]
+        rows = iter(self._files.rows_of(list(chain.from_iterable(held))) if self._files is not None else [])
+        counts, tables = iter(map(len, held)), []
         for segment in segments:
-            is_here = "data" in segment or self._files is None
-            held.append([] if is_here else self._files_between(segment, after, until))
-        try:
-            read = self._files.rows_of(list(chain.from_iterable(held))) if self._files is not None else []
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._damaged(error) from error
-        rows, tables = iter(read), []
-        for segment, its_files in zip(segments, held, strict=True):
-            if "data" in segment or self._files is None:
-                tables.append(self.read(segment, after, until))
+            if "data" in segment:
+                tables.append(self._in_table(segment))
             else:
-                tables.append(pa.concat_tables([LEDGER.empty_table(), *islice(rows, len(its_files))]))
+                tables.append(pa.concat_tables([LEDGER.empty_table(), *islice(rows, next(counts))]))
         return tables

@@ -8,7 +8,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from scripts.helpers.files.ledger import FileLedger, files_of
+from scripts.helpers.files.ledger import FileLedger
+from scripts.helpers.files.states import files_of
 from scripts.helpers.listing.objects import LEDGER, Interval, byte_order
 
 PIECE_ROWS = 200_000

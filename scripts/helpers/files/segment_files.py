@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers.errors import AccessRefusedError, LedgerError
 from scripts.helpers.files.segments import checksum, from_bytes, to_bytes
+from scripts.helpers.files.states import LEDGER_FILE
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.listing.paths import is_hidden
@@ -24,14 +25,12 @@ from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, read
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-MAX_FILE_BYTES = 1024 * 1024 * 1024
-"""Of one file of a ledger: it has half a million rows at most."""
 DELETED_AT_ONCE = 1_000
 """The most keys that DeleteObjects takes."""
 READERS = 8
 """Files read at once. Each may hold half a million rows in memory, so more of them would not fit beside a batch."""
 
-NAME = re.compile(r"\.?[0-9a-f]{32}\.parquet")
+NAME = re.compile(rf"\.?{LEDGER_FILE}")
 """What `SegmentFiles.put` calls a file, and with a dot one that it had not finished when the process died."""
 
 
@@ -182,12 +181,7 @@ class SegmentFiles:
         """Read a file; LedgerError if it is gone or not what was written."""
         name = self._checked(str(file["file"]))
         uri = self.location.uri(name)
-        length = int(file["length"])
-        if not 0 <= length <= MAX_FILE_BYTES:
-            raise LedgerError(
-                uri, f"the state says that it has {length:,} bytes, and the limit is {MAX_FILE_BYTES:,}. Restore the "
-                "job's item from a backup.",
-            )  # fmt: skip
+        length = file["length"]
         try:
             # One byte more than was written is enough to notice another file, however large somebody has made it.
             if self.location.is_local:

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from scripts.helpers.files.packed_json import pack_json, unpack_json
 from scripts.helpers.listing.objects import GONE, LEDGER, newest_rows
+from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 
+MAY_BE_NULL = ("etag", "version_id")
 SMALL_ROWS = 200
 """Fewer rows than this take less room as JSON than with the footer of a Parquet file."""
 MAX_JSON_BYTES = 4 * 1024 * 1024
@@ -63,7 +64,7 @@ def from_bytes(data: bytes) -> pa.Table:
             # Not read_table: that takes several times as long here, and leaves chunks that are copied to be joined.
             rows = pq.ParquetFile(pa.BufferReader(data)).read()
             _check_columns(rows.column_names)
-            return rows.cast(LEDGER)
+            return _checked(rows.cast(LEDGER))
         columns = unpack_json(data, MAX_JSON_BYTES)
         _check_columns(list(columns))
         count = len(columns["key"])
@@ -76,14 +77,24 @@ def from_bytes(data: bytes) -> pa.Table:
                 arrays.append(pa.array(values, pa.int64()).cast(field.type))
             else:
                 arrays.append(pa.array(values, field.type))
-        return pa.Table.from_arrays(arrays, schema=LEDGER)
-    except (pa.ArrowException, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        return _checked(pa.Table.from_arrays(arrays, schema=LEDGER))
+    except (pa.ArrowException, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
         raise ValueError(f"not a segment of a file list ({type(error).__name__})") from error
 
 
 def _check_columns(names: Sequence[str]) -> None:
     if list(names) != LEDGER.names:
         raise ValueError(f"its columns are {', '.join(names)}")
+
+
+def _checked(rows: pa.Table) -> pa.Table:
+    """Return rows that have what each of them must have."""
+    missing = [name for name in LEDGER.names if name not in MAY_BE_NULL and rows.column(name).null_count]
+    if missing:
+        raise ValueError(f"{missing[0]} is missing in a row")
+    # A time that Python cannot hold would be an OverflowError wherever somebody looks at it.
+    pc.min_max(rows.column("modified")).as_py()
+    return rows
 
 
 def checksum(data: bytes) -> str:

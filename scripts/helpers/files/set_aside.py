@@ -6,14 +6,16 @@ Pure, and without pyarrow: the command reads and changes the list where there is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from datetime import datetime, timezone
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from scripts.helpers.errors import InvalidValueError, LedgerError, SetAsideFullError
-from scripts.helpers.files.packed_json import pack_json, unpack_json
 from scripts.helpers.listing.paths import is_plain
 from scripts.helpers.protocol.chunks import Blob
+from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
+from scripts.helpers.protocol.packed_json import pack_json, unpack_json
+from scripts.helpers.protocol.values import Spilled
 
 MAX_SET_ASIDE = 1_000
 """Files of one source that are set aside at once. More of them are no bad files, but a cause that all files share."""
@@ -22,6 +24,11 @@ MAX_LIST_BYTES = 8 * 1024 * 1024
 
 WAITING, RETRY, SKIP = "waiting", "retry", "skip"
 """What was decided of a file: nothing yet; the next batch looks at it and takes it; it counts as done."""
+
+PACKED = (bytes, Blob, Spilled)
+"""What packed bytes are: those of the state itself, or those in chunks beside it."""
+MICROS = 5 * 10**16
+"""Since 1970, or before: more than fifteen centuries."""
 
 GONE_REASON = "it is not there any more"
 
@@ -55,27 +62,40 @@ def entry_of(row: Mapping[str, Any], reason: str, version: int, run_id: str) -> 
 def set_aside_of(state: Mapping[str, Any] | None, source: str = "") -> dict[str, SetAside]:
     """Return what a state of files has set aside, by key; LedgerError if the list is damaged."""
     stored = (state or {}).get("set_aside")
-    if not stored:
+    if stored is None:
         return {}
     source = source or str((state or {}).get("source", ""))
     try:
+        check_set_aside(Fields(state, "state"))
         data = stored["data"]
         found = unpack_json(data.data if isinstance(data, Blob) else data, MAX_LIST_BYTES)
-        entries = {one["key"]: _from_json(one) for one in found}
+        entries = {
+            entry.key: entry
+            for one in Fields({"data": found}, "set_aside").maps("data", MAX_SET_ASIDE)
+            if (entry := _from_json(one))
+        }
         if len(found) != stored["count"]:
             raise ValueError("the count differs")
         # Buckets have keys with empty components, which are set aside since Spark cannot take them.
         outside = [key for key in entries if not is_plain(key, literal=True)]
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except ValueError as error:
         raise LedgerError(
             source,
-            f"its list of files that are set aside is damaged ({type(error).__name__}). Restore the job's item from a "
-            "backup.",
+            f"its list of files that are set aside is damaged ({error}). Restore the job's item from a backup.",
         ) from error
     if outside:
         detail = f"has the key {outside[0]!r}, which leads out of the source. Restore the job's item from a backup."
         raise LedgerError(source, f"its list of files that are set aside {detail}")
     return entries
+
+
+def check_set_aside(state: Fields) -> None:
+    """Raise ImplausibleError for a list of a state that is not one of `as_state`; what is packed is not looked at."""
+    if "set_aside" in state:
+        fields = state.map("set_aside")
+        for count in ("count", RETRY, SKIP):
+            fields.whole(count, 0, most=MAX_SET_ASIDE)
+        fields.of("data", PACKED, "bytes")
 
 
 def as_state(entries: Mapping[str, SetAside], source: str) -> dict[str, Any] | None:
@@ -133,7 +153,11 @@ def _as_json(entry: SetAside) -> dict[str, Any]:
     return found
 
 
-def _from_json(found: Mapping[str, Any]) -> SetAside:
-    seconds, micros = divmod(int(found["modified"]), 1_000_000)
-    modified = datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=micros)
-    return SetAside(**{known.name: found[known.name] for known in fields(SetAside)} | {"modified": modified})
+def _from_json(fields: Fields) -> SetAside:
+    since_1970 = timedelta(microseconds=fields.whole("modified", least=-MICROS, most=MICROS))
+    return SetAside(
+        fields.of("key", str, "a text"), fields.of("etag", str, "a text", None),
+        fields.of("version_id", str, "a text", None), fields.whole("size", most=MAX_NUMBER),
+        datetime(1970, 1, 1, tzinfo=timezone.utc) + since_1970, fields.of("reason", str, "a text"),
+        fields.whole("version"), fields.of("run_id", str, "a text"), fields.one_of("decision", (WAITING, RETRY, SKIP)),
+    )  # fmt: skip

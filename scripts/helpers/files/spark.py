@@ -23,15 +23,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError, WatermarkError
-from scripts.helpers.files.bookmark import FileBookmark, check_planned, check_same_location, plan_of
+from scripts.helpers.files.bookmark import FileBookmark, check_planned, check_same_location
 from scripts.helpers.files.choice import Piece
 from scripts.helpers.files.delta import FileDelta
-from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between, files_of, segment_of
+from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between
 from scripts.helpers.files.limits import Block, Blocks, Limits, PlaceInOrder, Stretch, blocks_of, is_earlier, narrowed
 from scripts.helpers.files.pieces import PIECE_ROWS, Gathered
 from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import from_bytes, merged_segments, merges, to_bytes
+from scripts.helpers.files.states import files_of, plan_of, segment_of
 from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import between
@@ -364,7 +365,7 @@ class SparkFileBookmark:
                 self.location, self._local.options.start_from, sum(share["ignored"] for share in found), count,
             )  # fmt: skip
         segment = segment_of(files) if files else None
-        self.plan = plan_of(self.location, segment, count, size, has_more, gone)
+        self.plan = plan_of(self.location.name, segment, count=count, bytes=size, has_more=has_more, gone=gone)
         if self._saves:
             segments = self._appended(segment) if segment else self._local.ledger.segments
             # With something left over, date folders are listed from the same time on again; see `FileBookmark`.
@@ -375,7 +376,7 @@ class SparkFileBookmark:
     def delta_of(self, plan: Mapping[str, Any] | None) -> SparkFileDelta:
         """Return the delta of a frozen plan; None has no files. SourceChangedError if it is that of another source."""
         files = self._files_of(plan)
-        count, size, gone = (int((plan or {}).get(name, 0)) for name in ("count", "bytes", "gone"))
+        count, size, gone = ((plan or {}).get(name) or 0 for name in ("count", "bytes", "gone"))
         return SparkFileDelta(
             self.location, self._read(files), count, size, gone, str(self._ledger_location), tuple(files),
             self._local.options.request_payer, has_more=bool((plan or {}).get("has_more")),

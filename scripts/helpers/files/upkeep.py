@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, LedgerError
-from scripts.helpers.files.ledger import FileLedger
+from scripts.helpers.files.ledger import NO_FOLDER, FileLedger
 from scripts.helpers.files.segment_files import NAME, SegmentFiles
+from scripts.helpers.files.states import FORMAT
 
 if TYPE_CHECKING:
     pass
@@ -24,7 +25,6 @@ LEAST_AGE = timedelta(days=1)
 """The least age that may be asked for: clocks of machines that run jobs are trusted to a day, as for chunks."""
 CLOCKS = timedelta(days=1)
 """How much earlier than its run, by their two clocks, a file may seem to be written."""
-NO_FOLDER = "its file list is stored in files. Give the ledger_uri that they were written to."
 
 
 class LedgerPart(NamedTuple):
@@ -279,6 +279,8 @@ def segments_in(holder: Any) -> list[Mapping[str, Any]]:
     """Return the segments that a state or a plan of files refers to; none of what is another kind."""
     if not isinstance(holder, Mapping) or holder.get("kind") != "files":
         return []
+    if holder.get("format") != FORMAT:
+        raise LedgerError(str(holder.get("source")), "its stored file list has another format. Update the package.")
     found = list(holder.get("segments") or ())
     found += [holder[name] for name in ("files", "rest") if isinstance(holder.get(name), Mapping)]
     return found

@@ -80,7 +80,7 @@ def begin_run(
         if isinstance(outcome, Written):
             break
         before, head = (outcome.to, outcome.to) if outcome.to else changes.read_to_claim(job_id)
-    run = Run(store, after, clock, lease, changes.retention)
+    run = Run(store, after, clock, lease, changes.retention, lookups.checked)
     try:
         # Before this run can commit: the head that follows no longer has what a missing entry has to say.
         changes.complete_log(after)
@@ -128,7 +128,7 @@ def _contexts(changes: Changes, head: Head) -> list[str]:
     by_run = last is not None and last.op == "COMMIT" and last.plan_id != last.commit_id
     found = []
     for name, value in head.watermarks.items():
-        state = changes.lookups.state_at(head, name) if isinstance(value, Spilled) else value
+        state = changes.lookups.stored_at(head, name) if isinstance(value, Spilled) else value
         if isinstance(state, Mapping) and (by_run or "kind" in state):
             found.append(name)
     return found

@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from scripts.helpers.errors import DAMAGE, TooLargeError
+from scripts.helpers.protocol.packed_json import inflated, plain_json
 from scripts.helpers.protocol.values import (
     MAX_BYTES,
-    MAX_CHUNKS,
     MAX_ENTRIES,
     MAX_RAW_BYTES,
     Attribute,
@@ -37,7 +37,6 @@ WORTH_BYTES = 1_000
 """A smaller entry stays where it is: its reference would be no smaller."""
 MAX_MARKS = 16 * MAX_ENTRIES
 """Commas and opening brackets of a value in chunks, beside those in texts: an entry with its type has about ten."""
-_MARKS = (b",", b"[", b"{")
 INLINE_BYTES = 2_000
 """A blob of at most so many bytes is stored where it stands."""
 
@@ -175,20 +174,13 @@ def cut(value: Any, id: str, what: str) -> tuple[Spilled, list[bytes]]:
 
 def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
     """Read a value back from its chunks. ValueError if anything is missing or altered."""
-    check_reference(reference)
     if len(parts) != reference.chunks:
         raise ValueError(f"{len(parts)} of {reference.chunks} chunks")
     if (size := sum(map(len, parts))) > MAX_SPILL_BYTES:
         raise ValueError(f"{size:,} bytes, and the limit is {MAX_SPILL_BYTES:,}")
-    inflate = zlib.decompressobj()
-    try:
-        # One byte more than was written is enough to notice an altered stream. Without the limit a few kilobytes
-        # could decompress to all of the memory.
-        raw = inflate.decompress(b"".join(parts), reference.length + 1)
-    except zlib.error as error:
-        raise ValueError("not compressed data") from error
-    if not inflate.eof or inflate.unused_data:
-        raise ValueError("more or less than one compressed stream")
+    # One byte more than was written is enough to notice an altered stream. Without the limit a few kilobytes could
+    # decompress to all of the memory.
+    raw = inflated(b"".join(parts), reference.length + 1)
     if len(raw) != reference.length or hashlib.sha256(raw).hexdigest() != reference.sha256:
         raise ValueError("length or checksum differ")
     try:
@@ -199,34 +191,6 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
         raise
     except DAMAGE as error:
         raise ValueError("not what was written") from error
-
-
-def plain_json(text: bytes, most: int) -> Any:
-    """Read JSON of at most so many values and names. ValueError for anything else, however deeply it is nested.
-
-    A megabyte of ``[[],[],`` takes thirty of memory, while one of long texts takes one. So values are counted first.
-    """
-    marks = sum(map(text.count, _MARKS))
-    # The same characters may stand in a text. Only where there are many is it worth telling these apart.
-    if marks > most:
-        bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
-        quotes = bare.count(b'"')
-        marks = quotes
-        # Each value and each name has two quotes at most. With more, to cut there would take the memory to be saved.
-        if quotes <= 4 * most:
-            marks = sum(sum(map(outside.count, _MARKS)) for outside in bare.split(b'"')[::2])
-    if marks > most:
-        raise ImplausibleError(f"{marks:,} values, and the limit is {most:,}")
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-
-
-def check_reference(reference: Spilled) -> None:
-    """Refuse a reference to more than we ever write. ValueError, before anything is decompressed for it."""
-    if reference.chunks > MAX_CHUNKS or reference.length > MAX_RAW_BYTES:
-        raise ValueError(f"{reference.chunks:,} chunks of {reference.length:,} bytes are more than is ever written")
 
 
 def references(values: Any) -> list[Spilled]:

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, Final, Literal, TypeVar
 
-from scripts.helpers.protocol.values import ImplausibleError, from_utc_string
-
 T = TypeVar("T")
+
+
+class ImplausibleError(ValueError):
+    """A time, count or size that can be stored, and that this package never stores. Its text has no value."""
+
 
 MAX_COUNT = 10**15
 """The highest version, fence or other count of ours: more than a run a microsecond for thirty years."""
@@ -17,6 +20,11 @@ MAX_TEXT = 2_048
 """Characters of a name or URI: a key of S3 has 1,024 bytes, and a bucket and a scheme go before it."""
 MAX_NAMES = 2_000
 """Names in one list, as columns of a key or of a partition: a stored map has no more entries."""
+MAX_NUMBER = 2**63 - 1
+"""The highest number of an object's size, of a snapshot, or of an id that is a BIGINT."""
+YEARS = range(1900, 2200)
+"""In which a clock is, and whatever a file may be stamped with. What a cursor holds may be of any year."""
+SHA256 = "[0-9a-f]{64}"
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(2200, 1, 1, tzinfo=timezone.utc)
 """Between these a time of ours lies: no clock says anything else. What a watermark holds may be of any year."""
 REQUIRED: Final = object()
@@ -84,10 +92,10 @@ class Fields:
         return tuple(found)
 
     def moment(self, field: str, default: Any = REQUIRED) -> Any:
-        """Return a time with its zone."""
+        """Return a time with its zone, of a year that a clock is in."""
         found = self.of(field, datetime, "a time", default)
-        if found is not default and found.tzinfo is None:
-            raise self.wrong(field, "a time with its zone")
+        if found is not default and (found.tzinfo is None or found.year not in YEARS):
+            raise self.wrong(field, f"a time with its zone, of the years {YEARS[0]} to {YEARS[-1]}")
         return found
 
     def of(self, field: str, kind: type[T] | tuple[type[T], ...], what: str, default: Any = REQUIRED) -> Any:
@@ -104,6 +112,10 @@ class Fields:
             raise self.wrong(field, f"one of {', '.join(known)}")
         return found
 
+    def any(self, field: str) -> Any:
+        """Return a value of any type; None where it is not there."""
+        return self._found.get(field)
+
     def map(self, field: str) -> Fields:
         """Return the fields of a map; of none where it is not there."""
         return Fields(self._given(field, {}), f"{self._name}.{field}")
@@ -111,6 +123,13 @@ class Fields:
     def utc(self, field: str) -> datetime:
         """Return a time of a clock that was written as a text."""
         return clock_time(self.text(field), f"{self._name}.{field}")
+
+    def maps(self, field: str, most: int = MAX_NAMES) -> list[Fields]:
+        """Return the fields of each map of a list."""
+        found = self.of(field, (list, tuple), f"a list of up to {most:,} maps")
+        if len(found) > most:
+            raise self.wrong(field, f"a list of up to {most:,} maps")
+        return [Fields(one, f"{self._name}.{field}[{index}]") for index, one in enumerate(found)]
 
     def wrong(self, field: str, expected: str) -> ImplausibleError:
         """Return the error for a field that is not what was expected."""
@@ -121,6 +140,14 @@ class Fields:
         if found is None and default is REQUIRED:
             raise ImplausibleError(f"{self._name}.{field} is missing")
         return default if found is None else found
+
+
+def from_utc_string(text: str) -> datetime:
+    """Read what `to_utc_string` wrote: an aware datetime in UTC."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return moment.astimezone(timezone.utc)
 
 
 def time_of(text: str, name: str) -> datetime:

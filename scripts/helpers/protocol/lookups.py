@@ -30,7 +30,19 @@ from scripts.helpers.protocol.names import (
     served_by,
 )
 from scripts.helpers.protocol.store import Store
-from scripts.helpers.protocol.values import Spilled
+from scripts.helpers.protocol.values import ImplausibleError, Spilled
+
+STATES, PLANS, NEXT = "watermarks", "plan.contexts", "plan.next"
+"""Where a head has what is stored of contexts."""
+Check = Callable[[str, str, Any], Any]
+"""Returns what such a place has of a context, if it is what is written there; raises ImplausibleError otherwise."""
+
+
+def places_of(head: Head) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return what a head has of contexts, by the names of the places."""
+    of_plan = [] if head.plan is None else [(PLANS, head.plan.contexts), (NEXT, head.plan.next)]
+    return [(STATES, head.watermarks), *of_plan]
+
 
 MOST_SHOWN = 4 * 1024 * 1024
 """Bytes that the states of one job may unpack to where many jobs are shown. One head may refer to 256 MB hundreds of
@@ -48,10 +60,13 @@ class Lookups:
         Returns the time as an aware datetime; an item of the original class is taken over at that time.
     job_id_rule : str
         Regular expression that job names match as a whole.
+    check
+        What a state or plan has to pass before anybody gets it.
     """
 
     def __init__(self, store: Store, clock: Callable[[], datetime], job_id_rule: str) -> None:
         self.store, self.clock, self.job_id_rule = store, clock, job_id_rule
+        self.check: Check = lambda place, context, stored: stored
 
     def get_watermark(self, job_id: str, run_id: str | None = None) -> dict[str, Any]:
         """Return a run's item; see `Watermarks.get_watermark`."""
@@ -127,8 +142,34 @@ class Lookups:
         return version
 
     def state_at(self, version: Head | LogEntry, context: str) -> Any:
-        """Return the state of one context in a version of `history` or `latest`; None if it has none there."""
+        """Return the state of one context in a version of `history` or `latest`; None if it has none there.
+
+        Raises
+        ------
+        CorruptItemError
+            It is not what this package writes.
+        """
+        range_key = items.HEAD_KEY if isinstance(version, Head) else items.log_key(version.version)
+        return self.checked(version.job_id, STATES, context, self.stored_at(version, context), range_key)
+
+    def stored_at(self, version: Head | LogEntry, context: str) -> Any:
+        """Return the state of one context as `state_at` does, whatever it says: for people who repair it."""
         return self._resolved(version.job_id, {context: version.watermarks.get(context)})[context]
+
+    def checked(self, job_id: str, place: str, context: str, stored: Any, range_key: str = items.HEAD_KEY) -> Any:
+        """Return a state or plan as it is; CorruptItemError if it is not what this package writes."""
+        return items.reading(items.key(job_id, range_key), lambda _: self.check(place, context, stored))
+
+    def damage(self, head: Head) -> list[str]:
+        """Return what is wrong with the states and the open plan of a job; chunks are not read."""
+        found = []
+        for place, contexts in places_of(head):
+            for context, stored in contexts.items():
+                try:
+                    self.check(place, context, stored)
+                except ImplausibleError as error:
+                    found.append(str(error))
+        return found
 
     def committed_at(self, job_id: str, version: int) -> datetime | None:
         """Return when a version was made; None if its log entry has expired."""
@@ -235,13 +276,14 @@ class BoundedLookups(Lookups):
 
     def __init__(self, lookups: Lookups, most: int = MOST_SHOWN) -> None:
         super().__init__(lookups.store, lookups.clock, lookups.job_id_rule)
+        self.check = lookups.check
         self._left, self._known = most, dict[tuple[str, Spilled], Any]()
 
     def opened(self, head: Head) -> Head:
         """Return a head with its states read back, the smallest first; those past the bound stay references."""
         found = dict(head.watermarks)
-        spilled = {name: state for name, state in found.items() if isinstance(state, Spilled)}
-        for name in sorted(spilled, key=lambda name: spilled[name].length):
+        lengths = {name: state.length if isinstance(state, Spilled) else 0 for name, state in found.items()}
+        for name in sorted(lengths, key=lambda name: lengths[name]):
             with suppress(TooLargeError):
                 found[name] = self.state_at(head, name)
         return replace(head, watermarks=found)

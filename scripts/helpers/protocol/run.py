@@ -22,6 +22,7 @@ from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, lazy_blobs, references, spill_large, take_blobs
 from scripts.helpers.protocol.head import Change, Head, Outputs, Plan
 from scripts.helpers.protocol.heartbeat import Heartbeat
+from scripts.helpers.protocol.lookups import NEXT, PLANS, STATES
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.races import Lost, Written
@@ -66,9 +67,11 @@ class Run:
         clock: Callable[[], datetime],
         lease: timedelta,
         retention: timedelta | None = None,
+        checked: Callable[[str, str, str, Any], Any] = lambda job_id, place, context, stored: stored,
     ) -> None:
         assert head.claim is not None
         self._store, self._head, self._clock, self._lease, self._retention = store, head, clock, lease, retention
+        self._checked = checked
         # A write that is sent again after the lease was over would only delay the run that has taken over since.
         self._budget = min(BUDGET_SECONDS, lease.total_seconds())
         # Two locks. `_calls` lets one of freeze, commit and abort in at a time, from its first to its last request.
@@ -94,15 +97,19 @@ class Run:
 
     def state(self, context: str) -> Any:
         """Return the committed watermark of one context, read back if it was spilled; None on its first run."""
-        return self._resolve(self.watermarks.get(context))
+        return self._of(STATES, self.watermarks, context)
 
     def planned(self, context: str) -> Any:
         """Return one context's part of the frozen plan, read back if it was spilled; None if it has none."""
-        return self._resolve(self.plan.contexts.get(context)) if self.plan else None
+        return self._of(PLANS, self.plan.contexts if self.plan else {}, context)
 
     def following(self, context: str) -> Any:
         """Return the watermark of one context that follows the frozen plan, read back if it was spilled."""
-        return self._resolve(self.plan.next.get(context)) if self.plan else None
+        return self._of(NEXT, self.plan.next if self.plan else {}, context)
+
+    def _of(self, place: str, contexts: Mapping[str, Any], context: str) -> Any:
+        """Return what a place has of a context; CorruptItemError if it is not what this package writes."""
+        return self._checked(self.job_id, place, context, self._resolve(contexts.get(context)))
 
     @property
     def head(self) -> Head:

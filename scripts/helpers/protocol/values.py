@@ -13,6 +13,9 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from scripts.helpers.errors import InvalidValueError, ReservedNameError, TooLargeError
+from scripts.helpers.protocol.fields import SHA256, Fields
+from scripts.helpers.protocol.fields import ImplausibleError as ImplausibleError
+from scripts.helpers.protocol.fields import from_utc_string as from_utc_string
 
 Attribute = dict[str, Any]
 """A DynamoDB attribute value as the low-level client takes it, such as ``{"S": "text"}``."""
@@ -30,15 +33,13 @@ LAST_PLACE = -165
 """boto3's deserializer cannot read a number with digits after this decimal place."""
 MAX_CHUNKS, MAX_RAW_BYTES = 1_000, 256 * 1024 * 1024
 """What a reference may say at most of the chunks that it stands for, and of what they decompress to."""
+_CHUNKS_ID = "[ps]#[0-9A-Za-z]{1,64}-b?[0-9]{1,5}"
+"""As `chunks` makes it: any other could be the key of an item that is not a chunk."""
 _CONTEXT = Context(prec=MAX_DIGITS)
 SPILLED = "spilled"
 _SETS = ("SS", "NS", "BS")
 """Sets of DynamoDB: their first letter is the type of each member."""
 RESERVED_NAMES = ("jobName", "runId", "watermarks")
-
-
-class ImplausibleError(ValueError):
-    """A time, count or size of ours that can be stored, and that nothing of ours ever stores. Its text has no value."""
 
 
 class Spilled(NamedTuple):
@@ -57,14 +58,6 @@ def to_utc_string(moment: datetime) -> str:
     '2023-03-16T15:45:00.000000+00:00'
     """
     return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
-
-
-def from_utc_string(text: str) -> datetime:
-    """Read what `to_utc_string` wrote: an aware datetime in UTC."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError("a time without a zone")
-    return moment.astimezone(timezone.utc)
 
 
 def encode(
@@ -320,9 +313,13 @@ def _decode(attribute: Attribute, types: Attribute | None) -> Any:
         return _spilled(_decode(attribute, None))
     if tag in ("M", "L"):
         inner = types["M"] if types else {}
-        if tag == "M":
-            return {name: _decode(item, inner.get(name)) for name, item in value.items()}
-        return [_decode(item, inner.get(str(index))) for index, item in enumerate(value)]
+        found = {}
+        for name, item in value.items() if tag == "M" else enumerate(value):
+            try:
+                found[name] = _decode(item, inner.get(str(name)))
+            except ImplausibleError as error:
+                raise ImplausibleError(f"{name}.{error}") from error
+        return found if tag == "M" else list(found.values())
     kind = types["S"] if types else None
     if tag in _SETS:
         return {_decode({tag[0]: one}, types) for one in value}
@@ -352,18 +349,17 @@ def _number_text(number: Decimal) -> str:
     return str(number.normalize(_CONTEXT) if long else number)
 
 
-def _spilled(fields: dict[str, Any]) -> Spilled:
-    reference = Spilled(**fields)
-    if not all(isinstance(text, str) for text in (reference.id, reference.sha256)):
-        raise ValueError("not a reference to chunks")
-    if not all(type(number) is int and number >= 0 for number in (reference.chunks, reference.length)):
-        raise ValueError("not a reference to chunks")
-    # Before anything counts them: who looks for the chunks of a reference goes through them one by one.
-    if reference.chunks > MAX_CHUNKS or reference.length > MAX_RAW_BYTES:
-        raise ImplausibleError(
-            f"{reference.chunks:,} chunks of {reference.length:,} bytes are more than is ever written"
-        )
-    return reference
+def _spilled(found: dict[str, Any]) -> Spilled:
+    fields = Fields(found, "reference")
+    for name in sorted(found.keys() - set(Spilled._fields)):
+        raise fields.wrong(name, "a part of a reference to chunks")
+    return Spilled(
+        fields.text("id", pattern=_CHUNKS_ID, what="an id of chunks"),
+        # Before anything counts them: who looks for the chunks of a reference goes through them one by one.
+        fields.whole("chunks", least=1, most=MAX_CHUNKS),
+        fields.whole("length", least=1, most=MAX_RAW_BYTES),
+        fields.text("sha256", pattern=SHA256, what="a hash"),
+    )
 
 
 def _number(text: str, kind: str | None) -> int | float | Decimal:

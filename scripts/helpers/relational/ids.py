@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from scripts.helpers.errors import InvalidValueError, SourceChangedError, TooManyIdsError
+from scripts.helpers.errors import SourceChangedError, TooManyIdsError
+from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
 
 KIND = "ids"
 SLOT_BITS, BUCKET_BITS, RANK_BITS = 4, 12, 25
@@ -15,7 +16,7 @@ SLOT_BITS, BUCKET_BITS, RANK_BITS = 4, 12, 25
 BLOCK = 1 << (BUCKET_BITS + RANK_BITS)
 STRIDE = BLOCK << SLOT_BITS
 """From one version to the next."""
-MAX_ID = 2**63 - 1
+MAX_ID = MAX_NUMBER
 """The largest number of a BIGINT."""
 
 
@@ -61,13 +62,11 @@ class IdBlock:
         ------
         SourceChangedError
             The context remembers something else than ids.
-        InvalidValueError
-            A context of ids remembers no whole number.
         TooManyIdsError
             The batch has 16 contexts with ids already; or no block is left, after four million versions.
         """
         _check_kind(context, states.get(context))
-        above = [_above(name, state, version) for name, state in states.items() if _kind(state) == KIND]
+        above = [_above(state, version) for state in states.values() if _kind(state) == KIND]
         # The highest of all contexts: blocks of one that a person has set forward would meet those of another.
         base = max([0, *above]) + version * STRIDE
         if slot >= 1 << SLOT_BITS:
@@ -110,11 +109,20 @@ class IdBlock:
 
 def known_tables(state: Any) -> tuple[str, ...]:
     """Return the names of the tables that a state remembers; none where it has no list of them."""
-    tables = state.get("tables") if isinstance(state, Mapping) else None
-    # A text is a sequence too, of its letters. A person may have set it.
-    if not isinstance(tables, Sequence) or isinstance(tables, str):
-        return ()
-    return tuple(str(name) for name in tables)
+    return tuple(state.get("tables") or ()) if isinstance(state, Mapping) else ()
+
+
+def check_ids_state(stored: Mapping[str, Any], name: str) -> None:
+    """Raise ImplausibleError for a state that is not one of `IdBlock.state_after`; a person may set `next_id` alone."""
+    fields = Fields(stored, name)
+    fields.whole("next_id", most=MAX_ID)
+    fields.whole("version", None)
+    fields.names("tables", ())
+
+
+def check_ids_plan(stored: Mapping[str, Any], name: str) -> None:
+    """Raise ImplausibleError for a plan that is not one of `IdBlock.plan`."""
+    Fields(stored, name).whole("first_id", most=MAX_ID - BLOCK)
 
 
 def _kind(state: Any) -> str:
@@ -126,21 +134,14 @@ def _check_kind(context: str, state: Any) -> None:
         raise SourceChangedError(context, _kind(state), KIND)
 
 
-def _above(context: str, state: Mapping[str, Any], version: int) -> int:
+def _above(state: Mapping[str, Any], version: int) -> int:
     """Return how far above those of its version the ids of a context are.
 
     All of a `next_id` counts where no version of this job wrote it.
     """
-    next_id, written = state.get("next_id"), state.get("version", version)
-    # A person may have set either. True is an int, and would count as 1.
-    if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in (next_id, written)):
-        raise InvalidValueError(
-            f"Context {context!r} is one of ids, but its 'next_id' is missing or no whole number from 0 (or its "
-            f"'version' is none). Set it: set_watermark(job, {{{context!r}: {{'kind': {KIND!r}, 'next_id': …}}}}, "
-            "why=…)."
-        )
-    assert isinstance(next_id, int)
-    if written >= version:
+    next_id: int = state["next_id"]
+    written = state.get("version")
+    if written is None or written >= version:
         # Set by a person, or brought over from another job: no version of this job says how much was added.
         return next_id
     # A commit of version `written` left `(written + 1) * STRIDE` at least. What is more was set, and is kept.

@@ -7,8 +7,6 @@ names the life of a context between two resets, so that a reset forgets them too
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,8 +14,10 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.errors import DAMAGE, CursorError
+from scripts.helpers.errors import DAMAGE, CursorError, SourceChangedError
+from scripts.helpers.protocol.fields import Fields, ImplausibleError
 from scripts.helpers.protocol.names import derived_id
+from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, merged, range_end, uncovered
 from scripts.helpers.rows.cursors import (
     EPOCH,
@@ -32,6 +32,11 @@ from scripts.helpers.rows.cursors import (
     decimal_type,
     widened,
 )
+from scripts.helpers.rows.edge import Edge
+from scripts.helpers.rows.identity import remembered
+from scripts.helpers.rows.open_writers import Undecided
+from scripts.helpers.rows.options import WORDS
+from scripts.helpers.rows.window import COMPLETE, RowWindow, bound_in, columns_in
 
 # --- states -------------------------------------------------------------------------------------
 
@@ -39,6 +44,32 @@ from scripts.helpers.rows.cursors import (
 def is_rows(state: object) -> bool:
     """Tell whether a state is that of a rows context."""
     return isinstance(state, Mapping) and state.get("kind") == "rows"
+
+
+def check_rows_state(stored: Mapping[str, Any], name: str) -> None:
+    """Raise ImplausibleError for a state that is not what `with_coverage` returns."""
+    fields = Fields(stored, name)
+    columns = columns_in(fields)
+    for bound in ("value", "start", "last", COMPLETE):
+        bound_in(fields, bound, columns)
+    fields.flag("descending")
+    remembered(stored, name)
+    Undecided.read(fields, columns)
+    Edge.read(fields, columns)
+    _coverage(stored, name)
+
+
+def check_rows_plan(stored: Mapping[str, Any], name: str) -> None:
+    """Raise ImplausibleError for a plan that is not one of `RowWindow.to_plan`, with its options."""
+    fields = Fields(stored, name)
+    fields.text("options", None, pattern=WORDS, what="words of options")
+    RowWindow.from_plan(stored, [column.name for column in columns_in(fields)], name)
+
+
+def check_backfills(stored: Mapping[str, Any], name: str) -> None:
+    """Raise ImplausibleError for a record that is not one of `BackfillRecord`."""
+    columns_in(Fields(stored, name))
+    BackfillRecord.read(stored, name)
 
 
 def covered_by(state: Mapping[str, Any]) -> list[CursorRange]:
@@ -54,13 +85,13 @@ def origin_of(state: Mapping[str, Any]) -> str:
     return _coverage(state)[0]
 
 
-def _coverage(state: Mapping[str, Any]) -> tuple[str, list[CursorRange]]:
+def _coverage(state: Mapping[str, Any], name: str = "state") -> tuple[str, list[CursorRange]]:
     if "covered" not in state:
         return "", merged([passed_range(state)])
-    groups = decode_ranges(state["covered"], cursor_types_of(state), str(state.get("cursor_column")))
+    groups = decode_ranges(state["covered"], cursor_types_of(state), f"{name}.covered")
     # A state holds one life of its context: a reset begins a state anew. Any other count was not written by us.
     if len(groups) != 1:
-        raise CursorError(str(state.get("cursor_column")), "its coverage has no origin. Reset the watermark by hand.")
+        raise ImplausibleError(f"{name}.covered is not ranges of one origin")
     ((origin, covered),) = groups.items()
     return origin, merged(covered)
 
@@ -84,8 +115,6 @@ def with_coverage_kept(values: Mapping[str, Any], before: object, origin: str) -
     if not is_rows(values):
         return dict(values)
     if "covered" in values:
-        # Read once, to refuse it now where it cannot be read: the next run would fail otherwise.
-        covered_by(values)
         return dict(values)
     earlier: Any = before if is_rows(before) else None
     if earlier and not _has_same_cursor(values, earlier):
@@ -95,16 +124,12 @@ def with_coverage_kept(values: Mapping[str, Any], before: object, origin: str) -
 
 
 def _has_same_cursor(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    for name in ("cursor_column", "descending"):
-        left, right = one.get(name), other.get(name)
-        # `descending` may be left out or False, which is the same.
-        is_same = left == right or not (left or right)
-        if not is_same:
-            return False
-    types, before = cursor_types_of(one), cursor_types_of(other)
-    return len(types) == len(before) and all(
-        now == was or widened(was, now) for was, now in zip(before, types, strict=True)
-    )
+    # `descending` may be left out or False, which is the same.
+    is_same = bool(one.get("descending")) == bool(other.get("descending"))
+    if not is_same or one.get("cursor_column") != other.get("cursor_column"):
+        return False
+    types = zip(cursor_types_of(other), cursor_types_of(one), strict=True)
+    return all(now == was or widened(was, now) for was, now in types)
 
 
 def ranges_read(
@@ -125,9 +150,6 @@ def ranges_read(
 def passed_range(state: Mapping[str, Any]) -> CursorRange:
     """Return what a live job has gone past: everything below its watermark, or above it if it descends."""
     end, types = range_end(state.get("value")), cursor_types_of(state)
-    if len(end) > len(types):
-        raise CursorError(str(state.get("cursor_column")), "its value has too many parts. Reset the watermark by hand.")
-    end = tuple(check_value(value, kind) for value, kind in zip(end, types, strict=False))
     if not end:
         return (), ()
     if not state.get("descending"):
@@ -224,7 +246,7 @@ def backfill_record_id(job_id: str, context: str, state: Mapping[str, Any]) -> s
 
 # --- the record of backfills ---------------------------------------------------------------------
 
-DONE = "done"
+RECORD, DONE = "backfills", "done"
 
 
 @dataclass(frozen=True)
@@ -243,19 +265,21 @@ class BackfillRecord:
     begun: Mapping[str, list[CursorRange]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, stored: Any) -> BackfillRecord:
-        """Read a stored record, or none; CursorError for one that somebody altered."""
-        if not isinstance(stored, Mapping):
+    def read(cls, stored: Any, name: str = "record") -> BackfillRecord:
+        """Read a stored record, or none; SourceChangedError for a value that is not one."""
+        if stored is None:
             return cls()
-        types, name = cursor_types_of(stored), str(stored.get("cursor_column"))
-        covered = decode_ranges(stored.get("covered"), types, name).get(DONE, [])
-        return cls(merged(covered), decode_ranges(stored.get("begun"), types, name))
+        if not isinstance(stored, Mapping) or stored.get("kind") != RECORD:
+            raise SourceChangedError(name, "something else", "a record of backfills")
+        types = cursor_types_of(stored)
+        covered = decode_ranges(stored.get("covered"), types, f"{name}.covered").get(DONE, [])
+        return cls(merged(covered), decode_ranges(stored.get("begun"), types, f"{name}.begun"))
 
     def to_store(self, live: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record as it is stored, with the cursor of the live job's state."""
         types = cursor_types_of(live)
         return {
-            "kind": "backfills",
+            "kind": RECORD,
             "cursor_column": live.get("cursor_column"),
             "type": live.get("type"),
             "covered": encode_ranges({DONE: self.covered}, types),
@@ -310,26 +334,16 @@ def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[s
     {'o1': [((), (5,)), ((7,), None)]}
     """
     coded = {name: list(_coded(intervals, types)) for name, intervals in groups.items()}
-    return zlib.compress(json.dumps(coded, separators=(",", ":")).encode("ascii"))
+    return pack_json(coded)
 
 
 def decode_ranges(stored: object, types: Sequence[str], name: str = "coverage") -> dict[str, list[CursorRange]]:
-    """Read what `pack` wrote; CursorError for anything else, as after tampering."""
+    """Read what `encode_ranges` wrote; ImplausibleError, which names the field, for anything else."""
     try:
-        coded = json.loads(_inflated(stored))
+        coded = unpack_json(stored, MAX_RAW_BYTES)
         return {group: _decoded(ends, types) for group, ends in coded.items()}
-    except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, zlib.error, CursorError) as error:
-        raise CursorError(name, "its coverage cannot be read. Reset the watermark by hand.") from error
-
-
-def _inflated(stored: object) -> bytes:
-    if not isinstance(stored, bytes):
-        raise TypeError("not bytes")
-    inflate = zlib.decompressobj()
-    raw = inflate.decompress(stored, MAX_RAW_BYTES)
-    if not inflate.eof or inflate.unused_data:
-        raise ValueError("more or less than one compressed stream")
-    return raw
+    except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
+        raise ImplausibleError(f"{name} is not ranges of its cursor") from error
 
 
 def _coded(ranges: Iterable[CursorRange], types: Sequence[str]) -> Iterator[list[int | str] | None]:

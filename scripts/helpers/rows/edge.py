@@ -13,13 +13,16 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import CursorError, SourceBehindError
+from scripts.helpers.errors import SourceBehindError
+from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.rows.cursors import Bound, CursorColumn
-from scripts.helpers.rows.options import RowOptions
-from scripts.helpers.rows.sources import RowSource, SeenRow
-from scripts.helpers.rows.window import EDGE, RowWindow, precedes, read_bound
+from scripts.helpers.rows.window import EDGE, RowWindow, bound_in, precedes, stored_bound
+
+if TYPE_CHECKING:
+    from scripts.helpers.rows.options import RowOptions
+    from scripts.helpers.rows.sources import RowSource, SeenRow
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +31,7 @@ KEPT = 5
 outlier, such as 101 below 1,000,000, of which there are rarely more than four."""
 DIGITS = 12
 """Hex digits of a digest: 48 bits, with which two rows of one table are never taken for each other."""
+_DIGEST = f"[0-9a-f]{{{DIGITS}}}"
 
 
 @dataclass(frozen=True)
@@ -61,28 +65,21 @@ class Edge:
         return cls(start, _digest(list(seen[0].contents)), tuple(rows))
 
     @classmethod
-    def read(cls, stored: object, columns: Sequence[CursorColumn]) -> Edge | None:
-        """Read what `to_state` wrote; None of what is no such thing, as then nothing can be compared."""
-        fields = stored if isinstance(stored, Mapping) else {}
-        names, text = fields.get("names"), fields.get("rows")
-        try:
-            start = read_bound(fields.get("start"), columns)
-        except CursorError:
+    def read(cls, state: Fields, columns: Sequence[CursorColumn]) -> Edge | None:
+        """Return what a state keeps of it; None where it has none. ImplausibleError if `to_state` did not write it."""
+        if EDGE not in state:
             return None
-        if "start" not in fields or not isinstance(names, str) or not isinstance(text, str):
-            return None
-        rows = []
-        for pair in text.split():
-            cursor, _, contents = pair.partition("-")
-            rows.append((cursor, contents))
-        return cls(start, names, tuple(rows)) if rows else None
+        fields = state.map(EDGE)
+        pair = f"{_DIGEST}-{_DIGEST}"
+        rows = fields.text("rows", pattern=f"{pair}( {pair})*", what="pairs of digests")
+        names = fields.text("names", pattern=_DIGEST, what="a digest")
+        pairs = tuple((one[:DIGITS], one[-DIGITS:]) for one in rows.split())
+        return cls(bound_in(fields, "start", columns), names, pairs)
 
     def to_state(self) -> dict[str, Any]:
         """Return what a state keeps of it."""
-        start: Any = self.start
-        if self.start is not None:
-            start = self.start[0] if len(self.start) == 1 else list(self.start)
-        return {"start": start, "names": self.names, "rows": " ".join(f"{one}-{other}" for one, other in self.rows)}
+        rows = " ".join(f"{one}-{other}" for one, other in self.rows)
+        return {"start": stored_bound(self.start), "names": self.names, "rows": rows}
 
     def came_below(self, now: Edge | None) -> int:
         """Count the rows that are between these by now and were not: no update and no delete brings one there."""
@@ -122,8 +119,7 @@ def edge_after(
     # What is made after a restore has a later time in it.
     if not callable(ask) or window.columns[0].is_time or window.columns[0].is_uuid:
         return None
-    kept = (state or {}).get(EDGE)
-    before = Edge.read(kept, window.columns)
+    before = Edge.read(Fields(state or {}, context), window.columns)
     if before is not None and window.low is not None:
         # One more than were kept: what came between them must not hide behind them.
         seen = ask(RowWindow(window.columns, before.start, window.low, descending=window.descending), KEPT + 1)
@@ -139,8 +135,7 @@ def edge_after(
         return None
     # Nothing new: the rows below the watermark are those that are kept.
     if before is not None and reached == window.low:
-        assert isinstance(kept, Mapping)
-        return kept
+        return before.to_state()
     seen = ask(RowWindow(window.columns, None, reached, descending=window.descending), KEPT)
     # Once, at the first rows: nothing changes about it from run to run.
     if seen is None and window.low == window.start:

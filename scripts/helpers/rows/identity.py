@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from scripts.helpers.errors import PlanConflictError, SourceReplacedError
+from scripts.helpers.protocol.fields import Fields
+from scripts.helpers.protocol.values import MAX_BYTES
 
 SOURCE = "source"
 """Where states and plans keep it."""
@@ -28,16 +30,20 @@ def identity_of(source: object) -> Mapping[str, Any] | None:
     return (ask() or None) if callable(ask) else None
 
 
-def remembered(state: object) -> Mapping[str, Any] | None:
-    """Return the identity that a state or plan keeps; None for one of an earlier version, or of a DataFrame."""
-    kept = state.get(SOURCE) if isinstance(state, Mapping) else None
-    if not isinstance(kept, str):
-        return None
+def remembered(state: Mapping[str, Any], name: str = "state") -> Mapping[str, Any] | None:
+    """Return the identity that a state or plan keeps; None for one of an earlier version, or of a DataFrame.
+
+    ImplausibleError if it keeps something else there.
+    """
+    fields = Fields(state, name)
+    kept = fields.text(SOURCE, "null", longest=MAX_BYTES)
     try:
         found = json.loads(kept)
     except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and found else None
+        found = ()
+    if found is not None and not (isinstance(found, dict) and found):
+        raise fields.wrong(SOURCE, "the JSON of a map")
+    return found
 
 
 def as_text(identity: Mapping[str, Any]) -> str:

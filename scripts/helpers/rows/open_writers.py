@@ -11,16 +11,19 @@ is open. Below the clock less the delay a row comes only from a transaction that
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import CursorError
+from scripts.helpers.protocol.fields import Fields
+from scripts.helpers.protocol.values import MAX_BYTES
 from scripts.helpers.rows.cursors import Bound, CursorColumn, earlier
-from scripts.helpers.rows.options import RowOptions
-from scripts.helpers.rows.sources import OpenWriter, RowSource
-from scripts.helpers.rows.window import precedes, read_bound
+from scripts.helpers.rows.window import UNDECIDED, bound_in, precedes, stored_bound
+
+if TYPE_CHECKING:
+    from scripts.helpers.rows.options import RowOptions
+    from scripts.helpers.rows.sources import OpenWriter, RowSource
 
 logger = logging.getLogger(__name__)
 
@@ -48,23 +51,20 @@ class Undecided:
     at: datetime
 
     @classmethod
-    def read(cls, stored: object, columns: Sequence[CursorColumn]) -> Undecided | None:
-        """Read what `to_state` wrote. What is no such thing is none: then the rows only wait for longer."""
-        fields = stored if isinstance(stored, Mapping) else {}
-        writers, at = fields.get("writers"), fields.get("at")
-        try:
-            bound = read_bound(fields.get("bound"), columns)
-        except CursorError:
+    def read(cls, state: Fields, columns: Sequence[CursorColumn]) -> Undecided | None:
+        """Return what a state keeps of it; None where it has none. ImplausibleError if `to_state` did not write it."""
+        if UNDECIDED not in state:
             return None
-        if bound is None or not isinstance(writers, str | None) or not isinstance(at, datetime):
-            return None
-        return cls(bound, None if writers is None else frozenset(writers.split("\n")), at)
+        fields = state.map(UNDECIDED)
+        bound, writers = bound_in(fields, "bound", columns), fields.text("writers", None, longest=MAX_BYTES)
+        if bound is None:
+            raise fields.wrong("bound", "a value")
+        return cls(bound, None if writers is None else frozenset(writers.split("\n")), fields.moment("at"))
 
     def to_state(self) -> dict[str, Any]:
         """Return what a state keeps of it."""
-        bound: Any = self.bound[0] if len(self.bound) == 1 else list(self.bound)
         return {
-            "bound": bound,
+            "bound": stored_bound(self.bound),
             "writers": None if self.writers is None else "\n".join(sorted(self.writers)),
             "at": self.at,
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -164,6 +163,8 @@ class RowOptions:
 
 
 DEFAULTS = str(RowOptions())
+WORDS = r"[A-Za-z0-9_=:., -]{1,200}"
+"""What a plan keeps of options: no line break and no page of text gets into a log from there."""
 
 
 def _fits(first: CursorColumn, lookback: object) -> bool:
@@ -176,10 +177,3 @@ def _fits(first: CursorColumn, lookback: object) -> bool:
     if isinstance(lookback, Decimal):
         return first.type.startswith("decimal") and lookback.is_finite()
     return isinstance(lookback, int)
-
-
-def shown_options(kept: object) -> str:
-    """Return the options that a plan keeps, fit for a log; a plan of an earlier release keeps none."""
-    # Others can write to the table: no line break, and no page of text, gets into a log from there.
-    is_ours = isinstance(kept, str) and re.fullmatch(r"[\w=:., -]{1,200}", kept, re.ASCII)
-    return str(kept) if is_ours else "options=unknown"

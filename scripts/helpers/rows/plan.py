@@ -12,6 +12,7 @@ from datetime import datetime, time, timedelta
 from typing import Any
 
 from scripts.helpers.errors import CursorError, SourceBehindError, rows_have
+from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.rows.batch_size import limited
 from scripts.helpers.rows.cursors import EPOCH, Bound, Cursor, CursorColumn, Tick, earlier, just_past
 from scripts.helpers.rows.edge import edge_after
@@ -20,7 +21,7 @@ from scripts.helpers.rows.open_writers import Undecided, age_of, oldest_writer, 
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.sources import Facts, OpenWriter, RowSource
 from scripts.helpers.rows.uuids import check_uuid, first_at, is_uuid, moment_of
-from scripts.helpers.rows.window import Nulls, RowWindow, check_same_cursor, check_types, precedes, read_bound
+from scripts.helpers.rows.window import Nulls, RowWindow, bound_in, check_same_cursor, check_types, precedes
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ def plan_window(
     look = replace(look, oldest=look.awaited_writer())
     high, undecided = look.upper_bound()
     lookback = look.lookback()
-    seen = None if state is None else read_bound(state.get("last"), columns)
+    seen = bound_in(Fields(state or {}, context), "last", columns)
     # At the start that the caller gave no row was seen yet.
     if state is not None and low is not None and low != start:
         look.check_last_row(low, seen)
@@ -175,7 +176,8 @@ def _ends(
         raise CursorError(
             columns[0].name, f"its order was {before}. Give the other order a transformation_ctx of its own."
         )
-    return read_bound(state.get("value"), columns), read_bound(state.get("start"), columns)
+    fields = Fields(state, context)
+    return bound_in(fields, "value", columns), bound_in(fields, "start", columns)
 
 
 def _asked(columns: tuple[CursorColumn, ...], low: Bound | None, options: RowOptions) -> Bound | None:
@@ -398,7 +400,7 @@ class _Look:
         last, undecided = self._just_past_last_row(), None
         # Times and UUIDs keep the delay. Numbers and texts have no clock, and wait for open transactions instead.
         if last is not None and not self.first.is_time and not self.has_uuids:
-            before = Undecided.read((self.state or {}).get("undecided"), self.columns)
+            before = Undecided.read(Fields(self.state or {}, self.context), self.columns)
             last, undecided = reachable_high(
                 self.source, self.columns, last, self.low, before, self.options, self.clock, self.context
             )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from scripts.helpers.display.tables import Column, Table
-from scripts.helpers.errors import InvalidValueError, UnknownContextError
+from scripts.helpers.errors import CorruptItemError, InvalidValueError, UnknownContextError
 from scripts.helpers.rows.coverage import (
     BackfillRecord,
     backfill_record_id,
@@ -24,11 +25,11 @@ from scripts.helpers.rows.coverage import (
 )
 from scripts.helpers.rows.cursor_ranges import CursorRange, ShownRange, cut_at, merged, shown_range, uncovered
 from scripts.helpers.rows.slicing import slice_id
-from scripts.helpers.rows.window import COMPLETE, EDGE
+from scripts.helpers.rows.window import COMPLETE, EDGE, UNDECIDED
 
 logger = logging.getLogger(__name__)
 
-SEEN = ("last", "undecided", COMPLETE, EDGE)
+SEEN = ("last", UNDECIDED, COMPLETE, EDGE)
 """Keys of a state for what a run saw of its source, and nobody says by hand."""
 
 
@@ -157,7 +158,10 @@ class RowsProgress:
         found = dict(states)
         for name, state in states.items():
             if is_rows(state):
-                before = self._lookups.state_at(version, name)
+                before: Any = None
+                # Of a state that is damaged nothing can be kept, and people must be able to repair it.
+                with suppress(CorruptItemError):
+                    before = self._lookups.state_at(version, name)
                 if "value" not in state and is_rows(before):
                     raise InvalidValueError(
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
@@ -172,10 +176,9 @@ class RowsProgress:
     def warn_of_backfills(self, version: JobState, contexts: Iterable[str]) -> None:
         """Log that the next runs read rows again that a backfill has read past the watermarks of this version."""
         for context in contexts:
-            state = version.watermarks.get(context)
-            if not is_rows(state):
+            if not is_rows(version.watermarks.get(context)):
                 continue
-            assert isinstance(state, Mapping)
+            state = self._lookups.state_at(version, context)
             passed = passed_range(state)
             covered = self.backfills(version.job_id, context, state).covered
             if any(uncovered(interval, [passed]) for interval in covered):

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from scripts.helpers.errors import CursorError, SourceChangedError
+from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.rows.cursors import MICROSECOND, Bound, CursorColumn, Tick, as_list, widened
 from scripts.helpers.rows.dialect import Dialect
 from scripts.helpers.rows.identity import as_text, remembered
@@ -18,6 +19,8 @@ Nulls = Literal["raise", "include", "exclude"]
 NOTHING, EVERYTHING = sql("1 = 0"), sql("1 = 1")
 COMPLETE = "complete"
 """Key of a state: the value below which all rows were taken, where that is past its watermark."""
+UNDECIDED = "undecided"
+"""Key of a state: rows that were seen and left, with what they wait for."""
 EDGE = "edge"
 """Key of a state: what tells the last rows below its watermark."""
 
@@ -139,7 +142,7 @@ class RowWindow:
 
     def to_plan(self) -> dict[str, Any]:
         """Return what the frozen plan stores."""
-        plan = {**self._identity, "low": self._stored(self.low), "high": self._stored(self.high), **self._begun}
+        plan = {**self._identity, "low": stored_bound(self.low), "high": stored_bound(self.high), **self._begun}
         # Defaults are left out, as a plan holds few entries and plans of many contexts share one item.
         if self.lookback:
             plan["lookback"] = _lookback_to_store(self.lookback)
@@ -151,39 +154,45 @@ class RowWindow:
 
     @classmethod
     def from_plan(cls, plan: Mapping[str, Any], names: Sequence[str], context: str) -> RowWindow:
-        """Return the window of a frozen plan; SourceChangedError if it is that of other columns."""
+        """Return the window of a frozen plan.
+
+        Raises
+        ------
+        SourceChangedError
+            It is that of other columns.
+        ImplausibleError
+            It does not say what `to_plan` writes.
+        """
         check_same_cursor(plan, names, context)
-        types = as_list(plan.get("type"))
-        if len(types) != len(names) or not all(isinstance(kind, str) for kind in types):
-            raise CursorError(", ".join(names), "the stored plan says no type of it. Discard the plan.")
-        columns = tuple(map(CursorColumn, names, types))
+        fields = Fields(plan, context)
+        columns = columns_in(fields)
         return cls(
             columns,
-            low=read_bound(plan.get("low"), columns),
-            high=read_bound(plan.get("high"), columns),
-            lookback=_lookback_from_store(plan.get("lookback"), columns[0]),
-            nulls=plan.get("nulls", "raise"),
-            descending=plan.get("descending") is True,
-            start=read_bound(plan.get("start"), columns),
-            source=remembered(plan),
-            has_more=plan.get("has_more") is True,
+            low=bound_in(fields, "low", columns),
+            high=bound_in(fields, "high", columns),
+            lookback=_lookback_in(fields, columns[0]),
+            nulls=fields.one_of("nulls", get_args(Nulls), "raise"),
+            descending=fields.flag("descending"),
+            start=bound_in(fields, "start", columns),
+            source=remembered(plan, context),
+            has_more=fields.flag("has_more"),
         )
 
     @property
     def state_after(self) -> dict[str, Any]:
         """What the watermark of this context is once the window is processed."""
         # Without a row there is no upper bound, and the watermark stays where it is: it must not be lost.
-        value = self._stored(self.low if self.high is None else self.high)
-        seen = {} if self.last is None else {"last": self._stored(self.last)}
-        left = {} if self.undecided is None else {"undecided": dict(self.undecided)}
+        value = stored_bound(self.low if self.high is None else self.high)
+        seen = {} if self.last is None else {"last": stored_bound(self.last)}
+        left = {} if self.undecided is None else {UNDECIDED: dict(self.undecided)}
         # Kept where it says more than the watermark does.
-        past = {} if self.complete is None else {COMPLETE: self._stored(self.complete)}
+        past = {} if self.complete is None else {COMPLETE: stored_bound(self.complete)}
         edge = {} if self.edge is None else {EDGE: dict(self.edge)}
         return {**self._identity, "value": value, **self._begun, **seen, **left, **past, **edge}
 
     @property
     def _begun(self) -> dict[str, Any]:
-        return {} if self.start is None else {"start": self._stored(self.start)}
+        return {} if self.start is None else {"start": stored_bound(self.start)}
 
     @property
     def _identity(self) -> dict[str, Any]:
@@ -197,11 +206,6 @@ class RowWindow:
         if self.source:
             identity["source"] = as_text(self.source)
         return identity
-
-    def _stored(self, bound: Bound | None) -> Any:
-        if bound is None:
-            return None
-        return bound[0] if len(self.columns) == 1 else list(bound)
 
 
 def precedes(one: Bound, other: Bound, *, descending: bool = False) -> bool:
@@ -233,11 +237,7 @@ def check_same_cursor(stored: Mapping[str, Any], names: Sequence[str], context: 
 
 def check_types(columns: Sequence[CursorColumn], before: object) -> None:
     """Raise CursorError if a column has another type than it had, unless that type has room for all of the old one."""
-    types = as_list(before)
-    # A state that somebody altered; each column is then another than before, and the first one is named.
-    if len(types) != len(columns):
-        types = [None] * len(columns)
-    for column, was in zip(columns, types, strict=True):
+    for column, was in zip(columns, as_list(before), strict=True):
         if column.type != was and not widened(was, column.type):
             raise CursorError(
                 column.name,
@@ -245,25 +245,36 @@ def check_types(columns: Sequence[CursorColumn], before: object) -> None:
             )
 
 
-def read_bound(stored: object, columns: Sequence[CursorColumn]) -> Bound | None:
-    """Return a stored end of a window, checked; CursorError if it does not fit the columns."""
+def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
+    """Return the cursor columns of a stored state or plan."""
+    names, types = as_list(fields.any("cursor_column")), as_list(fields.any("type"))
+    if len(names) != len(types) or not all(isinstance(text, str) and text for text in [*names, *types]):
+        raise fields.wrong("cursor_column", "a name, or a list of names, with a type for each")
+    try:
+        return tuple(map(CursorColumn, names, types))
+    except CursorError:
+        raise fields.wrong("type", "a type that has an exact order") from None
+
+
+def stored_bound(bound: Bound | None) -> Any:
+    """Return an end of a window as states and plans keep it; `bound_in` reads it."""
+    return bound[0] if bound is not None and len(bound) == 1 else bound and list(bound)
+
+
+def bound_in(fields: Fields, name: str, columns: Sequence[CursorColumn]) -> Bound | None:
+    """Return an end of a window that a state or plan has under a name; None where it has none."""
+    stored = fields.any(name)
     if stored is None:
         return None
     values = as_list(stored) if len(columns) > 1 else [stored]
-    if len(values) != len(columns):
-        raise CursorError(
-            columns[0].name,
-            f"values of a stored bound: {len(values)}; of cursor columns: {len(columns)}. Reset the watermark by hand.",
-        )
     # Only the last columns may have no value; the first always has one, and None is refused by its check.
-    known = len(values)
-    if None in values[1:]:
-        known = values.index(None, 1)
-    if any(value is not None for value in values[known:]):
-        raise CursorError(
-            columns[known].name, "a stored bound has no value there, but one after it. Reset the watermark by hand."
-        )
-    found = [column.check(value) for column, value in zip(columns, values[:known], strict=False)]
+    known = values.index(None, 1) if None in values[1:] else len(values)
+    try:
+        found = [column.check(value) for column, value in zip(columns, values[:known], strict=False)]
+    except CursorError:
+        found = []
+    if len(found) != known or len(values) != len(columns) or any(value is not None for value in values[known:]):
+        raise fields.wrong(name, f"a value of type {', '.join(column.type for column in columns)}")
     return (*found, *[None] * (len(columns) - known))
 
 
@@ -272,12 +283,13 @@ def _lookback_to_store(lookback: Tick) -> Any:
     return lookback // MICROSECOND if isinstance(lookback, timedelta) else lookback
 
 
-def _lookback_from_store(stored: Any, column: CursorColumn) -> Tick | None:
-    """Read a lookback; CursorError for anything but a number of the right kind."""
-    if stored is None:
-        return None
-    if (column.is_time or column.is_uuid) and isinstance(stored, int):
-        return stored * MICROSECOND
-    if column.is_number and isinstance(stored, int | Decimal):
-        return stored
-    raise CursorError(column.name, "the stored lookback is not a number. Discard the plan and make a new one.")
+def _lookback_in(fields: Fields, column: CursorColumn) -> Tick | None:
+    if not column.is_number:
+        # Texts have no lookback.
+        longest = timedelta.max // MICROSECOND if column.tick or column.is_uuid else 0
+        micros = fields.whole("lookback", None, most=longest)
+        return None if micros is None else micros * MICROSECOND
+    found: int | Decimal | None = fields.of("lookback", (int, Decimal), "a number", None)
+    if found is not None and (isinstance(found, bool) or found < 0):
+        raise fields.wrong("lookback", "a number from 0")
+    return found

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.schemas.kinds import Columns, Kind
+from scripts.helpers.schemas.kinds import Columns, Kind, decimal_size
 from scripts.helpers.schemas.policy import Decision
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def _arrow_type(kind: Kind) -> pa.DataType | None:
     """Return a type of pyarrow; None for one whose values are not cast, as their unit or fields are not kept."""
     import pyarrow as pa
 
-    decimal = _DECIMAL.fullmatch(str(kind))
+    decimal = decimal_size(str(kind))
     if decimal is not None:
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+        return pa.decimal128(*decimal)
     made = _ARROW.get(str(kind))
     return None if made is None else getattr(pa, made)()

@@ -1,10 +1,12 @@
-"""Types of columns as Spark's JSON writes them, and which type holds the values of two others. Pure."""
+"""Types of columns as Spark's JSON writes them: which are known, and which one holds the values of two others. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from scripts.helpers.errors import InvalidValueError
 
 Kind = Any
 """A type: a name such as ``long`` or ``decimal(10,2)``, or the map of a struct, an array or a map."""
@@ -19,9 +21,52 @@ _WHOLE = list(_DIGITS)
 _IN_FLOAT = ("byte", "short")
 _IN_DOUBLE = ("byte", "short", "integer", "float")
 """What these hold exactly: 24 and 53 bits."""
-_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
+_DECIMAL = re.compile(r"decimal\((\d{1,2}),(-?\d{1,2})\)")
 _MOST_DIGITS = 38
 """Of a decimal of Spark."""
+_NAME = re.compile(
+    r"string|binary|boolean|byte|short|integer|long|float|double|date|timestamp|timestamp_ntz|void|null|variant"
+    r"|interval( (day|hour|minute|second|year|month)( to (hour|minute|second|month))?)?"
+    r"|(var)?char\([1-9]\d{0,8}\)|time\([0-6]\)|string collate \w{1,60}|geo(metry|graphy)\([\w:, ]{1,60}\)"
+)
+"""Of Spark 3.3 to 4.1, beside decimals."""
+MAX_DEPTH, MAX_FIELDS, MAX_NAME = 100, 50_000, 8_192
+"""How deep types are nested, how many fields one of them has, and how many characters a name has, at most."""
+
+
+def known_kind(found: Any, depth: int = 0) -> Kind:
+    """Return a type of known names and shapes, with nothing else in it; InvalidValueError for any other.
+
+    A type of a user's own (UDT) becomes the type that it is stored as: Spark imports the class that it names, and some
+    versions unpickle it. Metadata of fields, such as comments, is left out. No rule here reads it, and Spark 4 does.
+    """
+    if isinstance(found, str) and (_NAME.fullmatch(found) or decimal_size(found)):
+        return found
+    match found if depth < MAX_DEPTH else None:
+        case {"type": "udt", "sqlType": kind}:
+            return known_kind(kind, depth + 1)
+        case {"type": "array", "elementType": kind, "containsNull": bool(null), **more} if not more:
+            return {"type": "array", "elementType": known_kind(kind, depth + 1), "containsNull": null}
+        case {"type": "map", "keyType": key, "valueType": kind, "valueContainsNull": bool(null), **more} if not more:
+            kinds = {"keyType": known_kind(key, depth + 1), "valueType": known_kind(kind, depth + 1)}
+            return {"type": "map", **kinds, "valueContainsNull": null}
+        case {"type": "struct", "fields": list(fields), **more} if not more and len(fields) <= MAX_FIELDS:
+            return {"type": "struct", "fields": [_known_field(field, depth + 1) for field in fields]}
+    raise InvalidValueError(f"a type is none that Spark writes, or it is nested deeper than {MAX_DEPTH} levels")
+
+
+def _known_field(found: Any, depth: int) -> dict[str, Any]:
+    match found:
+        case {"name": str(name), "type": kind, "nullable": bool(null), "metadata": dict(), **more} if not more:
+            return {"name": known_name(name), "type": known_kind(kind, depth), "nullable": null, "metadata": {}}
+    raise InvalidValueError("a field of a struct has other parts than Spark writes")
+
+
+def known_name(found: Any) -> str:
+    """Return a name, or a type that Spark never sees; InvalidValueError for anything else."""
+    if not isinstance(found, str) or len(found) > MAX_NAME:
+        raise InvalidValueError(f"a name is not a text of up to {MAX_NAME:,} characters")
+    return found
 
 
 def kind_text(kind: Kind) -> str:
@@ -65,7 +110,7 @@ def _common_numbers(one: str, other: str) -> str | None:
     for name, within in (("float", _IN_FLOAT), ("double", _IN_DOUBLE)):
         if name in (one, other) and (one in within or other in within):
             return name
-    sizes = [_decimal_size(one), _decimal_size(other)]
+    sizes = [_size_of(one), _size_of(other)]
     if None in sizes or not (one.startswith("decimal") or other.startswith("decimal")):
         return None
     (before, scale), (other_before, other_scale) = [size for size in sizes if size is not None]
@@ -73,15 +118,19 @@ def _common_numbers(one: str, other: str) -> str | None:
     return f"decimal({before + scale},{scale})" if before + scale <= _MOST_DIGITS else None
 
 
-def _decimal_size(kind: str) -> tuple[int, int] | None:
+def _size_of(kind: str) -> tuple[int, int] | None:
     """Return how many digits a number has before and behind the point; None for what is no exact number."""
     if kind in _DIGITS:
         return _DIGITS[kind], 0
+    found = decimal_size(kind)
+    return None if found is None else (found[0] - found[1], found[1])
+
+
+def decimal_size(kind: str) -> tuple[int, int] | None:
+    """Return precision and scale of a decimal that can be; None of any other type."""
     found = _DECIMAL.fullmatch(kind)
-    if found is None:
-        return None
-    precision, scale = int(found[1]), int(found[2])
-    return precision - scale, scale
+    precision, scale = (int(found[1]), int(found[2])) if found else (0, 0)
+    return (precision, scale) if 0 < precision <= _MOST_DIGITS and abs(scale) <= _MOST_DIGITS else None
 
 
 def _common_nested(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.schemas.kinds import Columns, Kind, is_nested
+from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, known_kind
 from scripts.helpers.schemas.policy import Decision
 
 if TYPE_CHECKING:
@@ -15,18 +15,29 @@ if TYPE_CHECKING:
 
 
 def columns_of_schema(schema: StructType) -> dict[str, Kind]:
-    """Return the columns of a schema of Spark."""
-    return {field.name: field.dataType.jsonValue() for field in schema}
+    """Return the columns of a schema of Spark; InvalidValueError for a type that is not known."""
+    return {field.name: known_kind(field.dataType.jsonValue()) for field in schema}
 
 
 def struct_of(columns: Columns) -> StructType:
-    """Return columns as a schema of Spark, all of which may be NULL."""
+    """Return columns as a schema of Spark, all of which may be NULL.
+
+    Nothing else makes types of JSON: Spark imports, and may unpickle, what a type names that was not checked.
+
+    Raises
+    ------
+    InvalidValueError
+        A type is not known, or not to this version of Spark.
+    """
     from pyspark.sql.types import StructType
 
     fields = []
     for name, kind in columns.items():
-        fields.append({"name": name, "type": kind, "nullable": True, "metadata": {}})
-    return StructType.fromJson({"type": "struct", "fields": fields})
+        fields.append({"name": name, "type": known_kind(kind), "nullable": True, "metadata": {}})
+    try:
+        return StructType.fromJson({"type": "struct", "fields": fields})
+    except Exception as error:  # Another one in each version, of a type that only later versions have.
+        raise InvalidValueError("A kept type is one of a later Spark. Use that, or reset the context.") from error
 
 
 def type_of(kind: Kind) -> DataType:
@@ -53,7 +64,7 @@ def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, besi
         field = there.get(name.lower())
         if field is None or name.lower() in lost:
             selected.append(functions.lit(None).cast(type_of(kind)).alias(name))
-        elif is_nested(kind) or field.dataType.jsonValue() == kind:
+        elif is_nested(kind) or known_kind(field.dataType.jsonValue()) == kind:
             # Structs stay as they are: a cast would go by the order of their fields.
             selected.append(quoted(field.name).alias(name))
         else:

@@ -19,7 +19,6 @@ from datetime import datetime
 from typing import Any, Literal
 
 from scripts.helpers.errors import (
-    InvalidValueError,
     SourceExpiredError,
     SourceOptionError,
     SourceReplacedError,
@@ -29,7 +28,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.rows.identity import check_same_source
 from scripts.helpers.tables.options import TableOptions
 from scripts.helpers.tables.sources import Commit, TableHead, TableHistory, TableSource
-from scripts.helpers.tables.spans import TableSpan, check_same_kind, commit_of
+from scripts.helpers.tables.spans import TableSpan, check_same_kind
 
 logger = logging.getLogger(__name__)
 
@@ -81,11 +80,11 @@ def plan_span(
         if chosen.on_replaced == "raise":
             raise
         return _reread(source, head, chosen, "replaced", context)
-    after, start = commit_of(state, "value", context), commit_of(state, "start", context)
+    after, start = state.get("value"), state.get("start")
     if after is None:
         # It had no snapshot when it was looked at last, so all that is there came since.
         return whole_span(source, chosen, head)
-    return _since(source, head, after, _time_of(state), chosen, context, job_id, start)
+    return _since(source, head, after, state.get("at"), chosen, context, job_id, start)
 
 
 def whole_span(source: TableSource, options: TableOptions, head: TableHead | None = None) -> TableSpan:
@@ -135,8 +134,8 @@ def span_between(
         if state is not None:
             check_same_kind(state, source.format, context, source.name)
             check_same_source(state, head.identity, context, job_id)
-    end, at = commit_of(until, "value", context), _time_of(until)
-    low = commit_of(until, "start", context) if before is None else commit_of(before, "value", context)
+    end, at = until.get("value"), until.get("at")
+    low = until.get("start") if before is None else before.get("value")
     head = replace(head, newest=end, at=at)
     if low is None or end is None:
         span = whole_span(source, options, head)
@@ -146,7 +145,7 @@ def span_between(
     # A rewind in between looks like a table that was set back: which of both it is, is found out below.
     strict = replace(options, on_rollback="raise")
     try:
-        return _since(source, head, low, None if before is None else _time_of(before), strict, context, job_id, None)
+        return _since(source, head, low, None if before is None else before.get("at"), strict, context, job_id, None)
     except SourceRolledBackError:
         if not source.history(end, at, replace(head, newest=low)).lost:
             return TableSpan(source.format, end, end, changes=options.changes, at=at, source=head.identity, commits=0)
@@ -267,10 +266,3 @@ def check_replay(source: TableSource, span: TableSpan, context: str, job_id: str
     """Raise SourceExpiredError if what a frozen plan takes is gone."""
     if not span.is_empty and source.is_lost(span):
         raise SourceExpiredError(source.name, context, job_id, is_planned=True)
-
-
-def _time_of(state: Mapping[str, Any]) -> datetime | None:
-    at = state.get("at")
-    if at is None or isinstance(at, datetime):
-        return at
-    raise InvalidValueError("The stored 'at' is not a time. Set it to null: at:null=.")

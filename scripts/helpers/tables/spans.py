@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from scripts.helpers.errors import InvalidValueError, SourceChangedError
+from scripts.helpers.errors import SourceChangedError
+from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
 from scripts.helpers.rows.identity import SOURCE, as_text, remembered
 from scripts.helpers.tables.options import Changes
 
@@ -96,26 +97,19 @@ class TableSpan:
         ------
         SourceChangedError
             It is that of another kind of source.
-        InvalidValueError
-            It does not say what we write.
+        ImplausibleError
+            It does not say what `to_plan` writes.
         """
         check_same_kind(plan, format, context, name)
-        changes: Any = plan.get("changes")
-        at = plan.get("at")
-        if changes not in get_args(Changes) or not (at is None or isinstance(at, datetime)):
-            raise InvalidValueError(f"The plan of context {context!r} is not one of this package. Discard it.")
+        fields = Fields(plan, context)
+        after, until, sequence, start = (commit_in(fields, one) for one in ("after", "until", "sequence", "start"))
+        whole = fields.flag("whole")
+        if after is None and until is not None and not whole:
+            raise fields.wrong("after", "the number of a commit, and the plan is not of a whole table")
         return cls(
-            format,
-            after=commit_of(plan, "after", context),
-            until=commit_of(plan, "until", context),
-            whole=plan.get("whole") is True,
-            changes=changes,
-            sequence=commit_of(plan, "sequence", context),
-            at=at,
-            start=commit_of(plan, "start", context),
-            source=remembered(plan),
-            has_more=plan.get("has_more") is True,
-        )
+            format, after, until, whole, fields.one_of("changes", get_args(Changes)), sequence,
+            fields.moment("at", None), start, remembered(plan, context), has_more=fields.flag("has_more"),
+        )  # fmt: skip
 
     @property
     def state_after(self) -> dict[str, Any]:
@@ -149,12 +143,22 @@ def check_same_kind(stored: Mapping[str, Any], format: Format, context: str, nam
         raise SourceChangedError(context, f"a table of format {fields.get('format')}", name)
 
 
-def commit_of(stored: Mapping[str, Any], name: str, context: str) -> int | None:
-    """Return a number of a commit that a state or plan keeps, checked; None for none."""
-    value = stored.get(name)
-    if value is None or (type(value) is int and value >= 0):
-        return value
-    raise InvalidValueError(
-        f"Context {context!r}: its stored {name!r} is not the number of a version or snapshot. Set it by hand, or "
-        "discard the plan."
-    )
+def commit_in(fields: Fields, name: str) -> int | None:
+    """Return the number of a version or snapshot that a state or plan keeps; None for none."""
+    found: int | None = fields.whole(name, None, most=MAX_NUMBER)
+    return found
+
+
+def check_table_state(stored: Mapping[str, Any], name: str) -> None:
+    """Raise ImplausibleError for a state that is not one of `TableSpan.state_after`."""
+    fields = Fields(stored, name)
+    fields.one_of("format", get_args(Format))
+    for commit in ("value", "start"):
+        commit_in(fields, commit)
+    fields.moment("at", None)
+    remembered(stored, name)
+
+
+def check_table_plan(stored: Mapping[str, Any], name: str) -> None:
+    """Raise ImplausibleError for a plan that is not one of `TableSpan.to_plan`."""
+    TableSpan.from_plan(stored, Fields(stored, name).one_of("format", get_args(Format)), name, name)

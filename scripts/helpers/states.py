@@ -1,0 +1,54 @@
+"""States and plans as they come out of a table: each kind is checked by what is beside its writer. Pure.
+
+Anybody who may write to the table can put anything there. `Watermarks` has all that a run or a command gets checked
+here, so that nothing else has to ask of which type a field is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scripts.helpers.files.states import check_files_plan, check_files_state, check_partition
+from scripts.helpers.protocol.fields import Fields, ImplausibleError
+from scripts.helpers.protocol.lookups import PLANS, STATES
+from scripts.helpers.relational.ids import check_ids_plan, check_ids_state
+from scripts.helpers.rows.coverage import check_backfills, check_rows_plan, check_rows_state
+from scripts.helpers.schemas.kept import schemas_of
+from scripts.helpers.tables.spans import check_table_plan, check_table_state
+
+OF_STATES: Mapping[str, Callable[[Mapping[str, Any], str], None]] = {
+    "rows": check_rows_state, "backfills": check_backfills, "files": check_files_state, "partition": check_partition,
+    "table": check_table_state, "ids": check_ids_state,
+}  # fmt: skip
+OF_PLANS: Mapping[str, Callable[[Mapping[str, Any], str], None]] = {
+    "rows": check_rows_plan, "files": check_files_plan, "table": check_table_plan, "ids": check_ids_plan,
+}  # fmt: skip
+"""By the kind of source that a state or plan is of. A plan of kind ``nothing`` has no other field."""
+
+
+def checked(place: str, context: str, stored: Any) -> Any:
+    """Return the state or plan of a context as it is, if it says what this package writes.
+
+    Values without a kind are the user's own. Those of another kind than a source has are refused by that source.
+
+    Raises
+    ------
+    ImplausibleError
+        It names the field, and what was expected of it.
+    """
+    if isinstance(stored, Mapping) and "kind" in stored:
+        name = f"{place}.{context}" if context else place
+        check = (OF_PLANS if place == PLANS else OF_STATES).get(Fields(stored, name).text("kind", longest=64))
+        if check is not None:
+            check(stored, name)
+        schemas_of(stored, name)
+    return stored
+
+
+def readable(stored: Any, place: str = STATES) -> Any:
+    """Return a state or plan as it is; of one that is damaged, a text that says why."""
+    try:
+        return checked(place, "", stored)
+    except ImplausibleError as error:
+        return f"damaged: {error}"
