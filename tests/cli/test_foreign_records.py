@@ -53,7 +53,7 @@ def test_target_of_another_job_stays_when_the_log_names_it_and_a_person_orders(
     watermarks: Watermarks, tmp_path: Path, run: Command, kind: str, order: str
 ) -> None:
     """Who orders may write anywhere."""
-    two = both(watermarks, tmp_path, kind)
+    two = both(KINDS[kind](watermarks, tmp_path))
     own, theirs = record_of(two.watermarks, PLANTER), record_of(two.watermarks, VICTIM)
     records = [*(make(own, theirs) for make in PLANTED), *folders_of_others(two), own]
     for version in (1, 2):
@@ -66,7 +66,7 @@ def test_target_of_another_job_stays_when_the_log_names_it_and_a_person_orders(
 def test_folder_of_others_stays_when_the_log_names_no_job_and_a_person_orders(
     watermarks: Watermarks, tmp_path: Path, run: Command, order: str
 ) -> None:
-    two = both(watermarks, tmp_path, "files")
+    two = both(KINDS["files"](watermarks, tmp_path))
     letter = tmp_path / "council" / "home" / "alice" / "letter.txt"
     letter.parent.mkdir(parents=True)
     letter.write_text("dear")

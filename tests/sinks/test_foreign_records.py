@@ -25,10 +25,14 @@ from tests.support.neighbours import (
     PLANTED,
     PLANTER,
     VICTIM,
+    DeltaOnSpark,
     FileNeighbours,
+    IcebergOnSpark,
     Made,
     Neighbours,
+    SparkNeighbours,
     as_own_of_their_epoch,
+    as_own_versions,
     as_theirs,
     both,
     check_that_the_other_one_goes_on,
@@ -45,7 +49,7 @@ MANY = 1_000_000_000
 @pytest.fixture(params=list(KINDS))
 def two(request: pytest.FixtureRequest, watermarks: Watermarks, tmp_path: Path) -> Neighbours:
     """Return two jobs that have each written two batches; one of them has a third one that no reader sees yet."""
-    return both(watermarks, tmp_path, request.param)
+    return both(KINDS[request.param](watermarks, tmp_path))
 
 
 def planted(two: Neighbours, make: Made, kind: str) -> None:
@@ -69,6 +73,21 @@ def test_target_of_another_job_stays_when_an_item_names_it(
     assert two.rows(VICTIM) == [1, 2]
     if make in (as_theirs, as_own_of_their_epoch):
         assert "event=unproven_record job=planter" in caplog.text
+    check_that_the_other_one_goes_on(two, before)
+
+
+@pytest.mark.parametrize("make", [as_theirs, as_own_versions])
+@pytest.mark.parametrize("kind", [DeltaOnSpark, IcebergOnSpark])
+def test_table_of_another_job_stays_when_an_item_names_it_and_spark_would_take_it_back(
+    watermarks: Watermarks, tmp_path: Path, spark_with_tables: Any, kind: type[SparkNeighbours], make: Made
+) -> None:
+    two = both(kind(watermarks, tmp_path, spark_with_tables))
+    planted(two, make, "retracting")
+    before = two.of_others()
+
+    with suppress(WatermarkError):
+        two.run(PLANTER, 3)
+
     check_that_the_other_one_goes_on(two, before)
 
 

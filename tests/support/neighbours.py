@@ -59,13 +59,17 @@ class Neighbours:
         """Let a job find some rows more, and write what is new."""
         self.source[job] += new
         with IncrementalJob(self.watermarks, job, new_run_id(), **options) as began:
-            rows = began.rows_since(pd.DataFrame({"id": self.source[job]}), "id")
+            rows = began.rows_since(self.frame(self.source[job]), "id")
             began.write(rows, self.sink(job))
 
     def leave_waiting(self, job: str, *new: int) -> None:
         """Let a job commit, and end before readers see it."""
         with patch.object(type(self.sink(job)), "publish", side_effect=KilledError), pytest.raises(KilledError):
             self.run(job, *new)
+
+    def frame(self, ids: Sequence[int]) -> Any:
+        """Return the rows of a source."""
+        return pd.DataFrame({"id": ids})
 
     def _files(self, is_wanted: Callable[[str], bool]) -> dict[str, Any]:
         names = {path.relative_to(self.folder).as_posix(): path for path in self.folder.rglob("*") if path.is_file()}
@@ -161,6 +165,36 @@ class DatabaseNeighbours(Neighbours):
         return found | {"batches": [row for row in batches if PLANTER not in row]}
 
 
+class SparkNeighbours(Neighbours):
+    """Two tables that Spark writes."""
+
+    def __init__(self, watermarks: Watermarks, folder: Path, spark: Any) -> None:
+        super().__init__(watermarks, folder)
+        self.spark = spark
+
+    def frame(self, ids: Sequence[int]) -> Any:
+        return self.spark.createDataFrame([(number,) for number in ids], "id long")
+
+
+class DeltaOnSpark(SparkNeighbours, DeltaNeighbours):
+    def sink(self, job: str) -> Sink:
+        return DeltaSink(str(self.folder / job), spark=self.spark, batch_column=BATCH)
+
+
+class IcebergOnSpark(SparkNeighbours):
+    def __init__(self, watermarks: Watermarks, folder: Path, spark: Any) -> None:
+        warehouse = Path(spark.conf.get("spark.sql.catalog.lake.warehouse"))
+        super().__init__(watermarks, warehouse / f"n{abs(hash(folder))}", spark)
+
+    def sink(self, job: str) -> Sink:
+        return IcebergSink(f"lake.{self.folder.name}.{job}", spark=self.spark, batch_column=BATCH)
+
+    def rows(self, job: str) -> list[int]:
+        table = f"lake.{self.folder.name}.{job}"
+        self.spark.sql(f"REFRESH TABLE {table}")
+        return sorted(row.id for row in self.spark.table(table).collect())
+
+
 KINDS = {kind.kind: kind for kind in (FileNeighbours, DeltaNeighbours, IcebergNeighbours, DatabaseNeighbours)}
 
 
@@ -182,9 +216,8 @@ def retraction_of(record: Mapping[str, Any], **changed: Any) -> dict[str, Any]:
     return made | changed
 
 
-def both(watermarks: Watermarks, folder: Path, kind: str) -> Neighbours:
-    """Return two jobs that have each written two batches; the victim has a third one that no reader sees yet."""
-    made = KINDS[kind](watermarks, folder)
+def both(made: Neighbours) -> Neighbours:
+    """Let two jobs have written two batches each; the victim has a third one that no reader sees yet."""
     for row in (1, 2):
         made.run(VICTIM, row)
         made.run(PLANTER, row)
