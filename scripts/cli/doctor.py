@@ -61,10 +61,10 @@ def doctor(
         if repair:
             with progress(around, f"examining {printable(job)}"):
                 looked = around.watermarks.doctor(job)
-                looked += _examined_targets(around, job) if targets and not _is_damaged(looked) else []
+                looked += _examined_targets(around, job, is_seen=not yes) if targets and not _is_damaged(looked) else []
             agreed = frozenset(one.detail for one in looked)
             lines += _repairs(looked)
-            lines += _old_output(around, before)
+            lines += [] if yes else _old_output(around, before)
         for line in lines:
             around.shown.print(printable(line))
         asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", yes=yes)
@@ -76,9 +76,9 @@ def doctor(
         )
         # Its targets are told by the head and the history: by damaged ones nothing is looked for, and nothing deleted.
         if targets and not _is_damaged(findings):
-            findings += _examined_targets(around, job, agreed if repair else None)
+            findings += _examined_targets(around, job, agreed if repair else None, is_seen=not yes)
     if repair and before is not None and any(map(is_old, before.retracting)):
-        retract_now(around, job)
+        retract_now(around, job, yes)
     if around.is_json:
         emit({"job": job, "findings": [vars(finding) for finding in findings]})
     elif not findings:
@@ -90,9 +90,11 @@ def doctor(
         sys.exit(FAILED)
 
 
-def _examined_targets(around: Surroundings, job: str, agreed: frozenset[str] | None = None) -> list[Finding]:
-    """Look at the targets; repair what a person was shown."""
-    return examine_targets(around.watermarks, job, repair=agreed is not None, agreed=agreed)
+def _examined_targets(
+    around: Surroundings, job: str, agreed: frozenset[str] | None = None, *, is_seen: bool = False
+) -> list[Finding]:
+    """Look at the targets; repair what a person was shown, and has seen if names do not prove whose it is."""
+    return examine_targets(around.watermarks, job, repair=agreed is not None, agreed=agreed, is_seen=is_seen)
 
 
 def _is_damaged(findings: Sequence[Finding]) -> bool:

@@ -41,4 +41,4 @@ def reset(
         yes=yes,
     )
     if retract:
-        retract_now(around, job)
+        retract_now(around, job, yes)

@@ -61,4 +61,4 @@ def rewind(
         yes=yes,
     )
     if retract:
-        retract_now(around, job)
+        retract_now(around, job, yes)

@@ -193,11 +193,11 @@ def test_run_stops_and_names_the_command_when_old_output_waits_to_be_published(
 
 @pytest.mark.parametrize("version", [3, 2])
 def test_old_output_is_deleted_once_it_was_shown_when_a_rewind_retracts(
-    run: Command, watermarks: Watermarks, old: Path, version: int
+    run: Command, answers: None, watermarks: Watermarks, old: Path, version: int
 ) -> None:
     (left,) = old.parent.glob("_raw.staging/**/*.parquet")
 
-    done = run(watermarks, "rewind", "repairs", "--to-version", str(version), "--retract", *WHY)
+    done = run(watermarks, "rewind", "repairs", "--to-version", str(version), "--retract", *WHY[:2], input="y\n")
     load(watermarks, old)
 
     assert done.exit_code == 0, done.output
@@ -207,31 +207,35 @@ def test_old_output_is_deleted_once_it_was_shown_when_a_rewind_retracts(
 
 
 def test_old_output_is_deleted_once_it_was_shown_when_it_was_rewound_without_its_target(
-    run: Command, watermarks: Watermarks, old: Path
+    run: Command, answers: None, watermarks: Watermarks, old: Path
 ) -> None:
     (left,) = old.parent.glob("_raw.staging/**/*.parquet")
     watermarks.rewind("repairs", to_version=3, why="a test")
     with pytest.raises(RetractionError, match="watermarks doctor repairs --repair"):
         load(watermarks, old)
 
-    done = run(watermarks, "doctor", "repairs", "--repair", "--yes")
+    blind = run(watermarks, "doctor", "repairs", "--repair", "--yes")
+    after_blind = left.exists()
+    done = run(watermarks, "doctor", "repairs", "--repair", input="y\n")
     load(watermarks, old)
 
+    assert (after_blind, "Deletes" in blind.stdout) == (True, False)
     assert f"Deletes 1 file in file://{left.parent}" in done.stdout.replace("\n", "")
     assert (left.exists(), rows(old)) == (False, [1, 2, 3, 4])
 
 
 def test_old_leftover_is_deleted_by_a_repair_only_if_it_was_shown(
-    run: Command, watermarks: Watermarks, target: Path
+    run: Command, answers: None, watermarks: Watermarks, target: Path
 ) -> None:
     leave_staged(watermarks, target)
     shorten_names(target)
     (left,) = target.parent.glob("_raw.staging/**/*.parquet")
     load(watermarks, target)
     examine_targets(watermarks, "repairs", repair=True)
-    after_script = left.exists()
+    run(watermarks, "doctor", "repairs", "--repair", "--yes")
+    unseen = left.exists()
 
-    done = run(watermarks, "doctor", "repairs", "--repair", "--yes")
+    done = run(watermarks, "doctor", "repairs", "--repair", input="y\n")
 
     assert f"1 file in file://{left.parent}" in done.stdout.replace("\n", "")
-    assert (after_script, left.exists()) == (True, False)
+    assert (unseen, left.exists()) == (True, False)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pandas as pd
 import pytest
 
 from scripts.helpers.batch.leftovers import examine_targets
-from scripts.helpers.errors import WatermarkError
-from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.errors import CorruptItemError, WatermarkError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import BatchId, new_run_id
 from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import FileSink
-from scripts.helpers.sinks.outputs import folder_of
+from scripts.helpers.sinks.choice import opened
+from scripts.helpers.sinks.outputs import MANIFEST, folder_of
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.directory_copy import JOB, DirectoryCopy
@@ -228,3 +232,147 @@ def test_record_is_left_and_named_when_the_head_does_not_name_its_epoch_or_has_n
 def output_of_version(output: Output, epoch: str, version: int) -> Output:
     folder = folder_of(BatchId(JOB, epoch, version), output.fence, "0a1b2c3d")
     return replace(output, epoch=epoch, version=version, folder=folder)
+
+
+# --- what a record says of a target of its own job --------------------------------------------------
+
+
+def test_copy_of_the_files_stays_when_an_item_names_its_folder_as_the_target(
+    watermarks: Watermarks, tmp_path: Path, two_files: FileNeighbours
+) -> None:
+    """An archive keeps names, so the files of the job that read them bear the mark of the one that wrote them."""
+    archive = tmp_path / "archive"
+    shutil.copytree(tmp_path / PLANTER, archive)
+    shutil.copytree(tmp_path / f"_{PLANTER}.staging", tmp_path / "_archive.staging")
+    before = sorted(path.name for path in archive.rglob("*"))
+    own = record_of(watermarks, PLANTER)
+    elsewhere = {**own, "target": f"file://{archive}", "staging": f"file://{tmp_path}/_archive.staging"}
+    plant(watermarks, PLANTER, {"retracting": [retraction_of(elsewhere)]})
+
+    two_files.run(PLANTER, 3)
+
+    assert sorted(path.name for path in archive.rglob("*")) == before
+    assert two_files.rows(PLANTER) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["files", "delta", "iceberg"])
+def test_rows_are_not_published_when_an_item_names_a_place_of_its_writer_for_them(
+    watermarks: Watermarks, tmp_path: Path, kind: str
+) -> None:
+    """Who has a folder of his own can put there what an attempt would have staged, for any target."""
+    two = both(KINDS[kind](watermarks, tmp_path))
+    two.leave_waiting(PLANTER, 3)
+    own, theirs = record_of(watermarks, PLANTER), record_of(watermarks, VICTIM)
+    mine = tmp_path / "mine"
+    (folder,) = tmp_path.rglob(own["folder"])
+    shutil.copytree(folder, mine / own["folder"])
+    manifest = json.loads((mine / own["folder"] / MANIFEST).read_text()) | {"target": theirs["target"]}
+    (mine / own["folder"] / MANIFEST).write_text(json.dumps(manifest))
+    forged = {**own, "target": theirs["target"], "staging": f"file://{mine}"}
+    plant(watermarks, PLANTER, {"unpublished": [forged]})
+    before = two.of_others()
+
+    with suppress(WatermarkError):
+        two.run(PLANTER, 4)
+
+    check_that_the_other_one_goes_on(two, before)
+
+
+def merged(two: Neighbours, job: str, sink: Any, *ids: int) -> None:
+    """Let a job merge rows into a table that both write."""
+    two.source[job] += ids
+    rows = pd.DataFrame({"team": job, "id": two.source[job]})
+    rows["at"] = rows["id"] * 10 + (job == PLANTER)
+    with IncrementalJob(two.watermarks, job, new_run_id()) as began:
+        began.merge(began.rows_since(rows, "id"), sink, keys=["team", "id"], sequence_by="at")
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "sqlite"])
+def test_rows_of_another_job_stay_in_a_shared_table_when_an_item_says_another_merge(
+    watermarks: Watermarks, tmp_path: Path, kind: str
+) -> None:
+    two: Any = KINDS[kind](watermarks, tmp_path)
+    two.batch_column = None
+    if kind == "sqlite":
+        two.ask("CREATE TABLE shared (team varchar(20), id bigint, at bigint)")
+    sink = two.sink("shared")
+    merged(two, VICTIM, sink, 1, 2)
+    merged(two, PLANTER, sink, 1)
+    with patch.object(type(sink), "publish", side_effect=KilledError), pytest.raises(KilledError):
+        merged(two, PLANTER, sink, 2)
+    (waiting,) = json.loads(item_of(watermarks, PLANTER)["unpublished"]["S"])
+    waiting["options"]["merge"] = {"keys": ["id"], "sequence_by": ["at"]}
+    plant(watermarks, PLANTER, {"unpublished": [waiting]})
+
+    with suppress(WatermarkError):
+        merged(two, PLANTER, sink, 3)
+
+    merged(two, VICTIM, sink, 3)
+    assert {10, 20, 30, 11} <= set(two.rows("shared", "at"))
+
+
+@pytest.mark.parametrize(("name", "value"), [("batch_folders", True), ("sink", "delta"), ("replaces", True)])
+def test_files_are_left_and_named_when_an_item_says_another_way_to_publish_them(
+    world: DirectoryCopy, caplog: pytest.LogCaptureFixture, name: str, value: Any
+) -> None:
+    (waiting,) = world.watermarks.latest(JOB).unpublished
+    plant(world.watermarks, JOB, {"unpublished": [waiting.record() | {name: value}]})
+
+    with suppress(WatermarkError):
+        world.run_with(3)
+
+    assert set(world.seen) <= {1, 3}
+    assert not (world.target / "_delta_log").exists()
+    assert "unproven_record" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text", ["file:///lake/a\0b", "file:///lake/\ud800", "file:///lake/other/../raw", "s3://b/./x"]
+)
+def test_item_is_damaged_when_a_record_names_no_place(world: DirectoryCopy, text: str) -> None:
+    (waiting,) = world.watermarks.latest(JOB).unpublished
+    plant(world.watermarks, JOB, {"unpublished": [waiting.record() | {"target": text}]})
+
+    with pytest.raises(CorruptItemError, match=r"unpublished\[0\]\.target is not"):
+        world.run_with(3)
+
+
+def test_log_has_no_line_of_its_own_when_the_name_of_a_target_holds_one(
+    world: DirectoryCopy, caplog: pytest.LogCaptureFixture
+) -> None:
+    (waiting,) = world.watermarks.latest(JOB).unpublished
+    name = f"{waiting.target}\nevent=retracted job={VICTIM}\x1b[1A"
+    plant(world.watermarks, JOB, {"unpublished": [waiting.record() | {"target": name, "job": "0" * 32}]})
+
+    world.run_with(3)
+
+    assert "event=retracted" in caplog.text
+    assert not any(character in record.getMessage() for record in caplog.records for character in "\n\x1b")
+
+
+def test_old_rows_stay_when_a_record_with_8_digits_names_a_place_of_its_writer(
+    watermarks: Watermarks, tmp_path: Path
+) -> None:
+    two = both(KINDS["delta"](watermarks, tmp_path))
+    theirs = record_of(watermarks, VICTIM)
+    own = record_of(watermarks, PLANTER)["job"][:8]
+    (tmp_path / "mine" / own / f"{theirs['epoch']}-0000000001-f1-ab").mkdir(parents=True)
+    (tmp_path / "mine" / own / f"{theirs['epoch']}-0000000001-f1-ab" / "x").touch()
+    record = {**theirs, "job": own, "staging": f"file://{tmp_path}/mine"}
+    item = item_of(watermarks, PLANTER) | {"epochs": {"M": {theirs["epoch"]: {"N": "5"}}}}
+    watermarks.store.client.put_item(TableName=watermarks.table_name, Item=item)
+    plant(watermarks, PLANTER, {"retracting": [retraction_of(record)]})
+    before = two.of_others()
+
+    for sink in (opened(one, None, None) for one in watermarks.latest(PLANTER).retracting):
+        assert sink is None
+
+    check_that_the_other_one_goes_on(two, before)
+
+
+@pytest.fixture
+def two_files(watermarks: Watermarks, tmp_path: Path) -> FileNeighbours:
+    made = FileNeighbours(watermarks, tmp_path)
+    for row in (1, 2):
+        made.run(PLANTER, row)
+    return made

@@ -575,7 +575,7 @@ def test_folder_to_stage_in_is_asked_for_when_the_table_is_a_whole_bucket(
     arrow: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = arrow.sink()
-    monkeypatch.setattr(sink._engine, "_location", lambda: "s3://lake/")
+    monkeypatch.setattr(sink._engine, "location", lambda: "s3://lake")
 
     with pytest.raises(InvalidValueError, match=r"'lake\.raw\.repairs' is a whole bucket\. .* staging='s3://"):
         sink.staged("5e8c9902")

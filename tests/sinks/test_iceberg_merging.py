@@ -391,7 +391,7 @@ def test_batch_is_not_lost_when_another_has_merged_and_cleared_it_after_the_look
     output = Table(catalog, "newest").stage([Event(1, 1, "a")])
     Table(catalog, "newest", output.target).sink.clear(output)
     session: Any = SimpleNamespace()
-    sink, recorded = IcebergSink(output.target, spark=session), [1, 0]
+    sink, recorded = IcebergSink(output.target, spark=session, staging=output.staging), [1, 0]
     monkeypatch.setattr(sink._engine, "published", lambda _: recorded.pop())
 
     sink.publish(replace(output, engine="spark"))

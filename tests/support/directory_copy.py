@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks.outputs import NOTE
 from scripts.helpers.watermarks import Watermarks
 
 JOB = "repairs"
@@ -50,4 +51,4 @@ class DirectoryCopy:
 
     @property
     def staged(self) -> list[str]:
-        return [path.name for path in self.staging.rglob("*") if path.is_file()]
+        return [path.name for path in self.staging.rglob("*") if path.is_file() and path.name != NOTE]

@@ -38,6 +38,8 @@ class Neighbours:
     """
 
     kind = ""
+    batch_column: str | None = BATCH
+    """The column of a table that holds the batch of each row."""
 
     def __init__(self, watermarks: Watermarks, folder: Path) -> None:
         self.watermarks, self.folder = watermarks, folder
@@ -47,8 +49,8 @@ class Neighbours:
         """Return the target of a job."""
         raise NotImplementedError
 
-    def rows(self, job: str) -> list[int]:
-        """Return what readers see at a job's target."""
+    def rows(self, job: str, column: str = "id") -> list[int]:
+        """Return what readers see at a job's target, of one column."""
         raise NotImplementedError
 
     def of_others(self) -> dict[str, Any]:
@@ -82,23 +84,23 @@ class FileNeighbours(Neighbours):
     def sink(self, job: str) -> Sink:
         return FileSink(str(self.folder / job))
 
-    def rows(self, job: str) -> list[int]:
+    def rows(self, job: str, column: str = "id") -> list[int]:
         found = (self.folder / job).rglob("*.parquet")
-        return sorted(row for path in found for row in pd.read_parquet(path)["id"])
+        return sorted(row for path in found for row in pd.read_parquet(path)[column])
 
 
 class DeltaNeighbours(Neighbours):
     kind = "delta"
 
     def sink(self, job: str) -> Sink:
-        return DeltaSink(str(self.folder / job), batch_column=BATCH)
+        return DeltaSink(str(self.folder / job), batch_column=self.batch_column)
 
-    def rows(self, job: str) -> list[int]:
+    def rows(self, job: str, column: str = "id") -> list[int]:
         from deltalake import DeltaTable
 
         if not (self.folder / job / "_delta_log").exists():
             return []
-        return sorted(DeltaTable(str(self.folder / job)).to_pyarrow_table()["id"].to_pylist())
+        return sorted(DeltaTable(str(self.folder / job)).to_pyarrow_table()[column].to_pylist())
 
 
 class IcebergNeighbours(Neighbours):
@@ -112,12 +114,12 @@ class IcebergNeighbours(Neighbours):
         self.catalog.create_namespace_if_not_exists("raw")
 
     def sink(self, job: str) -> Sink:
-        return IcebergSink(f"lake.raw.{job}", catalog=self.catalog, batch_column=BATCH)
+        return IcebergSink(f"lake.raw.{job}", catalog=self.catalog, batch_column=self.batch_column)
 
-    def rows(self, job: str) -> list[int]:
+    def rows(self, job: str, column: str = "id") -> list[int]:
         if not self.catalog.table_exists(f"raw.{job}"):
             return []
-        return sorted(self.catalog.load_table(f"raw.{job}").scan().to_arrow()["id"].to_pylist())
+        return sorted(self.catalog.load_table(f"raw.{job}").scan().to_arrow()[column].to_pylist())
 
     def of_others(self) -> dict[str, Any]:
         found = self._files(lambda name: f"raw/{PLANTER}/" not in name and f"_{PLANTER}." not in name)
@@ -153,10 +155,10 @@ class DatabaseNeighbours(Neighbours):
         return [name for (name,) in self.ask("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
 
     def sink(self, job: str) -> Sink:
-        return DatabaseSink(job, connect=self.connect, name="shop", batch_column=BATCH)
+        return DatabaseSink(job, connect=self.connect, name="shop", batch_column=self.batch_column)
 
-    def rows(self, job: str) -> list[int]:
-        return sorted(row for (row,) in self.ask(f"SELECT id FROM {job}"))
+    def rows(self, job: str, column: str = "id") -> list[int]:
+        return sorted(row for (row,) in self.ask(f"SELECT {column} FROM {job}"))
 
     def of_others(self) -> dict[str, Any]:
         own = set(self.sink(PLANTER).staged(mark_of(PLANTER))) | {PLANTER}
@@ -178,7 +180,7 @@ class SparkNeighbours(Neighbours):
 
 class DeltaOnSpark(SparkNeighbours, DeltaNeighbours):
     def sink(self, job: str) -> Sink:
-        return DeltaSink(str(self.folder / job), spark=self.spark, batch_column=BATCH)
+        return DeltaSink(str(self.folder / job), spark=self.spark, batch_column=self.batch_column)
 
 
 class IcebergOnSpark(SparkNeighbours):
@@ -187,12 +189,12 @@ class IcebergOnSpark(SparkNeighbours):
         super().__init__(watermarks, warehouse / f"n{abs(hash(folder))}", spark)
 
     def sink(self, job: str) -> Sink:
-        return IcebergSink(f"lake.{self.folder.name}.{job}", spark=self.spark, batch_column=BATCH)
+        return IcebergSink(f"lake.{self.folder.name}.{job}", spark=self.spark, batch_column=self.batch_column)
 
-    def rows(self, job: str) -> list[int]:
+    def rows(self, job: str, column: str = "id") -> list[int]:
         table = f"lake.{self.folder.name}.{job}"
         self.spark.sql(f"REFRESH TABLE {table}")
-        return sorted(row.id for row in self.spark.table(table).collect())
+        return sorted(row[column] for row in self.spark.table(table).collect())
 
 
 KINDS = {kind.kind: kind for kind in (FileNeighbours, DeltaNeighbours, IcebergNeighbours, DatabaseNeighbours)}

@@ -46,6 +46,7 @@ def examine_targets(
     s3_client: S3Client | None = None,
     repair: bool = False,
     agreed: Collection[str] | None = None,
+    is_seen: bool = False,
 ) -> list[Finding]:
     """Compare what is staged and published for a job with what its history says.
 
@@ -64,8 +65,10 @@ def examine_targets(
         where no other copy of the table of watermarks has runs. What a run that saves nothing has staged stays, as it
         takes no lease and may be at work. Files that readers see are never deleted.
     agreed
-        The details of findings that a person was shown: others are not repaired. None repairs all but what the first
-        versions of this package staged, whose names do not prove whose it is.
+        The details of findings that were listed: others are not repaired. None repairs all.
+    is_seen
+        Whether a person has seen them. If not, what the first versions of this package staged is left: its names do
+        not prove whose it is.
     """
     head = watermarks.lookups.head(job_id)
     if head is None:
@@ -77,14 +80,18 @@ def examine_targets(
     findings = [_retraction(one) for one in head.retracting if not doubt(one, head.last_versions)]
     findings += _unproven(head)
     given = {place_of_name(sink.name): sink for sink in sinks}
+    waiting: dict[str, list[Output]] = {}
+    for output in head.unpublished:
+        if not doubt(output, head.last_versions):
+            waiting.setdefault(place_of_name(output.target), []).append(output)
     for target, output in newest.items():
         try:
             sink = given.get(place_of_name(target)) or opened(output, spark, s3_client)
             if sink is None:
-                raise InvalidValueError("only the job's script can log in there: examine_targets(…, sinks=[its sink])")
+                raise InvalidValueError("only the job's script gets there: examine_targets(…, sinks=[its sink])")
             looked = _Look(watermarks, head, history, sink, output)
-            findings += looked.waiting()
-            findings += looked.staged(repair, agreed)
+            findings += looked.waiting(waiting.get(place_of_name(target), ()))
+            findings += looked.staged(repair, agreed, is_seen)
             if isinstance(sink, FileSink):
                 findings += looked.seen(sink)
         except (InvalidValueError, TargetError) as error:
@@ -116,11 +123,9 @@ class _Look:
     sink: Sink
     output: Output
 
-    def waiting(self) -> Iterator[Finding]:
+    def waiting(self, outputs: Sequence[Output]) -> Iterator[Finding]:
         """Find committed output that no run can publish, as it is gone or not what was staged."""
-        for output in self.head.unpublished:
-            if place_of_name(output.target) != place_of_name(self.sink.name) or doubt(output, self.head.last_versions):
-                continue
+        for output in outputs:
             try:
                 self.sink.check_staged(output)
             except UnprovenError as error:
@@ -128,7 +133,7 @@ class _Look:
             except StagedFilesLostError as error:
                 yield Finding("staged files lost", str(error), "No run can publish it. Do what the error says.")
 
-    def staged(self, repair: bool, agreed: Collection[str] | None) -> Iterator[Finding]:
+    def staged(self, repair: bool, agreed: Collection[str] | None, is_seen: bool) -> Iterator[Finding]:
         """Find what attempts have staged that will never be published."""
         waiting = {output.folder for output in self.head.unpublished}
         # By the job's own name, and not by what a record of it says.
@@ -144,7 +149,8 @@ class _Look:
                 remedy = "A run that saves nothing has staged it. When that run has ended, delete it by hand."
                 yield Finding("staged leftover", what, remedy)
                 continue
-            is_agreed = what in agreed if agreed is not None else marks[folder] == mark_of(self.head.job_id)
+            is_proven = is_seen or marks[folder] == mark_of(self.head.job_id)
+            is_agreed = is_proven and (agreed is None or what in agreed)
             if repair and is_agreed:
                 self.sink.drop(replace(self.output, folder=folder, job=marks[folder]))
             yield Finding(
@@ -153,7 +159,7 @@ class _Look:
                 "Nobody sees it. The doctor with repair deletes it; so does the next run that publishes there, unless "
                 "it is of an earlier epoch, or of an earlier version of this package.",
                 repaired=repair and is_agreed,
-                can_repair=True,
+                can_repair=is_proven,
             )
 
     def seen(self, sink: FileSink) -> Iterator[Finding]:
@@ -170,7 +176,8 @@ class _Look:
             yield Finding(
                 "unexplained files",
                 f"{', '.join(sorted(unexplained)[:NAMED])}{more} at {sink.name}",
-                "No version of the job has written them, and readers see them. Delete them, or move them elsewhere.",
+                "No version of the job has written them, and readers see them. Find out whose they are, and move what "
+                "is in the wrong place.",
             )
 
     def _unknown(self, sink: FileSink) -> tuple[list[str], set[str]]:
@@ -261,5 +268,5 @@ def _retraction(retraction: Retraction) -> Finding:
     return Finding(
         "retraction",
         f"output of versions {retraction.first} to {retraction.last} at {retraction.target}",
-        "Each run deletes it before it plans, until a day after it was decided. Run the job.",
+        "Each run deletes it before it writes there, until a day after it was decided. Run the job.",
     )

@@ -9,6 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scripts.helpers.batch.unsaved_run import UnsavedRun
+from scripts.helpers.display.units import printable
 from scripts.helpers.errors import (
     RetractionError,
     StagedFilesLostError,
@@ -90,7 +91,7 @@ class Publication:
             if sink is None:
                 logger.warning(
                     "event=retraction_waits job=%s versions=%d-%d target=%s: the next write to it does it first",
-                    self.run.job_id, retraction.first, retraction.last, retraction.target,
+                    self.run.job_id, retraction.first, retraction.last, printable(retraction.target),
                 )  # fmt: skip
                 continue
             self._retract(sink, retraction)
@@ -100,7 +101,7 @@ class Publication:
                 # Only the script knows how to log in there. Its first write to that target finishes it.
                 logger.warning(
                     "event=publication_waits job=%s version=%d target=%s: the next write to it publishes this first",
-                    self.run.job_id, output.version, output.target,
+                    self.run.job_id, output.version, printable(output.target),
                 )  # fmt: skip
                 continue
             self._resume(sink, output)
@@ -117,10 +118,8 @@ class Publication:
             return
         for retraction in self._proven(self.run, self.run.retracting):
             # What could be reached without the script was deleted at the start.
-            if (
-                place_of_name(retraction.target) == place_of_name(sink.name)
-                and opened(retraction, self._spark, self._s3_client) is None
-            ):
+            is_here = place_of_name(retraction.target) == place_of_name(sink.name)
+            if is_here and opened(retraction, self._spark, self._s3_client) is None:
                 self._retract(sink, retraction)
         for output in self._proven(self.run, self.run.unpublished):
             # However the path is written now: a table that has recorded this batch takes no earlier one.
@@ -191,7 +190,7 @@ class Publication:
     def _warn_of(self, record: Output | Retraction, why: str) -> None:
         logger.warning(
             "event=unproven_record job=%s target=%s: nothing is published or deleted for it, as %s. See watermarks "
-            "doctor", record.job_id, record.target, why,
+            "doctor", record.job_id, printable(record.target), why,
         )  # fmt: skip
 
     def _retract(self, sink: Sink, retraction: Retraction) -> None:
@@ -203,7 +202,10 @@ class Publication:
     def _resume(self, sink: Sink, output: Output) -> None:
         assert isinstance(self.run, Run)
         logger.warning(
-            "event=publication_resumed job=%s version=%d target=%s", self.run.job_id, output.version, output.target
+            "event=publication_resumed job=%s version=%d target=%s",
+            self.run.job_id,
+            output.version,
+            printable(output.target),
         )
         self._publish(sink, output)
 
@@ -259,7 +261,7 @@ def take_back(sink: Sink, retraction: Retraction) -> int:
     if count:
         logger.warning(
             "event=retracted job=%s versions=%d-%d count=%d target=%s",
-            retraction.job_id, retraction.first, retraction.last, count, retraction.target,
+            retraction.job_id, retraction.first, retraction.last, count, printable(retraction.target),
         )  # fmt: skip
     return count
 

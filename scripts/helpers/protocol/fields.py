@@ -28,6 +28,8 @@ SHA256 = "[0-9a-f]{64}"
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(2200, 1, 1, tzinfo=timezone.utc)
 """Between these a time of ours lies: no clock says anything else. What a watermark holds may be of any year."""
 REQUIRED: Final = object()
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+"""What no file system, no database and no encoding of a request takes."""
 
 
 class Fields:
@@ -59,11 +61,7 @@ class Fields:
         found = self._given(field, default)
         if found is default:
             return default
-        if (
-            not isinstance(found, str)
-            or not 0 < len(found) <= longest
-            or (pattern and not re.fullmatch(pattern, found))
-        ):
+        if not (_is_text(found, longest) and found) or (pattern and not re.fullmatch(pattern, found)):
             raise self.wrong(field, what or f"a text of 1 to {longest:,} characters")
         return found
 
@@ -87,7 +85,7 @@ class Fields:
         if found is default:
             return default
         is_list = isinstance(found, list | tuple) and len(found) <= MAX_NAMES
-        if not is_list or not all(isinstance(name, str) and len(name) <= MAX_TEXT for name in found):
+        if not is_list or not all(_is_text(name, MAX_TEXT) for name in found):
             raise self.wrong(field, f"a list of up to {MAX_NAMES:,} texts")
         return tuple(found)
 
@@ -140,6 +138,10 @@ class Fields:
         if found is None and default is REQUIRED:
             raise ImplausibleError(f"{self._name}.{field} is missing")
         return default if found is None else found
+
+
+def _is_text(found: Any, longest: int) -> bool:
+    return isinstance(found, str) and len(found) <= longest and _NO_TEXT.search(found) is None
 
 
 def from_utc_string(text: str) -> datetime:

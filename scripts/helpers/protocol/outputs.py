@@ -98,6 +98,14 @@ class Output:
         """The batch as its files and folders are named."""
         return batch_name(self.epoch, self.version)
 
+    @property
+    def terms(self) -> dict[str, Any]:
+        """How it is published, in JSON. Its attempt notes that beside the rows, as a record may be altered."""
+        found = {name: getattr(self, name) for name in _TERMS if _is_given(getattr(self, name))}
+        if self.merge is not None:
+            found["merge"] = [list(columns) for columns in self.merge]
+        return found | ({"partition_by": list(self.partition_by)} if self.partition_by else {})
+
     def record(self) -> dict[str, Any]:
         """Return it as texts and whole numbers, for the head and the log; defaults are left out."""
         record = {name: getattr(self, name) for name in _FIXED}
@@ -262,6 +270,7 @@ def batch_name(epoch: str, version: int) -> str:
 _OF_PLACE = ("sink", "target", "staging", "job", "epoch")
 _FIXED = (*_OF_PLACE, "folder", "version", "fence", "files", "bytes")
 _COUNTS = ("rows", "batch_folders", "replaces")
+_TERMS = ("sink", "batch_folders", "replaces", "engine", "batch_column")
 _OPTIONS = ("engine", "partition_by", "batch_column", "table", "columns", "beside_others")
 
 
@@ -273,11 +282,19 @@ def _place_in(fields: Fields) -> dict[str, Any]:
     """Return where something is, and by which names its job knows it there."""
     return {
         "sink": fields.text("sink", longest=20, pattern=_WORD, what="the name of a kind of target"),
-        "target": fields.text("target"),
-        "staging": fields.text("staging", ""),
+        "target": _uri_in(fields, "target"),
+        "staging": _uri_in(fields, "staging", ""),
         "job": fields.text("job", pattern=MARK, what="8 or 32 hexadecimal digits"),
         "epoch": fields.text("epoch", longest=MAX_EPOCH, pattern=EPOCH, what="the name of an epoch"),
     }
+
+
+def _uri_in(fields: Fields, name: str, *default: str) -> Any:
+    """Return where something is. A sink writes it resolved; what is resolved later may be another place by then."""
+    found = fields.text(name, *default)
+    if {".", ".."} & set(found.split("/")):
+        raise fields.wrong(name, "a path without '.' and '..'")
+    return found
 
 
 def _merge_in(fields: Fields) -> MergeColumns:

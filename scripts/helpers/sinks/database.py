@@ -219,6 +219,14 @@ class DatabaseSink:
         self._tried(lambda: self._publish(output))
 
     def _publish(self, output: Output) -> None:
+        # The staging table does not say how it was to be published, and a record may be altered: the script decides.
+        own = replace(output, batch_column=self._batch_column, merge=self.rules.columns if self.rules else None)
+        if own.terms != output.terms:
+            raise TargetError(
+                self.name,
+                f"version {output.version} is recorded with another merge or batch column than this run gives. If the "
+                "script was changed, run it once as it was. If not, somebody altered the job's item.",
+            )
         statements, table = self._statements(output), output.folder
         merge = Merge.by(output.merge) if output.merge is not None else None
         # Before anything is written: it may be published and cleared, or there is nothing of this job here.

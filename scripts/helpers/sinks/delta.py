@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from scripts.helpers.display.units import count_of
@@ -76,7 +77,7 @@ from scripts.helpers.sinks.staged_rows import (
     with_later_columns,
     write_rows,
 )
-from scripts.helpers.sinks.staging import Staging
+from scripts.helpers.sinks.staging import Staging, is_beside
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -162,9 +163,12 @@ class DeltaSink:
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> DeltaSink | None:
-        """Return the sink that something was staged for; None if Spark staged it, and there is none here."""
+        """Return the sink that something was staged for.
+
+        None if Spark staged it, and there is none here, or where only the job's own script knows the place.
+        """
         engine = output.engine if isinstance(output, Output) else None
-        if engine == _SparkEngine.name and spark is None:
+        if (engine == _SparkEngine.name and spark is None) or not is_beside(output, output.target):
             return None
         # The engine that staged a batch publishes it: the other one does not find what it left.
         with_spark = None if engine == _ArrowEngine.name else spark
@@ -219,27 +223,15 @@ class DeltaSink:
         # Spark writes to the table by a login of its own, of which this one tells nothing.
         if isinstance(self._engine, _ArrowEngine):
             self.staging.place.check_rights(self.target)
-        staged = self.staging.stage(batch, fence, self.name, lambda place, folder: write_rows(rows, place, folder))
-        self._check_staged(_Staged(self.staging.place, staged.folder, sorted(staged.sizes)), texts)
-        return Output(
-            sink="delta",
-            target=self.name,
-            staging=self.staging.place.uri(""),
-            folder=staged.folder,
-            job=mark_of(batch.job_id),
-            epoch=batch.epoch,
-            version=batch.version,
-            fence=fence,
-            files=len(staged.sizes),
-            bytes=sum(staged.sizes.values()),
-            rows=staged.rows,
-            replaces=replaces,
-            engine=self._engine.name,
-            partition_by=tuple(self._partition_by),
-            batch_column=self._batch_column,
-            merge=self.rules.columns if self.rules is not None else None,
+        made = Output(
+            "delta", self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,
+            replaces=replaces, engine=self._engine.name, partition_by=tuple(self._partition_by),
+            batch_column=self._batch_column, merge=self.rules.columns if self.rules is not None else None,
             job_id=batch.job_id,
-        )
+        )  # fmt: skip
+        output, sizes = self.staging.stage(batch, made, partial(write_rows, rows))
+        self._check_staged(_Staged(self.staging.place, output.folder, sorted(sizes)), texts)
+        return output
 
     def publish(self, output: Output) -> None:
         """Append or merge the staged rows in one transaction that records the batch; nothing if it is recorded already.

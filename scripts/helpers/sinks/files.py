@@ -41,14 +41,16 @@ from scripts.helpers.sinks.file_types import (
 from scripts.helpers.sinks.outputs import (
     BATCH_COLUMN,
     MANIFEST,
+    NOTE,
     batch_folder_of,
     batch_of,
     final_name,
+    is_old,
     is_published_name,
     mark_of,
     staging_beside,
 )
-from scripts.helpers.sinks.places import Place, S3Place, is_within, place_of
+from scripts.helpers.sinks.places import Place, S3Place, is_within, place_of, place_of_name
 from scripts.helpers.sinks.spark_files import write_spark
 from scripts.helpers.sinks.staged_rows import (
     check_columns_left,
@@ -58,7 +60,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_partition_texts,
     columns_of,
 )
-from scripts.helpers.sinks.staging import Staging
+from scripts.helpers.sinks.staging import Staging, is_beside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,9 +135,14 @@ class FileSink:
     @classmethod
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
-    ) -> FileSink:
-        """Return the sink that something was staged for."""
-        return cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
+    ) -> FileSink | None:
+        """Return the sink that something was staged for; None where only the job's own script knows the place."""
+        if not is_beside(output, output.target):
+            return None
+        made = cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
+        # Of the first versions of this package there is no note, and a person decides.
+        is_known = isinstance(output, Output) or is_old(output) or made._is_noted(output.job)
+        return made if is_known else None
 
     @property
     def name(self) -> str:
@@ -211,25 +218,16 @@ class FileSink:
                 place.write(f"{folder}/{COLUMNS}", json.dumps(columns).encode())
             return written
 
-        staged = self.staging.stage(batch, fence, self.name, fill)
-        return Output(
-            sink="files",
-            target=self.name,
-            staging=self.staging.place.uri(""),
-            folder=staged.folder,
-            job=mark_of(batch.job_id),
-            epoch=batch.epoch,
-            version=batch.version,
-            fence=fence,
-            files=len(staged.sizes),
-            bytes=sum(staged.sizes.values()),
-            rows=staged.rows,
-            batch_folders=batch_folders,
-            replaces=replaces,
-            beside_others=self._beside_others,
-            columns=bool(columns),
+        made = Output(
+            "files", self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,
+            batch_folders=batch_folders, replaces=replaces, beside_others=self._beside_others, columns=bool(columns),
             job_id=batch.job_id,
-        )
+        )  # fmt: skip
+        output, sizes = self.staging.stage(batch, made, fill)
+        # Once, and before anything is there that could be taken back.
+        if sizes and not any(found and found[0] == made.job for found in map(batch_of, ours)):
+            self.staging.place.write(f"{made.job}/{NOTE}", self.name.encode())
+        return output
 
     def publish(self, output: Output) -> None:
         """Show the files of a committed attempt to readers.
@@ -328,6 +326,15 @@ class FileSink:
         found = [name for name in self.target.files() if is_published_name(name, retraction)]
         self.target.delete(found)
         return len(found)
+
+    def _is_noted(self, job: str) -> bool:
+        """Return whether a job has noted, beside this target, that it writes here.
+
+        The names of files say whose they are, and not where they belong: a copy that somebody else keeps, such as an
+        archive, has the same names.
+        """
+        found = self.staging.place.read(f"{job}/{NOTE}")
+        return found is not None and place_of_name(found.decode(errors="replace")) == place_of_name(self.name)
 
     def to_retract(self, retraction: Retraction) -> list[str]:
         """Return what `retract` would delete, as it is found here; see `Sink`."""

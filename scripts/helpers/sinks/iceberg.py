@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from scripts.helpers.display.units import count_of
@@ -31,6 +31,7 @@ from scripts.helpers.errors import (
     MissingConnectorError,
     StagedFilesLostError,
     TargetError,
+    UnprovenError,
     WatermarkError,
 )
 from scripts.helpers.protocol.names import BatchId, new_token
@@ -69,7 +70,7 @@ from scripts.helpers.sinks.outputs import (
     value_of_batch,
     version_of,
 )
-from scripts.helpers.sinks.places import place_of
+from scripts.helpers.sinks.places import is_same_folder, place_of
 from scripts.helpers.sinks.staged_rows import (
     arrow_rows,
     arrow_types,
@@ -88,7 +89,7 @@ from scripts.helpers.sinks.staged_rows import (
     with_later_columns,
     write_rows,
 )
-from scripts.helpers.sinks.staging import Staged, Staging
+from scripts.helpers.sinks.staging import Staging, is_beside
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 
 if TYPE_CHECKING:
@@ -182,16 +183,26 @@ class IcebergSink:
     ) -> IcebergSink | None:
         """Return the sink that something was staged for; None where only the job's own script can reach it."""
         engine = output.engine if isinstance(output, Output) else None
-        made = cls(output.target, s3_client=s3_client, staging=output.staging)
+        made = cls(output.target, s3_client=s3_client)
         # The engine that staged a batch publishes it: the other one does not find what it left.
         if output.staging and engine != _SparkEngine.name:
             # Unless the catalog cannot be reached without the script.
             with suppress(WatermarkError):
                 made._engine.check(merges=False)
-                return made
+                return made if made._is_own_place(output) else None
         if spark is None or engine == _ArrowEngine.name:
             return None
-        return cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
+        with suppress(TargetError):
+            if cls(output.target, spark=spark, s3_client=s3_client)._is_own_place(output):
+                return cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
+        return None
+
+    def _is_own_place(self, of: Output | Retraction) -> bool:
+        """Return whether files are staged where the script says, or else beside the table; see `is_beside`."""
+        chosen = self._engine.chosen
+        if not of.staging or chosen:
+            return not of.staging or is_same_folder(of.staging, str(chosen))
+        return is_beside(of, self._typed(self._engine.location))
 
     def merging(self, rules: Merge) -> IcebergSink:
         """Return a sink for the same table that merges."""
@@ -291,6 +302,8 @@ class IcebergSink:
         for _ in range(TRIES):
             try:
                 if self._engine.published(output) < output.version or is_again:
+                    if not self._is_own_place(output):
+                        raise UnprovenError(self.name, output.version, "its files are not staged where this job stages")
                     self._engine.publish(output)
                 elif output.replaces:
                     logger.warning(
@@ -359,6 +372,8 @@ class IcebergSink:
                 "what they have published", self.name, retraction.first, retraction.last,
             )  # fmt: skip
             return 0
+        if not self._is_own_place(retraction):
+            retraction = replace(retraction, staging="")  # What lies elsewhere proves nothing.
         # First: whoever publishes later is refused, so no row comes after the delete. A table that has nothing of this
         # job, and that nothing was staged for, is another job's.
         if not self._typed(lambda: self._engine.retract(retraction, recorded)):
@@ -419,9 +434,14 @@ class _Engine(Protocol):
     """What commits to the catalog."""
 
     name: str
+    chosen: str | None
+    """Where the script says to stage."""
 
     def check(self, *, merges: bool) -> None:
         """Raise MissingConnectorError, or InvalidValueError for a catalog that nobody has configured."""
+
+    def location(self) -> str:
+        """Return the URI of the table's folder, without a slash at its end."""
 
     def rows(self, df: Any) -> Any:
         """Return a frame in the form that is staged."""
@@ -499,7 +519,7 @@ class _SparkEngine:
     name = "spark"
 
     def __init__(self, target: str, spark: SparkSession, s3_client: S3Client | None, staging: str | None) -> None:
-        self._target, self._spark, self._s3_client, self._chosen = target, spark, s3_client, staging
+        self._target, self._spark, self._s3_client, self.chosen = target, spark, s3_client, staging
         self._quoted = quoted_table(target)
 
     def check(self, *, merges: bool) -> None:
@@ -524,7 +544,7 @@ class _SparkEngine:
                 return []  # None will be made, either.
             table = self._imagined()
         location = str(table.location())
-        return _folders(location, table.properties().get, self._chosen, stages_files=merges)
+        return _folders(location, table.properties().get, self.chosen, stages_files=merges)
 
     def made_table(self, rows: DataFrame, partition_by: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
         from pyspark.sql import functions as F  # noqa: N812
@@ -586,15 +606,15 @@ class _SparkEngine:
 
     def _stage_events(self, batch: BatchId, made: Output, rows: DataFrame, rules: Merge) -> Output:
         staging = self._staging()
-        staged = staging.stage(batch, made.fence, made.target, lambda place, folder: write_rows(rows, place, folder))
-        if not staged.sizes:
-            return _of_files(made, staging, staged)
+        output, sizes = staging.stage(batch, made, partial(write_rows, rows))
+        if not sizes:
+            return output
         try:
-            self._merging(rules).check(self._read(staging, staged.folder, staged.sizes))
+            self._merging(rules).check(self._read(staging, output.folder, sizes))
         except BaseException:
-            staging.drop(staged.folder)
+            staging.drop(output.folder)
             raise
-        return _of_files(made, staging, staged)
+        return output
 
     def published(self, output: Output | Retraction) -> int:
         return int(self._table().properties().get(_property(output)[0]) or 0)
@@ -669,13 +689,13 @@ class _SparkEngine:
         return read_spark(self._spark, staging.place, folder, names)
 
     def _staging(self, of: Output | Retraction | None = None) -> Staging:
-        return _staging_of(self._target, of, self._chosen, self._location, self._spark, self._s3_client)
+        return _staging_of(self._target, of, self.chosen, self.location, self._spark, self._s3_client)
 
-    def _location(self) -> str:
-        return str(self._table().location())
+    def location(self) -> str:
+        return str(self._table().location()).rstrip("/")
 
     def staged(self, job: str) -> list[str]:
-        return self._branches(job) + (self._staging().left(job) if self._chosen else [])
+        return self._branches(job) + (self._staging().left(job) if self.chosen else [])
 
     def _branches(self, job: str) -> list[str]:
         """Return the branches that attempts of a job have left, each as `Output.folder`."""
@@ -838,14 +858,6 @@ def _folders(
     return [location, *(str(folder) for folder in (*moved, staging) if folder)]
 
 
-def _of_files(made: Output, staging: Staging, staged: Staged) -> Output:
-    """Return the output of an attempt that has staged files."""
-    return replace(
-        made, staging=staging.place.uri(""), folder=staged.folder, files=len(staged.sizes),
-        bytes=sum(staged.sizes.values()), rows=staged.rows,
-    )  # fmt: skip
-
-
 def _check_files(staging: Staging, output: Output) -> None:
     """Raise StagedFilesLostError for files that an attempt has listed and that are gone, or for a list that is."""
     manifest, there = staging.manifest(output), staging.place.files(output.folder)
@@ -863,7 +875,7 @@ def _staging_of(
     s3_client: S3Client | None,
 ) -> Staging:
     """Return where files are staged: where those of an attempt are, or where attempts are to stage."""
-    found = (of.staging if of else chosen) or staging_beside(location().rstrip("/"))
+    found = (of.staging if of else chosen) or staging_beside(location())
     if not found:
         raise InvalidValueError(f"{target!r} is a whole bucket. Say where to stage: staging='s3://…/'.")
     return Staging(place_of(found.rstrip("/"), spark, s3_client))
@@ -875,7 +887,7 @@ class _ArrowEngine:
     name = "pyiceberg"
 
     def __init__(self, target: str, catalog: Any, s3_client: S3Client | None, staging: str | None) -> None:
-        self._target, self._given, self._s3_client, self._chosen = target, catalog, s3_client, staging
+        self._target, self._given, self._s3_client, self.chosen = target, catalog, s3_client, staging
         self._identifier = target.partition(".")[2]
 
     def check(self, *, merges: bool) -> None:
@@ -901,7 +913,7 @@ class _ArrowEngine:
             schema = pa.schema([("name", pa.string())])
             imagined = self._catalog().create_table_transaction(self._identifier, schema)
             location, properties = imagined.table_metadata.location, {}
-        return _folders(str(location), properties.get, self._chosen, stages_files=True)
+        return _folders(str(location), properties.get, self.chosen, stages_files=True)
 
     def made_table(self, rows: Any, partition_by: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
         from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
@@ -936,9 +948,7 @@ class _ArrowEngine:
     def stage(self, batch: BatchId, made: Output, rows: Any, rules: Merge | None) -> Output:
         if rules is not None and rows.num_columns:
             ArrowMerge(self._target, rules, self._catalog()).check(rows)
-        staging = self._staging()
-        staged = staging.stage(batch, made.fence, made.target, lambda place, folder: write_rows(rows, place, folder))
-        return _of_files(made, staging, staged)
+        return self._staging().stage(batch, made, partial(write_rows, rows)).output
 
     def published(self, output: Output | Retraction) -> int:
         return int(self._table().properties.get(_property(output)[0]) or 0)
@@ -1055,10 +1065,10 @@ class _ArrowEngine:
         return isinstance(error, MovedError | CommitStateUnknownException)
 
     def _staging(self, of: Output | Retraction | None = None) -> Staging:
-        return _staging_of(self._target, of, self._chosen, self._location, None, self._s3_client)
+        return _staging_of(self._target, of, self.chosen, self.location, None, self._s3_client)
 
-    def _location(self) -> str:
-        return str(self._table().location())
+    def location(self) -> str:
+        return str(self._table().location()).rstrip("/")
 
     def _table(self) -> Any:
         return self._catalog().load_table(self._identifier)

@@ -21,6 +21,8 @@ from scripts.helpers.protocol.outputs import MARK, Output, Retraction, batch_nam
 
 MANIFEST = "_manifest"
 """The list of an attempt's files, written last. Its name is hidden from readers, as Spark's `_SUCCESS` is."""
+NOTE = "_target"
+"""What an attempt leaves beside the folders of its job: the target for which the job stages there."""
 BATCH_COLUMN = "batch_id"
 MARK_DIGITS, OLD_DIGITS = 32, 8
 LANDING = "_in"

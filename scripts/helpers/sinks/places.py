@@ -441,12 +441,19 @@ def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) 
     if spark is None:
         raise InvalidValueError(f"{path!r} needs a Spark session with a JVM. Write s3://… or a directory without one.")
     check_jvm(spark, f"The path {path!r}", "Write s3://…, or run the job with a classic session.")
+    if {".", ".."} & set(rest.split("/")):
+        raise InvalidValueError(f"The path {path!r} has a part '.' or '..'. Write the folder that it leads to.")
     return HadoopPlace(path, spark)
 
 
 def is_within(uri: str, other: str) -> bool:
     """Tell whether one folder is another or lies below it, however the two, with their schemes, are written."""
     return _spelled(uri).startswith(_spelled(other))
+
+
+def is_same_folder(uri: str, other: str) -> bool:
+    """Return whether two URIs, or local paths, are one folder, however they are written."""
+    return _spelled(uri) == _spelled(other)
 
 
 def place_of_name(name: str) -> str:

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import EmptyPartitionError, TargetError, UnprovenError, rows_have
@@ -15,29 +15,26 @@ from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.values import ImplausibleError
-from scripts.helpers.sinks.outputs import MANIFEST, Attempt, attempt_of, folder_of, is_old, version_of
-from scripts.helpers.sinks.places import Place, place_of_name
+from scripts.helpers.sinks.outputs import MANIFEST, Attempt, attempt_of, folder_of, staging_beside, version_of
+from scripts.helpers.sinks.places import Place, is_same_folder, place_of_name
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Staged:
+class Staged(NamedTuple):
     """What an attempt left in its folder.
 
     Attributes
     ----------
-    folder
-        Relative to the staging place.
+    output
+        With the folder, relative to the staging place, the counts of files and bytes, and that of rows if the writer
+        counted them.
     sizes
         The bytes of each file, by its name in the folder.
-    rows
-        As many as the writer counted; None if it did not.
     """
 
-    folder: str
+    output: Output
     sizes: dict[str, int]
-    rows: int | None
 
 
 def _hidden_partition(name: str) -> str:
@@ -51,14 +48,15 @@ def _hidden_partition(name: str) -> str:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an attempt wrote last into its folder: whose it is, for which target, and the bytes of each file by name.
+    """What an attempt wrote last into its folder: whose it is, where and how it is published, and the size of files.
 
     `files` is None once a decision has taken the attempt back, and the files are going or gone. One of the first
-    versions of this package says nothing of attempt and target.
+    versions of this package says nothing of attempt, target and terms (`Output.terms`).
     """
 
     attempt: Attempt | None
     target: str
+    terms: Mapping[str, Any]
     files: Mapping[str, int] | None
 
     @classmethod
@@ -69,21 +67,32 @@ class Manifest:
         except (ValueError, RecursionError):
             raise ImplausibleError("it is not JSON") from None
         if isinstance(found, dict) and "files" not in found:
-            return cls(None, "", _checked_files(found))
+            return cls(None, "", {}, _checked_files(found))
         fields = Fields(found, MANIFEST)
         attempt = Attempt(fields.text("job"), fields.text("epoch"), fields.whole("version"), fields.whole("fence"))
         files = fields.of("files", (dict, bool), "a map of names")
-        return cls(attempt, fields.text("target"), None if files is False else _checked_files(files))
+        terms = fields.of("terms", dict, "a map")
+        return cls(attempt, fields.text("target"), terms, None if files is False else _checked_files(files))
 
     def to_bytes(self) -> bytes:
         """Write it."""
         assert self.attempt is not None
         files: Any = False if self.files is None else dict(self.files)
-        return json.dumps({**self.attempt._asdict(), "target": self.target, "files": files}).encode()
+        of_attempt = {**self.attempt._asdict(), "target": self.target, "terms": self.terms}
+        return json.dumps({**of_attempt, "files": files}).encode()
 
     def is_for(self, target: str) -> bool:
         """Return whether it names a target, however that is written."""
         return bool(self.target) and place_of_name(self.target) == place_of_name(target)
+
+
+def is_beside(of: Output | Retraction, target: str) -> bool:
+    """Return whether a record names the staging place that follows from its target.
+
+    Any other is known to the script alone: who may write the record has a folder of his own as well, and can put
+    into it what an attempt would have staged.
+    """
+    return is_same_folder(of.staging, staging_beside(target))
 
 
 def _checked_files(found: Any) -> dict[str, int]:
@@ -100,9 +109,9 @@ class Staging:
     def __init__(self, place: Place) -> None:
         self.place = place
 
-    def stage(self, batch: BatchId, fence: int, target: str, write: Callable[[Place, str], Any]) -> Staged:
-        """Let `write` fill a folder of this attempt alone, for one target; it may return how many rows it wrote."""
-        folder = folder_of(batch, fence, new_token()[:8])
+    def stage(self, batch: BatchId, output: Output, write: Callable[[Place, str], Any]) -> Staged:
+        """Let `write` fill a folder of this attempt alone, for an output; it may return how many rows it wrote."""
+        folder = folder_of(batch, output.fence, new_token()[:8])
         try:
             rows = write(self.place, folder)
         except EmptyPartitionError:
@@ -134,8 +143,11 @@ class Staging:
             )
         # Last: an attempt without a manifest has not ended its write. And it counts, not the folder: a task of a
         # driver that is dead may still add a file, whose rows are in another one already.
-        self._write(folder, Manifest(attempt_of(folder), target, sizes))
-        return Staged(folder, sizes, rows if isinstance(rows, int) else None)
+        self._write(folder, Manifest(attempt_of(folder), output.target, output.terms, sizes))
+        output = replace(
+            output, staging=self.place.uri(""), folder=folder, rows=rows if isinstance(rows, int) else None
+        )
+        return Staged(replace(output, files=len(sizes), bytes=sum(sizes.values())), sizes)
 
     def manifest(self, output: Output) -> Mapping[str, int] | None:
         """Return the bytes of each file of an attempt, by name; None where the list is gone, or was taken back.
@@ -153,6 +165,8 @@ class Staging:
             raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder is of another attempt")
         if not found.is_for(output.target):
             raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder is for another target")
+        if found.terms != output.terms:
+            raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder says another way to publish")
         return found.files
 
     def _read(self, folder: str, target: str, version: int) -> Manifest | None:
@@ -211,7 +225,7 @@ class Staging:
                 found = self._read(folder, retraction.target, retraction.first)
             except UnprovenError:
                 found = None  # It is deleted with the others, and proves nothing.
-            is_for_target |= is_old(retraction) or (found is not None and found.is_for(retraction.target))
+            is_for_target |= found is not None and found.is_for(retraction.target)
             if found is not None and found.attempt is not None:
                 self._write(folder, replace(found, files=None))
                 self.place.delete([name for name in self.place.files(folder) if name != f"{folder}/{MANIFEST}"])
