@@ -43,6 +43,41 @@ URL_SECRET = "hunter2%2F,"
         f'"GET /b/k?X-Amz-Credential={URL_SECRET}&X-Amz-Signature=hunter2 HTTP/1.1" 200',
         f"https://b.s3.amazonaws.com/k?X-Amz-Security-Token={URL_SECRET}&versionId=1",
         f"Authorization: Bearer {SECRET}",
+        "c\no2\noption\nsurl\nsjdbc:oracle:thin:scott/hunter2@//h:1521/x\ne\n",
+        """{'url': "jdbc:oracle:thin:scott/'a hunter2'@//h:1521/x"}""",
+        "jdbc:oracle:thin:scott/a@hunter2@//h:1521/x",
+        "sjdbc:sqlserver://h;user=u;password=a'hunter2;encrypt=true",
+        'sjdbc:sqlserver://h;user=u;password=a"hunter2;encrypt=true',
+        "sjdbc:sqlserver://h;user=u;password=a<hunter2;encrypt=true",
+        "sjdbc:sqlserver://h;user=u;password=a&hunter2;encrypt=true",
+        "Check the URL: jdbc:sqlserver://h;user=u; password = a, hunter2;encrypt=true",
+        """{'url': "jdbc:sqlserver://h;user=u;password=a' hunter2"}""",
+        r"""{'url': 'jdbc:sqlserver://h;user=u;password=a\'"hunter2'}""",
+        "cannot open 'jdbc:sqlserver://h;user=u;password=a'hunter2;encrypt=true'",
+        r'"{\"url\": \"jdbc:sqlserver://h;password=a\\\"hunter2\"}"',
+        "sjdbc:sqlserver://h;user=u;password={a}}hunter2};encrypt=true",
+        "Server=h;Password={a}}hunter2}",
+        f"Server=h;Password={{{'a' * 300} hunter2}};Encrypt=true",
+        "sjdbc:postgresql://h/d?password=a;hunter2&ssl=true",
+        "sjdbc:postgresql://h/d?password=a 'hunter2",
+        "Answer received: !ysjdbc:postgresql://h/d?password=a hunter2",
+        "sjdbc:postgresql://me:a/hunter2@h/d",
+        "sjdbc:mysql://me:a?hunter2@h/d",
+        r"Answer received: !ysjava.net.UnknownHostException: u:a@hunter2@127.0.0.1\n\tat java.base/x",
+        'PlainLoginModule required username="u" password="a hunter2";',
+        "PlainLoginModule required username='u' password='a; hunter2';",
+        r'{"kafka.sasl.jaas.config": "x username=\"u\" password=\"a \\\"hunter2\";"}',
+        "Answer received: !ys{user=u, password=a'b}hunter2, c, x=y}",
+        "{password=a, hunter2}",
+        "{'token': 'hunter2', 'user': 'u'}",
+        "{'gcs.oauth2.token': 'hunter2'}",
+        "c\no22\nset\nsspark.sql.catalog.lake.token\nshunter2\ne\n",
+        "{'adls.account-key': 'hunter2', 'adls.sas-token': 'hunter2'}",
+        "sfs.azure.account.key.shop.dfs.core.windows.net\nshunter2\ne\n",
+        "sfs.azure.sas.fixed.token.shop\nshunter2\ne\n",
+        "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hunter2==;",
+        "https://shop.blob.core.windows.net/c?sv=1&sig=hunter2%3D&se=2",
+        "{'SSECustomerKey': 'hunter2', 'x-amz-server-side-encryption-customer-key': 'hunter2'}",
     ],
 )
 def test_secret_is_hidden_when_its_name_says_so(line: str) -> None:
@@ -60,10 +95,40 @@ def test_secret_is_hidden_when_its_name_says_so(line: str) -> None:
         'b\'{"NextToken": "a", "Key": {"jobName": {"S": "parking"}}}\'',
         "jdbc:postgresql://db.example:5432/shop?ssl=true",
         "['user', 'password']",
+        "jdbc:oracle:thin:@//db.example:1521/shop was opened for me@db.example",
+        "sjdbc:postgresql://db.example:5432/shop?user=me@shop\nspublic.repairs",
+        "java.net.UnknownHostException: db.example",
+        "botocore.exceptions.NoCredentialsError: Unable to locate credentials",
+        "com.example.InvalidSecretException: The name is taken",
+        "not authorized to perform: secretsmanager:GetSecretValue on arn:aws:secretsmanager:eu-west-1:1:secret:shop",
+        "{'next_token': 1, 'NextToken': 'a', 'keys': ['customer_key']}",
     ],
 )
 def test_line_stays_as_it_is_when_it_has_no_secret(line: str) -> None:
     assert redacted(line) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("url jdbc:postgresql://h/d?password=a&ssl=true of t", "url jdbc:postgresql://h/d?password=***&ssl=true of t"),
+        ("jdbc:postgresql://h/d?password=a of t", "jdbc:postgresql://h/d?password=*** of t"),
+        ("sjdbc:sqlserver://h;password={a;b};x=1\nst", "sjdbc:sqlserver://h;password=***;x=1\nst"),
+        (
+            "{'url': 'jdbc:sqlserver://h;password=a b', 'x': 'y'}",
+            "{'url': 'jdbc:sqlserver://h;password=***', 'x': 'y'}",
+        ),
+        (r"URL: jdbc:sqlserver://h;password=a\n\tat b.C", r"URL: jdbc:sqlserver://h;password=***\n\tat b.C"),
+        ("sjdbc:oracle:thin:scott/a@//h:1521/x", "sjdbc:oracle:thin:***@//h:1521/x"),
+        ("jdbc:mysql://(host=h,password=a,user=u)/d of t", "jdbc:mysql://(host=h,password=***,user=u)/d of t"),
+        ("{user=u, password=a b, x=y} of t", "{user=u, password=***, x=y} of t"),
+        ('x username="u" password="a b"; more', 'x username="u" password="***"; more'),
+        ("f(password='', user='u')", "f(password='', user='u')"),
+        (r"UnknownHostException: u:a@h\n\tat b.C", r"UnknownHostException: ***@h\n\tat b.C"),
+    ],
+)
+def test_rest_of_the_line_stays_when_a_secret_in_it_is_hidden(line: str, shown: str) -> None:
+    assert redacted(line) == shown
 
 
 def test_user_and_host_are_told_apart_when_a_url_has_both() -> None:
@@ -71,8 +136,13 @@ def test_user_and_host_are_told_apart_when_a_url_has_both() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["a+b/", "password:", "'password': '", "jdbc:oracle:", "password={", "://", "<", "s-", "'pwd': '\\"]
-)
+    "part",
+    [
+        "a+b/", "password:", "'password': '", "jdbc:oracle:", "password={", "://", "<", "s-", "'pwd': '\\", "\\",
+        "'jdbc:", "jdbc: ", "jdbc:a;", "URL: jdbc:?pwd= ", "sjdbc://a", ";pwd={", "pwd=\"", ", pwd=", "{pwd=}",
+        "UnknownHostException: ", "?sig=", "\n\\n\\tjdbc:;pwd=", "s.token",
+    ],
+)  # fmt: skip
 def test_long_body_takes_no_longer_than_its_length_when_it_is_logged(part: str) -> None:
     """An expression that looks back from each sign would take minutes for this, and the job with it."""
     began = time.process_time()

@@ -23,34 +23,66 @@ PACKAGES = ("py4j", "botocore", "boto3", "s3transfer", "urllib3", "scripts")
 
 # Only names that say so: `token` alone is also a NextToken of a listing, and `key` the key of an object.
 _WORD = (
-    r"(?:passw(?:or)?d|passwd|passphrase|pwd|secret|(?:session|security|access|refresh|id|auth|bearer)[._\-]?token|"
-    r"(?:private|access|api)[._\-]?key|authorization|credential|signature)"
+    r"(?:passw(?:or)?d|passwd|passphrase|pwd|secret|"
+    r"(?:session|security|access|refresh|id|auth2?|bearer|sas)[._\-]?token|azure\.sas|"
+    r"(?:private|access|api|account|ssecustomer|encryption-customer)[._\-]?key|authorization|credential|signature)"
 )
 # What may be around the word in a name. Bounded, and no pattern begins with it: bodies of requests are logged too, and
 # each of 100,000 signs would be looked at from each of them.
 _END = r"[\w.\-]{0,60}"
-_NAME = _END + _WORD + _END
-# Each keeps what is in its first group, and hides what comes behind.
-_SECRETS = [
+_NAME = rf"(?:{_END}{_WORD}{_END}|(?:{_END}\.)?token)"
+# A value in the braces in which SQL Server takes any sign; one of its own is doubled.
+_BRACES = r"\{(?:[^}\n]|\}\})*\}?"
+# What is behind a sign that closes a value, and not behind one that is part of it.
+_CLOSED = r"(?:[\s,:.)\]}\\\"']|$)"
+# A sign of a line of py4j. A Java trace follows in it, with its line breaks escaped.
+_SIGN = r"(?:(?!\\n\\t)[^\n])"
+# Quoted, as a text of py4j, or at the end of Spark's message, a URL is alone. Elsewhere other words may follow, and
+# only URLs whose values may hold spaces, as Oracle's and SQL Server's, extend to the end of the line.
+_JDBC = re.compile(
+    rf"(\\{{0,8}}[\"'])jdbc:(?:(?!\1{_CLOSED})(?:\\+.|[^\\\n]))*|"
+    rf"(?:(?:^|!y)s|URL: )jdbc:{_SIGN}*|jdbc:(?:oracle:{_SIGN}*|[^\s;?]*;{_SIGN}*|\S*)",
+    re.I | re.M,
+)
+
+
+def _rules(*patterns: str) -> list[re.Pattern[str]]:
+    """Compile patterns, each of which keeps what is in its first group, and hides what comes behind."""
+    return [re.compile(pattern, re.I | re.M) for pattern in patterns]
+
+
+_IN_JDBC = _rules(
+    # Up to the next separator of the same kind: any other sign may be one of the value.
+    rf"([;:]\s*{_NAME}\s*=\s*)(?:{_BRACES}|[^;]+)",
+    rf"([?&]{_NAME}=)[^&]+",
+    rf"([(,]\s*{_NAME}=)[^,)]+",
+    # A user and a password before the host; Oracle's have no slashes before them.
+    r"\A(.{0,9}jdbc:oracle:\w+:)[^@].*(?=@)",
+    r"\A([^/]*//)(?![\w.\-]*(?::\d+)?(?:[/?;,]|$))[^;]*(?=@)",
+)
+_SECRETS = _rules(
     # py4j's protocol: one argument a line, a text begins with `s`. The line after the name of a secret is its value.
-    (re.compile(rf"^(s{_NAME}\ns)[^\n]+", re.I | re.M), rf"\1{HIDDEN}"),
+    rf"^(s{_NAME}\ns)[^\n]+",
     # DriverManager.getConnection(url, user, password) names nothing, nor does what lets Python in to the JVM.
-    (re.compile(r"^(getConnection\ns[^\n]*\ns[^\n]*\ns)[^\n]+", re.M), rf"\1{HIDDEN}"),
-    (re.compile(r"(Command to send: A\n)\S+"), rf"\1{HIDDEN}"),
+    r"^(getConnection\ns[^\n]*\ns[^\n]*\ns)[^\n]+",
+    r"(Command to send: A\n)\S+",
     # JSON and what Python shows of a dict, a list of pairs or bytes; also where it was quoted once more.
     # A quote behind any number of backslashes is one of the value: a secret is JSON, quoted in the answer's JSON.
-    (re.compile(rf"(([\"']){_NAME}\2\s*[:,]\s*b?([\"']))(?:\\+.|(?!\3)[^\\])*", re.I | re.S), rf"\1{HIDDEN}"),
-    (re.compile(rf"(\\[\"']{_NAME}\\[\"']\s*[:,]\s*(\\[\"']))(?:(?!\2).)*", re.I | re.S), rf"\1{HIDDEN}"),
-    (re.compile(rf"(<{_NAME}>)[^<]*", re.I), rf"\1{HIDDEN}"),
-    # Options of URLs, `Credential=` of a header, and the braces in which SQL Server takes any sign.
-    (re.compile(rf"({_WORD}{_END}=)(?:\{{[^}}]{{0,200}}\}}|[^&;\s\"'<>]+)", re.I), rf"\1{HIDDEN}"),
-    # Lines of headers, and of what botocore signs.
-    (re.compile(rf"({_WORD}{_END} ?:\s*)(?![\s\"'{{\[(])[^\r\n\"'\\]+", re.I), rf"\1{HIDDEN}"),
-    # A user and a password before the host; Oracle's have no slashes before them.
-    (re.compile(r"(://)[^\s/?#\"'<>]*@"), rf"\1{HIDDEN}@"),
-    (re.compile(r"(\bjdbc:oracle:\w+:)[^\s@\"'<>]{1,200}@", re.I), rf"\1{HIDDEN}@"),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), HIDDEN),
-]
+    rf"(([\"']){_NAME}\2\s*[:,]\s*b?([\"']))(?s:\\+.|(?!\3)[^\\])*",
+    rf"(\\[\"']{_NAME}\\[\"']\s*[:,]\s*(\\[\"']))(?s:(?!\2).)*",
+    rf"(<{_NAME}>)[^<]*",
+    # What Java shows of a map.
+    rf"((?:\{{|, ){_END}{_WORD}{_END}=)(?![\\\"'{{])(?:(?!, [\w.\-]+=|[\"'}}]{_CLOSED}){_SIGN})+",
+    # Options of other URLs and of JAAS, and `Credential=` of a header. What was hidden above stays as it is.
+    rf"((?:{_WORD}{_END}|[?&]sig)=(?!\*\*\*[,)}}])(\\{{0,8}}[\"'])?)"
+    rf"(?(2)(?:(?!\2)(?:\\+.|[^\\\n]))+|(?:{_BRACES}|(?:(?!\\n\\t)[^&;\s\"'<>])+))",
+    # Lines of headers, and of what botocore signs. Names of errors, actions and ARNs have the word and no secret.
+    rf"({_WORD}{_END}(?<!error)(?<!exception)(?<!secretsmanager)(?<!:secret) ?:\s*)(?![\s\"'{{\[(])[^\r\n\"'\\]+",
+    # A user and a password before the host, also where a driver has taken them for a part of it.
+    r"(://)[^\s/?#\"'<>]*(?=@)",
+    r"(UnknownHostException: )(?:(?!\\n)[^\n]){1,300}(?=@)",
+    r"(\b)(?-i:(?:AKIA|ASIA)[A-Z0-9]{16})\b",
+)
 
 
 def redacted(text: str) -> str:
@@ -63,8 +95,12 @@ def redacted(text: str) -> str:
     >>> redacted("jdbc:postgresql://me:secret@db.example/shop?password=secret&ssl=true")
     'jdbc:postgresql://***@db.example/shop?password=***&ssl=true'
     """
-    for pattern, kept in _SECRETS:
-        text = pattern.sub(kept, text)
+    return _hidden(_SECRETS, _JDBC.sub(lambda url: _hidden(_IN_JDBC, url[0]), text))
+
+
+def _hidden(rules: list[re.Pattern[str]], text: str) -> str:
+    for pattern in rules:
+        text = pattern.sub(rf"\1{HIDDEN}", text)
     return text
 
 
