@@ -14,9 +14,11 @@ from py4j.protocol import Py4JError
 
 from scripts.helpers.databases.connection import typed_database_errors
 from scripts.helpers.databases.table import JdbcTable, database_of
-from scripts.helpers.errors import SourceError, SourceUnavailableError
+from scripts.helpers.errors import SourceError, SourceUnavailableError, TargetError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.rows.sources import OpenWriters
+from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.databases import PostgresServer, free_port
@@ -205,6 +207,25 @@ def test_error_holds_no_host_when_only_the_text_of_the_driver_is_left(text: str)
             raise RuntimeError(f"Job aborted due to stage failure: Lost task 0.0 in stage 1.0: {text}")
 
     assert "db-7" not in shown(caught.value)
+
+
+def test_error_of_python_comes_out_as_it_is_when_it_speaks_of_urls() -> None:
+    with pytest.raises(ValueError, match="jdbc:postgresql:"):
+        with typed_database_errors("parking"):
+            raise ValueError("start it with jdbc:postgresql:")
+
+
+def test_error_holds_no_url_when_the_driver_does_not_accept_it(jdbc: Any) -> None:
+    url, driver = f"jdbc:mysql://127.0.0.1:1/shop?password={SECRET}", {"driver": "org.postgresql.Driver"}
+    sink = DatabaseSink("parking", spark=jdbc, url=url, properties=driver)
+
+    with pytest.raises(SourceError, match=r"Check the URL and the driver \(SQLSTATE unknown, Illegal") as while_reading:
+        plan(JdbcTable(jdbc, url, "parking", properties=driver), "id")
+    with pytest.raises(TargetError, match="the driver does not accept the URL") as while_writing:
+        sink.stage(BatchId("parking", "e1", 1), 1, jdbc.range(1))
+
+    for caught in (while_reading, while_writing):
+        assert SECRET not in shown(caught.value) and "jdbc:" not in shown(caught.value)
 
 
 def test_source_is_unavailable_when_only_the_class_of_a_broken_connection_is_left() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from scripts.helpers.databases.connection import ask
 from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.errors import SourceError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks.database import DatabaseSink
@@ -42,3 +43,27 @@ def test_password_is_in_no_line_when_a_job_reads_and_writes_a_database_and_every
     ask(jdbc, {"driver": "org.postgresql.Driver", "url": url, **login}, sql("SELECT 1 AS one"), ["one"])
 
     assert PASSWORD in caplog.text  # So it does travel, and is shown to whoever does not ask for the filter.
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"jdbc:oracle:thin:scott/{PASSWORD}@//127.0.0.1:1/shop",
+        f"jdbc:sqlserver://127.0.0.1:1;user=u;password=a'{PASSWORD};encrypt=false",
+        f"jdbc:sqlserver://127.0.0.1:1;user=u;password=a {PASSWORD};encrypt=false",
+        f"jdbc:sqlserver://127.0.0.1:1;user=u;password={{a}}}} {PASSWORD}}};encrypt=false",
+        f"jdbc:postgresql://u:{PASSWORD.replace('/', '-')}@127.0.0.1:1/shop?password=a {PASSWORD}",
+    ],
+    ids=["oracle", "quote", "space", "braces", "user-info"],
+)
+def test_password_of_a_url_is_in_no_line_and_no_error_when_the_table_cannot_be_opened(
+    jdbc: Any, caplog: pytest.LogCaptureFixture, url: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    table = JdbcTable(jdbc, url, "repairs", properties={"driver": "org.postgresql.Driver"})
+
+    with pytest.raises(SourceError) as caught:
+        table.toDF()
+
+    assert "Command to send" in caplog.text
+    assert "pass-word" not in f"{caplog.text} {caught.value!r} {vars(caught.value)}"

@@ -115,7 +115,10 @@ operator (a shutdown), time-out. Nothing is tried again here: the scheduler's re
 CANCELED = "57014"
 """A query that was canceled, by a person or by a time-out of the server's: of the operator's class, but the same
 query meets the same limit again."""
+BAD_URL = "bad URL"
+"""Stands for a SQLSTATE where a driver does not accept the URL, which Spark then shows with its password."""
 REASONS = {
+    BAD_URL: "cannot be reached, as the driver does not accept the URL. Check the URL and the driver",
     "28": "refuses the user or the password. Check both, and what they may read",
     "42501": "does not let this user read it, or the catalogue that describes it. Grant SELECT",
     "42P01": "has no such table. Check the name and the schema",
@@ -212,6 +215,8 @@ def driver_error(error: Exception) -> DriverError | None:
             return _of_class(state, int(_ask(cause, "getErrorCode") or 0), kind, meaning)
     # What failed on an executor reaches the driver as text only.
     lost = DRIVERS.search(str(error))
+    if lost is None and package in ("pyspark", "py4j") and "jdbc:" in str(error):
+        return DriverError(None, 0, type(error).__name__, BAD_URL)
     return _of_class(None, 0, lost[0], "") if lost else None
 
 

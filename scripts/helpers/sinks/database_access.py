@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scripts.helpers.databases.connection import CANCELED, driver_error, jdbc_connection
+from scripts.helpers.databases.connection import BAD_URL, CANCELED, driver_error, jdbc_connection
 from scripts.helpers.databases.dialects import Database, MariaDB, MySQL, PostgreSQL, SQLite
 from scripts.helpers.databases.table import database_of
 from scripts.helpers.errors import (
@@ -485,6 +485,7 @@ DEADLOCKS, DEADLOCK_CODE = ("40001", "40P01"), 1213
 REFUSED_CODES = (1044, 1045, 1142, 1143, 1227, 1370)
 """MySQL's numbers for a login that is refused, and for a right that is missing."""
 MEANINGS = {
+    BAD_URL: "the driver does not accept the URL",
     "22": "a value does not fit its column",
     "23": "a constraint of the table is violated (NOT NULL, unique, foreign key or check)",
     "42P01": "a table is gone",
