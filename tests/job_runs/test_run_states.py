@@ -263,6 +263,21 @@ def test_slots_are_given_out_in_order_when_runs_end() -> None:
             "java.lang.IllegalStateException: cannot read jdbc:... now. The job ended with exit code 1.",
         ),
         (
+            '  File "/jobs/a.py", line 2\nRuntimeError: the URL jdbc:sqlserver://h;user=u;password=a \'secret\n',
+            1,
+            "RuntimeError: the URL jdbc:... (a.py, line 2). The job ended with exit code 1.",
+        ),
+        (
+            "level=ERROR event=failed error=SourceError: no jdbc:sqlserver://h;password={a secret};x=1 now\n",
+            1,
+            "SourceError: no jdbc:... now. The job ended with exit code 1.",
+        ),
+        (
+            "cannot open\njdbc:oracle:thin:u/\"a secret\"@//h:1/x\n{user=u, password=a secret}\n",
+            1,
+            "cannot open | jdbc:... | {user=u, password=***}. The job ended with exit code 1.",
+        ),
+        (
             "level=ERROR event=failed job=a error=FencedError: Stop this run.\n",
             1,
             "FencedError: Stop this run. The job ended with exit code 1.",
@@ -278,7 +293,8 @@ def test_slots_are_given_out_in_order_when_runs_end() -> None:
             "ValueError: real (a.py, line 3). The job ended with exit code 1.",
         ),
     ],
-    ids=["traceback", "plain exception", "java with a URL", "logged", "no error named", "killed", "another signal",
+    ids=["traceback", "plain exception", "java with a URL", "URL with a space", "logged with a URL",
+         "no error named with a URL", "logged", "no error named", "killed", "another signal",
          "ignored"],
 )  # fmt: skip
 def test_message_names_the_error_when_the_output_does(output: str, code: int, expected: str) -> None:

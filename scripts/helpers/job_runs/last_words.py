@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from scripts.helpers.display.redaction import redacted
+
 _NAMED = re.compile(r"(?:[A-Za-z_][\w.]*\.)?(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Warning|Exit|Failure)\b.*")
 _LOGGED = re.compile(r"\berror=(?P<error>\w+Error: .*)")
 """The line of the jobs of this package."""
@@ -34,7 +36,7 @@ def describe(outputs: Sequence[str], code: int, logs: str) -> str:
     'SyntaxError: invalid syntax (a.py, line 3). The job ended with exit code 1. Its output is in /logs/jr_1.'
     """
     end = f"was killed by {_SIGNALS.get(-code, f'signal {-code}')}" if code < 0 else f"ended with exit code {code}"
-    said = _JDBC.sub("jdbc:...", _said(outputs))[:MAX_TEXT]
+    said = _said(outputs)[:MAX_TEXT]
     return f"{said.rstrip('.')}{'. ' if said else ''}The job {end}. Its output is in {logs}."
 
 
@@ -43,10 +45,15 @@ def _said(outputs: Sequence[str]) -> str:
         lines = _without_ignored(output.splitlines())
         for number in range(len(lines) - 1, -1, -1):
             if _NAMED.match(lines[number]):
-                return lines[number].strip() + _place(lines[:number])
+                return _shown(lines[number]) + _place(lines[:number])
             if logged := _LOGGED.search(lines[number]):
-                return logged["error"].strip()
-    return " | ".join([line.strip() for line in outputs[-1].splitlines() if line.strip()][-LINES:])
+                return _shown(logged["error"])
+    return " | ".join(map(_shown, [line for line in outputs[-1].splitlines() if line.strip()][-LINES:]))
+
+
+def _shown(line: str) -> str:
+    """Return a line without secrets, and without the URL of a database: once it is redacted, it has no space."""
+    return _JDBC.sub("jdbc:...", redacted(line.strip()))
 
 
 def _without_ignored(lines: list[str]) -> list[str]:
