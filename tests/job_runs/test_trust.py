@@ -20,7 +20,7 @@ from scripts.helpers.errors import (
     LogFolderError,
     ScriptNotAllowedError,
 )
-from scripts.helpers.job_runs import engines, ids
+from scripts.helpers.job_runs import EmrServerless, engines, ids
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
@@ -226,6 +226,51 @@ def test_argument_is_refused_when_it_would_bring_other_code(argument: str, value
     engine.check(run_of("/jobs/a.py", conf="spark.executor.cores=2", extra_jars="/jobs/a.jar", other="/etc/passwd"))
     with pytest.raises(error):
         engine.check(run_of("/jobs/a.py", **{argument: value}))
+
+
+SHELL_OPTION = {"spark.driver.extraJavaOptions": "-XX:OnOutOfMemoryError=touch /x"}
+SHELL_JSON = json.dumps(SHELL_OPTION)
+
+
+@pytest.mark.parametrize("kind", ["glueetl", "pythonshell", "emr"])
+@pytest.mark.parametrize("argument", ["--spark-conf", "--spark-con", "--s", "--spark-conf={}"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        SHELL_JSON, f"\n {SHELL_JSON}", json.dumps({"spark.executor.cores": 2} | SHELL_OPTION),
+        SHELL_JSON.replace("Java", "\\u004aava"), SHELL_JSON[:-1] + ', "a": [' + "[" * 60_000,
+    ],
+    ids=["plain", "spaced", "among others", "escaped", "too deep"],
+)  # fmt: skip
+def test_settings_of_a_script_are_refused_when_they_would_bring_other_code(
+    kind: str, argument: str, value: str
+) -> None:
+    engine: Any = SparkSubmit("logs", scripts=["s3://jobs/"])
+    if kind == "emr":
+        engine = EmrServerless(None, "00", "arn", scripts=["s3://jobs/"])
+    run = replace(run_of("s3://jobs/a.py"), command={"Name": kind, "ScriptLocation": "s3://jobs/a.py"})
+    run = replace(run, told={"Arguments": {argument: value}, "Timeout": 5})
+
+    with pytest.raises(ArgumentNotAllowedError) as refused:
+        engine.check(run)
+
+    assert refused.value.argument == argument.partition("=")[0]
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("--spark-conf", '{"spark.executor.cores": 2, "spark.mine.a": "x"}'), ("--spark-conf", "not JSON"),
+        ("--s", "5"), ("--spark-conf-of", SHELL_JSON), ("--schema", SHELL_JSON),
+    ],
+)  # fmt: skip
+def test_settings_of_a_script_are_taken_when_a_run_may_set_them_or_they_are_none(argument: str, value: str) -> None:
+    engine = SparkSubmit("logs", scripts=["/jobs"], run_conf=["spark.executor.cores", "spark.mine.*"])
+    run = replace(run_of("/jobs/a.py"), told={"Arguments": {argument: value}})
+
+    engine.check(run)
+
+    assert engine.arguments(run)[:2] == [argument, value]
 
 
 def test_module_is_refused_when_it_is_not_on_this_machine_and_the_job_is_a_shell_job() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from scripts.helpers.errors import ArgumentNotAllowedError, InvalidValueError, ScriptNotAllowedError
 
@@ -12,6 +13,8 @@ RESERVED = ("--JOB_NAME", "--JOB_ID", "--JOB_RUN_ID", "--SECURITY_CONFIGURATION"
 """Arguments that Glue sets for each run, and nobody gives. The others that Glue knows are the job's own business: they
 choose a folder (``--TempDir``), or how its bookmark is used (``--job-bookmark-option`` and the like)."""
 SCRIPT_LOCATION = "--scriptLocation"
+SPARK_CONF = "--spark-conf"
+"""Argument of this package's own jobs with settings of Spark, as JSON."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]+/.*", re.DOTALL)
 _MEANT_OTHERWISE = re.compile(r"[%*?\[\]{}\\#,\s]")
@@ -62,6 +65,31 @@ def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
         else:
             continue
         raise ArgumentNotAllowedError(job_name, option, problem)
+
+
+def check_settings(job_name: str, argument: str, names: Iterable[str], rules: Sequence[str]) -> None:
+    """Refuse settings of Spark that no rule names, as others may load code; ArgumentNotAllowedError."""
+    for name in names:
+        if not any(name == rule or (rule.endswith("*") and name.startswith(rule[:-1])) for rule in rules):
+            raise ArgumentNotAllowedError(
+                job_name, argument,
+                f"it sets {name!r}, and a run may set {', '.join(rules) or 'nothing'}. Set it for all runs in "
+                "SparkSubmit(conf={...}), or name it in SparkSubmit(run_conf=[...]).",
+            )  # fmt: skip
+
+
+def check_spark_conf(job_name: str, arguments: Mapping[str, str], rules: Sequence[str]) -> None:
+    """Hold ``--spark-conf``, also abbreviated, to the rules of ``--conf``: it sets the same, once the script runs.
+
+    Other text is allowed if it cannot be a JSON map: the script may mean something else by such a name.
+    """
+    for option, value in arguments.items():
+        if option.startswith("--") and SPARK_CONF.startswith(option) and value.lstrip().startswith("{"):
+            try:
+                names = list(json.loads(value))
+            except (ValueError, RecursionError) as error:  # Another Python may read what this one cannot.
+                raise ArgumentNotAllowedError(job_name, option, "it is not a JSON map. Correct it.") from error
+            check_settings(job_name, option, names, rules)
 
 
 def checked(job_name: str, location: str, places: Sequence[str]) -> str:

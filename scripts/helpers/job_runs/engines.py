@@ -107,8 +107,8 @@ class SparkSubmit:
         Names of variables that a job gets from whoever starts its run, besides those of `INHERITED`,
         such as ``AWS_PROFILE``. The job sees no others.
     run_conf
-        Names of Spark's settings that a run's ``--conf`` may set; a ``*`` at the end stands for any
-        end. Others may load code.
+        Names of Spark's settings that a run's ``--conf`` and ``--spark-conf`` may set; a ``*`` at the
+        end stands for any end. Others may load code.
 
     Raises
     ------
@@ -238,14 +238,8 @@ class SparkSubmit:
     def _settings(self, run: RunRecord) -> list[str]:
         """Return what the run's own ``--conf`` sets; one argument of Glue holds many: "a=1 --conf b=2"."""
         given = [one.strip() for one in run.told["Arguments"].get(CONF, "").split("--conf ") if one.strip()]
-        for one in given:
-            name = one.partition("=")[0].strip()
-            if not any(name == rule or (rule.endswith("*") and name.startswith(rule[:-1])) for rule in self.run_conf):
-                raise ArgumentNotAllowedError(
-                    run.job_name, CONF,
-                    f"it sets {name!r}, and a run may set {', '.join(self.run_conf) or 'nothing'}. Set it for all runs "
-                    "in SparkSubmit(conf={...}), or name it in SparkSubmit(run_conf=[...]).",
-                )  # fmt: skip
+        names = [one.partition("=")[0].strip() for one in given]
+        allowed.check_settings(run.job_name, CONF, names, self.run_conf)
         return given
 
     def to_json(self) -> dict[str, Any]:
@@ -277,6 +271,7 @@ class SparkSubmit:
         """Return what the script of a run gets; ArgumentNotAllowedError as of `check`."""
         given = run.told["Arguments"]
         allowed.check_arguments(run.job_name, given)
+        allowed.check_spark_conf(run.job_name, given, self.run_conf)
         found: list[str] = []
         # To a parser the last one counts. So a full name comes after `-n` and its own abbreviations, which else could
         # replace what the job fixes, and at the end comes what no run may choose.
