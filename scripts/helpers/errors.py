@@ -1042,7 +1042,7 @@ class LogFolderError(ConfigurationError):
 
     def __init__(self, folder: str, detail: str) -> None:
         self.folder = folder
-        super().__init__(f"Folder {folder!r} of the logs {detail}. Remove it, or give SparkSubmit another logs=.")
+        super().__init__(f"Folder {folder!r} of the logs {detail}. Correct that, or give SparkSubmit another logs=.")
 
 
 class JobArgumentError(WatermarkError, RuntimeError):

@@ -102,7 +102,7 @@ BUILT = [
         ["'parking'", "'/evil.py'", "Scripts may run from '/jobs'", "scripts=[...]"],
     ),
     (errors.ArgumentNotAllowedError("parking", "--conf", "it sets 'a'."), ["'parking'", "'--conf'", "it sets 'a'."]),
-    (errors.LogFolderError("/logs/a", "is a link"), ["'/logs/a'", "is a link", "Remove it"]),
+    (errors.LogFolderError("/logs/a", "is a link"), ["'/logs/a'", "is a link", "Correct that"]),
     (errors.MergeNullError("id", 2), ["'id'", "2 rows have NULL", "Filter or fill"]),
     (
         errors.EmptyPartitionError("city", 1_000),

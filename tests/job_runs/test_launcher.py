@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -448,32 +447,51 @@ def test_launcher_gives_up_when_its_end_cannot_be_written_for_a_lease(
 
 
 def test_only_the_end_of_a_log_is_searched_when_it_is_long(jobs: Jobs, define: Define) -> None:
-    define("job")
-    carried = idle(jobs)
-    folder = jobs.engine.make_folder("job", carried._run.run_id)
-    Path(folder, "stdout").write_bytes(b"a" * 10 + b"b" * launcher.TAIL_BYTES)
-    Path(folder, "stderr").write_bytes("kurz \xe4".encode("latin1"))
+    end = "kurz \xe4\n".encode("latin1")
+    more = f"b'ValueError: old\\n' + b'x\\n' * {launcher.TAIL_BYTES // 2} + {end!r}"
+    define("job", f"import sys\nsys.stderr.buffer.write({more})\nsys.exit(3)\n")
 
-    assert carried._tail("stdout") == "b" * launcher.TAIL_BYTES
-    assert carried._tail("stderr") == "kurz \ufffd"
+    run = jobs.wait("job", jobs.start("job"))
+
+    assert run["ErrorMessage"].startswith("x | x | kurz \ufffd. The job ended with exit code 3.")
 
 
-def test_script_on_s3_is_in_a_folder_of_its_owner_when_it_is_fetched(
-    jobs: Jobs, moto_process: str, monkeypatch: pytest.MonkeyPatch
+def test_error_names_nothing_of_another_file_when_a_link_replaces_a_log(
+    jobs: Jobs, define: Define, tmp_path: Path, logs: Path
+) -> None:
+    (tmp_path / "other").write_text("ValueError: secret")
+    swap = f"""
+import os, sys
+folder = os.path.join({str(logs)!r}, "job", sys.argv[-1])
+os.rename(folder, folder + "-old")
+os.mkdir(folder)
+os.symlink({str(tmp_path / "other")!r}, folder + "/stderr")
+sys.exit("its own text")
+"""
+    define("job", swap)
+
+    run = jobs.wait("job", jobs.start("job"))
+
+    assert run["ErrorMessage"].startswith("its own text. The job ended with exit code 1.")
+
+
+def test_script_on_s3_is_where_its_owner_alone_can_swap_it_and_then_gone_when_it_is_fetched(
+    jobs: Jobs, moto_process: str, bucket_of_process: str, logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto_process)
-    s3 = boto3.client("s3", endpoint_url=moto_process)
-    s3.create_bucket(Bucket="fetched", CreateBucketConfiguration={"LocationConstraint": REGION})
-    s3.put_object(Bucket="fetched", Key="jobs/stdout", Body=b"print('hello')")
-    jobs.create_job(Name="job", Command={"Name": "pythonshell", "ScriptLocation": "s3://scripts/jobs/stdout"})
-    carried = idle(jobs)
-    jobs.engine.make_folder("job", carried._run.run_id)
+    location = f"s3://{bucket_of_process}/jobs/a.py"
+    body = b"import os\nprint(os.path.abspath(__file__))\nprint(os.stat(os.path.dirname(__file__)).st_mode & 0o777)"
+    boto3.client("s3", endpoint_url=moto_process).put_object(Bucket=bucket_of_process, Key="jobs/a.py", Body=body)
+    jobs.scheduler.engine = jobs.engine = replace(jobs.engine, scripts=[location])
+    jobs.create_job(Name="job", Command={"Name": "pythonshell", "ScriptLocation": location})
 
-    fetched = [carried._fetched("s3://fetched/jobs/stdout") for _ in range(2)]
+    run_id = jobs.start("job")
+    state = jobs.wait("job", run_id)["JobRunState"]
 
-    folder = Path(jobs.engine.folder("job", carried._run.run_id), "script")
-    assert fetched == [folder / "stdout"] * 2
-    assert (fetched[0].read_text(), stat.S_IMODE(folder.stat().st_mode)) == ("print('hello')", 0o700)
+    path, mode = printed(jobs, "job", run_id)
+    assert (state, int(mode)) == ("SUCCEEDED", 0o700)
+    assert logs not in Path(path).parents
+    assert not Path(path).parent.exists()
 
 
 @pytest.mark.parametrize(

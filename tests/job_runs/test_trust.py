@@ -361,15 +361,15 @@ def test_fetched_script_is_never_the_script_of_another_run_when_a_job_names_it(
     jobs: Jobs, moto_process: str, bucket_of_process: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto_process)
-    location = f"s3://{bucket_of_process}/jobs/a.py"
-    boto3.client("s3", endpoint_url=moto_process).put_object(Bucket=bucket_of_process, Key="jobs/a.py", Body=b"x = 1")
+    location, body = f"s3://{bucket_of_process}/jobs/a.py", b"print(__file__)"
+    boto3.client("s3", endpoint_url=moto_process).put_object(Bucket=bucket_of_process, Key="jobs/a.py", Body=body)
     jobs.scheduler.engine = jobs.engine = replace(jobs.engine, scripts=[location])
     jobs.create_job(Name="job", Command={"Name": "pythonshell", "ScriptLocation": location})
     run = jobs.wait("job", jobs.start("job"))
-    fetched = f"{run['LogGroupName']}/script/a.py"
+    fetched = Path(run["LogGroupName"], "stdout").read_text().strip()
     jobs.create_job(Name="next", Command={"Name": "pythonshell", "ScriptLocation": fetched})
 
-    assert (run["JobRunState"], Path(fetched).read_text()) == ("SUCCEEDED", "x = 1")
+    assert (run["JobRunState"], Path(fetched).name) == ("SUCCEEDED", "a.py")
     with pytest.raises(jobs.exceptions.InvalidInputException, match="is not in a place"):
         jobs.start_job_run(JobName="next")
 
@@ -407,6 +407,40 @@ def test_folder_of_logs_is_refused_when_it_is_a_link(jobs: Jobs, tmp_path: Path,
 
     with pytest.raises(LogFolderError, match="is a link"):
         jobs.engine.make_folder("job", RUN_ID)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o720, 0o702, 0o777, 0o2775])
+def test_folder_of_logs_is_refused_when_others_could_rename_what_is_in_it(jobs: Jobs, logs: Path, mode: int) -> None:
+    logs.mkdir()
+    logs.chmod(mode)
+
+    with pytest.raises(LogFolderError, match=r"can be changed by other users\. Run chmod go-w on it"):
+        jobs.engine.make_folder("job", RUN_ID)
+
+    assert not list(logs.iterdir())
+
+
+def test_folder_of_logs_is_refused_when_it_belongs_to_another_user(
+    jobs: Jobs, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.mkdir()
+    if os.geteuid() == 0:
+        os.chown(logs, 1, 1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 1)
+
+    with pytest.raises(LogFolderError, match="belongs to another user"):
+        jobs.engine.make_folder("job", RUN_ID)
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])
+def test_folder_of_logs_is_taken_when_nobody_else_can_rename_what_is_in_it(jobs: Jobs, logs: Path, mode: int) -> None:
+    logs.mkdir()
+    logs.chmod(mode)
+
+    made = jobs.engine.make_folder("job", RUN_ID)
+
+    assert (made.parent.parent, stat.S_IMODE(logs.stat().st_mode)) == (logs, mode)
 
 
 # --- triggers ------------------------------------------------------------------------------------

@@ -169,11 +169,17 @@ class SparkSubmit:
         Raises
         ------
         LogFolderError
-            There is something else, or it is somebody else's.
+            There is something else, it is somebody else's, or others could rename folders in `logs`.
         """
         folder = self.folder(job_name, run_id)
-        with suppress(FileExistsError):  # It may be anybody's folder, as long as what is made in it is ours.
-            folder.parents[1].mkdir(mode=0o700, parents=True)
+        logs = folder.parents[1]
+        with suppress(FileExistsError):
+            logs.mkdir(mode=0o700, parents=True)
+        found = logs.stat()
+        if found.st_uid not in (0, os.geteuid()):
+            raise LogFolderError(str(logs), "belongs to another user")
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+            raise LogFolderError(str(logs), "can be changed by other users. Run chmod go-w on it")
         for made in (folder.parent, folder):
             made.mkdir(mode=0o700, exist_ok=True)
             found = made.lstat()

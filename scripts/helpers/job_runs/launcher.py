@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -93,6 +95,8 @@ class Launcher:
         self._folder = engine.folder(run.job_name, run.run_id)
         self._job: subprocess.Popen[bytes] | None = None
         self._cgroup: Path | None = None
+        self._fetched_into: str | None = None
+        self._logs: dict[str, BinaryIO] = {}
 
     def carry_out(self) -> None:
         """Do it all; return when the run is over, or belongs to nobody here any more."""
@@ -104,6 +108,8 @@ class Launcher:
         finally:
             self._is_ours = False  # A renewal that is under way is not waited for.
             self._kill()
+            for log in self._logs.values():
+                log.close()
         # What follows is a worker's work: a launcher knows one run that somebody started, and starts no other.
         if not self._told_to_end():
             self._scheduler.settle(self._run.job_name)
@@ -247,20 +253,21 @@ class Launcher:
         self._cgroup = cgroup.make(f"glue-watermarks-{ids.of_all_jobs(self._run.job_name, self._run.run_id)}")
         killed_by = "process group" if self._cgroup is None else "cgroup"
         logger.info("event=spawned run=%s killed_by=%s", self._run.run_id, killed_by)
-        with self._log("stdout") as output, self._log("stderr") as errors:
-            return subprocess.Popen(
-                ["/bin/sh", "-c", _GUARDED, str(self._cgroup or _NO_CGROUP), *command],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=errors,
-                env=self._engine.variables(self._run),
-                start_new_session=True,
-            )
+        # They stay open for `_tail`: by then the name of a log may be that of another file.
+        self._logs |= {name: self._log(name) for name in ("stdout", "stderr")}
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _GUARDED, str(self._cgroup or _NO_CGROUP), *command],
+            stdin=subprocess.PIPE,
+            stdout=self._logs["stdout"],
+            stderr=self._logs["stderr"],
+            env=self._engine.variables(self._run),
+            start_new_session=True,
+        )
 
     def _log(self, name: str) -> BinaryIO:
         """Open a log that its owner alone can read; never one that somebody has put a link in the place of."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        return os.fdopen(os.open(self._folder / name, flags, 0o600), "ab")
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        return os.fdopen(os.open(self._folder / name, flags, 0o600), "a+b")
 
     def _signal(self, number: signal.Signals) -> None:
         if self._job is not None:
@@ -268,7 +275,7 @@ class Launcher:
                 os.killpg(self._job.pid, number)
 
     def _kill(self) -> None:
-        """End what is left of the job's cgroup and process group, the guard included."""
+        """End what is left of the job's cgroup and process group, the guard included; remove a fetched script."""
         if self._job is not None:
             self._signal(signal.SIGKILL)
             self._job.wait()
@@ -276,6 +283,8 @@ class Launcher:
         if self._cgroup is not None:  # It is there also where the job could not be spawned.
             cgroup.kill(self._cgroup)
             self._cgroup = None
+        if self._fetched_into is not None:
+            shutil.rmtree(self._fetched_into, ignore_errors=True)
 
     # --- the script -----------------------------------------------------------------------------
 
@@ -298,16 +307,17 @@ class Launcher:
         folder, _, name = location.rpartition("/")
         parsed = Location.parse(folder + "/")
         fetched = ObjectFetcher(parsed, make_client(1)).fetch(Planned(name, None, None, 0))
-        path = self._folder / "script" / (name or "script.py")  # It may have the name of a log.
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        # Apart from the logs: who can rename these could put another script in its place before the job reads it.
+        self._fetched_into = tempfile.mkdtemp(prefix="glue-watermarks-")
+        path = Path(self._fetched_into, name or "script.py")
         path.write_bytes(fetched)
         return path
 
     def _tail(self, name: str) -> str:
-        with (self._folder / name).open("rb") as output:
-            size = output.seek(0, os.SEEK_END)
-            output.seek(max(0, size - TAIL_BYTES))  # A seek to before the start would fail on short logs.
-            return output.read().decode(errors="replace")
+        output = self._logs[name]
+        size = output.seek(0, os.SEEK_END)
+        output.seek(max(0, size - TAIL_BYTES))  # A seek to before the start would fail on short logs.
+        return output.read().decode(errors="replace")
 
 
 def make(settings: dict[str, Any], **options: Any) -> Launcher | None:
