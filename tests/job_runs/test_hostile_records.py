@@ -19,6 +19,7 @@ from scripts.helpers.glue_api.errors import GlueApiError
 from scripts.helpers.job_runs import EmrServerless, SparkSubmit, cgroup, ids, launcher
 from scripts.helpers.job_runs.job_record import Entry, JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import LEGAL, TERMINAL, RunRecord
+from scripts.helpers.job_runs.shapes import MAX_TRIGGERS
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
@@ -294,11 +295,14 @@ OF_ACTION = ("trigger", "M", "definition", "M", "Actions", "L", 0)
         ("job", ("active", "L", 0, "L", 1), {"S": "now"}, "active is not a time with its zone"),
         ("job", ("waiting",), {"L": [{"L": [{"S": "a" * 256}, {"S": "b"}]}]}, "Value at 'waiting[0][0]' failed"),
         ("job", ("accepts",), {"L": [{"S": "a\nb"}]}, "Value at 'accepts[0]' failed to satisfy constraint"),
+        ("job", ("triggers",), {"L": [{"S": "a"}] * 251}, "Value at 'triggers' failed to satisfy constraint"),
+        ("job", ("accepts",), {"L": [{"S": "a"}] * 251}, "Value at 'accepts' failed to satisfy constraint"),
         ("job", (*OF_JOB, "MaxRetries"), {"N": "0.5"}, "'job.definition.MaxRetries' must be of type integer"),
         ("job", (*OF_JOB, "Command"), {"S": "a"}, "'job.definition.Command' must be of type structure, not str"),
         ("job", ("unknown",), {"S": "x" * 391_000}, "it is larger than 390,000 bytes"),
         ("trigger", ("state",), {"S": "ON"}, "Value at 'state' failed to satisfy constraint: Member must satisfy enum"),
         ("trigger", OF_ACTION, {"S": "b"}, "'trigger.definition.Actions[0]' must be of type structure, not str"),
+        ("trigger", OF_ACTION[:-2], {"L": [{"M": {}}] * 51}, "Value at 'trigger.definition.Actions' failed to satisfy"),
         ("trigger", (*OF_ACTION, "M", "Timeout"), {"S": "5"}, "'trigger.definition.Actions[0].Timeout' must be"),
     ],
 )  # fmt: skip
@@ -462,32 +466,6 @@ def test_worker_forgets_runs_when_they_are_in_no_list_any_more() -> None:
     assert BEGUN not in repr(vars(jobs.scheduler))
 
 
-def test_folders_of_logs_differ_when_a_job_is_called_as_the_folder_of_another() -> None:
-    engine = SparkSubmit("logs")
-    folder = engine.folder("a" * 240, BEGUN).parent.name
-
-    assert engine.folder(folder, BEGUN).parent.name != folder
-
-
-def test_cgroups_differ_when_runs_of_two_jobs_have_the_same_id(
-    jobs: Jobs, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-    monkeypatch.setattr(cgroup, "make", made.append)
-    (tmp_path / "a.py").touch()
-    command = {"Name": "pythonshell", "ScriptLocation": str(tmp_path / "a.py")}
-    for name in (BAD, GOOD):
-        run = replace(a_run("WAITING", BEGUN, name), command=command).to("STARTING", NOW)
-        jobs.scheduler.records.write_run(None, run)
-        settings = {"shared": jobs.scheduler.settings(), "engine": jobs.engine.to_json(), "job": name, "run": BEGUN}
-        carried = launcher.make(settings)
-        assert carried is not None
-        carried.carry_out()
-
-    assert len(set(made)) == 2
-    assert all(BEGUN in name and len(name) <= 255 for name in made)
-
-
 class Recording(Cluster):
     """EMR Serverless that remembers what was asked of it, and may be out of reach."""
 
@@ -513,6 +491,107 @@ class Recording(Cluster):
 @pytest.fixture
 def cluster() -> Recording:
     return Recording()
+
+
+def with_many_runs(state: str, count: int, slots: int, **lists: Any) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return sound items, but the first job has many runs in one state that all hold a slot."""
+    found = dict(sound_items("WAITING"))
+    names = [f"jr_{number:064x}" for number in range(count)]
+    for name in names:
+        found[BAD, items.run_record_key(name)] = a_run(state, name).to_item()
+    definition = DEFINITION | {"ExecutionProperty": {"MaxConcurrentRuns": slots}}
+    bad = JobRecord(BAD, definition, tuple(Entry(name, NOW) for name in names), **lists)
+    return found | {PLACES["job"]: bad.to_item()}
+
+
+def test_no_more_runs_start_than_slots_are_free_when_a_record_lists_more() -> None:
+    found = with_many_runs("WAITING", 60, slots=3)
+    at_work = f"jr_{59:064x}"
+    jobs = table_of(found | {(BAD, items.run_record_key(at_work)): a_run("RUNNING", at_work).to_item()}, "spark-submit")
+
+    for _ in range(3):
+        jobs.tend([BAD, GOOD])
+
+    assert Submit.launched == [f"{BAD} jr_{0:064x}", f"{BAD} jr_{1:064x}", f"{GOOD} {SOUND}"]
+
+
+def test_no_more_runs_start_on_emr_than_there_are_slots_when_a_record_lists_more(cluster: Recording) -> None:
+    found = with_many_runs("STARTING", 20, slots=3)
+    for name in [f"jr_{number:064x}" for number in range(20)]:
+        lost = replace(a_run("STARTING", name), launcher=None, running_since=None)
+        found[BAD, items.run_record_key(name)] = lost.to_item()
+    jobs = table_of(found, "emr")
+    jobs.engine = jobs.scheduler.engine = replace(jobs.engine, client=cluster)
+    jobs.scheduler.clock.move(hours=1)
+
+    for _ in range(3):
+        jobs.tend([BAD])
+
+    assert sorted(request["name"] for request in cluster.asked) == [
+        ids.of_all_jobs(BAD, f"jr_{number:064x}") for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize("are_many", ["triggers", "actions", "the same trigger"])
+def test_other_jobs_have_their_turn_soon_when_many_runs_with_many_triggers_ended(
+    are_many: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"t-{number}" if are_many != "the same trigger" else TRIGGER for number in range(MAX_TRIGGERS)]
+    found = with_many_runs("SUCCEEDED", 300, slots=300, triggers=tuple(names), accepts=tuple(names))
+    condition = {"LogicalOperator": "EQUALS", "JobName": BAD, "State": "SUCCEEDED"}
+    actions = [{"JobName": THIRD}] * (50 if are_many == "actions" else 1)
+    definition = {"Type": "CONDITIONAL", "Predicate": {"Conditions": [condition]}, "Actions": actions}
+    for name in names:
+        found[name, items.TRIGGER_KEY] = TriggerRecord(name, definition, "ACTIVATED").to_item()
+    jobs = table_of(found, "spark-submit")
+
+    jobs.tend([BAD, GOOD])
+    asked = len(jobs.scheduler.records.store.client.requests)
+    left = len(jobs.scheduler.records.job(BAD).active)
+    jobs.tend([BAD, GOOD])
+
+    assert f"{GOOD} {SOUND}" in Submit.launched
+    assert asked < 5_000
+    assert ("event=triggers_left_out" in caplog.text) == (are_many == "actions")
+    assert len(jobs.scheduler.records.job(BAD).active) < left < 300
+
+
+def test_every_run_is_followed_in_the_end_when_more_ended_than_one_pass_follows() -> None:
+    names = tuple(f"t-{number}" for number in range(100))
+    jobs = table_of(with_many_runs("SUCCEEDED", 20, slots=20, triggers=names), "spark-submit")
+
+    lefts = []
+    while left := len(jobs.scheduler.records.job(BAD).active):
+        lefts.append(left)
+        jobs.tend([BAD])
+
+    assert lefts == [20, 14, 8, 2]
+
+
+def test_folders_of_logs_differ_when_a_job_is_called_as_the_folder_of_another() -> None:
+    engine = SparkSubmit("logs")
+    folder = engine.folder("a" * 240, BEGUN).parent.name
+
+    assert engine.folder(folder, BEGUN).parent.name != folder
+
+
+def test_cgroups_differ_when_runs_of_two_jobs_have_the_same_id(
+    jobs: Jobs, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(cgroup, "make", made.append)
+    (tmp_path / "a.py").touch()
+    command = {"Name": "pythonshell", "ScriptLocation": str(tmp_path / "a.py")}
+    for name in (BAD, GOOD):
+        run = replace(a_run("WAITING", BEGUN, name), command=command).to("STARTING", NOW)
+        jobs.scheduler.records.write_run(None, run)
+        settings = {"shared": jobs.scheduler.settings(), "engine": jobs.engine.to_json(), "job": name, "run": BEGUN}
+        carried = launcher.make(settings)
+        assert carried is not None
+        carried.carry_out()
+
+    assert len(set(made)) == 2
+    assert all(BEGUN in name and len(name) <= 255 for name in made)
 
 
 def on_cluster(cluster: Recording, *runs: RunRecord) -> Jobs:

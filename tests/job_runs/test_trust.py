@@ -24,6 +24,7 @@ from scripts.helpers.job_runs import EmrServerless, engines, ids
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.job_runs.shapes import MAX_TRIGGERS
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.job_runs import Jobs, Parked
@@ -499,6 +500,23 @@ def test_acceptance_goes_with_the_trigger_when_it_is_deleted(parked: Jobs) -> No
     parked.delete_trigger(Name="t")
 
     assert (made, parked.scheduler.records.job("parking").accepts) == (("t",), ())
+
+
+@pytest.mark.parametrize("role", ["triggers", "accepts"])
+def test_trigger_is_refused_when_a_job_has_as_many_as_are_read(parked: Jobs, role: str) -> None:
+    names = tuple(f"t-{number}" for number in range(MAX_TRIGGERS - 1))
+    parked.scheduler.records.change_job("parking", lambda job: job.changed(**{role: names}))
+    parked.create_job(Name="other", Command={"Name": "pythonshell", "ScriptLocation": "/jobs/parking.py"})
+    watched, started = ("parking", "other") if role == "triggers" else ("other", "parking")
+    condition = {"LogicalOperator": "EQUALS", "JobName": watched, "State": "FAILED"}
+    trigger = {"Type": "CONDITIONAL", "Predicate": {"Conditions": [condition]}, "Actions": [{"JobName": started}]}
+    parked.create_trigger(Name="last", **trigger)
+
+    with pytest.raises(parked.exceptions.ResourceNumberLimitExceededException, match="250 triggers watch or start job"):
+        parked.create_trigger(Name="more", **trigger)
+
+    assert getattr(parked.scheduler.records.job("parking"), role) == (*names, "last")
+    assert parked.scheduler.records.trigger("more") is None
 
 
 def test_record_without_acceptances_is_read_when_an_earlier_version_wrote_it(parked: Jobs) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from scripts.helpers.glue_api.errors import ResourceNumberLimitExceededException
 from scripts.helpers.job_runs import shapes
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol import items, values
@@ -138,6 +139,9 @@ class JobRecord:
         before = getattr(self, role)
         if (trigger in before) == is_in:
             return self
+        if is_in and len(before) >= shapes.MAX_TRIGGERS:
+            problem = f"{len(before)} triggers watch or start job {self.name!r} already. Delete or refuse one first."
+            raise ResourceNumberLimitExceededException(problem)
         return self.changed(**{role: (*before, trigger) if is_in else tuple(one for one in before if one != trigger)})
 
     # --- in the table ---------------------------------------------------------------------------

@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 START_LEASE = timedelta(seconds=60)
 """For how long a run may be without a sign of its launcher after it was given a slot. Longer than a slow machine takes
 to start a Python, or runs that are about to begin would be given up."""
+MAX_STEPS = 500
+"""Triggers read and runs started by them, after which the ended runs of a job wait for the next pass: it may have any
+number of both, and other jobs wait meanwhile. The end of one run takes no more, either."""
 
 
 class Engine(Protocol):
@@ -48,11 +51,16 @@ class Supervisor(Engine, Protocol):
 
 @dataclass
 class _Pass:
-    """One look at some jobs: those whose runs may be started, those that got runs by triggers, and what was started."""
+    """One look at some jobs: those whose runs may be started, those that got runs by triggers, and what was started.
+
+    Of the job at hand: the `steps` taken, of `MAX_STEPS`, and which runs use their slots.
+    """
 
     starts: frozenset[str] = frozenset()
     triggered: set[str] = field(default_factory=set)
     on_start: Callable[[RunRecord], None] = lambda _: None
+    steps: int = 0
+    busy: set[str] = field(default_factory=set)
 
 
 class Scheduler:
@@ -181,7 +189,9 @@ class Scheduler:
             listed = {(name, entry.run_id) for entry in (*job.active, *job.waiting)}
             for key in {key for key in list(self._seen) if key[0] == name} - listed:
                 self._seen.pop(key, None)  # Or a list that names other runs each time would fill the memory.
-            for entry in job.active if gives_out else ():
+            # Its lists may name more runs than there are slots.
+            idle = [entry for entry in job.active if entry.run_id not in look.busy]
+            for entry in idle[: max(0, job.slots - len(look.busy))] if gives_out else ():
                 if (started := self.launch(name, entry.run_id)) is not None:
                     look.on_start(started)
         return job
@@ -189,10 +199,14 @@ class Scheduler:
     def _ended_at_work(self, job: JobRecord, look: _Pass, gives_out: bool) -> dict[str, str | None]:
         """Return which runs with a slot are over, each with its retry if one follows."""
         ended: dict[str, str | None] = {}
+        look.steps, look.busy = 0, set()
         for entry in job.active:
-            run = self._up_to_date(job, entry, may_expire=not gives_out)
-            if run is not None and run.is_over:
+            may_start = gives_out and len(look.busy) < job.slots
+            run = self._up_to_date(job, entry, may_expire=not gives_out, may_start=may_start)
+            if run is not None and run.is_over and look.steps <= MAX_STEPS:
                 ended[entry.run_id] = self._follow(job, run, look)
+            elif run is not None and run.state != "WAITING":
+                look.busy.add(entry.run_id)
         return ended
 
     def _ended_waiting(
@@ -207,14 +221,14 @@ class Scheduler:
             if free <= 0 and not is_due and entry.run_id not in looked_at:
                 continue
             # With a slot free a run is not expired, however late it is: it is given the slot.
-            run = self._up_to_date(job, entry, may_expire=free <= 0)
-            if run is not None and run.is_over:
+            run = self._up_to_date(job, entry, may_expire=free <= 0, may_start=free > 0)
+            if run is not None and run.is_over and look.steps <= MAX_STEPS:
                 ended[entry.run_id] = self._follow(job, run, look)
             else:
                 free -= 1
         return ended
 
-    def _up_to_date(self, job: JobRecord, entry: Entry, may_expire: bool) -> RunRecord | None:
+    def _up_to_date(self, job: JobRecord, entry: Entry, may_expire: bool, may_start: bool) -> RunRecord | None:
         """Return the run of an entry, ended if it must be; None while it is being made."""
         now = self.clock()
         run = self.records.run(job.name, entry.run_id)
@@ -226,7 +240,7 @@ class Scheduler:
 
         def end(run: RunRecord) -> RunRecord:
             if supervisor := self._supervisor_of(run):
-                return self._supervised(run, supervisor, may_start=not may_expire)
+                return self._supervised(run, supervisor, may_start)
             if self.is_lost(run):
                 return self._lost(run, now)
             if run.state == "WAITING" and job.definition is None:
@@ -284,17 +298,23 @@ class Scheduler:
             self.records.write_run(None, retry)
             logger.info("event=retried job=%s run=%s attempt=%d", job.name, run.run_id, retry.attempt)
             return retry.run_id
-        for name in job.triggers:
+        first = look.steps
+        for name in dict.fromkeys(job.triggers):
+            if look.steps - first > MAX_STEPS:
+                logger.error("event=triggers_left_out job=%s run=%s limit=%d", job.name, run.run_id, MAX_STEPS)
+                break
             with _unspoiled(name, run):
                 self._fire(name, run, look)
         return None
 
     def _fire(self, name: str, run: RunRecord, look: _Pass) -> None:
+        look.steps += 1
         trigger = self.records.trigger(name)
         if trigger is None or not trigger.fires(run.job_name, run.state):
             return
         for number, action in enumerate(trigger.definition["Actions"]):
             assert run.completed_on is not None
+            look.steps += 1
             # The id follows from trigger and run, so who does this again makes no second run. The token of the
             # trigger's creation is in it: one that was deleted and made anew is another trigger.
             run_id = ids.triggered_id(f"{name}\n{trigger.created}", run.run_id, number, run.completed_on)

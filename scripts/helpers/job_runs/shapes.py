@@ -30,6 +30,8 @@ MOST_WORKERS = {"G.1X": 299, "G.2X": 149}
 LEAST_DPUS, MOST_DPUS = 2, 100
 SHELL_DPUS = (0.0625, 1)
 """Machines that Glue gives a job: workers by their type, DPUs of a Spark job, and those of a Python shell job."""
+MAX_TRIGGERS, MAX_ACTIONS = 250, 50
+"""Triggers that watch a job, or may start it, and runs that one trigger starts: the end of a run must follow soon."""
 CAPACITY = (
     "AllocatedCapacity", "ExecutionClass", "MaxCapacity", "NotificationProperty", "NumberOfWorkers",
     "SecurityConfiguration", "WorkerType",
@@ -67,7 +69,7 @@ _OURS: dict[str, dict[str, Any]] = {
     "ConditionList": {"min": 1, "max": 500},
     "Condition": {"required": ["JobName", "State"]},
     "JobRunState": {"enum": WATCHED},
-    "ActionList": {"min": 1},
+    "ActionList": {"min": 1, "max": MAX_ACTIONS},
     "Action": {"required": ["JobName"]},
     "Trigger": {"required": ["Predicate", "Actions"]},
     "GenericMap": {"key": {"shape": "NameOfArgument"}},
@@ -104,7 +106,7 @@ _RECORDS: dict[str, dict[str, Any]] = {
     # Names are shown, logged and become keys. 2,000 runs are more than have a place in an item. A text has at most
     # `run_record.MAX_ERROR` characters.
     "RecordName": {"type": "string", "min": 1, "max": 255, "pattern": r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*"},
-    "RecordNames": {"type": "list", "member": {"shape": "RecordName"}},
+    "RecordNames": {"type": "list", "max": MAX_TRIGGERS, "member": {"shape": "RecordName"}},
     "RecordPair": {"type": "list", "min": 2, "max": 2, "member": {"shape": "RecordName"}},
     "RecordPairs": {"type": "list", "max": 2_000, "member": {"shape": "RecordPair"}},
     "RecordSwitch": {"type": "string", "enum": ["CREATED", "ACTIVATED", "DEACTIVATED"]},
@@ -113,7 +115,7 @@ _RECORDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Shapes of what is stored. What Glue has a shape for is held to its types and numbers: another botocore, by whose
 model the request was checked, may know other members, kinds of workers and patterns."""
-_HELD = {*_RECORDS, "NameString"}
+_HELD = {*_RECORDS, "ActionList", "NameString"}
 _FLOAT = {"M": {"leaseSeconds": {"S": "float"}}}
 _BROKEN = re.compile("[\0\ud800-\udfff]")
 _PAIRS = r"\uD800\uDC00-\uDBFF\uDFFF", r"\U00010000-\U0010FFFF"
