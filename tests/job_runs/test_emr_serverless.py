@@ -310,6 +310,33 @@ def test_engine_is_refused_when_its_scripts_are_on_this_machine() -> None:
         EmrServerless(None, APPLICATION, ROLE, scripts=["/srv/jobs"])
 
 
+def logging_to(uri: str) -> dict[str, Any]:
+    return {"monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": uri}}}
+
+
+@pytest.mark.parametrize(
+    ("uri", "place"),
+    [
+        ("s3://bucket/jobs/logs/", "s3://bucket/jobs/"), ("s3://bucket/jobs", "s3://bucket/jobs/"),
+        ("s3a://bucket/jobs/logs", "s3://bucket/jobs/"), ("s3://bucket/jobs/", "s3a://bucket/jobs/a.py"),
+        ("s3://bucket", "s3://bucket/jobs/"),
+    ],
+)  # fmt: skip
+def test_engine_is_refused_when_its_logs_would_be_among_the_scripts(uri: str, place: str) -> None:
+    with pytest.raises(InvalidValueError, match="neither is inside the other") as refused:
+        EmrServerless(None, APPLICATION, ROLE, scripts=["s3://x/", place], configuration=logging_to(uri))
+
+    assert repr(uri) in str(refused.value)
+    assert repr(place) in str(refused.value)
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/jobs-logs/", "s3://bucket/job", "s3://other/jobs/", ""])
+def test_engine_is_made_when_its_logs_are_beside_the_scripts(uri: str) -> None:
+    engine = EmrServerless(None, APPLICATION, ROLE, scripts=["s3://bucket/jobs/"], configuration=logging_to(uri))
+
+    assert engine.configuration == logging_to(uri)
+
+
 def at_a_launcher(run_id: str, clock: Clock) -> RunRecord:
     """Return a run as a launcher of ours has it, without a lease."""
     run = JobRecord("parking", {"Command": COMMAND}).new_run(run_id, {}, clock())

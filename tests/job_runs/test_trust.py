@@ -314,7 +314,8 @@ def test_engine_is_refused_when_its_limits_would_be_none(option: dict[str, Any])
     ("logs", "place"),
     [
         ("/srv/jobs/logs", "/srv/jobs"), ("/srv/jobs", "/srv/jobs"), ("/srv/jobs", "file:///srv/jobs/"),
-        ("logs", "."), ("/srv", "/srv/jobs"), ("/", "/srv/jobs/a.py"), ("/srv/jobs/../jobs/logs", "/srv/jobs"),
+        ("logs", "."), ("s3://logs", "."), ("/srv", "/srv/jobs"), ("/", "/srv/jobs/a.py"),
+        ("/srv/jobs/../jobs/logs", "/srv/jobs"),
     ],
 )  # fmt: skip
 def test_engine_is_refused_when_what_jobs_print_would_be_among_the_scripts(logs: str, place: str) -> None:
@@ -324,6 +325,14 @@ def test_engine_is_refused_when_what_jobs_print_would_be_among_the_scripts(logs:
     assert repr(logs) in str(refused.value)
     assert repr(place) in str(refused.value)
     assert "Use folders of which neither is inside the other" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "place", ["file://localhost/srv/jobs/", "File://localhost/srv/jobs/", "FILE:///srv/jobs/", "file:/srv/jobs/"]
+)
+def test_engine_is_refused_when_a_place_may_be_a_folder_of_this_machine_by_another_name(place: str) -> None:
+    with pytest.raises(InvalidValueError, match="is not a place that scripts can run from"):
+        SparkSubmit("/var/log/jobs", scripts=[place])
 
 
 @pytest.mark.parametrize("linked", ["logs", "scripts"])

@@ -26,20 +26,23 @@ _STEPS = {".", ".."}
 def check_places(places: Sequence[str], logs: str) -> None:
     """Refuse places that would allow more than they seem to; InvalidValueError.
 
-    As does one that has the folder of logs in it, or is in it. A run prints what its arguments say: in a place of
-    scripts the next run could execute that.
+    As does one that has the folder or the URL of logs in it, or is in it. A run prints what its arguments say: in a
+    place of scripts the next run could execute that.
 
     >>> check_places(["/srv/jobs", "s3://scripts/jobs/"], "/var/log/jobs")
     """
-    folder = os.path.realpath(logs)
+    folders = os.path.realpath(logs), _comparable(logs)  # `SparkSubmit` would keep s3://logs here.
     for place in places:
-        if not place or ("://" in place and not place.startswith("file://") and not _is_plain_url(place)):
+        # With a host or in capitals Hadoop reads a file of this machine, which is compared as a URL here.
+        is_file = place.lower().startswith("file:")
+        is_url = "://" in place and not is_file
+        if not place or (is_file and not place.startswith("file:///")) or (is_url and not _is_plain_url(place)):
             raise InvalidValueError(
                 f"scripts: {place!r} is not a place that scripts can run from. Name a folder or file of this machine, "
                 "or a URL with a bucket or host, such as s3://bucket/jobs/."
             )
-        local = _local(place)
-        if local is not None and (_is_in(folder, path := os.path.realpath(local)) or _is_in(path, folder)):
+        path = _comparable(place)
+        if any(_is_in(folder, path) or _is_in(path, folder) for folder in folders):
             raise InvalidValueError(
                 f"logs={logs!r} and {place!r} of scripts overlap, so what a job prints could be run as a script. Use "
                 "folders of which neither is inside the other."
@@ -124,6 +127,11 @@ def _local(location: str) -> str | None:
     """Return the path of a local file; None of a URL."""
     location = location.removeprefix("file://")
     return None if "://" in location else location
+
+
+def _comparable(location: str) -> str:
+    local = _local(location)
+    return _url(location) if local is None else os.path.realpath(local)
 
 
 def _is_in(path: str, folder: str) -> bool:

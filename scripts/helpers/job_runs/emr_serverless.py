@@ -52,7 +52,8 @@ class EmrServerless:
     Raises
     ------
     InvalidValueError
-        A place of `scripts` is none, or lies on this machine, where EMR Serverless finds nothing.
+        A place of `scripts` is none, or lies on this machine, where EMR Serverless finds nothing. Or `configuration`
+        has logs written to such a place or around one. The application's own settings are not read.
     """
 
     client: Any
@@ -168,7 +169,8 @@ class EmrServerless:
 
     def _rules(self) -> SparkSubmit:
         """Return what checks scripts and arguments; it starts nothing."""
-        return SparkSubmit("", scripts=self.scripts, conf=self.conf, run_conf=self.run_conf)
+        monitoring = self.configuration.get("monitoringConfiguration", {}).get("s3MonitoringConfiguration", {})
+        return SparkSubmit(monitoring.get("logUri", ""), scripts=self.scripts, conf=self.conf, run_conf=self.run_conf)
 
     def _key(self, run: RunRecord) -> dict[str, str]:
         return {"applicationId": self.application_id, "jobRunId": str(run.launcher).removeprefix(OURS)}
