@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.errors import BoundsError, CursorError, InvalidIdError, SourceChangedError
+from scripts.helpers.errors import BoundsError, CursorError, InvalidIdError, InvalidValueError, SourceChangedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.fields import ImplausibleError
 from scripts.helpers.protocol.names import served_by
+from scripts.helpers.protocol.packed_json import pack_json
 from scripts.helpers.rows.coverage import (
     BackfillRecord,
     backfill_record_id,
@@ -123,6 +124,28 @@ def test_intervals_are_parted_when_cut_at_ends_within_them() -> None:
     cut = cut_at(intervals((None, 4), (6, 9), (12, None)), [(), None, (4,), (5,), (8,), (7,), (2,), (8,), (12,), (20,)])
 
     assert cut == intervals((None, 2), (2, 4), (6, 7), (7, 8), (8, 9), (12, 20), (20, None))
+
+
+def test_work_grows_with_intervals_plus_cuts_when_there_are_many_of_both() -> None:
+    compared = 0
+
+    class Counted(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return int(self) == other
+
+        def __lt__(self, other: int) -> bool:
+            return int(self) < other
+
+    many = [((Counted(10 * low),), (Counted(10 * low + 8),)) for low in range(1_000)]
+
+    cut = cut_at(many, [(Counted(10 * low + 5),) for low in range(1_000)])
+
+    assert cut == intervals(*[pair for n in range(0, 10_000, 10) for pair in ((n, n + 5), (n + 5, n + 8))])
+    assert compared < 100_000
 
 
 # --- windows and states ----------------------------------------------------------------------------------
@@ -303,6 +326,34 @@ def test_ten_thousand_slices_fit_where_they_are_stored_when_packed() -> None:
 
     assert len(packed) < 60_000
     assert decode_ranges(packed, ["timestamp"]) == {"done": every[::2], "begun": every[1::2]}
+
+
+def parted(count: int, start: int = 0) -> list[Any]:
+    return intervals(*[(start + 3 * n, start + 3 * n + 1) for n in range(count)])
+
+
+@pytest.mark.parametrize(
+    "groups", [{"o1": parted(10_001)}, {"a": parted(5_001), "b": parted(5_000)}], ids=["one", "two backfills"]
+)
+def test_ranges_are_refused_where_written_and_read_when_they_are_more_than_ten_thousand(groups: Any) -> None:
+    coded = {name: [end for low, _ in ranges for end in ([3 if low[0] else 0], [1])] for name, ranges in groups.items()}
+
+    with pytest.raises(InvalidValueError, match=r"at most 10,000 ranges each that do not touch\. Finish"):
+        encode_ranges(groups, ["bigint"])
+    with pytest.raises(ImplausibleError, match=r"^coverage is not ranges of its cursor$"):
+        decode_ranges(pack_json(coded), ["bigint"])
+
+
+def test_slice_begins_only_if_the_record_has_room_for_it_once_it_is_done() -> None:
+    full = BackfillRecord(covered=parted(5_000), begun={"b": parted(5_000, 100_000)})
+    (bounds,) = intervals((300_000, 300_001))
+
+    stored = full.to_store(state())
+
+    assert BackfillRecord.read(stored) == full
+    with pytest.raises(InvalidValueError, match=r"at most 10,000 ranges"):
+        full.begin("b", bounds).to_store(state())
+    assert full.finish("b", full.begun["b"][0]).to_store(state())["kind"] == "backfills"
 
 
 @pytest.mark.parametrize("options", [{}, {"delay": timedelta(0)}], ids=["defaults", "a delay"])

@@ -18,9 +18,9 @@ def pack_json(value: Any) -> bytes:
     return zlib.compress(json.dumps(value, separators=(",", ":")).encode("ascii"), 9)
 
 
-def unpack_json(data: Any, limit: int) -> Any:
-    """Read what `pack_json` wrote, of at most so many bytes of text. ValueError if it is anything else."""
-    return plain_json(inflated(data, limit), MAX_MARKS)
+def unpack_json(data: Any, limit: int, most: int = MAX_MARKS) -> Any:
+    """Read what `pack_json` wrote, of at most so many bytes of text and values. ValueError if it is anything else."""
+    return plain_json(inflated(data, limit), most)
 
 
 def inflated(data: Any, limit: int) -> bytes:

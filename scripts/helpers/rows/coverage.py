@@ -14,7 +14,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.errors import DAMAGE, CursorError, SourceChangedError
+from scripts.helpers.errors import DAMAGE, CursorError, InvalidValueError, SourceChangedError
 from scripts.helpers.protocol.fields import Fields, ImplausibleError
 from scripts.helpers.protocol.names import derived_id
 from scripts.helpers.protocol.packed_json import pack_json, unpack_json
@@ -283,7 +283,7 @@ class BackfillRecord:
             "cursor_column": live.get("cursor_column"),
             "type": live.get("type"),
             "covered": encode_ranges({DONE: self.covered}, types),
-            "begun": encode_ranges(self.begun, types),
+            "begun": encode_ranges(self.begun, types, len(self.covered)),
         }
 
     def slices(self) -> Iterator[tuple[str, CursorRange]]:
@@ -311,8 +311,9 @@ class BackfillRecord:
     def drop(self, gone: Sequence[tuple[str, CursorRange]]) -> BackfillRecord:
         """Forget slices that have begun and read nothing."""
         left: dict[str, list[CursorRange]] = {}
+        dropped = set(gone)
         for name, bounds in self.slices():
-            if (name, bounds) not in gone:
+            if (name, bounds) not in dropped:
                 left.setdefault(name, []).append(bounds)
         return replace(self, begun=left)
 
@@ -323,27 +324,45 @@ class BackfillRecord:
 
 # --- storage ------------------------------------------------------------------------------------
 
-MAX_RAW_BYTES = 64 * 1024 * 1024
+MAX_RANGES = 10_000
+"""Of one entry of a state, or of one record: as many as `slices` makes. Ranges that touch are one."""
+MAX_RAW_BYTES, MAX_MARKS = 4 * 1024 * 1024, 400_000
 """Most that is decompressed: a few kilobytes that somebody put there could fill the memory of a driver otherwise."""
 
 
-def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[str]) -> bytes:
-    """Return lists of ranges, by name, as a state holds them.
+def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[str], besides: int = 0) -> bytes:
+    """Return lists of ranges, by name, as a state holds them; InvalidValueError for more than are read back.
+
+    `besides` is how many ranges the same record has elsewhere: no slice that begins may find no room once it is done.
 
     >>> decode_ranges(encode_ranges({"o1": [((), (5,)), ((7,), None)]}, ["bigint"]), ["bigint"])
     {'o1': [((), (5,)), ((7,), None)]}
     """
-    coded = {name: list(_coded(intervals, types)) for name, intervals in groups.items()}
-    return pack_json(coded)
+    packed = pack_json({name: list(_coded(intervals, types)) for name, intervals in groups.items()})
+    try:
+        _unpacked(packed, MAX_RANGES - besides)
+    except ValueError:
+        raise InvalidValueError(
+            f"A context and the record of its backfills hold at most {MAX_RANGES:,} ranges each that do not touch. "
+            "Finish the slices that are begun, or read what gaps() returns: ranges that touch become one."
+        ) from None
+    return packed
 
 
 def decode_ranges(stored: object, types: Sequence[str], name: str = "coverage") -> dict[str, list[CursorRange]]:
     """Read what `encode_ranges` wrote; ImplausibleError, which names the field, for anything else."""
     try:
-        coded = unpack_json(stored, MAX_RAW_BYTES)
-        return {group: _decoded(ends, types) for group, ends in coded.items()}
+        return {group: _decoded(ends, types) for group, ends in _unpacked(stored, MAX_RANGES).items()}
     except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
         raise ImplausibleError(f"{name} is not ranges of its cursor") from error
+
+
+def _unpacked(stored: object, most: int) -> Mapping[str, Any]:
+    """Return the ends of ranges, by name; ValueError for more ranges than this."""
+    coded: Mapping[str, Any] = unpack_json(stored, MAX_RAW_BYTES, MAX_MARKS)
+    if sum(map(len, coded.values())) > 2 * most:
+        raise ValueError("too many ranges")
+    return coded
 
 
 def _coded(ranges: Iterable[CursorRange], types: Sequence[str]) -> Iterator[list[int | str] | None]:

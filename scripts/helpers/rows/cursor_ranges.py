@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Any
 
@@ -60,13 +61,10 @@ def cut_at(ranges: Iterable[CursorRange], ends: Iterable[RangeEnd | None]) -> li
     cuts = sorted({end for end in ends if end})
     result: list[CursorRange] = []
     for low, high in ranges:
-        start = low
-        for cut in cuts:
-            # A cut at an end of the range would leave a range without values.
-            if low < cut and _is_below(cut, high):
-                result.append((start, cut))
-                start = cut
-        result.append((start, high))
+        # A cut at an end of the range would leave a range without values.
+        first, last = bisect_right(cuts, low), len(cuts) if high is None else bisect_left(cuts, high)
+        inner = cuts[first:last]
+        result += zip([low, *inner], [*inner, high], strict=True)
     return result
 
 
