@@ -13,6 +13,7 @@ import pytest
 
 from scripts.helpers.protocol.chunks import CHUNK_BYTES, cut
 from scripts.helpers.protocol.lookups import MOST_SHOWN
+from scripts.helpers.protocol.packed_json import pack_json
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import backfill_record_id
 from scripts.helpers.watermarks import Watermarks
@@ -181,6 +182,54 @@ def test_gaps_are_not_counted_when_the_record_of_backfills_is_too_large(spilling
 
     assert re.search(r'<th scope="row">c</th><td>rows</td>.*?<td class="n">unreadable</td>', shown_of(page, "large"))
     assert table.asked() == []
+
+
+def packed(ranges: int, number: int) -> dict[str, Any]:
+    coded = {f"o{number}": [[1], [1]] * ranges}
+    return {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 10**9, "covered": pack_json(coded)}
+
+
+def test_states_are_read_up_to_the_bound_when_small_packed_lists_unfold_to_much(spilling: Spilling) -> None:
+    spilling.put({**{name: packed(10_000 - n, n) for n, name in enumerate(TOO_LARGE)}, "small": state(1)})
+
+    page = build_report(opened(spilling.table()), now=NOW)
+
+    details = shown_of(page, "large")
+    assert names_of_rows(details) == [*TOO_LARGE[-5:], "small"]
+    assert names_noted(details) == TOO_LARGE[:-5]
+    assert "<dt>Lag</dt><dd>unknown" in details
+
+
+def test_packed_lists_in_a_chunk_count_for_each_context_when_60_refer_to_it(spilling: Spilling) -> None:
+    spilling.put(dict.fromkeys(TOO_LARGE, spilling.spill(packed(10_000, 0))))
+
+    page = build_report(opened(spilling.table()), now=NOW)
+
+    assert len(names_of_rows(shown_of(page, "large"))) == 5
+
+
+def test_gaps_are_not_counted_when_slices_that_are_packed_unfold_to_too_much(spilling: Spilling) -> None:
+    spilling.put({name: packed(10_000, 0) for name in TOO_LARGE[:5]})
+    record = backfill_record_id("large", "c00", packed(10_000, 0))
+    begun = {"begun": packed(10_000, 0)["covered"], "covered": pack_json({}), "kind": "backfills"}
+    commit(spilling.watermarks, record, "jr_1", {"c00": {**packed(1, 0), **begun}})
+
+    page = build_report(opened(spilling.table()), now=NOW)
+
+    assert re.search(r'<th scope="row">c00</th><td>rows</td>.*?<td class="n">unreadable</td>', shown_of(page, "large"))
+
+
+@pytest.mark.parametrize("command", ["freshness", "jobs"])
+def test_lag_is_unknown_when_packed_lists_unfold_to_too_much(
+    monkeypatch: pytest.MonkeyPatch, spilling: Spilling, thresholds: Sequence[str], command: str
+) -> None:
+    columns = pack_json([["spark", [["a", "long"]] * 120_000]])
+    spilling.put({"c": state(3) | {"schemas": columns}, "small": state(1)})
+
+    done = called(monkeypatch, spilling.table(), command, *thresholds, "--output", "json")
+
+    by_job = {job["job"]: job for job in json.loads(done.stdout)["jobs"]}
+    assert by_job["large"]["reason"] == f"its lag is unknown; {NOTE}: c"
 
 
 def test_charts_have_the_age_when_the_states_of_older_versions_are_in_chunks(spilling: Spilling) -> None:

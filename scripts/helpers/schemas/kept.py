@@ -15,8 +15,8 @@ ENTRY = "schemas"
 """Of a context's state. One entry, and compressed: a state has a limit of entries, and each write pays for its size."""
 MAX_SCHEMAS = 16
 """Of one context: formats, and parts that a delta was split into. Parts by date would grow for ever."""
-MAX_BYTES = 4 * 1024 * 1024
-"""Most text that an entry may unfold to."""
+MAX_BYTES, MAX_MARKS = 4 * 1024 * 1024, 400_000
+"""Most text that an entry may unfold to, and most values: 50,000 fields of a struct have 7 each."""
 NOT_SPARK = ("arrow", "pandas")
 """What schemas are of whose types Spark never sees: as pyarrow writes them, in any form, or ``any``."""
 
@@ -45,7 +45,7 @@ def schemas_of(state: Any, name: str = "state") -> Mapping[str, Columns]:
     if not isinstance(state, Mapping) or "kind" not in state or state.get(ENTRY) is None:
         return {}
     try:
-        rows = unpack_json(state[ENTRY], MAX_BYTES)
+        rows = unpack_json(state[ENTRY], MAX_BYTES, MAX_MARKS)
         if not isinstance(rows, list) or len(rows) > MAX_SCHEMAS:
             raise InvalidValueError(f"it is not a list of up to {MAX_SCHEMAS} schemas")
         return MappingProxyType(dict(map(_schema, rows)))
