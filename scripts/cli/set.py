@@ -17,8 +17,11 @@ from scripts.cli.deciding import decide, deciding, previewed
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
-from scripts.helpers.errors import InvalidValueError, UnknownJobError
+from scripts.helpers.errors import CorruptItemError, InvalidValueError, UnknownJobError
+from scripts.helpers.protocol.fields import ImplausibleError
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.items import HEAD_KEY
+from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import cursor_columns_of, is_rows
 from scripts.helpers.rows.cursors import CursorColumn
@@ -65,7 +68,11 @@ def set_values(
             if isinstance(found, Spilled):
                 found = marks.get_watermark_values(job)[context]
             state = found if isinstance(found, Mapping) else _new_state(cursor_column, types)
-    assigned = dict(_assigned(text, state) for text in values)
+    name = STATES if context is None else f"{STATES}.{context}"
+    try:
+        assigned = dict(_assigned(text, state, name) for text in values)
+    except ImplausibleError as error:
+        raise CorruptItemError(job, HEAD_KEY, str(error)) from error
     # The class keeps what is not named. A context that is not there yet has to say what it is.
     wanted = assigned if context in before.watermarks or context is None else {**state, **assigned}
     after = before.declared({**state, **assigned}, previewed(around, why, who), context)
@@ -101,8 +108,8 @@ def _new_state(names: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
     return {"kind": "rows", "cursor_column": names[0] if one else list(names), "type": types[0] if one else list(types)}
 
 
-def _assigned(text: str, state: Mapping[str, Any]) -> tuple[str, Any]:
-    """Read NAME=VALUE or NAME:TYPE=VALUE."""
+def _assigned(text: str, state: Mapping[str, Any], where: str) -> tuple[str, Any]:
+    """Read NAME=VALUE or NAME:TYPE=VALUE; ImplausibleError if the columns of the state that is `where` are damaged."""
     found = _ASSIGNMENT.fullmatch(text)
     if found is None:
         raise click.UsageError(f"{text!r} is not NAME=VALUE.")
@@ -110,7 +117,7 @@ def _assigned(text: str, state: Mapping[str, Any]) -> tuple[str, Any]:
     if kind is not None and kind not in TYPES:
         name, kind = f"{name}:{kind}", None
     if name == "value" and is_rows(state):
-        return name, _cursor(value, state)
+        return name, _cursor(value, cursor_columns_of(state, where))
     if kind is None:
         kind = _kind_of(state[name]) if name in state else "str"
         if kind == "null" and value:
@@ -123,9 +130,8 @@ def _assigned(text: str, state: Mapping[str, Any]) -> tuple[str, Any]:
         ) from None
 
 
-def _cursor(text: str, state: Mapping[str, Any]) -> Any:
+def _cursor(text: str, columns: Sequence[CursorColumn]) -> Any:
     """Read the cursor of a rows context as its columns are; several are parted by commas."""
-    columns = cursor_columns_of(state)
     if len(columns) == 1:
         return cursor_value(columns[0], text)
     parts = text.split(",")

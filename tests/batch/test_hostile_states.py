@@ -397,6 +397,16 @@ def test_job_is_shown_as_damaged_beside_the_others_when_the_page_is_made(damaged
         ({"value": "x"}, "value is not a value of type bigint"),
         ({"descending": 1}, "descending is not True or False"),
         ({"kind": "rows", "value": 7}, "cursor_column is not a name, or a list of names, with a type for each"),
+        (
+            {
+                "kind": "rows",
+                "cursor_column": "id",
+                "type": "uuid",
+                "value": "f" * 8 + "-ffff" * 3 + "-" + "f" * 12,
+                "descending": True,
+            },
+            "descending is not False, and only numbers are read downwards",
+        ),
         ({"kind": "files", "segments": 5}, "format is missing"),
         ({"kind": "ids", "next_id": "7"}, "next_id is not a whole number from 0 to 9,223,372,036,854,775,807"),
         ({"kind": 5}, "kind is not a text of 1 to 64 characters"),

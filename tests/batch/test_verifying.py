@@ -398,8 +398,8 @@ def test_nothing_is_compared_when_the_context_reads_downwards(
     watermarks: Watermarks, job: IncrementalJob, tmp_path: Path
 ) -> None:
     load(watermarks, rows(0, 1), str(tmp_path / "raw"))
-    state = watermarks.get_watermark_values(JOB)["rows"]
-    watermarks.set_watermark(JOB, {**state, "descending": True}, transformation_ctx="rows", why="a test")
+    state = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 1, "descending": True}
+    watermarks.set_watermark(JOB, state, transformation_ctx="rows", why="a test")
 
     with pytest.raises(InvalidValueError, match="Context 'rows' of job 'repairs' reads downwards: rows above"):
         job.verify(rows(0, 1), str(tmp_path / "raw"))

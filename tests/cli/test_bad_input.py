@@ -382,6 +382,28 @@ def test_type_is_asked_for_when_the_present_value_is_null(run: Command, watermar
     assert watermarks.get_watermark_values("rents") == {"until": None}
 
 
+@pytest.mark.parametrize(
+    ("altered", "told"),
+    [
+        ({"cursor_column": ["id", "b"]}, "cursor_column is not a name, or a list of names, with a type for each"),
+        ({"type": ["bigint", "bigint"]}, "cursor_column is not a name, or a list of names, with a type for each"),
+        ({"type": "nonsense"}, "type is not a type that has an exact order"),
+        ({"cursor_column": 5}, "cursor_column is not a name, or a list of names, with a type for each"),
+    ],
+    ids=str,
+)
+def test_field_is_named_when_a_value_is_set_and_its_columns_were_altered(
+    run: Command, watermarks: Watermarks, altered: dict[str, Any], told: str
+) -> None:
+    good = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 5}
+    commit(watermarks, "job", "jr_1", {"x": {**good, **altered}})
+
+    done = run(watermarks, "set", "job", "value=7", "--context", "x", "--why", "w", "--yes")
+
+    assert done.exit_code == 78
+    assert f"Item '~latest' of job 'job' is not readable: watermarks.x.{told}." in done.stderr
+
+
 def test_jobs_that_are_there_are_shown_when_one_of_the_names_is_unknown(run: Command, world: Watermarks) -> None:
     done = run(world, "jobs", "rents", "nope", "housing")
 

@@ -31,6 +31,7 @@ from tests.support.steps import commit
 
 MODEL = get_session().get_service_model("glue")
 JOB = "parking"
+FILES: dict[str, Any] = {"kind": "files", "source": "s3://landing/", "format": 1, "mode": "exact"}
 
 
 @pytest.fixture
@@ -56,6 +57,32 @@ def counts(entry: dict[str, Any]) -> tuple[int, int, int, str | None, str | None
 
 def values(entry: dict[str, Any]) -> dict[str, Any]:
     return {name: state["value"] for name, state in json.loads(entry["JobBookmark"]).items()}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {**rows(5), "cursor_column": b"x"},
+        {**FILES, "segments": 5},
+        {**FILES, "segments": "x"},
+        {**FILES, "segments": [{}]},
+    ],
+    ids=["cursor_column", "a number", "a text", "a count is missing"],
+)
+def test_damage_is_an_internal_error_with_the_field_when_a_state_was_altered(
+    watermarks: Watermarks, bookmarks: JobBookmarks, damaged: dict[str, Any]
+) -> None:
+    commit(watermarks, JOB, "jr_1", {"repairs": damaged})
+    calls: list[Callable[[], Any]] = [
+        lambda: bookmarks.get_job_bookmark(JobName=JOB),
+        lambda: bookmarks.get_job_bookmark(JobName=JOB, Version=1),
+        lambda: bookmarks.get_job_bookmark(JobName=JOB, RunId="jr_1"),
+        lambda: bookmarks.get_job_bookmarks(JobName=JOB),
+    ]
+
+    for call, item in zip(calls, ["~latest", "!c#", "jr_1", "!c#"], strict=True):
+        with pytest.raises(InternalServiceException, match=rf"Item '{item}.*: watermarks\.repairs\.\w+.* is "):
+            call()
 
 
 # --- shapes and counts -----------------------------------------------------------------------------
@@ -153,7 +180,7 @@ def test_bookmark_shows_a_state_that_lies_in_chunks_when_it_can_be_read_back(
     watermarks: Watermarks, bookmarks: JobBookmarks
 ) -> None:
     run = watermarks.begin(JOB, "jr_1")
-    run.freeze({"repairs": {}}, {"repairs": rows(5) | {"covered": bytes(range(256)) * 1_600}})
+    run.freeze({"repairs": {}}, {"repairs": rows(5) | {"note": bytes(range(256)) * 1_600}})
     run.commit()
 
     entry = bookmarks.get_job_bookmark(JobName=JOB)["JobBookmarkEntry"]

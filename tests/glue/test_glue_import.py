@@ -384,12 +384,12 @@ def test_rows_start_just_below_the_last_key_when_keys_fall(watermarks: Watermark
 
 
 def test_rows_start_just_below_all_keys_together_when_several_fall(watermarks: Watermarks) -> None:
-    fields = [{"name": "day", "value": "2026-03-16"}, {"name": "id", "value": "7"}]
-    source = RowsBy({"day": "date", "id": "bigint"}, descending=True)
+    fields = [{"name": "branch", "value": "12"}, {"name": "id", "value": "7"}]
+    source = RowsBy({"branch": "int", "id": "bigint"}, descending=True)
 
     imported(watermarks, {"repairs": keys(bookmarkKeys=fields, jobBookmarkKeysSortOrder="desc")}, {"repairs": source})
 
-    assert watermarks.get_watermark_values(JOB)["repairs"]["value"] == [date(2026, 3, 16), 6]
+    assert watermarks.get_watermark_values(JOB)["repairs"]["value"] == [12, 6]
 
 
 def test_rows_start_past_all_keys_together_when_there_are_several(watermarks: Watermarks) -> None:
@@ -467,7 +467,8 @@ def test_next_run_reads_rows_past_the_key_when_imported(watermarks: Watermarks, 
         (keys(id=2**63), RowsBy({"id": "bigint"}), "its values of id are none of bigint"),
         (keys(id="2026-03-16 12:00:00"), RowsBy({"id": "timestamp"}), "none of timestamp"),
         (keys(id=5, sortOrder="desc"), RowsBy({"id": "bigint"}), "its keys run in the other order"),
-        (keys(id="A"), RowsBy({"id": "string"}, descending=True), "texts that fall have no value just below"),
+        (keys(id="A"), RowsBy({"id": "string"}, descending=True), "only numbers are read downwards"),
+        (keys(id="2026-03-16"), RowsBy({"id": "date"}, descending=True), "only numbers are read downwards"),
         (keys(id=5), RowsBy({}, last=()), "it has 0 columns and 0 values"),
         (keys(id=5), RowsBy({"id": "bigint"}, last=(1, 2)), "it has 1 columns and 2 values"),
         (keys(id=5), FilesAt(SOURCE), "it reads rows, and sources has no RowsBy for it"),

@@ -20,6 +20,7 @@ from scripts.helpers.rows.coverage import (
     BackfillRecord,
     backfill_record_id,
     check_backfills,
+    check_rows_plan,
     check_rows_state,
     covered_by,
     decode_ranges,
@@ -43,6 +44,7 @@ from tests.support.steps import commit
 ID = (CursorColumn("id", "bigint"),)
 PAIR = (CursorColumn("at", "date"), CursorColumn("id", "int"))
 UTC = timezone.utc
+LAST_UUID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 MOMENT = datetime(2023, 3, 16, 15, 45, tzinfo=UTC)
 
 
@@ -179,8 +181,9 @@ def test_window_covers_what_it_reads_when_rising_or_falling(
         (state(5, descending=True), [(6, None)]),
         (state(None, descending=True), []),
         (state(2**63, descending=True), []),
+        (state(LAST_UUID, type="uuid", descending=True), []),
     ],
-    ids=["rising", "no row yet", "falling", "falling, no row yet", "falling from the top"],
+    ids=["rising", "no row yet", "falling", "falling, no row yet", "falling from the top", "of UUIDs"],
 )
 def test_state_covers_what_it_went_past_when_it_is_from_before_coverage_was_kept(
     live: dict[str, Any], expected: list[Any]
@@ -289,6 +292,19 @@ def test_coverage_is_refused_when_it_inflates_without_end(monkeypatch: pytest.Mo
 def test_state_is_refused_when_somebody_altered_the_value(live: dict[str, Any]) -> None:
     with pytest.raises(ImplausibleError, match=r"^x\.(value|type) is not "):
         check_rows_state(live, "x")
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [("uuid", LAST_UUID), ("binary(16)", LAST_UUID), ("date", date.max), ("string", "x")],
+    ids=lambda kind: kind[0],
+)
+@pytest.mark.parametrize("check", [check_rows_state, check_rows_plan])
+def test_falling_order_is_refused_when_the_columns_are_no_numbers(check: Any, kinds: tuple[str, Any]) -> None:
+    kind, value = kinds
+
+    with pytest.raises(ImplausibleError, match=r"^x\.descending is not False, and only numbers are read downwards$"):
+        check(state(value, type=kind, descending=True), "x")
 
 
 @pytest.mark.parametrize(

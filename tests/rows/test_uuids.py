@@ -123,6 +123,8 @@ def test_bounds_of_uuids_are_checked_when_they_come_from_the_caller_or_a_state()
     assert column.from_caller(UUID(made(9)), "high") == made(9)
     assert column.from_text(made(9).replace("-", "").upper()) == made(9)
     assert column.next_above(made(9)) == made(9, 1)
+    with pytest.raises(OverflowError):
+        column.next_above("ffffffff-ffff-ffff-ffff-ffffffffffff")
     assert moment_of(str(column.shifted(made(9), timedelta(minutes=1), -1))) == moment_of(made(10))
     assert not column.is_time and not column.is_number
     for unfit in ("x", made(9).upper(), made(9)[:-1], "' OR 1=1 --", 7):
@@ -133,6 +135,19 @@ def test_bounds_of_uuids_are_checked_when_they_come_from_the_caller_or_a_state()
     RowOptions(lookback=timedelta(minutes=1), sink="merge").check((column,))
     with pytest.raises(CursorError, match="does not fit a uuid"):
         RowOptions(lookback=5, sink="merge").check((column,))
+
+
+@pytest.mark.parametrize("kind", ["uuid", "binary(16)"])
+def test_uuids_of_the_time_before_the_watermark_come_again_when_there_is_a_lookback(kind: str) -> None:
+    column = CursorColumn("id", kind)
+    source = source_of(made(90, 1), made(59, 1), made(9), column=column)
+    first = plan(source, lookback=timedelta(hours=1), sink="merge")
+
+    second = plan(source, first, lookback=timedelta(hours=1), sink="merge")
+
+    assert second.lookback == timedelta(hours=1)
+    assert source.rows(second) == [(made(59, 1),), (made(9),)]
+    assert source.rows(replayed(second)) == source.rows(second)
 
 
 def test_uuid_is_refused_as_one_of_several_columns() -> None:

@@ -21,8 +21,10 @@ from scripts.helpers.glue_api.errors import (
     named_as_by_glue,
 )
 from scripts.helpers.glue_api.pages import paginator
+from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import Head, LogEntry
+from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.watermarks import Watermarks
 
@@ -103,10 +105,10 @@ class JobBookmarks:
             raise ValidationException(f"Version is {Version!r}; it must be a whole number from 1.", operation)
         with _glue_errors(operation, JobName, RunId):
             if Version is not None:
-                return {"JobBookmarkEntry": _entry(self._of_version(JobName, Version, RunId))}
+                return {"JobBookmarkEntry": self._entry(self._of_version(JobName, Version, RunId))}
             if RunId is None:
                 return {"JobBookmarkEntry": self._present(JobName)}
-            return {"JobBookmarkEntry": _entry(self._left_by(JobName, RunId))}
+            return {"JobBookmarkEntry": self._entry(self._left_by(JobName, RunId), RunId)}
 
     def get_job_bookmarks(self, *, JobName: str, MaxResults: int = MAX_RESULTS, NextToken: int | None = None) -> Json:
         """Return the entries of a job in decreasing versions, page by page. boto3 has no such call any more.
@@ -138,9 +140,9 @@ class JobBookmarks:
             found = self._versions(JobName, MaxResults + 1, NextToken)
             if not found and NextToken is None:
                 raise UnknownJobError(JobName, self._watermarks.table_name)
-        shown = found[:MaxResults]
-        token = shown[-1].version if len(found) > len(shown) else ALL_RETURNED
-        return {"JobBookmarkEntries": [_entry(entry) for entry in shown], "NextToken": token}
+            shown = found[:MaxResults]
+            token = shown[-1].version if len(found) > len(shown) else ALL_RETURNED
+            return {"JobBookmarkEntries": [self._entry(entry) for entry in shown], "NextToken": token}
 
     def get_paginator(self, operation_name: str) -> Any:
         """Return a paginator of ``get_job_bookmarks``, as botocore has one for other calls."""
@@ -174,7 +176,7 @@ class JobBookmarks:
                 after = self._watermarks.reset(JobName, why="ResetJobBookmark")
             else:
                 after = self._watermarks.rewind(JobName, to_run=RunId, why="ResetJobBookmark with RunId")
-            return {"JobBookmarkEntry": _present(after)}
+            return {"JobBookmarkEntry": self._entry_of(after)}
 
     # --- within ---------------------------------------------------------------------------------
 
@@ -188,11 +190,11 @@ class JobBookmarks:
         while True:
             head = self._watermarks.latest(job_id)
             if not any(isinstance(state, Spilled) for state in head.watermarks.values()):
-                return _present(head)
+                return self._entry_of(head)
             values = self._watermarks.get_watermark_values(job_id)
             # With a commit in between they are of another version than the rest of the entry. Read both again.
             if self._watermarks.latest(job_id).version == head.version:
-                return _present(replace(head, watermarks=values))
+                return self._entry_of(replace(head, watermarks=values))
 
     def _left_by(self, job_id: str, run_id: str) -> LogEntry:
         """Return the entry of the last version that a run made."""
@@ -209,7 +211,7 @@ class JobBookmarks:
         if not found or found[0].version != version or run_id not in (None, found[0].change.run_id):
             raise NothingThereError(version)
         entry = found[0]
-        states = {name: self._watermarks.lookups.state_at(entry, name) for name in entry.watermarks}
+        states = {name: self._watermarks.lookups.stored_at(entry, name) for name in entry.watermarks}
         return replace(entry, watermarks=states)
 
     def _versions(self, job_id: str, count: int, below: int | None) -> list[LogEntry]:
@@ -223,25 +225,27 @@ class JobBookmarks:
             below = page[-1].version
         return found
 
+    def _entry_of(self, head: Head) -> Json:
+        """Return the entry of what is there now; its attempt is that of the run at work, if one is."""
+        if head.log_entry is None:
+            raise NothingThereError(head.job_id)
+        entry = self._entry(head.log_entry, items.HEAD_KEY)
+        return entry | {"Attempt": head.begun - 1} if head.begun else entry
 
-def _present(head: Head) -> Json:
-    """Return the entry of what is there now; its attempt is that of the run at work, if one is."""
-    if head.log_entry is None:
-        raise NothingThereError(head.job_id)
-    entry = _entry(head.log_entry)
-    return entry | {"Attempt": head.begun - 1} if head.begun else entry
-
-
-def _entry(entry: LogEntry) -> Json:
-    runs = {"PreviousRunId": entry.change.previous_run_id, "RunId": entry.change.run_id}
-    return {
-        "JobName": entry.job_id,
-        "Version": entry.version,
-        "Run": entry.runs,
-        "Attempt": entry.failed,
-        **{name: run_id for name, run_id in runs.items() if run_id is not None},
-        "JobBookmark": job_bookmark(entry.watermarks),
-    }
+    def _entry(self, entry: LogEntry, range_key: str = "") -> Json:
+        """Return an entry; CorruptItemError if a state of its item, by default that of the history, is damaged."""
+        runs = {"PreviousRunId": entry.change.previous_run_id, "RunId": entry.change.run_id}
+        where = range_key or items.log_key(entry.version)
+        for name, state in entry.watermarks.items():
+            self._watermarks.lookups.checked(entry.job_id, STATES, name, state, where)
+        return {
+            "JobName": entry.job_id,
+            "Version": entry.version,
+            "Run": entry.runs,
+            "Attempt": entry.failed,
+            **{name: run_id for name, run_id in runs.items() if run_id is not None},
+            "JobBookmark": job_bookmark(entry.watermarks),
+        }
 
 
 def _check_names(operation: str, error: Callable[[str, str], GlueApiError], **names: Any) -> None:

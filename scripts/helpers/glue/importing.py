@@ -317,8 +317,8 @@ def _rows(name: str, source: RowsBy, state: KeyState | None = None) -> _Taken:
         columns = tuple(CursorColumn(column, kind) for column, kind in source.columns.items())
         read = [column.from_text(str(value)) for column, value in zip(columns, values, strict=True)]
         last = columns[-1]
-        if descending and last.tick is None:
-            return _impossible(name, "texts that fall have no value just below them", "rows")
+        if descending and not all(column.is_number for column in columns):
+            return _impossible(name, "only numbers are read downwards", "rows")
         # Glue keeps the last value that it read, and a window here begins with the first one that is new.
         after = last.shifted(read[-1], last.tick, -1) if descending else last.next_above(read[-1])
     except (CursorError, OverflowError):

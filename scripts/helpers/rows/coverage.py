@@ -36,7 +36,7 @@ from scripts.helpers.rows.edge import Edge
 from scripts.helpers.rows.identity import remembered
 from scripts.helpers.rows.open_writers import Undecided
 from scripts.helpers.rows.options import WORDS
-from scripts.helpers.rows.window import COMPLETE, RowWindow, bound_in, columns_in
+from scripts.helpers.rows.window import COMPLETE, RowWindow, bound_in, columns_in, descends_in
 
 # --- states -------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ def check_rows_state(stored: Mapping[str, Any], name: str) -> None:
     columns = columns_in(fields)
     for bound in ("value", "start", "last", COMPLETE):
         bound_in(fields, bound, columns)
-    fields.flag("descending")
+    descends_in(fields, columns)
     remembered(stored, name)
     Undecided.read(fields, columns)
     Edge.read(fields, columns)
@@ -173,10 +173,9 @@ def end_that_fits(state: Mapping[str, Any], bound: Any, what: str) -> RangeEnd:
         raise CursorError(str(names), f"{what} is outside the years 1 to 9999 in UTC. Give a nearer one.") from None
 
 
-def cursor_columns_of(state: Mapping[str, Any]) -> list[CursorColumn]:
-    """Return the cursor columns of a state."""
-    names = as_list(state.get("cursor_column"))
-    return [CursorColumn(str(name), kind) for name, kind in zip(names, cursor_types_of(state), strict=True)]
+def cursor_columns_of(state: Mapping[str, Any], name: str = "state") -> tuple[CursorColumn, ...]:
+    """Return the cursor columns of a state; ImplausibleError if they are damaged."""
+    return columns_in(Fields(state, name))
 
 
 def cursor_types_of(state: Mapping[str, Any]) -> list[str]:

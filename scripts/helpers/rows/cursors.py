@@ -99,7 +99,7 @@ class CursorColumn:
     def next_above(self, value: Cursor) -> Cursor:
         """Return the smallest value above this one that the column can hold; for a text, one just above it."""
         if self.is_uuid and isinstance(value, str):
-            return str(UUID(int=UUID(value).int + 1))
+            return str(UUID(int=_in_range(UUID(value).int + 1, 0, 2**128 - 1)))
         return value + ABOVE if isinstance(value, str) else self.shifted(value, self.tick, 1)
 
     def next_below(self, value: Cursor) -> Cursor:

@@ -511,8 +511,8 @@ class _Look:
         # lookback, whatever its type.
         if self.state is None or not lookback:
             return None
-        # Numbers and instants have no clocks that are put forward.
-        if self.low is None or not isinstance(lookback, timedelta) or self.first.type == "timestamp":
+        # Only dates and times without a zone are read off clocks that are put forward: UUIDs hold instants, too.
+        if self.low is None or not isinstance(lookback, timedelta) or self.first.type not in ("timestamp_ntz", "date"):
             return lookback
         # Two hours before 04:00 on the morning that skips an hour is 01:00 by the wall clock: three hours are read.
         # Never less than asked, as in autumn, where the wall clock shows less than what has passed.

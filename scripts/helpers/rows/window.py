@@ -172,7 +172,7 @@ class RowWindow:
             high=bound_in(fields, "high", columns),
             lookback=_lookback_in(fields, columns[0]),
             nulls=fields.one_of("nulls", get_args(Nulls), "raise"),
-            descending=fields.flag("descending"),
+            descending=descends_in(fields, columns),
             start=bound_in(fields, "start", columns),
             source=remembered(plan, context),
             has_more=fields.flag("has_more"),
@@ -254,6 +254,14 @@ def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
         return tuple(map(CursorColumn, names, types))
     except CursorError:
         raise fields.wrong("type", "a type that has an exact order") from None
+
+
+def descends_in(fields: Fields, columns: Sequence[CursorColumn]) -> bool:
+    """Return whether a stored state or plan reads downwards, as `RowOptions` allows for numbers only."""
+    descends = fields.flag("descending")
+    if descends and not all(column.is_number for column in columns):
+        raise fields.wrong("descending", "False, and only numbers are read downwards")
+    return descends
 
 
 def stored_bound(bound: Bound | None) -> Any:
