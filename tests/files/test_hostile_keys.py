@@ -11,14 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.errors import LedgerError
+from scripts.helpers.errors import LedgerError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.partitions import PartitionColumns, PartitionRule
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.set_aside import RETRY, SKIP, WAITING
+from scripts.helpers.files.states import files_of
 from scripts.helpers.files.upkeep import LedgerUpkeep
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.objects import GONE, IGNORED
+from scripts.helpers.protocol.fields import ImplausibleError
+from scripts.helpers.protocol.packed_json import pack_json
 from scripts.helpers.watermarks import Watermarks
 from tests.support.planted import (
     JOB,
@@ -91,6 +94,18 @@ def test_plan_is_refused_and_no_file_touched_when_a_key_is_not_below_the_source(
 
     assert caught.value.source == world.source
     assert re.search(rf"has the key {re.escape(repr(key))},.*{DISCARD}", str(caught.value))
+    assert world.files == world.before
+
+
+@pytest.mark.parametrize("key", ["a.csv\0", "sub\0/b.csv"])
+def test_plan_is_refused_when_a_key_has_a_nul_as_no_local_file_has(world: World, key: str) -> None:
+    plant_plan(world.watermarks, plan_of(world.source, "a.csv", key), state_of(world.source))
+
+    with pytest.raises(
+        SourceError, match=rf"key {re.escape(repr(key))} leads out of it.*discard the plan that has the key"
+    ):
+        world.run()
+
     assert world.files == world.before
 
 
@@ -188,14 +203,14 @@ def test_partition_is_not_read_when_the_plan_has_an_odd_key_among_its_known_file
 
 
 @pytest.mark.parametrize("decision", [WAITING, RETRY, SKIP])
-@pytest.mark.parametrize("key", [OUTSIDE, "./a.csv"])
+@pytest.mark.parametrize("key", [OUTSIDE, "./a.csv", "a\ud800.csv"])
 def test_nothing_is_taken_when_a_key_leads_out_that_is_set_aside(world: World, key: str, decision: str) -> None:
     plant_state(world.watermarks, set_aside(state_of(world.source), key, decision))
 
     with pytest.raises(LedgerError) as caught:
         world.run()
 
-    assert re.search(rf"files that are set aside has the key {key!r}, .*{RESTORE}", str(caught.value))
+    assert re.search(rf"files that are set aside has the key {re.escape(repr(key))}, .*{RESTORE}", str(caught.value))
     assert caught.value.source == world.source
     assert world.files == world.before
 
@@ -222,6 +237,15 @@ def test_no_other_folder_is_looked_into_when_a_key_that_is_set_aside_is_absolute
 # --- the files of a ledger -----------------------------------------------------------------------------------------
 
 HEX = "0123456789abcdef" * 2
+
+
+@pytest.mark.parametrize("end", ["first", "last"])
+def test_file_of_a_ledger_is_refused_when_an_end_is_half_a_surrogate_pair(end: str) -> None:
+    file = {"file": f"{HEX}.parquet", "count": 1, "length": 9, "sha256": "0" * 64, "first": "a", "last": "b"}
+
+    assert files_of({"count": 1, "packed": pack_json([file])}) == [file]
+    with pytest.raises(ImplausibleError, match=rf"^segment\.files\[0\]\.{end} is not a key$"):
+        files_of({"count": 1, "packed": pack_json([{**file, end: "a\ud800"}])})
 
 
 @pytest.mark.parametrize(

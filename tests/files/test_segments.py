@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import zlib
@@ -10,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +75,14 @@ def test_segment_is_refused_when_a_time_is_outside_all_years(micros: int) -> Non
 
     with pytest.raises(ValueError, match="OverflowError"):
         from_bytes(packed(json.dumps(columns | {"modified": micros})))
+
+
+def test_segment_is_refused_when_a_text_of_its_parquet_is_no_utf8() -> None:
+    out = io.BytesIO()
+    pq.write_table(numbered(1).set_column(0, "key", pa.array(["aXb"])), out, compression="none", use_dictionary=False)
+
+    with pytest.raises(ValueError, match="Arrow"):
+        from_bytes(out.getvalue().replace(b"aXb", b"a\xffb"))
 
 
 @pytest.mark.parametrize("count", [0, 1, SMALL_ROWS - 1, SMALL_ROWS, SMALL_ROWS + 1])

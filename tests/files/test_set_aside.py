@@ -305,8 +305,11 @@ def test_decision_is_refused_when_a_key_is_not_on_the_list(nights: Nights, key: 
         decided(nights.state, [key], RETRY)
 
 
-def test_entry_comes_back_to_the_microsecond_when_it_is_stored() -> None:
-    modified = datetime(2026, 11, 25, 14, 44, 45, 123_457, timezone.utc)
+@pytest.mark.parametrize(
+    "modified", [datetime(2026, 11, 25, 14, 44, 45, 123_457), datetime.min, datetime.max], ids=["now", "first", "last"]
+)
+def test_entry_comes_back_to_the_microsecond_when_it_is_stored(modified: datetime) -> None:
+    modified = modified.replace(tzinfo=timezone.utc)
     entry = SetAside("2.csv.gz", "e", None, 9, modified, "no gzip", 3, "run-3", RETRY)
 
     state = with_list({"source": "landing/"}, {entry.key: entry})

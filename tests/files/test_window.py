@@ -93,6 +93,17 @@ def test_first_run_takes_everything_when_files_are_older_than_the_band() -> None
     assert (taken, remembered(job)) == (["new.csv", "old.csv"], ["new.csv"])
 
 
+@pytest.mark.parametrize("year", [2, 1851, 1899])
+def test_next_run_goes_on_when_a_batch_ended_at_a_file_of_a_year_before_all_clocks(year: int) -> None:
+    job = windowed(max_files=1)
+    job.bucket.put("a.csv", at=datetime(year, 1, 2, tzinfo=NOON.tzinfo))
+    job.bucket.put("b.csv", at=datetime(year, 2, 2, tzinfo=NOON.tzinfo))
+
+    taken = [job.take(), job.take(), job.take()]
+
+    assert sorted(taken) == [[], ["a.csv"], ["b.csv"]]
+
+
 # --- the size of the band ------------------------------------------------------------------------------------------
 
 

@@ -53,7 +53,19 @@ def test_commit_is_not_before_the_one_that_it_follows_when_a_clock_is_behind() -
 
 
 @pytest.mark.parametrize(
-    "text", ["x", "1:2:3:4", "-1:2", "1:2 ", "9" * 9 + ":1", "29560560", "1:" + "9" * 17], ids=repr
+    "text",
+    [
+        "x",
+        "1:2:3:4",
+        "-1:2",
+        "1:2 ",
+        "9" * 9 + ":1",
+        "29560560",
+        "1:" + "9" * 17,
+        "99999999:1 " * 60,
+        "1:1 " + "99999999:1 " * 2,
+    ],
+    ids=repr,
 )
 def test_text_teaches_nothing_or_what_it_says_when_it_was_altered(text: str) -> None:
     assert len(from_text(text)) == (text == "1:2 ")

@@ -370,7 +370,14 @@ def test_action_and_path_are_named_when_a_file_is_none_or_in_the_way(
 
 def test_error_is_not_hidden_when_it_is_none_of_the_storage(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="null byte"):
-        LocalPlace(str(tmp_path)).read("a\0.csv")
+        LocalPlace(f"{tmp_path}\0").read("a.csv")
+
+
+@pytest.mark.parametrize("name", ["a\0.csv", "a\0/b.csv", "a\ud800.csv"])
+@pytest.mark.parametrize("act", [LocalPlace.read, lambda place, name: place.delete([name])])
+def test_name_is_refused_when_no_local_file_has_it(tmp_path: Path, act: Any, name: str) -> None:
+    with pytest.raises(TargetError, match=re.escape(f"the name {name!r} leads out of it")):
+        act(LocalPlace(str(tmp_path)), name)
 
 
 @pytest.mark.parametrize("name", ["raw", "raw\nin two lines"])

@@ -92,6 +92,8 @@ def _checked(rows: pa.Table) -> pa.Table:
     missing = [name for name in LEDGER.names if name not in MAY_BE_NULL and rows.column(name).null_count]
     if missing:
         raise ValueError(f"{missing[0]} is missing in a row")
+    # Texts of a Parquet file may be no UTF-8, which Arrow does not ask about on its own.
+    rows.validate(full=True)
     # A time that Python cannot hold would be an OverflowError wherever somebody looks at it.
     pc.min_max(rows.column("modified")).as_py()
     return rows

@@ -27,8 +27,9 @@ WAITING, RETRY, SKIP = "waiting", "retry", "skip"
 
 PACKED = (bytes, Blob, Spilled)
 """What packed bytes are: those of the state itself, or those in chunks beside it."""
-MICROS = 5 * 10**16
-"""Since 1970, or before: more than fifteen centuries."""
+EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
+YEAR_1, YEAR_9999 = ((end.replace(tzinfo=timezone.utc) - EPOCH) // MICROSECOND for end in (datetime.min, datetime.max))
+"""Microseconds since 1970 that a file may be stamped with."""
 
 GONE_REASON = "it is not there any more"
 
@@ -149,15 +150,15 @@ def decided(state: Mapping[str, Any], keys: Iterable[str], decision: str) -> dic
 
 def _as_json(entry: SetAside) -> dict[str, Any]:
     found = asdict(entry)
-    found["modified"] = round(entry.modified.timestamp() * 1_000_000)
+    found["modified"] = (entry.modified - EPOCH) // MICROSECOND
     return found
 
 
 def _from_json(fields: Fields) -> SetAside:
-    since_1970 = timedelta(microseconds=fields.whole("modified", least=-MICROS, most=MICROS))
+    since_1970 = fields.whole("modified", least=YEAR_1, most=YEAR_9999) * MICROSECOND
     return SetAside(
         fields.of("key", str, "a text"), fields.of("etag", str, "a text", None),
         fields.of("version_id", str, "a text", None), fields.whole("size", most=MAX_NUMBER),
-        datetime(1970, 1, 1, tzinfo=timezone.utc) + since_1970, fields.of("reason", str, "a text"),
+        EPOCH + since_1970, fields.of("reason", str, "a text"),
         fields.whole("version"), fields.of("run_id", str, "a text"), fields.one_of("decision", (WAITING, RETRY, SKIP)),
     )  # fmt: skip

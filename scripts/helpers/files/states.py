@@ -11,8 +11,9 @@ from typing import Any
 
 from scripts.helpers.errors import LedgerError, SourceChangedError
 from scripts.helpers.files.set_aside import PACKED, check_set_aside
+from scripts.helpers.listing.paths import is_unicode
 from scripts.helpers.protocol.chunks import Blob
-from scripts.helpers.protocol.fields import MAX_NUMBER, SHA256, Fields
+from scripts.helpers.protocol.fields import MAX_NUMBER, SHA256, YEARS, Fields
 from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 
 FORMAT = 1
@@ -57,7 +58,8 @@ def check_files_state(stored: Mapping[str, Any], name: str) -> None:
     fields.text("source", longest=MAX_SOURCE)
     fields.text("mode")
     fields.moment("listed", None)
-    fields.moment("floor", None)
+    # Just below the oldest file that was left, which may be stamped with any year.
+    fields.moment("floor", None, range(1, YEARS.stop))
     for segment in fields.maps("segments"):
         _check_segment(segment)
     check_set_aside(fields)
@@ -146,4 +148,5 @@ def _check_file(fields: Fields) -> None:
     fields.whole("length", most=MAX_FILE_BYTES)
     fields.text("sha256", pattern=SHA256, what="a hash")
     for end in ("first", "last"):
-        fields.of(end, str, "a key")
+        if not is_unicode(fields.of(end, str, "a key")):
+            raise fields.wrong(end, "a key")

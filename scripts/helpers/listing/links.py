@@ -10,6 +10,9 @@ def without_links(root: str, name: str) -> str | None:
 
     The root itself may be a link.
     """
+    # No path has a NUL, and `realpath` raises for one.
+    if "\0" in name:
+        return None
     start = f"{os.path.realpath(root).rstrip('/')}/"
     path = os.path.realpath(start + name)
     return path[len(start) :] if f"{path}/".startswith(start) else None
@@ -31,4 +34,8 @@ def is_inside(root: str, name: str, folders: dict[str, bool]) -> bool:
     folder = name.rpartition("/")[0]
     if folder not in folders:
         folders[folder] = without_links(root, folder) is not None
-    return folders[folder] and (not os.path.islink(f"{root}/{name}") or without_links(root, name) is not None)
+    return (
+        "\0" not in name
+        and folders[folder]
+        and (not os.path.islink(f"{root}/{name}") or without_links(root, name) is not None)
+    )

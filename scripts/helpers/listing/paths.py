@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 _SUSPECT = r"(^|/)\.{0,2}(/|$)"
 """Matches every key that is not plain."""
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def is_hidden(relative_key: str) -> bool:
@@ -38,7 +40,7 @@ def _is_hidden_folder(name: str) -> bool:
 def is_plain(name: str, *, literal: bool = False) -> bool:
     """Return whether a name below a root leads to one place there, and to the same one for every reader.
 
-    An absolute name and one with an empty component, ``.`` or ``..`` do not.
+    An absolute name and one with an empty component, ``.`` or ``..`` do not, nor one that is not Unicode.
 
     Parameters
     ----------
@@ -46,7 +48,12 @@ def is_plain(name: str, *, literal: bool = False) -> bool:
         Allow empty components: S3 keeps them as a part of the name, and only Hadoop drops them.
     """
     components = name.split("/")
-    return {".", ".."}.isdisjoint(components) and (literal or all(components))
+    return {".", ".."}.isdisjoint(components) and (literal or all(components)) and is_unicode(name)
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text has no half of a surrogate pair, which JSON may hold and no listing shows."""
+    return _HALF.search(text) is None
 
 
 def check_keys(source: str, keys: pa.ChunkedArray, where: str, remedy: str) -> None:
@@ -71,7 +78,7 @@ def check_readable(source: str, relative_key: str, *, is_local: bool = False) ->
     """Raise SourceError for a key that no Hadoop path can name: it would read something else, or fail late."""
     if any(not component for component in relative_key.split("/")):
         reason = "has an empty component, which Hadoop paths drop"
-    elif any("\ud800" <= character <= "\udfff" for character in relative_key):
+    elif not is_unicode(relative_key):
         reason = "is not valid UTF-8"
     elif is_local and ":" in relative_key.rpartition("/")[2]:
         reason = "has a colon, which Hadoop cannot read locally"

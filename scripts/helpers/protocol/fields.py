@@ -23,7 +23,7 @@ MAX_NAMES = 2_000
 MAX_NUMBER = 2**63 - 1
 """The highest number of an object's size, of a snapshot, or of an id that is a BIGINT."""
 YEARS = range(1900, 2200)
-"""In which a clock is, and whatever a file may be stamped with. What a cursor holds may be of any year."""
+"""In which a clock is. What a cursor holds, and what a file is stamped with, may be of any year."""
 SHA256 = "[0-9a-f]{64}"
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(2200, 1, 1, tzinfo=timezone.utc)
 """Between these a time of ours lies: no clock says anything else. What a watermark holds may be of any year."""
@@ -89,11 +89,11 @@ class Fields:
             raise self.wrong(field, f"a list of up to {MAX_NAMES:,} texts")
         return tuple(found)
 
-    def moment(self, field: str, default: Any = REQUIRED) -> Any:
-        """Return a time with its zone, of a year that a clock is in."""
+    def moment(self, field: str, default: Any = REQUIRED, years: range = YEARS) -> Any:
+        """Return a time with its zone, of a year that a clock is in, or of other years."""
         found = self.of(field, datetime, "a time", default)
-        if found is not default and (found.tzinfo is None or found.year not in YEARS):
-            raise self.wrong(field, f"a time with its zone, of the years {YEARS[0]} to {YEARS[-1]}")
+        if found is not default and (found.tzinfo is None or found.year not in years):
+            raise self.wrong(field, f"a time with its zone, of the years {years[0]} to {years[-1]}")
         return found
 
     def of(self, field: str, kind: type[T] | tuple[type[T], ...], what: str, default: Any = REQUIRED) -> Any:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from scripts.helpers.protocol.fields import LATEST
+
 ROWS = ("rows_collected", "rows_written", "rows")
 FILES = ("files_read", "files")
 BYTES = ("bytes_read", "bytes_written", "bytes")
@@ -85,6 +87,8 @@ def from_text(text: str) -> tuple[PastCommit, ...]:
         if matched is None:
             return ()
         at += int(matched[1]) * _MINUTE
+        if at > LATEST:
+            return ()
         found.append(PastCommit(at, _number(matched[2]), _number(matched[3])))
     return tuple(found[-MOST:])
 

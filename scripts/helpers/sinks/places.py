@@ -166,7 +166,8 @@ class LocalPlace:
         A link that is written over or deleted leads nowhere. What is read or moved is what it leads to (`follows`).
         """
         folder = os.path.dirname(_checked(self, name))
-        if not (is_inside(self.root, name, {}) if follows else without_links(self.root, folder) is not None):
+        leads_in = is_inside(self.root, name, {}) if follows else without_links(self.root, folder) is not None
+        if not leads_in or "\0" in name:
             detail = f"the name {name!r} leads out of it over a link, so nothing was done there. Remove the link."
             raise TargetError(self.uri(""), detail)
         return os.path.join(self.root, name)
