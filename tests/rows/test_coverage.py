@@ -349,25 +349,25 @@ def parted(count: int, start: int = 0) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "groups", [{"o1": parted(10_001)}, {"a": parted(5_001), "b": parted(5_000)}], ids=["one", "two backfills"]
+    "groups", [{"o1": parted(20_001)}, {"a": parted(10_001), "b": parted(10_000)}], ids=["one", "two backfills"]
 )
-def test_ranges_are_refused_where_written_and_read_when_they_are_more_than_ten_thousand(groups: Any) -> None:
+def test_ranges_are_refused_where_written_and_read_when_they_are_more_than_twenty_thousand(groups: Any) -> None:
     coded = {name: [end for low, _ in ranges for end in ([3 if low[0] else 0], [1])] for name, ranges in groups.items()}
 
-    with pytest.raises(InvalidValueError, match=r"at most 10,000 ranges each that do not touch\. Finish"):
+    with pytest.raises(InvalidValueError, match=r"at most 20,000 ranges each that do not touch\. Finish"):
         encode_ranges(groups, ["bigint"])
     with pytest.raises(ImplausibleError, match=r"^coverage is not ranges of its cursor$"):
         decode_ranges(pack_json(coded), ["bigint"])
 
 
 def test_slice_begins_only_if_the_record_has_room_for_it_once_it_is_done() -> None:
-    full = BackfillRecord(covered=parted(5_000), begun={"b": parted(5_000, 100_000)})
+    full = BackfillRecord(covered=parted(10_000), begun={"b": parted(10_000, 100_000)})
     (bounds,) = intervals((300_000, 300_001))
 
     stored = full.to_store(state())
 
     assert BackfillRecord.read(stored) == full
-    with pytest.raises(InvalidValueError, match=r"at most 10,000 ranges"):
+    with pytest.raises(InvalidValueError, match=r"at most 20,000 ranges"):
         full.begin("b", bounds).to_store(state())
     assert full.finish("b", full.begun["b"][0]).to_store(state())["kind"] == "backfills"
 

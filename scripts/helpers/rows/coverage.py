@@ -323,9 +323,9 @@ class BackfillRecord:
 
 # --- storage ------------------------------------------------------------------------------------
 
-MAX_RANGES = 10_000
-"""Of one entry of a state, or of one record: as many as `slices` makes. Ranges that touch are one."""
-MAX_RAW_BYTES, MAX_MARKS = 4 * 1024 * 1024, 400_000
+MAX_RANGES = 20_000
+"""Of one entry of a state, or of one record: twice as many as `slices` makes. Ranges that touch are one."""
+MAX_RAW_BYTES, MAX_MARKS = 4 * 1024 * 1024, 800_000
 """Most that is decompressed: a few kilobytes that somebody put there could fill the memory of a driver otherwise."""
 
 
