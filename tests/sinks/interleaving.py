@@ -29,7 +29,7 @@ from scripts.helpers.protocol import items
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import batch_of, is_published_name
+from scripts.helpers.sinks.outputs import NOTE, batch_of, is_published_name
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import Died, FakeDynamoDB
@@ -303,7 +303,8 @@ class Interleaving:
         """Return what lies at the target, or is staged for it, and is neither told of by the doctor nor deleted."""
         found = examine_targets(self.watermarks, JOB, repair=True)
         odd = [str(finding) for finding in found if finding.kind not in ("staged leftover", "retraction")]
-        return odd + [uri for uri in self.storage.held if not uri.startswith(f"{TARGET}/")]
+        held = [uri for uri in self.storage.held if not uri.startswith(f"{TARGET}/") and not uri.endswith(f"/{NOTE}")]
+        return odd + held
 
     def _refusable(self, work: Callable[[], Any]) -> Callable[[], None]:
         def tried() -> None:
