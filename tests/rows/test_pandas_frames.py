@@ -582,7 +582,7 @@ def test_no_file_is_written_when_no_file_was_read(
     put(tmp_path, landing__a=b"id\n1\n")
     second = run()
 
-    keys = [found["Key"] for found in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
+    keys = [found["Key"] for found in s3.list_objects_v2(Bucket=bucket, Prefix="raw/").get("Contents", [])]
     files = keys if place == "bucket" else [path for path in (tmp_path / "raw").rglob("*") if path.is_file()]
     assert (first, second, len(files), watermarks.latest(JOB).version) == (0, 1, 1, 2)
 
