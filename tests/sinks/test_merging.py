@@ -303,7 +303,7 @@ def test_key_is_there_once_when_two_batches_bring_it_at_once(request: pytest.Fix
     for version in (1, 2):
         rows = events_of(frame([Event(1, version, "a")]), rules("newest"))
         outputs.append(table.sink.stage(BatchId(JOB, EPOCH, version), 1, rows))
-    held = Held(table.name, connect=written.connect, name="shop")
+    held = Held(table.name, connect=written.connect, name="shop", merge=rules("newest"))
     newer = threading.Thread(target=held.publish, args=[outputs[1]])
     older = threading.Thread(target=table.sink.publish, args=[outputs[0]])
     newer.start()
