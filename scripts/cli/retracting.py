@@ -16,7 +16,7 @@ from scripts.helpers.sinks.choice import opened
 from scripts.helpers.sinks.outputs import doubt, is_old
 from scripts.helpers.sinks.sink import Sink
 
-OLD = "names of an earlier version of this package do not prove whose it is. Run the command without --yes."
+OLD = "whose it is, names of an earlier version do not prove. Run `watermarks doctor --repair` without --yes."
 retract_option = click.option("--retract", is_flag=True, help="Delete the output of later versions from their targets.")
 
 

@@ -203,10 +203,8 @@ class Publication:
         assert isinstance(self.run, Run)
         logger.warning(
             "event=publication_resumed job=%s version=%d target=%s",
-            self.run.job_id,
-            output.version,
-            printable(output.target),
-        )
+            self.run.job_id, output.version, printable(output.target),
+        )  # fmt: skip
         self._publish(sink, output)
 
     def _publish(self, sink: Sink, output: Output) -> None:

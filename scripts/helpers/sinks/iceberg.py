@@ -199,9 +199,10 @@ class IcebergSink:
 
     def _is_own_place(self, of: Output | Retraction) -> bool:
         """Return whether files are staged where the script says, or else beside the table; see `is_beside`."""
-        chosen = self._engine.chosen
-        if not of.staging or chosen:
-            return not of.staging or is_same_folder(of.staging, str(chosen))
+        if not of.staging:
+            return True
+        if self._engine.chosen:
+            return is_same_folder(of.staging, self._engine.chosen)
         return is_beside(of, self._typed(self._engine.location))
 
     def merging(self, rules: Merge) -> IcebergSink:
