@@ -24,7 +24,7 @@ import pyarrow as pa
 import scripts.helpers.files.bookmark  # noqa: F401
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.listing import Listing, Location
-from scripts.helpers.protocol.store import CLIENT_CONFIG
+from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 
 SOURCE = "s3://bucket/landing/"

@@ -21,7 +21,7 @@ from typing import Any
 
 import boto3
 
-from scripts.helpers.protocol.store import CLIENT_CONFIG
+from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 
 ROUNDS = 150

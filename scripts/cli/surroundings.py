@@ -18,7 +18,8 @@ from rich.console import Console
 
 from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.errors import CredentialsError
-from scripts.helpers.protocol.store import Store, make_table_client
+from scripts.helpers.protocol.dynamodb import make_table_client
+from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 
 DEFAULT_TABLE = "glue-watermarks"

@@ -12,6 +12,7 @@ from scripts.helpers.decisions.doctor import Finding
 from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.protocol.begin import DEFAULT_LEASE, MAX_LEASE, begin_run, check_max_lease, commit_at_once
 from scripts.helpers.protocol.changes import Changes
+from scripts.helpers.protocol.dynamodb import make_table_client
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.history import History
 from scripts.helpers.protocol.items import WATERMARKS
@@ -19,7 +20,7 @@ from scripts.helpers.protocol.jobs import ListedJobs, list_jobs
 from scripts.helpers.protocol.lookups import Lookups
 from scripts.helpers.protocol.names import ANY_JOB_ID, JOB_ID_RULE, check_job_id, check_run_id
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.protocol.store import Store, make_table_client
+from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import encode
 from scripts.helpers.protocol.watermark_item import WatermarkItem
 from scripts.helpers.rows.coverage import with_ranges
@@ -302,11 +303,11 @@ class Watermarks:
 
     def exists(self, table_name: str | None = None) -> bool:
         """Tell whether a table exists, by default this one."""
-        return self.store.table_exists(table_name or self.table_name)
+        return self.store.table.exists(table_name or self.table_name)
 
     def create_table(self) -> None:
         """Create the table for local use: keys, billing, TTL and recovery as in terraform/."""
-        self.store.create_table()
+        self.store.table.create()
 
     # --- what rows contexts have read -----------------------------------------------------------
 

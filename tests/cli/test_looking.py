@@ -232,12 +232,12 @@ def test_jobs_are_chosen_when_options_say_which(
 def test_named_jobs_are_read_without_a_scan_when_given(
     run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from scripts.helpers.protocol.store import Store
+    from scripts.helpers.protocol.dynamodb import DynamoTable
 
     def refuse(*_: Any) -> Any:
         raise AssertionError("scanned")
 
-    monkeypatch.setattr(Store, "page_of_table", refuse)
+    monkeypatch.setattr(DynamoTable, "walk", refuse)
 
     found = document(run(world, "jobs", "rents", "--output", "json"))
 

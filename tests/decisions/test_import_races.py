@@ -13,7 +13,7 @@ import pytest
 from scripts.helpers.decisions.decisions import make_order
 from scripts.helpers.decisions.transfer import ImportPlan, export_jobs, import_jobs, plan_import
 from scripts.helpers.errors import RunInProgressError, StaleError
-from scripts.helpers.protocol import requests
+from scripts.helpers.protocol.requests import Between
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import Watermarks
@@ -44,7 +44,7 @@ def exported(watermarks: Watermarks, job_id: str, folder: Path) -> Path:
 
 
 def delete_all(watermarks: Watermarks, job_id: str) -> None:
-    for item in watermarks.store.query(requests.query_job(watermarks.table_name, job_id)):
+    for item in watermarks.store.query(Between(job_id)):
         watermarks.store.delete(job_id, item["runId"]["S"])
 
 
@@ -128,7 +128,7 @@ def test_chunks_of_the_job_there_never_expire_when_an_import_that_would_let_them
 ) -> None:
     """The file is of a later moment than the job: its table was restored from a backup since."""
     commit(watermarks, job_id, "r1", {"parking": large(1)})
-    backup = list(watermarks.store.query(requests.query_job(watermarks.table_name, job_id)))
+    backup = list(watermarks.store.query(Between(job_id)))
     keeping = Watermarks(watermarks.table_name, watermarks.store.client, clock=clock, retention=timedelta(days=1))
     commit(keeping, job_id, "r2", {"n": 2})
     later = exported(watermarks, job_id, tmp_path)
@@ -141,7 +141,7 @@ def test_chunks_of_the_job_there_never_expire_when_an_import_that_would_let_them
     with pytest.raises(StaleError):
         import_jobs(watermarks.store, plan, ORDER)
 
-    found = watermarks.store.query(requests.query_job(watermarks.table_name, job_id))
+    found = watermarks.store.query(Between(job_id))
     assert [item["runId"]["S"] for item in found if "expiresAt" in item] == []
 
 

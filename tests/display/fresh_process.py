@@ -59,9 +59,10 @@ def queue() -> None:
 
 
 def table() -> None:
-    from scripts.helpers.protocol.store import Store, make_table_client
+    from scripts.helpers.protocol.dynamodb import make_table_client
+    from scripts.helpers.protocol.store import Store
 
-    Store("no-table", make_table_client(None, None)).table_exists("no-table")
+    Store("no-table", make_table_client(None, None)).table.exists("no-table")
 
 
 def table_by_a_client_of_others() -> None:

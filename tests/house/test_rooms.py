@@ -71,7 +71,7 @@ BESIDE = {"__init__", "_lazy"}
 """How rooms hand out names: machinery of the house, no rooms."""
 
 BOTO3_USERS = {
-    "protocol/store.py", "glue_api/errors.py", "glue_api/pages.py", "glue_api/runs.py", "listing/events.py",
+    "protocol/dynamodb.py", "glue_api/errors.py", "glue_api/pages.py", "glue_api/runs.py", "listing/events.py",
     "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/single_objects.py", "reading/fetch.py",
     "listing/clearing.py", "files/segment_files.py",
     "sinks/places.py", "glue/catalog.py", "databases/login.py", "job_runs/emr_serverless.py",
@@ -250,8 +250,8 @@ def test_client_is_made_with_the_filter_of_log_lines_only_when_scripts_are_read(
     assert shown(files, lambda path: {"boto3"} & set(names_imported(path, "module", "function"))) == []
 
 
-def test_dynamodb_is_called_from_store_only_when_helpers_and_jobs_are_read() -> None:
-    files = [path for path in HELPER_FILES + JOB_FILES if label(path) != "protocol/store.py"]
+def test_dynamodb_is_called_from_one_module_only_when_helpers_and_jobs_are_read() -> None:
+    files = [path for path in HELPER_FILES + JOB_FILES if label(path) != "protocol/dynamodb.py"]
 
     def calls(path: Path) -> set[str]:
         found = calls_of(parse(path), DYNAMODB_CALLS - NAMESAKES.get(label(path), set()))

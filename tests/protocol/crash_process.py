@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scripts.helpers.protocol.store import make_table_client
+from scripts.helpers.protocol.dynamodb import make_table_client
 from scripts.helpers.watermarks import Watermarks
 from tests.protocol.model_job import Sink, Source, work
 

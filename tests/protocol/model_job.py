@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from scripts.helpers.errors import FencedError, PlanConflictError, RunClosedError
-from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol import dynamodb, items
+from scripts.helpers.protocol.requests import Between
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.values import Spilled, decode
 from scripts.helpers.watermarks import Watermarks
@@ -156,7 +157,7 @@ def act_as_zombie(run: Run, read_head: Callable[[], Any]) -> None:
 
 def legacy_read(client: Any, table_name: str, job_id: str) -> dict[str, Any]:
     """Read what the original class takes for a job's newest item."""
-    request = requests.query_job(table_name, job_id) | {"ScanIndexForward": False, "Limit": 1}
+    request = dynamodb.query(table_name, Between(job_id)) | {"ScanIndexForward": False, "Limit": 1}
     del request["ConsistentRead"]
     (found,) = client.query(**request)["Items"]
     return found

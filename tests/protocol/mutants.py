@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.decisions import transfer
-from scripts.helpers.protocol import items, requests, retention, values
+from scripts.helpers.protocol import dynamodb, items, requests, retention, values
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Change, Head, LogEntry, Plan
@@ -26,9 +26,9 @@ def noresolve(patch: pytest.MonkeyPatch) -> None:
     """A failed condition or a lost answer is taken for the answer; nothing is read."""
 
     def settle(
-        self: Store, read: Any, identity: Any, before: Any, after: Any, write: Callable[[], bool], budget: float
+        self: Store, read: Any, identity: Any, before: Any, after: Any, write: requests.Write, budget: float
     ) -> Any:
-        return Written(after) if write() else Lost(None)
+        return Written(after) if self.table.write(write) else Lost(None)
 
     patch.setattr(Store, "_settle", settle)
 
@@ -47,16 +47,8 @@ def norollfwd(patch: pytest.MonkeyPatch) -> None:
 def nofence_noversion(patch: pytest.MonkeyPatch) -> None:
     """The condition is on plan and epoch only."""
     unchanged = requests._unchanged
-
-    def weaker(head: Head) -> dict[str, Any]:
-        condition = unchanged(head)
-        parts = condition["ConditionExpression"].split(" AND ")
-        condition["ConditionExpression"] = " AND ".join(part for part in parts if part[1:6] not in ("versi", "fence"))
-        for name in ("version", "fence"):
-            del condition["ExpressionAttributeNames"]["#" + name], condition["ExpressionAttributeValues"][":" + name]
-        return condition
-
-    patch.setattr(requests, "_unchanged", weaker)
+    kept = ("epoch", "planId")
+    patch.setattr(requests, "_unchanged", lambda head: tuple(one for one in unchanged(head) if one.attribute in kept))
 
 
 def versionback(patch: pytest.MonkeyPatch) -> None:
@@ -77,20 +69,20 @@ def head_expires(patch: pytest.MonkeyPatch) -> None:
 
 def eventual_read(patch: pytest.MonkeyPatch) -> None:
     """Reads of one item are not consistent."""
-    get = requests.get
-    patch.setattr(requests, "get", lambda *args: {k: v for k, v in get(*args).items() if k != "ConsistentRead"})
+    get = dynamodb.get_item
+    patch.setattr(dynamodb, "get_item", lambda *args: {k: v for k, v in get(*args).items() if k != "ConsistentRead"})
 
 
 def eventual_query(patch: pytest.MonkeyPatch) -> None:
     """Queries are not consistent."""
-    query = requests.query_job
-    patch.setattr(requests, "query_job", lambda *args: {k: v for k, v in query(*args).items() if k != "ConsistentRead"})
+    query = dynamodb.query
+    patch.setattr(dynamodb, "query", lambda *args: {k: v for k, v in query(*args).items() if k != "ConsistentRead"})
 
 
 def condition_dropped(patch: pytest.MonkeyPatch) -> None:
     """The write of the head has no condition."""
     put = requests.put_head
-    patch.setattr(requests, "put_head", lambda *args: {name: put(*args)[name] for name in ("TableName", "Item")})
+    patch.setattr(requests, "put_head", lambda *args: requests.Put(put(*args).item))
 
 
 def chunks_after_head(patch: pytest.MonkeyPatch) -> None:

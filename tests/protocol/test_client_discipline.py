@@ -11,7 +11,8 @@ import boto3
 import pytest
 
 from scripts.helpers.errors import CommitUnknownError, StoreUnavailableError, WatermarkError
-from scripts.helpers.protocol.store import ATTEMPTS, BUDGET_SECONDS, CLIENT_CONFIG
+from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
+from scripts.helpers.protocol.store import ATTEMPTS, BUDGET_SECONDS
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.faults import ONE_ATTEMPT, Faults, Wire, anything, head_write

@@ -14,7 +14,7 @@ import pytest
 from botocore.config import Config
 
 from scripts.helpers.errors import RunInProgressError
-from scripts.helpers.protocol.store import CLIENT_CONFIG
+from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 from tests.support.patience import PATIENCE
 from tests.support.servers import is_long

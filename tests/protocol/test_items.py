@@ -13,8 +13,10 @@ import pytest
 
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
 from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol.dynamodb import create_table, get_item, query, write_item
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
 from scripts.helpers.protocol.outputs import MergeColumns, Retraction
+from scripts.helpers.protocol.requests import Between
 from scripts.helpers.protocol.values import MAX_BYTES, size_of
 from scripts.helpers.sinks.outputs import mark_of
 from tests.support.outputs import output_of
@@ -179,7 +181,7 @@ def test_metrics_are_refused_when_they_cannot_be_stored(metrics: dict[str, Any],
 )
 def test_head_write_is_refused_when_the_plan_cannot_be_stored(plan: Plan, text: str) -> None:
     with pytest.raises(InvalidValueError, match=text):
-        requests.put_head("t", CLAIMED, replace(CLAIMED, plan=plan))
+        write_item("t", requests.put_head(CLAIMED, replace(CLAIMED, plan=plan)))
 
 
 # --- altered items -------------------------------------------------------------------------------
@@ -306,7 +308,7 @@ TRANSITIONS = [(FIRST, CLAIMED), (IDLE, CLAIMED), (CLAIMED, PLANNED), (PLANNED, 
 
 @pytest.mark.parametrize(("before", "after"), TRANSITIONS)
 def test_head_write_is_bound_to_version_fence_epoch_and_plan_when_a_head_exists(before: Head, after: Head) -> None:
-    request = requests.put_head("t", before, after)
+    request = write_item("t", requests.put_head(before, after))
 
     terms = request["ConditionExpression"].split(" AND ")
     assert terms[:3] == ["#version = :version", "#fence = :fence", "#epoch = :epoch"]
@@ -321,28 +323,28 @@ def test_head_write_is_bound_to_version_fence_epoch_and_plan_when_a_head_exists(
 
 
 def test_head_write_demands_an_empty_place_when_there_was_no_head() -> None:
-    request = requests.put_head("t", None, CLAIMED)
+    request = write_item("t", requests.put_head(None, CLAIMED))
 
     assert request["ConditionExpression"] == "attribute_not_exists(#job)"
     assert request["ExpressionAttributeNames"] == {"#job": "jobName"}
 
 
 def test_log_write_never_replaces_an_entry_when_one_exists() -> None:
-    assert requests.put_log("t", ENTRY)["ConditionExpression"] == "attribute_not_exists(#job)"
+    assert write_item("t", requests.put_log(ENTRY))["ConditionExpression"] == "attribute_not_exists(#job)"
 
 
 REQUESTS = {
-    "put_head": requests.put_head("t", IDLE, CLAIMED),
-    "put_head with a plan": requests.put_head("t", PLANNED, IDLE),
-    "put_head first": requests.put_head("t", None, CLAIMED),
-    "put_log": requests.put_log("t", ENTRY),
-    "put_run": requests.put_run("t", ENTRY),
-    "put_chunk": requests.put_chunk("t", "parking", "p#1", 0, b"x"),
-    "renew_lease": requests.renew_lease("t", CLAIMED),
-    "expire": requests.expire("t", "parking", "jr_1", NOW),
-    "expire of a version": requests.expire("t", "parking", "jr_1", NOW, 3),
-    "query_log": requests.query_log("t", "parking"),
-    "query_job": requests.query_job("t", "parking"),
+    "put_head": write_item("t", requests.put_head(IDLE, CLAIMED)),
+    "put_head with a plan": write_item("t", requests.put_head(PLANNED, IDLE)),
+    "put_head first": write_item("t", requests.put_head(None, CLAIMED)),
+    "put_log": write_item("t", requests.put_log(ENTRY)),
+    "put_run": write_item("t", requests.put_run(ENTRY)),
+    "put_chunk": write_item("t", requests.put_chunk("parking", "p#1", 0, b"x")),
+    "renew_lease": write_item("t", requests.renew_lease(CLAIMED)),
+    "expire": write_item("t", requests.expire("parking", "jr_1", NOW)),
+    "expire of a version": write_item("t", requests.expire("parking", "jr_1", NOW, 3)),
+    "query_log": query("t", requests.log_of("parking")),
+    "query_job": query("t", Between("parking")),
 }
 
 
@@ -360,14 +362,14 @@ def test_expression_holds_placeholders_only_and_each_is_bound_when_built(name: s
 
 
 @pytest.mark.parametrize(
-    "request_", [requests.get("t", "parking", "jr_1"), REQUESTS["query_log"], REQUESTS["query_job"]]
+    "request_", [get_item("t", items.key("parking", "jr_1")), REQUESTS["query_log"], REQUESTS["query_job"]]
 )
 def test_read_is_strongly_consistent_when_built(request_: dict[str, Any]) -> None:
     assert request_["ConsistentRead"] is True
 
 
 def test_table_has_two_text_keys_and_no_index_when_created() -> None:
-    request = requests.create_table("t")
+    request = create_table("t")
 
     assert request["KeySchema"] == [
         {"AttributeName": "jobName", "KeyType": "HASH"},

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from moto.dynamodb.exceptions import ConditionalCheckFailed
 from moto.dynamodb.models.table import Table
 
-from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol import dynamodb, items
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.watermarks import Watermarks
 from tests.support.places import REGION
@@ -26,7 +26,7 @@ class TableClient:
     """The three calls of a DynamoDB client that a commit uses, on one table of moto's model."""
 
     def __init__(self) -> None:
-        request = requests.create_table("trials")
+        request = dynamodb.create_table("trials")
         model: Any = Table  # Abstract by its annotations only: two methods for CloudFormation.
         self.table = model("trials", "123456789012", REGION, request["KeySchema"], request["AttributeDefinitions"])
         self.stored: dict[str, dict[str, Any]] = {}

@@ -10,8 +10,8 @@ import boto3
 import pytest
 
 from scripts.helpers.errors import WatermarkError
+from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 from tests.protocol.capacity import Meter
 from tests.support.clock import Clock

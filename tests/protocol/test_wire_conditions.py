@@ -11,7 +11,7 @@ import pytest
 
 from scripts.helpers.errors import NothingThereError, PlanConflictError, RunInProgressError, WatermarkError
 from scripts.helpers.protocol import items
-from scripts.helpers.protocol.store import CLIENT_CONFIG
+from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.faults import ONE_ATTEMPT, Request, Wire

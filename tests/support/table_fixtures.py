@@ -11,8 +11,8 @@ import boto3
 import pytest
 
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.protocol.names import new_run_id
-from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.faults import ONE_ATTEMPT, Faults, Wire

@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol import dynamodb, items
+from scripts.helpers.protocol.requests import Between
 from scripts.helpers.watermarks import Watermarks
 
 Item = dict[str, Any]
@@ -23,7 +24,7 @@ def all_items(watermarks: Watermarks) -> dict[tuple[str, str], Item]:
 
 def items_of(client: Any, table_name: str, job_id: str) -> dict[str, Item]:
     """Return the items of a job by range key, from a table or from its double, which has no paginator."""
-    request = requests.query_job(table_name, job_id)
+    request = dynamodb.query(table_name, Between(job_id))
     found: dict[str, Item] = {}
     while True:
         page = client.query(**request)

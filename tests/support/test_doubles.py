@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol import dynamodb, items, requests
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
 from tests.support.dynamodb import FakeDynamoDB
 
@@ -44,7 +44,19 @@ range_keys = st.sampled_from([items.HEAD_KEY, *map(items.log_key, range(3)), "jr
 
 
 def _expire(job_id: str, range_key: str, version: int | None) -> dict[str, Any]:
-    return requests.expire(TABLE, job_id, range_key, NOW + timedelta(days=1), version)
+    return dynamodb.write_item(TABLE, requests.expire(job_id, range_key, NOW + timedelta(days=1), version))
+
+
+def _put(writes: st.SearchStrategy[requests.Put]) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
+    return writes.map(lambda write: ("put_item", dynamodb.write_item(TABLE, write)))
+
+
+def _get(job_id: str, range_key: str) -> dict[str, Any]:
+    return dynamodb.get_item(TABLE, items.key(job_id, range_key))
+
+
+def _query_job(job_id: str) -> dict[str, Any]:
+    return dynamodb.query(TABLE, requests.Between(job_id))
 
 
 def _put_legacy(job_id: str, run_id: str) -> dict[str, Any]:
@@ -82,29 +94,28 @@ def _send(client: Any, method: str, request: dict[str, Any]) -> Any:
 
 
 sent = st.one_of(
-    st.tuples(st.just("put_item"), st.builds(requests.put_head, st.just(TABLE), st.none() | heads(), heads())),
+    _put(st.builds(requests.put_head, st.none() | heads(), heads())),
     st.tuples(
         st.just("update_item"),
-        heads().filter(lambda head: head.claim is not None).map(lambda head: requests.renew_lease(TABLE, head)),
+        heads()
+        .filter(lambda head: head.claim is not None)
+        .map(lambda head: dynamodb.write_item(TABLE, requests.renew_lease(head))),
     ),
-    st.tuples(st.just("put_item"), st.builds(requests.put_log, st.just(TABLE), entries)),
-    st.tuples(st.just("put_item"), st.builds(requests.put_run, st.just(TABLE), entries)),
+    _put(st.builds(requests.put_log, entries)),
+    _put(st.builds(requests.put_run, entries)),
     st.tuples(st.just("put_item"), st.builds(_put_legacy, jobs, st.sampled_from(["jr_1", "zz"]))),
-    st.tuples(
-        st.just("put_item"),
-        st.builds(requests.put_chunk, st.just(TABLE), jobs, st.just("p#t1-0"), small, st.just(b"\x00data")),
-    ),
+    _put(st.builds(requests.put_chunk, jobs, st.just("p#t1-0"), small, st.just(b"\x00data"))),
     st.tuples(st.just("update_item"), st.builds(_expire, jobs, range_keys, st.none() | small)),
     st.tuples(st.just("delete_item"), st.builds(_delete, jobs, range_keys)),
-    st.tuples(st.just("get_item"), st.builds(requests.get, st.just(TABLE), jobs, range_keys)),
+    st.tuples(st.just("get_item"), st.builds(_get, jobs, range_keys)),
     st.tuples(
         st.just("query"),
         st.builds(
-            lambda job_id, below, page: requests.query_log(TABLE, job_id, below=below, page=page),
+            lambda job_id, below, page: dynamodb.query(TABLE, requests.log_of(job_id, below=below, page=page)),
             jobs, st.none() | st.integers(1, 3), st.none() | st.integers(1, 3),
         ),
     ),
-    st.tuples(st.just("query"), st.builds(requests.query_job, st.just(TABLE), jobs)),
+    st.tuples(st.just("query"), st.builds(_query_job, jobs)),
     st.tuples(st.just("query"), st.builds(_query_legacy, jobs)),
 )  # fmt: skip
 
@@ -120,7 +131,7 @@ def test_double_answers_as_moto_does_when_our_requests_come_in_any_order(
     moto: Any, sequence: list[tuple[str, dict[str, Any]]]
 ) -> None:
     double = FakeDynamoDB(TABLE)
-    moto.create_table(**requests.create_table(TABLE))
+    moto.create_table(**dynamodb.create_table(TABLE))
 
     try:
         answers = [(_send(double, *request), _send(moto, *request)) for request in sequence]
@@ -132,7 +143,7 @@ def test_double_answers_as_moto_does_when_our_requests_come_in_any_order(
 
 def test_double_answers_as_moto_does_when_there_is_no_such_table(moto: Any) -> None:
     for method, request in (
-        ("get_item", requests.get(TABLE, "parking", "jr_1")),
+        ("get_item", _get("parking", "jr_1")),
         ("describe_table", {"TableName": TABLE}),
     ):
         assert _send(FakeDynamoDB("other"), method, request) == _send(moto, method, request)
@@ -144,7 +155,7 @@ def test_double_parts_a_query_into_pages_when_items_are_many() -> None:
         double.put_item(**_put_legacy("parking", f"jr_{number}"))
     double.page_items = 3
 
-    found = _send(double, "query", requests.query_job(TABLE, "parking"))
+    found = _send(double, "query", _query_job("parking"))
 
     assert [item["runId"]["S"] for item in found] == [f"jr_{number}" for number in range(7)]
     assert len(double.requests) == 7 + 3
@@ -153,7 +164,7 @@ def test_double_parts_a_query_into_pages_when_items_are_many() -> None:
 def test_double_serves_the_state_before_the_last_write_when_a_read_is_not_consistent() -> None:
     double = FakeDynamoDB(TABLE, stale_reads=True)
     double.put_item(**_put_legacy("parking", "jr_1"))
-    consistent = requests.get(TABLE, "parking", "jr_1")
+    consistent = _get("parking", "jr_1")
     eventual = {name: value for name, value in consistent.items() if name != "ConsistentRead"}
 
     assert "Item" in double.get_item(**consistent)
@@ -163,7 +174,9 @@ def test_double_serves_the_state_before_the_last_write_when_a_read_is_not_consis
 def test_double_refuses_an_item_when_it_is_above_400_kb() -> None:
     double = FakeDynamoDB(TABLE)
 
-    answer = _send(double, "put_item", requests.put_chunk(TABLE, "parking", "p#t-0", 0, b"x" * 410_000))
+    answer = _send(
+        double, "put_item", dynamodb.write_item(TABLE, requests.put_chunk("parking", "p#t-0", 0, b"x" * 410_000))
+    )
 
     assert answer == "ValidationException"
     assert not double.items

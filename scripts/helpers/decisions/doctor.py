@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from scripts.helpers.errors import AccessRefusedError, CorruptItemError, NewerFormatError, UnknownJobError
-from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import Lookups
 from scripts.helpers.protocol.races import Written
+from scripts.helpers.protocol.requests import Between
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import Spilled
 
@@ -50,7 +51,7 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
         head = store.read_head(job_id)
     except CorruptItemError as error:
         return [_damaged(error.range_key, error.detail)]
-    found = {item[items.RANGE_KEY]["S"]: item for item in store.query(requests.query_job(store.table_name, job_id))}
+    found = {item[items.RANGE_KEY]["S"]: item for item in store.query(Between(job_id))}
     found = {key: item for key, item in found.items() if not items.is_of_job_runs(key)}
     if head is None and not found:
         raise UnknownJobError(job_id, store.table_name)
@@ -117,7 +118,7 @@ def _damaged(range_key: str, detail: str) -> Finding:
 def examine_table(store: Store) -> list[Finding]:
     """Look whether conditions hold at the table. Of a role that may not describe it, nothing is found."""
     try:
-        replicas = store.eventual_replicas()
+        replicas = store.table.eventual_replicas()
     except AccessRefusedError:
         return []
     if not replicas:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +10,7 @@ from typing import IO, Any
 
 from scripts.helpers.errors import DAMAGE, CorruptItemError, ExportFileError, NewerFormatError
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.attributes import from_json, to_json
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head
 
@@ -42,7 +41,7 @@ def first_line(table: str, at: str, jobs: int, count: int) -> bytes:
 
 def item_line(item: items.Item) -> bytes:
     """Write one item as DynamoDB's own JSON, binary in base64, names in order: the same item is the same line."""
-    return _line({name: _to_json(value) for name, value in item.items()})
+    return _line({name: to_json(value) for name, value in item.items()})
 
 
 def last_line(sha256: str) -> bytes:
@@ -60,7 +59,7 @@ def item_of(line: bytes) -> items.Item | None:
     content = json.loads(line)
     if items.HASH_KEY not in content:
         return None
-    return {name: _from_json(value) for name, value in content.items()}
+    return {name: from_json(value) for name, value in content.items()}
 
 
 def read_item(item: items.Item) -> Head | None:
@@ -147,7 +146,7 @@ class _Reading:
             if self._sha256 != self._hash.hexdigest():
                 raise self.refused("the hash of the file is another one, so it was changed after the export")
         else:
-            self._item({name: _from_json(value) for name, value in content.items()}, line)
+            self._item({name: from_json(value) for name, value in content.items()}, line)
         # After the comparison above: the hash in the last line is that of the lines before it.
         self._hash.update(line)
 
@@ -192,38 +191,3 @@ class _Reading:
 
 def _line(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
-
-
-def _to_json(attribute: Any) -> Any:
-    ((tag, value),) = attribute.items()
-    if tag == "B":
-        return {"B": base64.b64encode(value).decode("ascii")}
-    if tag == "BS":
-        return {"BS": sorted(base64.b64encode(one).decode("ascii") for one in value)}
-    if tag == "M":
-        return {"M": {name: _to_json(item) for name, item in value.items()}}
-    if tag == "L":
-        return {"L": [_to_json(item) for item in value]}
-    return {tag: sorted(value) if tag in ("SS", "NS") else value}
-
-
-def _from_json(attribute: Any) -> Any:
-    ((tag, value),) = attribute.items()
-    if tag == "B":
-        return {"B": _bytes(value)}
-    if tag == "BS":
-        return {"BS": [_bytes(one) for one in value]}
-    if tag == "M":
-        return {"M": {name: _from_json(item) for name, item in value.items()}}
-    if tag == "L":
-        return {"L": [_from_json(item) for item in value]}
-    if tag not in ("S", "N", "BOOL", "NULL", "SS", "NS"):
-        raise ValueError(f"no attribute of DynamoDB has the type {tag!r}")
-    return {tag: value}
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError("not base64") from error

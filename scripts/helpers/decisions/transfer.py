@@ -32,9 +32,10 @@ from scripts.helpers.errors import (
     StaleError,
     UnknownJobError,
 )
-from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry, Order
 from scripts.helpers.protocol.races import Written
+from scripts.helpers.protocol.requests import Between
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import to_utc_string
 
@@ -137,7 +138,7 @@ def export_jobs(
 
 def _items_of(store: Store, job_id: str) -> list[items.Item]:
     """Read a job's items without those of its runs: these are at work, or wait, at one table only."""
-    found = store.query(requests.query_job(store.table_name, job_id))
+    found = store.query(Between(job_id))
     return [item for item in found if not _is_of_job_runs(item)]
 
 
@@ -153,7 +154,7 @@ def _read_job(store: Store, job_id: str) -> tuple[Head | None, list[items.Item],
     """Return the head, all items to export, and how many of the Job Runs API there are beside them."""
     head = store.read_head(job_id)
     for _ in range(READS):
-        everything = list(store.query(requests.query_job(store.table_name, job_id)))
+        everything = list(store.query(Between(job_id)))
         again = store.read_head(job_id)
         if not everything:
             raise UnknownJobError(job_id, store.table_name)

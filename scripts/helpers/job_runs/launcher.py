@@ -27,9 +27,10 @@ from scripts.helpers.job_runs.last_words import describe
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.job_runs.scheduler import Scheduler
+from scripts.helpers.protocol.dynamodb import make_table_client
 from scripts.helpers.protocol.heartbeat import Heartbeat
 from scripts.helpers.protocol.races import Written
-from scripts.helpers.protocol.store import Store, make_table_client
+from scripts.helpers.protocol.store import Store
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,9 @@ from datetime import timedelta
 from scripts.helpers.glue_api.errors import OperationTimeoutException
 from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
-from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol import items
 from scripts.helpers.protocol.races import TO_CHANGE_A_JOB, TO_CHANGE_A_RUN, Lost, Written
+from scripts.helpers.protocol.requests import Between
 from scripts.helpers.protocol.store import BUDGET_SECONDS, Store
 
 
@@ -44,11 +45,9 @@ class RunStore:
     def newest_runs(self, job_name: str, limit: int, after: str | None = None) -> list[RunRecord]:
         """Read the runs of a job, the newest first; those older than the run `after` if it is given."""
         first, last = items.run_record_key(""), items.run_record_key("~")
-        request = requests.query_between(self.store.table_name, job_name, first, last)
-        request |= {"ScanIndexForward": False, "Limit": limit}
-        if after is not None:
-            request["ExclusiveStartKey"] = items.key(job_name, items.run_record_key(after))
-        return [RunRecord.from_item(item) for item in itertools.islice(self.store.query(request), limit)]
+        behind = None if after is None else items.run_record_key(after)
+        wanted = Between(job_name, first, last, newest_first=True, limit=limit, after=behind)
+        return [RunRecord.from_item(item) for item in itertools.islice(self.store.query(wanted), limit)]
 
     def write(self, before: JobRecord | TriggerRecord | None, after: JobRecord | TriggerRecord) -> bool:
         """Write the record of a job or a trigger in place of `before`. False: it has changed since."""

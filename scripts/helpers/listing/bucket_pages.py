@@ -155,7 +155,7 @@ class BucketPages:
         return SourceError(self.source, f"its server sent a page that cannot be read: {detail}. Use S3Inventory.")
 
     def _translated(self, error: ClientError | BotoCoreError) -> WatermarkError:
-        """Say what an error of a listing means for the caller, as `store.Store.translate` does of the table."""
+        """Say what an error of a listing means for the caller, as `DynamoTable.translate` does of the table."""
         if found := login_or_load(self.source, error):
             return found
         code = code_of(error)

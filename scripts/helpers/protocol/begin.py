@@ -15,12 +15,13 @@ from scripts.helpers.errors import (
     RunInProgressError,
     WatermarkError,
 )
-from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol import items
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.fields import MAX_COUNT
 from scripts.helpers.protocol.head import Head, Plan
 from scripts.helpers.protocol.names import check_run_id, new_token, served_by
 from scripts.helpers.protocol.races import TO_BEGIN, TO_COMMIT_AT_ONCE, Written
+from scripts.helpers.protocol.requests import Between
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.store import BUDGET_SECONDS
 from scripts.helpers.protocol.values import Spilled, as_stored, same_values
@@ -145,6 +146,6 @@ def _is_repeated(changes: Changes, head: Head, run_id: str, watermarks: dict[str
     if not same_values(found["watermarks"], watermarks):
         return False
     # After a rewind or a reset the same item is meant anew: it has to become a version again.
-    later = items.log_key(found["version"] + 1), items.log_key(MAX_COUNT)
-    entries = store.query(requests.query_between(store.table_name, head.job_id, *later))
+    later = Between(head.job_id, items.log_key(found["version"] + 1), items.log_key(MAX_COUNT))
+    entries = store.query(later)
     return all(items.log_from_item(entry).change.op == "COMMIT" for entry in entries)

@@ -7,7 +7,6 @@ count, length and hash.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import zlib
@@ -15,12 +14,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from scripts.helpers.errors import DAMAGE, TooLargeError
+from scripts.helpers.protocol.attributes import from_json, to_json
 from scripts.helpers.protocol.packed_json import inflated, plain_json
 from scripts.helpers.protocol.values import (
     MAX_BYTES,
     MAX_ENTRIES,
     MAX_RAW_BYTES,
-    Attribute,
     ImplausibleError,
     Spilled,
     decode,
@@ -163,7 +162,7 @@ def _size(values: Mapping[str, Any], what: str) -> int:
 def cut(value: Any, id: str, what: str) -> tuple[Spilled, list[bytes]]:
     """Cut one value into chunks; TooLargeError over 64 MB once compressed."""
     attribute, types = encode({"value": value}, what=what, limit=MAX_SPILL_BYTES)
-    raw = json.dumps([_to_json(attribute), types], separators=(",", ":")).encode("utf-8")
+    raw = json.dumps([to_json(attribute), types], separators=(",", ":")).encode("utf-8")
     packed = zlib.compress(raw, 6)
     for size, limit in ((len(packed), MAX_SPILL_BYTES), (len(raw), MAX_RAW_BYTES)):
         if size > limit:
@@ -186,7 +185,7 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
     try:
         # The hash is part of the head, so whoever can write there can make it fit: the content is checked as well.
         attribute, types = plain_json(raw, MAX_MARKS)
-        return decode(_from_json(attribute), types)["value"]
+        return decode(from_json(attribute), types)["value"]
     except ImplausibleError:
         raise
     except DAMAGE as error:
@@ -198,24 +197,3 @@ def references(values: Any) -> list[Spilled]:
     found: list[Spilled] = []
     _mapped(values, Spilled, found.append)
     return found
-
-
-def _to_json(attribute: Attribute) -> Attribute:
-    return _map_bytes(attribute, lambda raw: base64.b64encode(raw).decode("ascii"))
-
-
-def _from_json(attribute: Attribute) -> Attribute:
-    return _map_bytes(attribute, lambda text: base64.b64decode(text, validate=True))
-
-
-def _map_bytes(attribute: Attribute, change: Any) -> Attribute:
-    ((tag, value),) = attribute.items()
-    if tag == "B":
-        return {"B": change(value)}
-    if tag == "M":
-        return {"M": {name: _map_bytes(item, change) for name, item in value.items()}}
-    if tag == "L":
-        return {"L": [_map_bytes(item, change) for item in value]}
-    if tag == "BS":
-        return {"BS": [change(one) for one in value]}
-    return attribute

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from scripts.helpers.display.tables import Column, Table
 from scripts.helpers.display.units import id_text
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, NewerFormatError
-from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.requests import Between, ItemPage, Walk
 from scripts.helpers.protocol.store import Store
 
 SEGMENTS = 4
@@ -153,12 +153,11 @@ class _Tally:
             before = self.cost
             self.cost = ListCost(before.requests + 1, before.items + items_read, before.units + 1)
 
-    def add(self, page: dict[str, Any], new_jobs: int) -> None:
-        units = float(page.get("ConsumedCapacity", {}).get("CapacityUnits", 0))
+    def add(self, page: ItemPage, new_jobs: int) -> None:
         with self._lock:
             self.jobs += new_jobs
             before = self.cost
-            self.cost = ListCost(before.requests, before.items + page["ScannedCount"], before.units + units)
+            self.cost = ListCost(before.requests, before.items + len(page.items), before.units + page.units)
             if self._on_page is not None:
                 self._on_page(self.jobs, self.cost)
 
@@ -170,12 +169,7 @@ class _Walk:
         self.found: list[ListedJob] = []
         self.triggers: list[str] = []
         self._store, self._tally = store, tally
-        self._request = {
-            "ConsistentRead": True,
-            "ReturnConsumedCapacity": "TOTAL",
-            "Segment": segment,
-            "TotalSegments": segments,
-        }
+        self._segment, self._segments = segment, segments
         self._job: str | None = None
         self._head: items.Item | None = None
         self._seen: set[str] = set()
@@ -184,19 +178,16 @@ class _Walk:
     def run(self) -> None:
         start: items.Item | None = None
         while self._tally.may_ask():
-            request = self._request | {"Limit": self._limit}
-            if start:
-                request["ExclusiveStartKey"] = start
-            page = self._store.page_of_table(request)
-            known, last = len(self.found), page.get("LastEvaluatedKey")
-            for item in page["Items"]:
+            page = self._store.table.walk(Walk(self._segment, self._segments, self._limit, start))
+            known, last = len(self.found), page.last
+            for item in page.items:
                 self._take(item)
             if last is None:
                 self._leave()
             self._tally.add(page, len(self.found) - known)
             if last is None:
                 return
-            self._adapt(page["Items"], jumped=start is not None and start[items.RANGE_KEY]["S"] == BEFORE_HEAD)
+            self._adapt(page.items, jumped=start is not None and start[items.RANGE_KEY]["S"] == BEFORE_HEAD)
             start = _next_start(last)
         # The limit ended the list inside a job. With its head it is known; without, it may still have one.
         if self._head is not None:
@@ -222,8 +213,7 @@ class _Walk:
 
     def _headless(self, job_id: str) -> ListedJob | None:
         """Say what a name without a head is; None for that of a trigger, which is no job."""
-        request = requests.query_between(self._store.table_name, job_id, FIRST_RUN, BEFORE_HEAD) | {"Limit": 2}
-        runs = len(list(self._store.query(request, pages=1)))
+        runs = len(list(self._store.query(Between(job_id, FIRST_RUN, BEFORE_HEAD, limit=2), pages=1)))
         self._tally.count_request(runs)
         if runs == 1:
             return ListedJob(job_id, None, "one item of the original class; the next run takes it over")

@@ -121,8 +121,8 @@ class Lookups:
             entries.append(head.log_entry)
         if limit is None or len(entries) < limit:
             page = None if limit is None else limit - len(entries)
-            request = requests.query_log(self.store.table_name, job_id, below=max(below, 1), page=page)
-            for item in self.store.query(request, pages=1 if page else None):
+            wanted = requests.log_of(job_id, below=max(below, 1), page=page)
+            for item in self.store.query(wanted, pages=1 if page else None):
                 entries.append(items.log_from_item(item))
         found = History(entries, job_id)
         if before is None:
@@ -220,7 +220,7 @@ class Lookups:
         """
         found: dict[str, items.Item] = {}
         ours: list[str] = []
-        for item in self.store.query(requests.query_job(self.store.table_name, job_id)):
+        for item in self.store.query(requests.Between(job_id)):
             range_key = item[items.RANGE_KEY]["S"]
             if items.is_of_job_runs(range_key):
                 continue
