@@ -19,6 +19,7 @@ from rich.console import Console
 from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.errors import CredentialsError
 from scripts.helpers.protocol.dynamodb import make_table_client
+from scripts.helpers.protocol.sqlite import is_file
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 
@@ -62,6 +63,8 @@ class Surroundings:
     @cached_property
     def store(self) -> Store:
         """The table's items as they are. CredentialsError without a region or with a profile that cannot be used."""
+        if is_file(self.table):
+            return Store(self.table)
         self._use_profile()
         return Store(self.table, make_table_client(self.region, self.endpoint_url))
 

@@ -408,25 +408,26 @@ class NotOffGlueError(ConfigurationError, AttributeError):
 
 
 class TableNotFoundError(ConfigurationError):
-    """The DynamoDB table does not exist in this account and region."""
+    """The DynamoDB table does not exist in this account and region, or the file of a table is not there."""
 
-    def __init__(self, table_name: str, region: str) -> None:
+    def __init__(self, table_name: str, region: str | None) -> None:
         self.table_name, self.region = table_name, region
+        where = f"DynamoDB table {table_name!r} in region {region!r}" if region else f"table {table_name!r}"
         super().__init__(
-            f"There is no DynamoDB table {table_name!r} in region {region!r}. "
+            f"There is no {where}. "
             "Make it with `terraform apply` in terraform/, or for local use with Watermarks(...).create_table()."
         )
 
 
 class TableSchemaError(ConfigurationError):
-    """The table exists with other keys than ours."""
+    """The table exists with other keys than ours, or its file is not one of ours."""
 
-    def __init__(self, table_name: str) -> None:
+    def __init__(self, table_name: str, detail: str = "") -> None:
         self.table_name = table_name
-        super().__init__(
-            f"Table {table_name!r} has another key schema. It needs hash key 'jobName' (S) and range key 'runId' (S): "
-            "see terraform/main.tf."
+        keys = (
+            "has another key schema. It needs hash key 'jobName' (S) and range key 'runId' (S): see terraform/main.tf"
         )
+        super().__init__(f"Table {table_name!r} {detail or keys}.")
 
 
 class CredentialsError(ConfigurationError):

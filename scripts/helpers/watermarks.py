@@ -20,6 +20,7 @@ from scripts.helpers.protocol.jobs import ListedJobs, list_jobs
 from scripts.helpers.protocol.lookups import Lookups
 from scripts.helpers.protocol.names import ANY_JOB_ID, JOB_ID_RULE, check_job_id, check_run_id
 from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol.sqlite import is_file
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import encode
 from scripts.helpers.protocol.watermark_item import WatermarkItem
@@ -95,7 +96,9 @@ class Watermarks:
         if retention is not None and retention <= timedelta(0):
             raise InvalidValueError(f"The retention is {retention.total_seconds():g} seconds; it must be above 0.")
         self.max_lease = check_max_lease(max_lease)
-        store = Store(table_name, dynamodb_client or make_table_client(region_name, endpoint_url))
+        if dynamodb_client is None and not is_file(table_name):
+            dynamodb_client = make_table_client(region_name, endpoint_url)
+        store = Store(table_name, dynamodb_client)
         self.lookups = Lookups(store, clock, job_id_rule)
         self.lookups.check = checked
         self._changes = Changes(self.lookups, retention)
@@ -116,9 +119,10 @@ class Watermarks:
         return self.lookups.store
 
     @property
-    def dynamodb_client(self) -> DynamoDBClient:
-        """The client, under the name that the original class gave it."""
-        return self.store.client
+    def dynamodb_client(self) -> DynamoDBClient | None:
+        """The client, under the name that the original class gave it; None for a file."""
+        client: DynamoDBClient | None = self.store.client
+        return client
 
     @property
     def clock(self) -> Callable[[], datetime]:

@@ -96,10 +96,11 @@ class Scheduler:
     def settings(self) -> dict[str, Any]:
         """Return what makes another process look after the same runs in the same way; plain enough for JSON."""
         store = self.records.store
+        meta = store.client and store.client.meta
         return {
             "table": store.table_name,
-            "region": store.client.meta.region_name,
-            "endpoint": store.client.meta.endpoint_url,
+            "region": meta and meta.region_name,
+            "endpoint": meta and meta.endpoint_url,
             "queue_seconds": self.queue_time.total_seconds(),
             "keep_seconds": self.records.keep and self.records.keep.total_seconds(),
         }

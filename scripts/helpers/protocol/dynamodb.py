@@ -134,7 +134,7 @@ class DynamoTable:
     # --- the table ------------------------------------------------------------------------------
 
     def exists(self, table_name: str) -> bool:
-        """Tell whether a table of this name exists in the client's account and region."""
+        """Return whether a table of this name exists in the client's account and region."""
         try:
             replicas = self.eventual_replicas(table_name)
         except TableNotFoundError:
@@ -152,7 +152,7 @@ class DynamoTable:
 
         A condition is checked against the copy of its own region only: two runs in two regions both pass it, and the
         later write silently wins. With strong consistency (MRSC) conditions hold in all regions, and nothing is
-        returned. A normal run never asks: it would cost each of them a request to be told what changes once in the
+        returned. A normal run never asks: it would cost each of them a request to learn what changes once in the
         life of a table.
         """
         table = self._call("describe_table", {"TableName": table_name or self.name})["Table"]
@@ -181,10 +181,10 @@ class DynamoTable:
         try:
             self._call(action, request)
         except ConfigurationError as error:
-            told = error.__cause__.response if isinstance(error.__cause__, ClientError) else {}
+            answer = error.__cause__.response if isinstance(error.__cause__, ClientError) else {}
             # botocore sends a request again whose answer was lost: it had arrived, and did what it should.
-            sent_again = bool(told.get("ResponseMetadata", {}).get("RetryAttempts"))
-            if not (sent_again and told["Error"]["Code"] == refused_again):
+            sent_again = bool(answer.get("ResponseMetadata", {}).get("RetryAttempts"))
+            if not (sent_again and answer["Error"]["Code"] == refused_again):
                 raise
 
     def _call(self, action: str, request: dict[str, Any]) -> dict[str, Any]:

@@ -9,17 +9,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from scripts.helpers.errors import CorruptItemError, StoreUnavailableError, WatermarkError
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.chunks import CHUNK_BYTES, join
-from scripts.helpers.protocol.dynamodb import THROTTLES, DynamoTable
+from scripts.helpers.protocol.dynamodb import THROTTLES, DynamoTable, make_table_client
 from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry
 from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.pace import Pace
 from scripts.helpers.protocol.races import TO_WRITE_CHUNKS, Lost, Written
-from scripts.helpers.protocol.requests import Between, Write
+from scripts.helpers.protocol.requests import Between, ItemPage, Walk, Write
+from scripts.helpers.protocol.sqlite import SqliteTable, is_file
 from scripts.helpers.protocol.values import Spilled
 
 if TYPE_CHECKING:
@@ -39,14 +40,57 @@ _PASSES_SOON = THROTTLES | {"ReplicatedWriteConflictException"}
 """What a chunk is written through: it says that the write did not take effect, and that the store is there."""
 
 
+class ItemTable(Protocol):
+    """What keeps items. Every read is strongly consistent; StoreUnavailableError says that an outcome is unknown."""
+
+    name: str
+
+    @property
+    def client(self) -> Any:
+        """The client of DynamoDB; None for a file."""
+
+    def get(self, key: Item) -> Item | None:
+        """Read one item; None if there is none."""
+
+    def write(self, write: Write) -> bool:
+        """Write if the conditions hold. True: it took effect. False: one of them does not."""
+
+    def delete(self, key: Item) -> None:
+        """Delete one item; it may be gone already."""
+
+    def query(self, wanted: Between) -> ItemPage:
+        """Read a page of the items of one job."""
+
+    def walk(self, wanted: Walk) -> ItemPage:
+        """Read a page of a segment of the whole table."""
+
+    def exists(self, table_name: str) -> bool:
+        """Return whether there is a table of a name."""
+
+    def create(self) -> None:
+        """Make the table."""
+
+    def eventual_replicas(self, table_name: str | None = None) -> list[str]:
+        """Return where copies are that are not consistent."""
+
+
 class Store:
     """One table. Every read is strongly consistent; every head write is conditional."""
 
-    def __init__(self, table_name: str, client: DynamoDBClient) -> None:
-        self.table_name, self.client = table_name, client
-        self.table = DynamoTable(table_name, client)
+    def __init__(self, table_name: str, client: DynamoDBClient | None = None) -> None:
+        self.table_name = table_name
+        self.table: ItemTable
+        if is_file(table_name):
+            self.table = SqliteTable(table_name)
+        else:
+            self.table = DynamoTable(table_name, client or make_table_client(None, None))
         self.sleep: Callable[[float], None] = time.sleep
         self.timer: Callable[[], float] = time.monotonic
+
+    @property
+    def client(self) -> Any:
+        """The client of DynamoDB; None for a file."""
+        return self.table.client
 
     # --- reads ----------------------------------------------------------------------------------
 
@@ -105,7 +149,7 @@ class Store:
     def replace(self, before: Item | None, after: Item, budget: float = BUDGET_SECONDS) -> Written[Item] | Lost[Item]:
         """Put an item in place of `before` in one conditional write; the outcome is settled as that of `swap`.
 
-        Which of two writes it was tells their attribute `items.TOKEN`.
+        The attribute `items.TOKEN` distinguishes two writes.
         """
         write = requests.put_in_place_of(before, after)
         job_id, range_key = after[items.HASH_KEY]["S"], after[items.RANGE_KEY]["S"]
@@ -182,7 +226,7 @@ class Store:
     def write_chunks(self, job_id: str, chunks: Mapping[str, Sequence[bytes]]) -> None:
         """Write all chunks of some references; those that are there already stay as they are.
 
-        It takes a second for each 900 KB (see `pace`), and goes on for minutes where others use up the partition.
+        It takes a second for each 900 KB (see `pace`), and takes minutes where others use up the partition.
         """
         pace = Pace(self.timer, self.sleep)
         for chunks_id, parts in chunks.items():
@@ -248,5 +292,5 @@ class Store:
         self.table.write(requests.expire(job_id, range_key, at, version))
 
     def put(self, item: Item, *, if_new: bool) -> bool:
-        """Write one item as it is. True: it took effect. False: one is there already, and `if_new` leaves it."""
+        """Write one item as it is. True: it took effect. False: one exists already, and `if_new` leaves it."""
         return self.table.write(requests.put(item, if_new=if_new))

@@ -1,0 +1,272 @@
+"""One table in one SQLite file, for a laptop, a notebook or a single host; `dynamodb` has one in AWS.
+
+Any number of threads and processes of one machine may use a file. Each write is one transaction, which takes the lock
+of the file before it reads: what a condition has seen stays until the write is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from scripts.helpers.errors import (
+    AccessRefusedError,
+    ConfigurationError,
+    InvalidValueError,
+    StoreUnavailableError,
+    TableNotFoundError,
+    TableSchemaError,
+    WatermarkError,
+)
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.attributes import from_json, to_json
+from scripts.helpers.protocol.items import Item
+from scripts.helpers.protocol.requests import Between, Expected, ItemPage, Put, Walk, Write
+
+SCHEME = "sqlite:"
+BUSY_SECONDS = 5.0
+"""A write waits so long for others: each takes milliseconds, so who holds the lock for longer has stopped."""
+APPLICATION, FORMAT = 0x67775731, 1
+"""What the head of a file says that is a table of ours, and the format of its rows."""
+NETWORK = re.compile(r"nfs|cifs|smb|9p|afs|ceph|lustre|glusterfs|fuse\.(sshfs|s3fs|goofys|mount-s3|gcsfuse)")
+"""File systems of other machines: SQLite's locks do not hold there, and two runs could both commit."""
+TABLE = """
+CREATE TABLE items (job TEXT NOT NULL, key TEXT NOT NULL, item TEXT NOT NULL, expires INTEGER, PRIMARY KEY (job, key))
+WITHOUT ROWID
+"""
+INDEX = "CREATE INDEX expiring ON items (expires) WHERE expires IS NOT NULL"
+OF_JOB = "SELECT item FROM items WHERE job = ? AND key >= ? AND key <= ? AND key > ? ORDER BY key LIMIT ?"
+NEWEST_OF_JOB = "SELECT item FROM items WHERE job = ? AND key >= ? AND key <= ? AND key < ? ORDER BY key DESC LIMIT ?"
+OF_ALL = "SELECT item FROM items WHERE (job, key) > (?, ?) ORDER BY job, key LIMIT ?"
+PAST_ALL_TEXT = b""
+"""To SQLite any blob is greater than any text."""
+
+
+def is_file(table_name: str) -> bool:
+    """Return whether a table's name is that of a file, such as ``sqlite:watermarks.db``."""
+    return table_name.startswith(SCHEME)
+
+
+class SqliteTable:
+    """A table in a file. Nothing is opened before it is asked for.
+
+    Raises
+    ------
+    InvalidValueError
+        The name has no path, or the file lies on a drive of another machine.
+    """
+
+    client = None
+
+    def __init__(self, name: str) -> None:
+        if not name.removeprefix(SCHEME).strip():
+            raise InvalidValueError(f"{name!r} names no file. Write {SCHEME}watermarks.db.")
+        # A process that changes its folder keeps its table.
+        self.name, self.path = name, Path(name.removeprefix(SCHEME)).absolute()
+        self._here = threading.local()
+        kind = _file_system(self.path)
+        if NETWORK.match(kind):
+            raise InvalidValueError(
+                f"{str(self.path)!r} lies on a drive of another machine ({kind}), where SQLite's locks do not hold. "
+                "Use a local file, or a DynamoDB table."
+            )
+
+    # --- items ----------------------------------------------------------------------------------
+
+    def get(self, key: Item) -> Item | None:
+        """Read one item; None if there is none."""
+        with self._connected("read") as db:
+            return self._found(db, key)
+
+    def write(self, write: Write) -> bool:
+        """Write in one transaction. True: it took effect. False: a condition failed."""
+        key = write.item if isinstance(write, Put) else write.key
+        with self._connected("write") as db:
+            db.execute("BEGIN IMMEDIATE")
+            found = self._found(db, key)
+            if not all(_holds(condition, found or {}) for condition in write.only_if):
+                db.execute("ROLLBACK")
+                return False
+            item = write.item if isinstance(write, Put) else {**(found or key), write.attribute: write.value}
+            expires = item.get(items.TTL_ATTRIBUTE, {}).get("N")
+            text = json.dumps({name: to_json(value) for name, value in item.items()}, separators=(",", ":"))
+            row = (*_names(item), text, expires and int(expires))
+            db.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?)", row)
+            # What DynamoDB does in the background.
+            db.execute("DELETE FROM items WHERE expires < ?", (int(time.time()),))
+            db.execute("COMMIT")
+        return True
+
+    def delete(self, key: Item) -> None:
+        """Delete one item; it may be gone already."""
+        with self._connected("write") as db:
+            db.execute("DELETE FROM items WHERE job = ? AND key = ?", _names(key))
+
+    def query(self, wanted: Between) -> ItemPage:
+        """Read the items of one job, all on one page unless there is a limit."""
+        first = "" if wanted.first is None else wanted.first
+        last = PAST_ALL_TEXT if wanted.last is None else wanted.last
+        behind = wanted.after or (PAST_ALL_TEXT if wanted.newest_first else "")
+        text = NEWEST_OF_JOB if wanted.newest_first else OF_JOB
+        return self._page(text, (wanted.job_id, first, last, behind), wanted.limit)
+
+    def walk(self, wanted: Walk) -> ItemPage:
+        """Read a page of the whole table, which is one segment."""
+        if wanted.segment > 0:
+            return ItemPage([], None)
+        return self._page(OF_ALL, ("", "") if wanted.after is None else _names(wanted.after), wanted.limit)
+
+    def _page(self, text: str, values: Sequence[Any], limit: int | None) -> ItemPage:
+        # One more than asked for shows whether there is another page.
+        given = [*values, -1 if limit is None else limit + 1]
+        with self._connected("read") as db:
+            rows = db.execute(text, tuple(given)).fetchall()
+        found = [_item(row[0]) for row in rows[:limit]]
+        return ItemPage(found, items.key(*_names(found[-1])) if limit is not None and len(rows) > limit else None)
+
+    def _found(self, db: sqlite3.Connection, key: Item) -> Item | None:
+        row = db.execute("SELECT item FROM items WHERE job = ? AND key = ?", _names(key)).fetchone()
+        return _item(row[0]) if row else None
+
+    # --- the file -------------------------------------------------------------------------------
+
+    def exists(self, table_name: str) -> bool:
+        """Return whether a table of this name exists; TableSchemaError for a file of something else."""
+        other = self if table_name == self.name else SqliteTable(table_name)
+        if not other.path.exists():
+            return False
+        with other._connected("read"):
+            return True
+
+    def eventual_replicas(self, table_name: str | None = None) -> list[str]:
+        """Return no region: there is one file."""
+        return []
+
+    def create(self) -> None:
+        """Make the file, for its owner alone. ConfigurationError if one is there."""
+        try:
+            # Before SQLite opens it: it gives its other files the same mode.
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError as error:
+            raise ConfigurationError(f"Table {self.name!r}: the file {str(self.path)!r} exists already.") from error
+        except OSError as error:
+            raise AccessRefusedError("write", str(self.path)) from error
+        try:
+            with _errors(self, "write"):
+                db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("BEGIN IMMEDIATE")
+                for statement in (
+                    TABLE,
+                    INDEX,
+                    f"PRAGMA application_id = {APPLICATION}",
+                    f"PRAGMA user_version = {FORMAT}",
+                ):
+                    db.execute(statement)
+                db.execute("COMMIT")
+                db.close()
+        except BaseException:
+            self.path.unlink(missing_ok=True)  # It would look like a file of something else.
+            raise
+
+    @contextmanager
+    def _connected(self, action: str) -> Iterator[sqlite3.Connection]:
+        """Give the connection of this process and thread; SQLite forbids to take one along into another process."""
+        with _errors(self, action):
+            db = self._connection()
+            try:
+                yield db
+            except BaseException:
+                if db.in_transaction:
+                    with suppress(sqlite3.Error):
+                        db.execute("ROLLBACK")
+                raise
+
+    def _connection(self) -> sqlite3.Connection:
+        try:
+            # A file that was put in the place of this one is another table: what is written here would be in no file.
+            of = os.getpid(), os.stat(self.path).st_ino
+        except OSError as error:
+            raise TableNotFoundError(self.name, None) from error
+        kept: tuple[tuple[int, int], sqlite3.Connection] | None = getattr(self._here, "kept", None)
+        if kept is None or kept[0] != of:
+            kept = self._here.kept = of, self._opened()
+        return kept[1]
+
+    def _opened(self) -> sqlite3.Connection:
+        # Never made here: an empty table under a wrong name would let jobs read everything again.
+        db = sqlite3.connect(f"{self.path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        # A commit is on the disk before it counts, also when the power fails.
+        db.execute("PRAGMA synchronous = FULL")
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if application != APPLICATION:
+            raise TableSchemaError(self.name, "is a file of something else. Choose another name")
+        if version > FORMAT:
+            raise TableSchemaError(
+                self.name, f"is of format {version}, and this version knows {FORMAT}. Upgrade glue-watermarks"
+            )
+        return db
+
+
+@contextmanager
+def _errors(table: SqliteTable, action: str) -> Iterator[None]:
+    """Say what an error of SQLite means for the caller."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _translated(table, action, str(error)) from error
+
+
+def _translated(table: SqliteTable, action: str, said: str) -> WatermarkError:
+    if "readonly" in said or "unable to open" in said or "authoriz" in said:
+        return AccessRefusedError(action, str(table.path))
+    if "not a database" in said or "malformed" in said or "no such table" in said:
+        return TableSchemaError(table.name, f"is damaged, or a file of something else ({said})")
+    # Locked for long, a full disk, an error of the disk: it is not known whether a write is there.
+    return StoreUnavailableError(table.name, action, said)
+
+
+def _holds(condition: Expected, found: Item) -> bool:
+    value = found.get(condition.attribute)
+    if condition.comparison == "absent":
+        return value is None
+    if condition.comparison == "present":
+        return value is not None
+    if condition.comparison == "equal":
+        return value is not None and _comparable(value) == _comparable(condition.expected)
+    return value is None or _comparable(value) < _comparable(condition.expected)
+
+
+def _comparable(value: Any) -> tuple[str, Any]:
+    ((tag, content),) = value.items()
+    return tag, Decimal(content) if tag == "N" else content
+
+
+def _names(item: Item) -> tuple[str, str]:
+    return item[items.HASH_KEY]["S"], item[items.RANGE_KEY]["S"]
+
+
+def _item(text: str) -> Item:
+    return {name: from_json(value) for name, value in json.loads(text).items()}
+
+
+def _file_system(path: Path) -> str:
+    """Return the kind of file system that a path is in, where Linux says so."""
+    try:
+        lines = Path("/proc/mounts").read_text().splitlines()
+    except OSError:
+        return ""
+    mounts = [line.split(" ")[1:3] for line in lines]
+    real = os.path.realpath(path)
+    within = [mount for mount in mounts if os.path.commonpath([real, mount[0]]) == mount[0]]
+    return max(within, key=lambda mount: len(mount[0]))[1] if within else ""

@@ -1,0 +1,323 @@
+"""A table in one file: the same answers as DynamoDB, typed errors, and nothing lost when processes die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scripts.helpers.errors import (
+    AccessRefusedError,
+    ConfigurationError,
+    FencedError,
+    InvalidValueError,
+    StoreUnavailableError,
+    TableNotFoundError,
+    TableSchemaError,
+)
+from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol.dynamodb import DynamoTable
+from scripts.helpers.protocol.requests import Between, Walk, Write
+from scripts.helpers.protocol.sqlite import SqliteTable
+from scripts.helpers.watermarks import Watermarks
+from tests.support.clock import Clock
+from tests.support.dynamodb import FakeDynamoDB
+from tests.support.places import REPOSITORY
+from tests.support.steps import commit, large
+from tests.support.table_requests import entries, heads, jobs, range_keys, small
+
+NAME = "sqlite:watermarks.db"
+
+
+@pytest.fixture
+def marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Watermarks:
+    """Return a table in a file, where nothing of AWS is configured."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    made = Watermarks(NAME, clock=clock)
+    made.create_table()
+    made.store.sleep = lambda _: None
+    return made
+
+
+# --- the same answers -----------------------------------------------------------------------------
+
+writes = st.one_of(
+    st.builds(requests.put_head, st.none() | heads(), heads()),
+    heads().filter(lambda head: head.claim is not None).map(requests.renew_lease),
+    st.builds(requests.put_log, entries),
+    st.builds(requests.put_run, entries),
+    st.builds(requests.put_chunk, jobs, st.just("p#t1-0"), small, st.binary(max_size=9)),
+    st.builds(requests.put, st.builds(items.key, jobs, range_keys), if_new=st.booleans()),
+)
+reads = st.one_of(
+    st.builds(items.key, jobs, range_keys),
+    st.builds(Between, jobs),
+    st.builds(requests.log_of, jobs, below=st.none() | st.integers(1, 3), page=st.none() | st.integers(1, 3)),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(writes | reads, min_size=5, max_size=30))
+def test_file_answers_as_dynamodb_does_when_requests_come_in_any_order(
+    tmp_path_factory: pytest.TempPathFactory, sequence: list[Any]
+) -> None:
+    file = SqliteTable(f"sqlite:{tmp_path_factory.mktemp('one')}/t.db")
+    file.create()
+    double: Any = FakeDynamoDB("t")
+
+    answers = [(answer(file, one), answer(DynamoTable("t", double), one)) for one in sequence]
+
+    assert [of_file for of_file, _ in answers] == [of_dynamodb for _, of_dynamodb in answers]
+
+
+def answer(table: Any, asked: Any) -> Any:
+    """Return what a table says to a write, a key or a query."""
+    if isinstance(asked, Between):
+        page = table.query(asked)
+        # Of a query that ends with its limit DynamoDB says only with the next page that nothing follows.
+        return page.items
+    return table.write(asked) if isinstance(asked, Write) else table.get(asked)
+
+
+def test_walk_finds_every_item_once_when_pages_are_small(marks: Watermarks) -> None:
+    for number in range(7):
+        commit(marks, f"job-{number}", "jr_1", {"n": number})
+    found, page = [], marks.store.table.walk(Walk(0, 2, 3))
+    while page.last is not None:
+        found += page.items
+        page = marks.store.table.walk(Walk(0, 2, 3, page.last))
+    found += page.items
+
+    keys = [(item["jobName"]["S"], item["runId"]["S"]) for item in found]
+
+    assert (len(keys), keys) == (len(set(keys)), sorted(keys))
+    assert {job for job, _ in keys} == {f"job-{number}" for number in range(7)}
+    assert marks.store.table.walk(Walk(1, 2, 3)).items == []
+
+
+# --- what users do --------------------------------------------------------------------------------
+
+
+def test_example_of_the_playbook_works_when_the_table_is_a_file(marks: Watermarks) -> None:
+    item = marks.create_watermark_item(job_id="parking", run_id="jr_1", latest_data="2023-03-16", rows_collected=808)
+    marks.add_watermark(item)
+
+    assert marks.get_most_recent_run_id(job_id="parking") == "jr_1"
+    assert marks.get_watermark_values(job_id="parking") == {"latest_data": "2023-03-16", "rows_collected": 808}
+    assert [job.job_id for job in marks.list_jobs()] == ["parking"]
+    assert marks.doctor("parking") == []
+
+
+def test_large_state_is_stored_and_read_back_when_it_needs_chunks(marks: Watermarks) -> None:
+    state = large(7)
+    commit(marks, "parking", "jr_1", state)
+
+    assert marks.get_watermark_values("parking") == state
+
+
+def test_only_the_owner_may_read_the_file_when_it_is_made(marks: Watermarks, tmp_path: Path) -> None:
+    commit(marks, "parking", "jr_1", {"n": 1})
+
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+
+    assert modes.keys() >= {"watermarks.db", "watermarks.db-wal"}
+    assert set(modes.values()) == {0o600}
+
+
+def test_run_is_refused_when_another_process_has_the_job(marks: Watermarks, clock: Clock) -> None:
+    first = marks.begin("parking", "jr_1")
+    other = Watermarks(NAME, clock=marks.clock)
+    clock.move(days=2)
+    second = other.begin("parking", "jr_2")
+
+    with pytest.raises(FencedError):
+        first.freeze({}, {"n": 1})
+    second.freeze({}, {"n": 2})
+    second.commit()
+
+    assert marks.get_watermark_values("parking") == {"n": 2}
+
+
+def test_expired_items_go_when_something_is_written(marks: Watermarks) -> None:
+    marks.store.put(items.key("old", "jr_1") | {"expiresAt": items.number(1)}, if_new=True)
+
+    commit(marks, "parking", "jr_1", {"n": 1})
+
+    assert marks.store.read("old", "jr_1") is None
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def test_table_is_missed_and_no_file_made_when_its_name_is_wrong(marks: Watermarks, tmp_path: Path) -> None:
+    wrong = Watermarks("sqlite:watermark.db")
+
+    with pytest.raises(TableNotFoundError, match=r"'sqlite:watermark\.db'.*create_table"):
+        wrong.begin("parking", "jr_1")
+
+    assert (wrong.exists(), (tmp_path / "watermark.db").exists()) == (False, False)
+
+
+def test_table_is_not_made_twice_when_a_file_is_there(marks: Watermarks) -> None:
+    commit(marks, "parking", "jr_1", {"n": 1})
+
+    with pytest.raises(ConfigurationError, match="exists already"):
+        marks.create_table()
+
+    assert marks.get_watermark_values("parking") == {"n": 1}
+
+
+def newer(path: Path) -> None:
+    SqliteTable(f"sqlite:{path}").create()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda path: path.write_text("id,name\n" * 999), "something else"),
+        (lambda path: sqlite3.connect(path).execute("CREATE TABLE items (a)"), "something else"),
+        (newer, "of format 99"),
+        (lambda path: path.write_bytes(b""), "something else"),
+    ],
+)
+def test_file_is_refused_and_stays_when_it_is_no_table_of_ours(tmp_path: Path, make: Any, why: str) -> None:
+    path = tmp_path / "other.db"
+    make(path)
+    before = path.read_bytes()
+
+    with pytest.raises(TableSchemaError, match=why):
+        Watermarks(f"sqlite:{path}").begin("parking", "jr_1")
+
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["sqlite:", "sqlite: "])
+def test_name_is_refused_when_it_has_no_path(name: str) -> None:
+    with pytest.raises(InvalidValueError, match="names no file"):
+        Watermarks(name)
+
+
+def test_outcome_is_unknown_and_nothing_written_when_another_program_keeps_the_lock(
+    marks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.helpers.protocol.sqlite.BUSY_SECONDS", 0.01)
+    holder = sqlite3.connect(tmp_path / "watermarks.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(StoreUnavailableError, match="locked"):
+        Watermarks(NAME, clock=marks.clock).begin("parking", "jr_1")
+    holder.execute("ROLLBACK")
+
+    assert marks.lookups.head("parking") is None
+    assert marks.begin("parking", "jr_2").version == 0
+
+
+def test_write_is_refused_and_the_head_stays_when_the_disk_is_full(marks: Watermarks) -> None:
+    commit(marks, "parking", "jr_1", {"n": 1})
+    table: Any = marks.store.table
+    table._connection().execute(f"PRAGMA max_page_count = {10}")
+
+    with pytest.raises(StoreUnavailableError, match="full"):
+        commit(marks, "parking", "jr_2", large(3))
+
+    table._connection().execute("PRAGMA max_page_count = 1000000")
+    assert marks.get_watermark_values("parking") == {"n": 1}
+
+
+def test_write_is_refused_and_reads_go_on_when_the_file_is_read_only(clock: Clock) -> None:
+    with tempfile.TemporaryDirectory() as folder, as_somebody(folder):
+        made = Watermarks(f"sqlite:{folder}/t.db", clock=clock)
+        made.create_table()
+        commit(made, "parking", "jr_1", {"n": 1})
+        Path(folder, "t.db").chmod(0o400)
+
+        with pytest.raises(AccessRefusedError, match=r"write.*t\.db"):
+            Watermarks(f"sqlite:{folder}/t.db", clock=clock).begin("parking", "jr_2")
+
+        assert Watermarks(f"sqlite:{folder}/t.db").get_watermark_values("parking") == {"n": 1}
+
+
+@contextmanager
+def as_somebody(folder: str) -> Iterator[None]:
+    """Work without the rights of root, whom no mode of a file keeps away."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.chown(folder, 65534, -1)
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+def test_file_in_the_place_of_another_is_another_table(marks: Watermarks, tmp_path: Path) -> None:
+    commit(marks, "parking", "jr_1", {"n": 1})
+    for path in tmp_path.iterdir():
+        path.unlink()
+    Watermarks(NAME).create_table()
+
+    assert marks.lookups.head("parking") is None
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+PROCESSES, RUNS = 20, 3
+WORK = """
+import sys, time
+from datetime import timedelta
+from scripts.helpers.protocol.names import new_run_id
+from scripts.helpers.watermarks import Watermarks
+from scripts.helpers.errors import WatermarkError
+marks = Watermarks(sys.argv[1])
+done = 0
+while done < int(sys.argv[2]):
+    try:
+        run = marks.begin("shared", new_run_id(), lease=timedelta(seconds=2))
+        value = (run.watermarks or {"n": 0})["n"]
+        if run.plan is None:
+            run.freeze({"rows": {"low": value}}, {"n": value + 1})
+        if run.commit() == "done":
+            print(value + 1, flush=True)
+            done += 1
+    except WatermarkError:
+        time.sleep(0.05)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_each_number_is_committed_once_when_processes_share_a_file_and_some_are_killed(tmp_path: Path) -> None:
+    name = f"sqlite:{tmp_path}/t.db"
+    Watermarks(name).create_table()
+    command = [sys.executable, "-c", WORK, name, str(RUNS)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) for _ in range(PROCESSES)]
+    time.sleep(2)
+    for process in running[::4]:
+        os.kill(process.pid, signal.SIGKILL)
+    said = Counter(int(line) for process in running for line in process.communicate(timeout=100)[0].split())
+
+    found = Watermarks(name).get_watermark_values("shared")["n"]
+
+    assert max(said.values()) == 1
+    # A process may be killed between its commit and what it says of it.
+    assert found - len(running[::4]) <= len(said) <= found
+    assert set(said) <= set(range(1, found + 1))
