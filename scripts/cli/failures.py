@@ -23,7 +23,6 @@ from scripts.helpers.errors import (
     AccessRefusedError,
     AmbiguousHistoryError,
     CredentialsError,
-    JobsExistError,
     RunInProgressError,
     StoreUnavailableError,
     TableNotFoundError,
@@ -104,9 +103,7 @@ def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
         return "Check --table, --region and --profile. For a local table: watermarks create-table"
     if isinstance(error, AmbiguousHistoryError):
         return f"watermarks adopt {_quoted(error.job_id)} --run RUN, or --glue to take the run that Glue started last"
-    if isinstance(error, RunInProgressError):
-        return f"watermarks show {_quoted(error.job_id)}"
-    return "watermarks import --replace" if isinstance(error, JobsExistError) else None
+    return f"watermarks show {_quoted(error.job_id)}" if isinstance(error, RunInProgressError) else None
 
 
 def offer_near(around: Surroundings, job_ids: Iterable[str]) -> None:

@@ -12,19 +12,18 @@ from scripts.cli.backfill import backfill
 from scripts.cli.commands import COMPLETE_VARIABLE, PROGRAM, shared, surroundings
 from scripts.cli.complete_up_to import complete_up_to
 from scripts.cli.completion import completion
+from scripts.cli.copy import copy
 from scripts.cli.coverage import coverage
 from scripts.cli.create_table import create_table
 from scripts.cli.diff import diff
 from scripts.cli.discard_plan import discard_plan
 from scripts.cli.doctor import doctor
 from scripts.cli.explain import explain
-from scripts.cli.export import export
 from scripts.cli.failures import told
 from scripts.cli.files import files
 from scripts.cli.freshness import freshness
 from scripts.cli.gaps import gaps
 from scripts.cli.history import history
-from scripts.cli.import_ import import_
 from scripts.cli.ingest_files import ingest_files
 from scripts.cli.ingest_table import ingest_table
 from scripts.cli.jobs import jobs
@@ -89,7 +88,7 @@ def cli(ctx: click.Context, /, **_: object) -> None:
 COMMANDS = [
     jobs, show, history, diff, explain, files, ledger, plan, doctor, coverage, gaps, backfill, verify, freshness,
     complete_up_to, runs, work, report, rewind, reset, set_values, rename_cursor, discard_plan, release,
-    adopt, export, import_, ingest_files, ingest_table, create_table, completion,
+    adopt, copy, ingest_files, ingest_table, create_table, completion,
 ]  # fmt: skip
 for made in COMMANDS:
     cli.add_command(made)

@@ -41,8 +41,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "ledger": "ledger parking verify",
     },
     "move": {
-        "export": "export parking --file jobs.jsonl",
-        "import": "import jobs.jsonl --table elsewhere",
+        "copy": "copy parking --from sqlite:watermarks.db --to glue-watermarks",
         "adopt": "adopt parking --run RUN --why TEXT",
     },
     "deploy": {

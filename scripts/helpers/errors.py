@@ -351,15 +351,6 @@ class SourceOptionError(InvalidValueError):
         super().__init__(f"Option {option!r}: {detail}")
 
 
-class ExportFileError(InvalidValueError):
-    """A file that is no whole, unchanged export of a table."""
-
-    def __init__(self, path: str, line: int, detail: str, imported: int = 0) -> None:
-        self.path, self.line, self.imported = path, line, imported
-        done = f"{imported:,} jobs before it were imported" if imported else "Nothing was imported"
-        super().__init__(f"File {path!r}, line {line:,}: {detail}. {done}. Export or copy it again.")
-
-
 class ContextsExistError(InvalidValueError):
     """The job keeps a state for each of its sources, and `add_watermark` would put its values in their place."""
 
@@ -373,14 +364,14 @@ class ContextsExistError(InvalidValueError):
         )
 
 
-class JobsExistError(InvalidValueError):
-    """Jobs of an import that the table holds already, with another content."""
+class JobExistsError(InvalidValueError):
+    """A job that is to be copied to a table which has one of that name, or a later version of the same one."""
 
-    def __init__(self, table_name: str, job_ids: Sequence[str]) -> None:
-        self.table_name, self.job_ids = table_name, tuple(job_ids)
+    def __init__(self, job_id: str, table_name: str) -> None:
+        self.job_id, self.table_name = job_id, table_name
         super().__init__(
-            f"Table {table_name!r} holds {len(job_ids):,} of these jobs already: {_shown(job_ids)}. "
-            "Nothing was imported. Leave them out, or replace them, which loses their state in this table."
+            f"Table {table_name!r} has a job {job_id!r} of its own, or a later version of it. Nothing was copied. "
+            f"Move that one away first: watermarks copy {quote(job_id)} --from {quote(table_name)} --to TABLE."
         )
 
 
@@ -405,6 +396,17 @@ class NotOffGlueError(ConfigurationError, AttributeError):
     def __init__(self, what: str, remedy: str) -> None:
         self.what = what
         super().__init__(f"{what} is Glue's own and not here. {remedy}")
+
+
+class JobMovedError(ConfigurationError):
+    """The job is in another table, or on its way from there. Nothing may begin or change here."""
+
+    def __init__(self, job_id: str, table_name: str, moved_to: str) -> None:
+        self.job_id, self.table_name, self.moved_to = job_id, table_name, moved_to
+        super().__init__(
+            f"Job {job_id!r} is not in table {table_name!r}: it is in {moved_to}. Give its script that table. If a "
+            "`watermarks copy` from there was interrupted, run it again."
+        )
 
 
 class TableNotFoundError(ConfigurationError):

@@ -543,8 +543,6 @@ class Watermarks:
         ------
         StaleError
             Another run has the job, or it is not as expected.
-        PlanConflictError
-            An import has it, and has to be done again.
         UnknownJobError
         """
         return self.decisions.release(job_id, run_id=run_id, why=why, who=who, expected=expected)

@@ -161,7 +161,7 @@ def test_who_is_to_act_is_told_when_s3_refuses(
 @pytest.mark.parametrize(
     "arguments",
     [["show", "newer"], ["history", "newer"], ["plan", "newer"], ["reset", "newer", "--why", "x", "--yes"],
-     ["export", "newer"], ["doctor", "newer"]],
+     ["copy", "newer", "--to", "sqlite:jobs.db", "--yes"], ["doctor", "newer"]],
     ids=lambda value: value[0],
 )  # fmt: skip
 def test_job_of_a_newer_format_is_refused_when_looked_at_or_changed(

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scripts.helpers.decisions.copying import copy_job
 from scripts.helpers.decisions.doctor import DAMAGED
-from scripts.helpers.decisions.transfer import export_jobs
-from scripts.helpers.errors import CorruptItemError, InvalidValueError
+from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.fields import MAX_COUNT
 from scripts.helpers.protocol.outputs import Retraction
+from scripts.helpers.protocol.requests import Between
 from scripts.helpers.rows.identity import as_text
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
@@ -140,30 +142,26 @@ def test_notebook_shows_the_others_when_any_attribute_is_spoiled() -> None:
     assert len(listed.to_pandas()) == len(listed)
 
 
-def test_export_of_all_has_the_others_when_any_attribute_is_spoiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    some = {name: job for name, job in spoiled_jobs().items() if "nested" not in name}
-    table = TableOfJobs(
-        {GOOD: sound_items(), **dict(list(some.items())[::7]), "zz": spoiled_jobs()["head-last.M.at-late"]}
-    )
-    alone, found = io.BytesIO(), io.BytesIO()
-    export_jobs(opened(TableOfJobs({GOOD: sound_items()})).store, [GOOD], alone, NOW)
+def test_job_is_copied_whole_or_stays_when_any_attribute_is_spoiled(tmp_path: Path) -> None:
+    later = NOW + timedelta(days=1)
+    source, target = (Watermarks(f"sqlite:{tmp_path}/{name}.db", clock=lambda: later) for name in ("one", "other"))
+    source.create_table()
+    target.create_table()
+    refused = set()
 
-    done = export_jobs(opened(table).store, sorted(table._jobs), found, NOW, listed=True)
-    told = called(monkeypatch, TableOfJobs({GOOD: sound_items(), "zz": some["head-last.M.at-late"]}), "export", "--all")
+    for name, job in {GOOD: sound_items(), **dict(list(spoiled_jobs().items())[::7])}.items():
+        for key, item in job.items():
+            source.store.put(item | items.key(name, key), if_new=True)
+        before = list(source.store.query(Between(name)))
+        try:
+            copy_job(Changes(source.lookups), target.store, name)
+        except WatermarkError:
+            refused.add(name)
+            assert list(source.store.query(Between(name))) == before
+            assert target.store.read_head(name) is None
 
-    lines = [line for line in found.getvalue().splitlines() if b'"jobName":{"S":"good"}' in line]
-    assert lines == alone.getvalue().splitlines()[1:-1]
-    assert done.jobs + len(done.damaged) == len(table._jobs)
-    assert "at is a time of the year 9999" in done.damaged["zz"]
-    assert told.exit_code == 1
-    assert "left out zz" in told.stderr
-
-
-def test_named_job_is_refused_when_it_is_exported_and_damaged() -> None:
-    table = TableOfJobs({"bad": spoiled_jobs()["head-last.M.at-late"]})
-
-    with pytest.raises(CorruptItemError, match="year 9999"):
-        export_jobs(opened(table).store, ["bad"], io.BytesIO(), NOW)
+    assert GOOD not in refused
+    assert len(refused) > 30
 
 
 def test_doctor_names_each_damaged_item_when_any_attribute_is_spoiled() -> None:

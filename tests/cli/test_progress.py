@@ -15,7 +15,6 @@ from rich.progress import Progress, TextColumn
 from scripts.cli import surroundings
 from scripts.cli.main import cli
 from scripts.cli.progress import Steps
-from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import between
 from tests.cli.stories import NOW, Command, leave_open, put_legacy, rows_state
@@ -52,8 +51,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "release": (["release", "open", *WHY], "releasing open"),
     "adopt": (["adopt", "old", "--run", "jr_1", *WHY], "changing old"),
     "adopt-glue": (["adopt", "older", "--glue", "--glue-job", "slow", *WHY], "asking Glue for runs of slow"),
-    "export": (["export", "loans", "--file", "jobs.jsonl"], "exporting"),
-    "import": (["import", "exported.jsonl", "--yes"], "checking the file"),
+    "copy": (["copy", "loans", "--to", "sqlite:jobs.db", "--yes"], "copying"),
     "report": (["report", "--html", "page.html"], "reading jobs"),
     "create-table": (["create-table"], "creating the table"),
     "unknown": (["show", "loan"], "looking for names"),
@@ -62,7 +60,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
 
 @pytest.fixture(scope="session")
 def slow(dynamodb: Any, endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Watermarks, str, Path]:
-    """Return a table, the URL of its server, and a folder with an export."""
+    """Return a table, the URL of its server, and a folder."""
     made = Watermarks("slow", dynamodb, clock=lambda: NOW)
     made.create_table()
     for number in (10, 20):
@@ -74,8 +72,6 @@ def slow(dynamodb: Any, endpoint: str, tmp_path_factory: pytest.TempPathFactory)
     glue = boto3.client("glue", endpoint_url=endpoint)
     glue.create_job(Name="slow", Role="r", Command={"Name": "glueetl"})
     folder = tmp_path_factory.mktemp("slow")
-    with (folder / "exported.jsonl").open("wb") as file:
-        export_jobs(made.store, ["loans"], file, NOW)
     return made, endpoint, folder
 
 

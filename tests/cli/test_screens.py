@@ -16,7 +16,6 @@ import pytest
 
 from scripts.cli.main import cli
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
@@ -42,7 +41,6 @@ LOOKS = {
     "runs": ["runs", "repairs"],
     "coverage": ["coverage", "repairs"],
     "complete-up-to": ["complete-up-to", "repairs", "--at", "2026-03-16T00:00:00Z"],
-    "export": ["export", "parking-permits", "--file", "jobs.jsonl"],
     "report": ["report", "--html", "page.html"],
     "create-table": ["create-table"],
     "unknown": ["show", "parking-permit"],
@@ -188,7 +186,10 @@ DECISIONS = {
     "discard-plan": (["discard-plan", "open"], "Change job open? [y/N]: "),
     "release": (["release", "open"], "Release job open? [y/N]: "),
     "adopt": (["adopt", "old", "--run", "jr_2"], "Adopt the item of run jr_2 as the watermarks of job old? [y/N]: "),
-    "import": (["import", "jobs.jsonl", "--replace"], "Import 1 job into table changing? [y/N]: "),
+    "copy": (
+        ["copy", "repairs", "--to", "sqlite:jobs.db"],
+        "Copy 1 job from changing to sqlite:jobs.db? Their runs are refused in changing then. [y/N]: ",
+    ),
 }
 
 
@@ -200,11 +201,10 @@ def test_screen_is_the_one_kept_when_a_decision_is_asked_about(
     leave_open(changing, "open", "jr_1", NOW.replace(day=1), NOW.replace(day=2))
     for run_id in ("jr_1", "jr_2"):
         put_legacy(dynamodb, "changing", "old", run_id)
-    with (tmp_path / "jobs.jsonl").open("wb") as file:
-        export_jobs(changing.store, ["repairs"], file, NOW)
     commit_rows(changing, "repairs", "jr_3", NOW.replace(day=3), 100)
 
-    given = ["--table", "changing", *arguments, "--why", "a column was missing", "--who", "sam"]
+    why = [] if name == "copy" else ["--why", "a column was missing", "--who", "sam"]
+    given = ["--table", "changing", *arguments, *why]
     seen = in_terminal(endpoint, *given, answers=[(question, "y")], folder=tmp_path)
 
     check_screen(name, seen)

@@ -46,7 +46,7 @@ COMMANDS: dict[str, list[str]] = {
     "set": ["set", NAME, "n=5", *WHY],
     "adopt": ["adopt", NAME, "--run", "jr_1", "--yes"],
     "adopt-glue": ["adopt", NAME, "--glue", "--yes"],
-    "export": ["export", NAME, "--file", "jobs.jsonl"],
+    "copy": ["copy", NAME, "--to", "sqlite:jobs.db", "--yes"],
     "report": ["report", NAME, "--html", "page.html"],
     "work": ["work", NAME, "--logs", "logs", "--scripts", "/jobs", "--once"],
 }

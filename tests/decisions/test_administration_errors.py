@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable
-from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
-from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.errors import (
     InvalidIdError,
     InvalidValueError,
@@ -326,20 +323,3 @@ def test_adopt_is_refused_when_a_run_commits_meanwhile(
         watermarks.adopt(job_id, "jr_a")
 
     assert str(caught.value) == f"Job {job_id!r}: it has a committed state already; there is nothing to adopt."
-
-
-def test_export_is_refused_when_the_job_changes_while_it_is_read(
-    two: Watermarks, job_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    query = Store.query
-
-    def query_and_begin(self: Store, *given: Any, **more: Any) -> Any:
-        two.begin(job_id, "r3")
-        return query(self, *given, **more)
-
-    monkeypatch.setattr(Store, "query", query_and_begin)
-
-    with pytest.raises(StaleError) as caught:
-        export_jobs(two.store, [job_id], io.BytesIO(), datetime(2026, 3, 16, tzinfo=timezone.utc))
-
-    assert str(caught.value) == f"Job {job_id!r} changed 5 times while it was read. Export it when it is at rest."

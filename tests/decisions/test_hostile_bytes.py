@@ -1,4 +1,4 @@
-"""What somebody else may have written is bounded before it is unpacked: chunks, packed state, import lines."""
+"""What somebody else may have written is bounded before it is unpacked: chunks and packed state."""
 
 from __future__ import annotations
 
@@ -14,20 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scripts.helpers.decisions.export_lines import (
-    MAX_LINE_BYTES,
-    checked_export,
-    first_line,
-    item_line,
-    item_of,
-    last_line,
-    lines_of,
-)
-from scripts.helpers.errors import ExportFileError, LedgerError
+from scripts.helpers.errors import LedgerError
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import from_bytes
 from scripts.helpers.files.states import files_of
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.attributes import from_json, to_json
 from scripts.helpers.protocol.chunks import cut, join
 from scripts.helpers.protocol.packed_json import pack_json, plain_json, unpack_json
 from scripts.helpers.protocol.values import Spilled
@@ -114,49 +106,6 @@ def test_ledger_file_is_refused_when_it_is_known_as_huge() -> None:
         files_of({"count": 1, "files": [file]})
 
 
-# --- imports ------------------------------------------------------------------------------------
-
-
-def lines() -> list[bytes]:
-    """Return the lines of an export of one item of the original class."""
-    item = items.key("job", "jr_1") | {"watermarks": {"M": {"a": {"S": "b"}}}}
-    made = [first_line("table", "2026-03-16T15:45:00.000000+00:00", 1, 1), item_line(item)]
-    return [*made, last_line(hashlib.sha256(b"".join(made)).hexdigest())]
-
-
-@pytest.mark.parametrize("line", [b"[" * MEGABYTE + b"\n", b'{"a":' * 100_000 + b"\n", b"9" * 5_000 + b"\n", b"\xff\n"])
-def test_import_is_refused_by_line_when_one_is_hostile(line: bytes) -> None:
-    made = lines()
-
-    with pytest.raises(ExportFileError, match="line 2"):
-        checked_export("jobs", [made[0], line, made[2]])
-
-
-def test_no_more_of_a_line_is_read_than_an_item_can_have(tmp_path: Path) -> None:
-    path = tmp_path / "jobs"
-    with path.open("wb") as file:
-        file.truncate(1_000 * MEGABYTE)  # Zeros on no disk.
-
-    with path.open("rb") as file:
-        first = next(lines_of(file))
-        with pytest.raises(ExportFileError, match=f"line 1: .*the limit is {MAX_LINE_BYTES:,} bytes"):
-            checked_export(str(path), [first])
-
-    assert len(first) == MAX_LINE_BYTES + 1
-
-
-@settings(max_examples=100)
-@given(data=st.data())
-def test_import_is_read_or_refused_when_a_part_of_it_is_anything(data: Any) -> None:
-    body = b"".join(lines())
-    start = data.draw(st.integers(0, len(body)))
-    end = data.draw(st.integers(start, min(start + 10, len(body))))
-    put = data.draw(st.binary(max_size=6) | st.sampled_from([b"{", b"[]", b"null", b"1e999", b'"M"', b'"N"']))
-
-    with suppress(ExportFileError):
-        checked_export("jobs", (body[:start] + put + body[end:]).splitlines(keepends=True))
-
-
 def test_item_is_the_same_when_it_was_written_with_sets() -> None:
     key = items.key("parking", "jr_1")
     values: dict[str, Any] = {
@@ -165,9 +114,9 @@ def test_item_is_the_same_when_it_was_written_with_sets() -> None:
         "names": {"SS": ["b", "a"]},
     }
 
-    line = item_line(key | values)
+    kept = json.loads(json.dumps({name: to_json(value) for name, value in (key | values).items()}))
 
-    assert json.loads(line)["bytes"] == {"BS": ["YQ==", "Yg=="]}
-    assert item_of(line) == key | {
+    assert kept["bytes"] == {"BS": ["YQ==", "Yg=="]}
+    assert {name: from_json(value) for name, value in kept.items()} == key | {
         "bytes": {"BS": [b"a", b"b"]}, "list": {"L": [{"BS": [b"c"]}]}, "names": {"SS": ["a", "b"]},
     }  # fmt: skip

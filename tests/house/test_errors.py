@@ -123,14 +123,17 @@ BUILT = [
     (errors.TooManyIdsError("people", "none is left."), ["'people'", "none is left."]),
     (errors.GlueOptionError("boundedFiles", "is 'x'. Write a number."), ["'boundedFiles' is 'x'", "Write a number"]),
     (errors.NotOffGlueError("DynamicFrame.unbox", "Use toDF()."), ["DynamicFrame.unbox", "not here", "Use toDF()"]),
-    (errors.ExportFileError("a.jsonl", 7, "it is cut off"), ["'a.jsonl'", "line 7", "cut off", "Nothing was imported"]),
     (
         errors.ContextsExistError("parking", ["repairs", "landed"]),
         ["'parking'", "2 sources (repairs, landed)", "would delete", "Commit with the run", "reset the job"],
     ),
     (
-        errors.JobsExistError("t", ["parking"]),
-        ["'t'", "1 of these", "'parking'", "Nothing was imported", "replace them"],
+        errors.JobExistsError("parking", "t"),
+        ["'t'", "'parking'", "Nothing was copied", "watermarks copy parking --from t --to TABLE"],
+    ),
+    (
+        errors.JobMovedError("parking", "t", "sqlite:/data/t.db"),
+        ["'parking'", "'t'", "it is in sqlite:/data/t.db", "Give its script that table", "run it again"],
     ),
     (errors.TableNotFoundError("t", "eu-west-2"), ["'t'", "'eu-west-2'", "terraform apply", "create_table()"]),
     (errors.TableSchemaError("t"), ["'t'", "'jobName' (S)", "'runId' (S)", "terraform/main.tf"]),
@@ -230,8 +233,8 @@ FAMILIES = [
         ValueError,
         [
             "InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError",
-            "FieldTypeError", "TooManyIdsError", "KeyColumnError", "GlueOptionError", "ExportFileError",
-            "JobsExistError", "ContextsExistError", "MergeNullError", "MergeTieError", "ScriptNotAllowedError",
+            "FieldTypeError", "TooManyIdsError", "KeyColumnError", "GlueOptionError", "JobExistsError",
+            "ContextsExistError", "MergeNullError", "MergeTieError", "ScriptNotAllowedError",
             "ArgumentNotAllowedError", "SourceOptionError", "EmptyPartitionError",
         ],
     ),
@@ -241,7 +244,8 @@ FAMILIES = [
         WatermarkError,
         [
             "TableNotFoundError", "TableSchemaError", "CredentialsError", "AccessRefusedError",
-            "AmbiguousHistoryError", "LegacyItemError", "NewerFormatError", "CorruptItemError", "SourceError",
+            "AmbiguousHistoryError", "LegacyItemError", "NewerFormatError", "JobMovedError",
+            "CorruptItemError", "SourceError",
             "SourceChangedError",
             "SourceReplacedError", "SourceRewrittenError", "SourceRolledBackError", "SourceExpiredError",
             "ChangeFeedError",

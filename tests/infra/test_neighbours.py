@@ -8,7 +8,6 @@ that this team has and sees must be byte for byte as on a day without a neighbou
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import random
 import re
@@ -28,7 +27,6 @@ from click.testing import CliRunner
 from scripts.cli import surroundings
 from scripts.cli.main import cli
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.errors import WatermarkError
 from scripts.helpers.glue_api.errors import GlueApiError
 from scripts.helpers.job_runs.client import JobRuns
@@ -136,7 +134,6 @@ DAY: list[Callable[[Watermarks], Any]] = [
 COMMANDS = [
     ["jobs", VALUES, ROWS], ["show", VALUES], ["history", VALUES], ["diff", VALUES, "1", "2"], ["doctor", ROWS],
     ["coverage", ROWS], ["gaps", ROWS], ["complete-up-to", ROWS], ["freshness", VALUES, "--warn", "1d"], ["runs", RUNS],
-    ["export", VALUES, ROWS],
 ]  # fmt: skip
 
 
@@ -153,10 +150,6 @@ def seen(double: Listed, reader: AsRole, now: datetime) -> dict[str, Any]:
     found["runs"] = JobRuns(marks, clock=marks.clock).get_trigger(Name=AFTER)["Trigger"]
     found["page of all"] = sorted(re.findall(r'data-name="(waste-[^"]*)"', build_report(everything, now=now)))
     found["list"] = [repr(job) for job in everything.list_jobs() if job.job_id.startswith("waste-")]
-    exported = io.BytesIO()
-    names = [job.job_id for job in everything.list_jobs()]
-    export_jobs(everything.store, names, exported, now, listed=True)
-    found["export"] = [line for line in exported.getvalue().splitlines() if b'"jobName":{"S":"waste-' in line]
     return found
 
 

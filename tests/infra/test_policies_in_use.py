@@ -199,7 +199,7 @@ NOT_RUN = {"completion", "ingest-files", "ingest-table", "verify"}
 
 def commands(folder: Path) -> list[tuple[str, list[str]]]:
     """Return every command with the role that docs/permissions.md has for it, in the order in which they are run."""
-    page, exported = str(folder / "page.html"), str(folder / "jobs.json")
+    page, copied = str(folder / "page.html"), f"sqlite:{folder}/jobs.db"
     file = f"s3://{BUCKET}/parking/a.json"
     looks = [
         ["jobs", VALUES], ["show", VALUES], ["history", VALUES], ["diff", VALUES, "1", "2"], ["runs", VALUES],
@@ -208,12 +208,8 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["doctor", VALUES], ["plan", FILES], ["explain", FILES, file], ["files", FILES],
         ["ledger", FILES, "files"], ["ledger", FILES, "verify"],
         ["report", VALUES, ROWS, "--html", page],
-        ["export", VALUES, "--file", exported],
     ]  # fmt: skip
-    every = [
-        ["jobs"], ["report", "--html", page, "--force"], EVERY_FRESHNESS,
-        ["export", "--all", "--file", str(folder / "all.json")],
-    ]  # fmt: skip
+    every = [["jobs"], ["report", "--html", page, "--force"], EVERY_FRESHNESS]
     decisions = [
         ["create-table"],
         ["set", VALUES, "n=3", *WHY],
@@ -226,7 +222,8 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["rename-cursor", ROWS, "id", "number", *WHY],
         ["files", FILES, "--retry-all", *WHY],
         ["reset", ROWS, *WHY],
-        ["import", exported, "--replace", *WHY],
+        ["copy", ROWS, "--to", copied, "--yes"],
+        ["copy", ROWS, "--from", copied, "--to", TABLE, "--yes"],
     ]
     works = [["work", VALUES, "--logs", str(folder / "logs"), "--scripts", str(folder / "scripts"), "--once"]]
     by_role = [("reader", looks), ("lister", every), ("admin", decisions), ("writer", works)]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from scripts.cli.main import cli
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.decisions.decisions import make_order
-from scripts.helpers.decisions.transfer import export_jobs, import_jobs, plan_import
+from scripts.helpers.decisions.copying import copy_job
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.jobs import list_jobs
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.rows.cursors import CursorColumn
@@ -92,17 +90,16 @@ def as_job_runs(marks: Watermarks) -> None:
         jobs.delete_job(JobName=SECOND)
 
 
-def as_import(marks: Watermarks) -> None:
-    """Put a job in the place of one that has gone on since it was exported."""
+def as_copy(marks: Watermarks) -> None:
+    """Copy a job to a file, and back when it has gone on there."""
     with tempfile.TemporaryDirectory() as folder:
-        path, store = Path(folder, "jobs"), store_of(marks)
-        with path.open("wb") as file:
-            export_jobs(store, [OWN], file, datetime.now(timezone.utc))
-        with marks.begin(OWN, "jr_7") as run:
+        file = Watermarks(f"sqlite:{folder}/jobs.db", clock=marks.clock)
+        file.create_table()
+        copy_job(Changes(marks.lookups), file.store, OWN)
+        with file.begin(OWN, "jr_7") as run:
             run.freeze({}, {"files": LARGE})
             run.commit()
-        order = make_order("somebody", "a test", marks.clock())
-        assert import_jobs(store, plan_import(store, path, replace=True), order)
+        assert copy_job(Changes(file.lookups), store_of(marks), OWN).items
 
 
 def as_dashboard(marks: Watermarks) -> None:
@@ -116,7 +113,6 @@ def as_dashboard(marks: Watermarks) -> None:
     marks.doctor(OWN)
     assert marks.exists()
     assert OWN in build_report(marks, jobs=[OWN, ROWS])
-    export_jobs(store_of(marks), [OWN], io.BytesIO(), datetime.now(timezone.utc))
 
 
 def as_person_who_looks(marks: Watermarks) -> None:
@@ -151,20 +147,16 @@ def as_admin(marks: Watermarks) -> None:
 
 
 def as_lister(marks: Watermarks) -> None:
-    """List, report and export all jobs, also those without a head: of the original class, and a trigger."""
+    """List and report all jobs, also those without a head: of the original class, and a trigger."""
     assert marks.exists()
     found = list_jobs(store_of(marks))
     assert {FOREIGN, "waste-original"} <= {job.job_id for job in found.jobs}
     assert found.triggers == ("waste-trigger",)
     assert FOREIGN in build_report(marks)
-    summary = export_jobs(
-        store_of(marks), [job.job_id for job in found.jobs], io.BytesIO(), datetime.now(timezone.utc), listed=True
-    )
-    assert summary.jobs >= len(found.jobs) - 2  # The two that are of the Job Runs API only.
 
 
 WORK: dict[str, list[Work]] = {
-    "writer": [as_job, as_backfill, as_job_runs, as_import],
+    "writer": [as_job, as_backfill, as_job_runs, as_copy],
     "reader": [as_dashboard, as_person_who_looks],
     "admin": [as_admin],
     "lister": [as_lister],

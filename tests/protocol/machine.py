@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from scripts.helpers.protocol import chunks
 from tests.protocol.actors import CONTEXTS, Handle, Trouble
 from tests.protocol.model import History
-from tests.protocol.world import ExportedJob, World
+from tests.protocol.world import World
 
 actors = st.sampled_from(["a", "b"])
 contexts = st.none() | st.sampled_from(CONTEXTS)
@@ -22,16 +22,15 @@ kinds = st.sampled_from(["drop", "reply-lost", "re-send", "throttle", "die-befor
 requests = st.integers(1, 3) | st.integers(1, 8)
 faults = st.builds(Trouble, requests, kinds, st.sampled_from([1, 1, 2, 99]), st.none())
 MEANWHILE = ("take over", "release", "reset", "rewind", "set", "discard", "repair", "commit", "abort", "heartbeat")
-PEOPLE = ("take over", "release", "reset", "rewind", "set", "discard", "repair")
 disturbances = st.tuples(requests, st.sampled_from(MEANWHILE))
 STEPS = ("begin", "freeze", "process", "commit")
 troubles = st.none() | faults | disturbances | faults
 """Nothing, a fault of the network, or another call in the middle of this one."""
-requests_of_import = st.integers(5, 30)
-troubles_of_import = (
+requests_of_copy = st.integers(5, 30)
+troubles_of_copy = (
     troubles
-    | st.builds(Trouble, requests_of_import, kinds, st.sampled_from([1, 99]), st.none())
-    | st.tuples(requests_of_import, st.sampled_from(MEANWHILE))
+    | st.builds(Trouble, requests_of_copy, kinds, st.sampled_from([1, 99]), st.none())
+    | st.tuples(requests_of_copy, st.sampled_from(MEANWHILE))
 )
 """It takes more requests than any other call: one for each item."""
 
@@ -47,7 +46,6 @@ class Protocol(RuleBasedStateMachine):
         self.patch.setattr(logging.root.manager, "disable", logging.CRITICAL)
         self.world: World
         self.backups: list[History] = []
-        self.exported: list[ExportedJob] = []
 
     @initialize(
         skew=st.integers(-24 * 60, 24 * 60),
@@ -79,13 +77,7 @@ class Protocol(RuleBasedStateMachine):
 
     def _disturb(self, what: str, busy: Handle | None) -> None:
         """Make another call while one is under way; a handle's own calls exclude each other by a lock."""
-        busy_with = self.world.model.intents[-1]
-        if busy_with.kind == "import" and busy_with.made and what in PEOPLE:
-            # Runs wait for the end of an import that replaces a job. People decide at any time, and see a history
-            # that is of two jobs in part.
-            self._run("b", 2)
-            self._run("b", 2)
-        elif what == "take over":
+        if what == "take over":
             self.world.begin("b", self.world.new_run_id(), take_over=True)
         elif what == "reset":
             self.world.reset("b", None)
@@ -134,24 +126,11 @@ class Protocol(RuleBasedStateMachine):
         elif self.world.model.state is not None:
             self.backups.append(self.world.model.snapshot())
 
-    @rule(
-        actor=actors,
-        what=st.sampled_from(["export", "move", "replace", "add"]),
-        copy=st.booleans(),
-        trouble=troubles_of_import,
-    )
-    def transfer(self, actor: str, what: str, copy: bool, trouble: Any) -> None:
-        """Export the job; import it into another table, as it is or as a copy of it, or where it is already."""
-        world = self.world
-        if world.model.state is None:
-            return
-        if what == "export" or not self.exported or (what == "move" and not copy):
-            self.exported.append(world.export(actor))
-        if what == "move":
-            # Nobody is at a table that nothing was imported into yet.
-            world.move(actor, self.exported[-1], copy, trouble if isinstance(trouble, Trouble) else None)
-        elif what != "export":
-            world.put_in_place(actor, self.exported[-1], what == "replace", self._trouble(trouble))
+    @rule(actor=actors, there=troubles_of_copy, back=troubles_of_copy)
+    def copy(self, actor: str, there: Any, back: Any) -> None:
+        """Copy the job to another table, and back."""
+        if self.world.model.state is not None:
+            self.world.copy(actor, self._trouble(there), self._trouble(back))
 
     # --- runs -----------------------------------------------------------------------------------
 

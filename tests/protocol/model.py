@@ -74,7 +74,7 @@ class Version:
 
 @dataclass(frozen=True)
 class History:
-    """A job as a backup or an exported file has it."""
+    """A job as a backup has it."""
 
     items: dict[Key, bytes]
     state: State | None
@@ -95,10 +95,6 @@ class Intent:
     """A claim was taken back, as the log could not be completed."""
     disturbed: bool = False
     """Another call was made in the middle of this one."""
-    most: int = 1
-    """How many writes of the head it takes."""
-    history: History | None = None
-    """What comes with the head, of an import."""
 
 
 class Model(FakeDynamoDB):
@@ -148,8 +144,6 @@ class Model(FakeDynamoDB):
             assert after.version >= before.version, "the version went down (I1)"
             assert after.fence >= before.fence, "the fence went down (I1)"
         self.state = after
-        if intent.history is not None:
-            self.log, self.swept, intent.history = dict(intent.history.log), set(intent.history.swept), None
         if after.version and after.version not in self.log:
             plan = before.plan if before and after.op == "COMMIT" else None
             self.log[after.version] = Version(str(after.op), after.watermarks, after.run_id, after.epoch, plan)
@@ -260,10 +254,6 @@ class Model(FakeDynamoDB):
         """Bring the table back from a backup; versions run backwards until the doctor is called."""
         self._items, self.state = dict(kept.items), kept.state
         self.log, self.legacy, self.swept = dict(kept.log), dict(kept.legacy), set(kept.swept)
-
-    def empty(self) -> None:
-        """Go on with another table, that has nothing in it yet."""
-        self._items, self.state, self.log, self.legacy = {}, None, {}, {}
 
     def legacy_read(self) -> Item | None:
         """Read as the original class does: the last item of the job is the most recent."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.decisions import transfer
 from scripts.helpers.protocol import dynamodb, items, requests, retention, values
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.chunks import references
@@ -226,14 +225,18 @@ def blobs_of_the_version_before_deleted(patch: pytest.MonkeyPatch) -> None:
     _delete_after_commit(patch, left)
 
 
-def replaced_without_hold(patch: pytest.MonkeyPatch) -> None:
-    """A run may begin on a job whose history is still that of the job it replaces."""
-    patch.setattr(Head, "held", lambda self, order, lease: self)
+def begins_where_it_moved(patch: pytest.MonkeyPatch) -> None:
+    """Runs may begin at the table that a job has left."""
+
+    def swap(self: Store, before: Head | None, after: Head, budget: float = 30.0) -> Any:
+        return self._settle_head(before, after, requests.put_head(before, after), budget)
+
+    patch.setattr(Store, "swap", swap)
 
 
-def late_log_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """An import starts a new epoch and forgets the log entry that only the file's head has."""
-    patch.setattr(transfer, "unwritten", lambda head, found: [])
+def moved_with_the_same_fence(patch: pytest.MonkeyPatch) -> None:
+    """A run that is thought dead may commit at the table that its job has left."""
+    patch.setattr(Head, "moved", lambda self, to: replace(self, claim=None, moved_to=to))
 
 
 SEARCHED: Sequence[Patch] = (

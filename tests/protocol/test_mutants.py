@@ -64,24 +64,14 @@ def begin_after_legacy_write(world: World) -> None:
     _whole_run(world, {"rows": 1})
 
 
-def replace_while_a_run_begins(world: World) -> None:
-    """Runs begin, and commit if they can, at each request of an import that replaces a job that was further on."""
-    _whole_run(world, {"rows": 1, "files": 1})
-    job = world.export("a")
-    for request in range(8, 20):
+def copy_while_a_run_begins(world: World) -> None:
+    """Runs begin, and commit if they can, at each request of a copy to another table and back."""
+    for request in range(1, 20):
         _whole_run(world, {"rows": 1})
         _whole_run(world, {"files": 1})
-        world.put_in_place("a", job, True, Trouble(request, meanwhile=lambda: _two_runs_if_free(world)))
+        world.copy("a", Trouble(request, meanwhile=lambda: _two_runs_if_free(world)), None)
+        world.copy("a", None, Trouble(request, meanwhile=lambda: _two_runs_if_free(world)))
         world.model.check()
-
-
-def replace_after_death(world: World) -> None:
-    """A run dies right after its commit. Its job is exported, goes on, and is put back."""
-    _whole_run(world, {"rows": 1, "files": 1}, Trouble(1, "die-after"))
-    job = world.export("a")
-    _whole_run(world, {"rows": 1})
-    world.put_in_place("a", job, True)
-    world.model.check()
 
 
 def reset_with_an_open_plan(world: World) -> None:
@@ -119,8 +109,8 @@ SCENARIOS = (
     (mutants.chunks_without_margin, end_by_two_clocks, "I8"),
     (mutants.run_item_stays, share_with_run_in_force, "I8"),
     (mutants.eventual_query, begin_after_legacy_write, "overlooked"),
-    (mutants.replaced_without_hold, replace_while_a_run_begins, "taken over"),
-    (mutants.late_log_forgotten, replace_after_death, "I1"),
+    (mutants.begins_where_it_moved, copy_while_a_run_begins, "copy"),
+    (mutants.moved_with_the_same_fence, copy_while_a_run_begins, "became"),
     (mutants.reset_keeps_plan, reset_with_an_open_plan, "reset: State"),
 )
 

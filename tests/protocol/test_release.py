@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.decisions.decisions import make_order
 from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
-    PlanConflictError,
     RunInProgressError,
     StaleError,
     StoreUnavailableError,
@@ -283,19 +281,6 @@ def test_release_is_granted_when_the_lease_alone_was_renewed_since_it_was_looked
     assert job.dead.heartbeat()
 
     assert job.release(expected=expected).claim is None
-
-
-def test_release_is_refused_when_an_import_has_the_job() -> None:
-    job = HeldJob()
-    held = job.head.held(make_order("sam", "moved", job.clock.now), timedelta(days=3))
-    job.watermarks.store.swap(job.head, held)
-
-    with pytest.raises(PlanConflictError, match="an import has it"):
-        job.release()
-
-    assert job.head == held
-    assert held.claim is not None
-    assert held.claim.attempt == 1
 
 
 @pytest.mark.parametrize("given", [{"why": ""}, {"who": "two\nlines"}, {"run_id": "~latest"}], ids=str)

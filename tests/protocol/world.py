@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from scripts.helpers.decisions.decisions import make_order
-from scripts.helpers.decisions.transfer import export_jobs, import_jobs, plan_import
+from scripts.helpers.decisions.copying import copy_job
 from scripts.helpers.errors import (
     AmbiguousHistoryError,
     InvalidValueError,
-    JobsExistError,
     NoWatermarkError,
     PlanConflictError,
+    RunInProgressError,
     StaleError,
     UnknownJobError,
     UnknownVersionError,
 )
+from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.items import HEAD_KEY, log_key
+from scripts.helpers.protocol.lookups import Lookups
+from scripts.helpers.protocol.store import Store
 from tests.protocol.actors import CONTEXTS, DECISIONS, Outcome, Trouble, mark, nothing, position, rows_of
 from tests.protocol.model import JOB, History, Intent, State, canonical
 from tests.protocol.runs import Runs
-
-
-class ExportedJob(NamedTuple):
-    """A file with the job, and what the model knew of it when it was written."""
-
-    lines: bytes
-    kept: History
+from tests.support.dynamodb import FakeDynamoDB
 
 
 class World(Runs):
@@ -99,14 +92,13 @@ class World(Runs):
         """End the lease of whoever has the job: its plan and its version stay, and its fence is too old."""
 
         def freed(before: State | None, after: State) -> State:
-            assert before and before.owner and not before.owner.startswith("import_")
+            assert before and before.owner
             return dataclasses.replace(before.released(), fence=before.fence + 1)
 
         old = self.model.state
         call = self.call(Intent("release", freed), trouble, lambda: self.actors[actor].release(JOB, why="a test"))
-        if call.refused(UnknownJobError, AmbiguousHistoryError, StaleError, PlanConflictError):
-            if isinstance(call.error, StaleError) and not call.intent.disturbed:
-                assert isinstance(call.error, PlanConflictError) and old and str(old.owner).startswith("import_")
+        if call.refused(UnknownJobError, AmbiguousHistoryError, StaleError):
+            assert not isinstance(call.error, StaleError) or call.intent.disturbed
         elif not call.intent.disturbed:
             assert len(call.intent.made) == bool(old and old.owner)
             assert self.model.state is None or self.model.state.owner is None
@@ -146,68 +138,31 @@ class World(Runs):
             lambda: self.actors[actor].doctor(JOB, after_restore=True),
         )
 
-    # --- moving ---------------------------------------------------------------------------------
+    # --- another table ----------------------------------------------------------------------------
 
-    def export(self, actor: str) -> ExportedJob:
-        """Write the job to a file."""
-        file = io.BytesIO()
-        store, now = self.actors[actor].store, self.clock(actor)
-        self.call(Intent("export", nothing), None, lambda: export_jobs(store, [JOB], file, now))
-        return ExportedJob(file.getvalue(), self.model.snapshot())
+    def copy(self, actor: str, there: Trouble | None, back: Trouble | None) -> None:
+        """Copy the job to another table and back; a copy that died is done again, as often as it takes."""
 
-    def move(self, actor: str, job: ExportedJob, new_epoch: bool, trouble: Trouble | None = None) -> None:
-        """Go on with a table that has nothing but what an import brings, however often that dies."""
-        self.model.empty()
-        while self._import(actor, job, trouble, new_epoch=new_epoch).unknown:
-            trouble = None
-        kept, state = job.kept.state, self.model.state
-        assert kept and state and state.owner == (None if new_epoch else kept.owner)
+        def moved(before: State | None, after: State) -> State:
+            assert before, "a job was moved that is not there"
+            return dataclasses.replace(before.released(), fence=before.fence + 1)
 
-    def put_in_place(self, actor: str, job: ExportedJob, replace: bool, trouble: Trouble | None = None) -> None:
-        """Import a job where it is already. One that died is done again: until then its history may be of both."""
-        before = self.model.state
-        call = self._import(actor, job, trouble, replace=replace)
-        if call.unknown and call.intent.made:
-            call = self._import(actor, job, None, replace=replace)
-            assert call.error is None
-        if call.refused(StaleError, JobsExistError):
-            is_other = isinstance(call.error, JobsExistError) and not replace
-            assert call.unknown or call.intent.disturbed or is_other
-        elif not call.intent.disturbed:
-            assert self.model.state and (self.model.state.owner is None or self.model.state == before)
+        def legs(one: Store, other: Store, trouble: Trouble | None) -> bool:
+            """Copy the job from one table to the other; False: it was refused, and stays."""
+            lookups = Lookups(one, lambda: self.clock(actor), ".*")
+            while True:
+                call = self.call(Intent("copy", moved), trouble, lambda: copy_job(Changes(lookups), other, JOB))
+                if not call.refused(UnknownJobError, AmbiguousHistoryError, RunInProgressError, StaleError):
+                    return True
+                assert not isinstance(call.error, StaleError) or call.intent.disturbed
+                if not call.unknown:
+                    return False
+                trouble = None
 
-    def _import(
-        self,
-        actor: str,
-        job: ExportedJob,
-        trouble: Trouble | None,
-        *,
-        replace: bool = False,
-        new_epoch: bool = False,
-    ) -> Outcome:
-        def written(before: State | None, after: State) -> State:
-            if intent.made:
-                assert before, "a job was let go that is not there"
-                return before.released()
-            assert job.kept.state
-            intent.history = job.kept
-            if not replace and not new_epoch:
-                return job.kept.state
-            state = job.kept.state.decided("SET", job.kept.state.watermarks, job.kept.state.run_id)
-            assert after.epoch != state.epoch, "batch ids are used again after an import (I6)"
-            # Whoever imports has the job until its history is in order.
-            return dataclasses.replace(state, epoch=after.epoch, owner=after.owner, lease_until=after.lease_until)
-
-        def write() -> None:
-            order = make_order(None, "a test", self.clock(actor))
-            with tempfile.NamedTemporaryFile() as file:
-                file.write(job.lines)
-                file.flush()
-                plan = plan_import(store, Path(file.name), replace=replace, new_epoch=new_epoch)
-                import_jobs(store, plan, order)
-
-        store, intent = self.actors[actor].store, Intent("import", written, imported=True, most=2)
-        return self.call(intent, trouble, write)
+        double: Any = FakeDynamoDB("other")
+        here, elsewhere = self.actors[actor].store, Store("other", double)
+        if legs(here, elsewhere, there):
+            assert legs(elsewhere, here, back), "a job whose copy has arrived could not come back"
 
     def adopt(self, actor: str, run_id: str) -> None:
         self.call(Intent("adopt", nothing), None, lambda: self.actors[actor].adopt(JOB, run_id))

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
+    from scripts.helpers.decisions.copying import copy_job
     from scripts.helpers.decisions.doctor import Finding
-    from scripts.helpers.decisions.transfer import export_jobs, import_jobs, plan_import
 
 __all__ = [
     "Finding",
-    "export_jobs",
-    "import_jobs",
-    "plan_import",
+    "copy_job",
 ]
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "copying": ["copy_job"],
         "doctor": ["Finding"],
-        "transfer": ["export_jobs", "import_jobs", "plan_import"],
     },
 )

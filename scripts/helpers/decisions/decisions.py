@@ -188,11 +188,6 @@ class Decisions:
             if claim is None:
                 # Also when an earlier call took effect and its caller died: so it can be repeated.
                 return head
-            if claim.is_import:
-                raise PlanConflictError(
-                    job_id,
-                    "an import has it, and its history is of two jobs until that is done. Import the file again.",
-                )
             # Whoever has begun since this call looked is another one than the caller took for dead.
             if run_id not in (None, claim.run_id) or meant not in (None, claim.token):
                 raise StaleError(f"Run {claim.run_id!r} has job {job_id!r} now. Nothing was released. Look again.")

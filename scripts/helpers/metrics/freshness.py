@@ -82,7 +82,7 @@ def may_be_dead(head: Head, now: datetime) -> bool:
     the same: only a person knows.
     """
     claim = head.claim
-    if claim is None or claim.is_import or now >= claim.lease_until:
+    if claim is None or now >= claim.lease_until:
         return False
     silent = silence(head, now)
     is_silent = silent is not None and claim.lease is not None and silent * 3 >= claim.lease * 2

@@ -15,11 +15,11 @@ from scripts.helpers.protocol.head import Head
 Activity = Literal["at work", "open plan", "lease over", "idle"]
 Word = Literal[
     "problem", "missing", "late", "open plan", "lease over", "failing", "unusually small", "unusually large",
-    "no commit yet", "at work", "idle",
+    "no commit yet", "at work", "idle", "moved",
 ]  # fmt: skip
 WORDS: tuple[Word, ...] = (
     "problem", "missing", "late", "open plan", "lease over", "failing", "unusually small", "unusually large",
-    "no commit yet", "at work", "idle",
+    "no commit yet", "at work", "idle", "moved",
 )  # fmt: skip
 """The states of a job, the most urgent one first. A job that cannot be read may hide any of the others."""
 NEEDS_SOMEBODY = WORDS[: WORDS.index("no commit yet")]
@@ -60,6 +60,8 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
     threshold
         From when on the job is late: it wins over what is usual. Past `warn` a job is late, past `error` missing.
     """
+    if head.moved_to is not None:
+        return Condition("moved", f"it is in {head.moved_to}")
     lateness = lateness_of(head, now, threshold)
     if lateness is not None:
         return lateness

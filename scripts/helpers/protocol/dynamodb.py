@@ -98,6 +98,11 @@ class DynamoTable:
 
     # --- items ----------------------------------------------------------------------------------
 
+    @property
+    def place(self) -> str:
+        """The name of the table, and its region."""
+        return f"{self.name} in {self.client.meta.region_name}"
+
     def get(self, key: Item) -> Item | None:
         """Read one item; None if there is none."""
         found: Item | None = self._call("get_item", get_item(self.name, key)).get("Item")

@@ -11,6 +11,7 @@ protocol; the caller makes it durable with one write that is conditional on the 
     rewound, reset, declared, discarded, restored: from any state; v+1, f+1, the plan is gone
     freed: from claimed and planned, by a person, as the run is dead; f+1, the claim is gone, the plan stays
     fenced: from any state, before something is deleted; f+1 and nothing else
+    moved: from any state, when the job goes to another table; f+1, the claim is gone, and nothing comes after it here
 """
 
 from __future__ import annotations
@@ -54,11 +55,6 @@ class Claim:
     def last_beat(self) -> datetime | None:
         """When the run last renewed its lease, or else began; None where the length of the lease was not kept."""
         return None if self.lease is None else self.lease_until - self.lease
-
-    @property
-    def is_import(self) -> bool:
-        """Tell whether it is no run that has the job, but somebody who writes its history (`Head.held`)."""
-        return self.run_id == _importer(self.token)
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,6 +170,7 @@ class Head:
     `epochs` are the former epochs of the job, each with its last version: output of them may wait still.
     `releases` are the claims that people ended since the last version; the next version takes them into the history.
     `recent` are the newest commits, oldest first, from which what is usual for the job is learned.
+    `moved_to` is the table that has the job instead of this one; nothing may begin or change here then.
     """
 
     job_id: str
@@ -190,13 +187,15 @@ class Head:
     epochs: Mapping[str, int] = field(default_factory=dict)
     releases: tuple[Release, ...] = ()
     recent: tuple[PastCommit, ...] = ()
+    moved_to: str | None = None
 
     def __repr__(self) -> str:
         last, claim = self.last, self.claim
         committed = f"{last.op} {last.at:%Y-%m-%d %H:%M:%SZ} run={last.run_id}" if last else "no commit yet"
         owner = f", held by run {claim.run_id} until {claim.lease_until:%Y-%m-%d %H:%M:%SZ}" if claim else ""
         plan = f", plan {self.plan.plan_id} open" if self.plan else ""
-        return printable(f"<Head of {self.job_id!r}: version {self.version}, {committed}{owner}{plan}>")
+        moved = f", moved to {self.moved_to}" if self.moved_to else ""
+        return printable(f"<Head of {self.job_id!r}: version {self.version}, {committed}{owner}{plan}{moved}>")
 
     @property
     def last_versions(self) -> Mapping[str, int]:
@@ -416,14 +415,6 @@ class Head:
         decided = self._decided("SET", self.watermarks, order, self._run_in_force)
         return replace(decided, epoch=new_epoch(), epochs=self.last_versions)
 
-    def held(self, order: Order, lease: timedelta) -> Head:
-        """Keep runs away while more than the head is written by a person's order; `released` ends it.
-
-        It is no begin of a run, so the fence stays what it is.
-        """
-        since = order.at.astimezone(timezone.utc)
-        return replace(self, claim=Claim(_importer(order.token), order.token, 1, since + lease, since, lease))
-
     def freed(self, order: Order) -> Head:
         """Release: end the claim of a run that is dead, so that the next run may begin at once and replay its plan.
 
@@ -447,6 +438,23 @@ class Head:
         if last is not None and last.fence is not None:
             last = replace(last, fence=last.fence + 1)
         return replace(self, fence=self.fence + 1, last=last)
+
+    def moved(self, to: str) -> Head:
+        """Give the job to another table: who has read the head before can write nothing on it, and nobody after.
+
+        The open plan goes along, and the next run there replays it under the same batch id.
+        """
+        return replace(self.fenced(), claim=None, moved_to=to)
+
+    def arrived(self, there: Head | None) -> Head:
+        """Take the job over from another table, in the place of what this one has kept of an earlier stay.
+
+        It keeps its epoch, so that a target knows the batches that it has. Those of the earlier stay are named, too:
+        the target may have output of them.
+        """
+        former = {} if there is None else there.last_versions
+        epochs = {epoch: last for epoch, last in {**former, **self.epochs}.items() if epoch != self.epoch}
+        return replace(self, moved_to=None, epochs=epochs)
 
     def _without_output(self, after: Head, version: int, retract: Outputs, order: Order) -> Head:
         """Take back output of versions above `version`: what is given, and what readers do not wholly see yet."""
@@ -490,8 +498,3 @@ class Head:
             plan=None,
             releases=(),
         )
-
-
-def _importer(token: str) -> str:
-    """Return the name in the place of a run's id under which an import has a job."""
-    return f"import_{token}"

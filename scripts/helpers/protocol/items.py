@@ -118,6 +118,8 @@ def head_to_item(head: Head) -> Item:
     # No new format: versions that do not know it read the head as before, and learn nothing from what they commit.
     if head.recent:
         item["recent"] = {"S": to_text(head.recent)}
+    if head.moved_to:
+        item["movedTo"] = {"S": head.moved_to}
     return item
 
 
@@ -307,6 +309,7 @@ def _head(item: Item) -> Head:
         epochs=_epochs_in(item),
         releases=_releases_in(item),
         recent=from_text(_text(item, "recent")) if "recent" in item else (),
+        moved_to=_text_or_none(item, "movedTo"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -31,6 +32,8 @@ from scripts.helpers.protocol.names import (
 from scripts.helpers.protocol.packed_json import unpacked_size
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import ImplausibleError, Spilled
+
+logger = logging.getLogger(__name__)
 
 STATES, PLANS, NEXT = "watermarks", "plan.contexts", "plan.next"
 """Where a head has what is stored of contexts."""
@@ -98,6 +101,8 @@ class Lookups:
             head = head or self.legacy_head(job_id, legacy)
         if head is None:
             raise UnknownJobError(job_id, self.store.table_name)
+        if head.moved_to is not None:
+            logger.warning("event=moved job=%s to=%s: what is here is older", job_id, head.moved_to)
         return head
 
     def head(self, job_id: str) -> Head | None:

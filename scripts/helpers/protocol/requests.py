@@ -169,7 +169,7 @@ def put_chunk(job_id: str, chunks_id: str, index: int, data: bytes) -> Put:
 
 def put(item: Item, *, if_new: bool) -> Put:
     """Build the write of one item as it is, as when it is moved from another table."""
-    # What is there already was written by an import that died, or by a run that has begun since: both stay.
+    # What a run has written since stays, where a copy is slow.
     return Put(item, IS_NEW if if_new else ())
 
 

@@ -72,6 +72,7 @@ class SqliteTable:
             raise InvalidValueError(f"{name!r} names no file. Write {SCHEME}watermarks.db.")
         # A process that changes its folder keeps its table.
         self.name, self.path = name, Path(name.removeprefix(SCHEME)).absolute()
+        self.place = f"{SCHEME}{self.path}"
         self._here = threading.local()
         kind = _file_system(self.path)
         if NETWORK.match(kind):

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from scripts.helpers.errors import CorruptItemError, StoreUnavailableError, WatermarkError
+from scripts.helpers.errors import CorruptItemError, JobMovedError, StoreUnavailableError, WatermarkError
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.chunks import CHUNK_BYTES, join
 from scripts.helpers.protocol.dynamodb import THROTTLES, DynamoTable, make_table_client
@@ -48,6 +48,10 @@ class ItemTable(Protocol):
     @property
     def client(self) -> Any:
         """The client of DynamoDB; None for a file."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people of another table."""
 
     def get(self, key: Item) -> Item | None:
         """Read one item; None if there is none."""
@@ -122,6 +126,8 @@ class Store:
     def swap(self, before: Head | None, after: Head, budget: float = BUDGET_SECONDS) -> Written[Head] | Lost[Head]:
         """Replace the head `before` by `after` in one conditional write.
 
+        JobMovedError where the job is in another table: only a copy replaces that head.
+
         A failed condition or a lost answer says nothing by itself: the head is read and its
         identity compared, and a write that did not arrive is sent again (it can only apply once).
 
@@ -140,6 +146,8 @@ class Store:
         StoreUnavailableError
             After all attempts it is not known whether the write took effect.
         """
+        if before is not None and before.moved_to is not None and after.moved_to == before.moved_to:
+            raise JobMovedError(after.job_id, self.table_name, before.moved_to)
         return self._settle_head(before, after, requests.put_head(before, after), budget)
 
     def renew(self, before: Head, after: Head, budget: float = BUDGET_SECONDS) -> Written[Head] | Lost[Head]:

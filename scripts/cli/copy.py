@@ -1,0 +1,122 @@
+"""`watermarks copy`: jobs to another table, from where they continue."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import click
+
+from scripts.cli.commands import JobName, command, read_job
+from scripts.cli.deciding import asked
+from scripts.cli.documents import emit
+from scripts.cli.progress import progress
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.decisions.copying import Copied, copy_job
+from scripts.helpers.display.units import count_of, printable
+from scripts.helpers.errors import (
+    CorruptItemError,
+    InvalidValueError,
+    JobMovedError,
+    NewerFormatError,
+    RunInProgressError,
+    StaleError,
+    UnknownJobError,
+    WatermarkError,
+)
+from scripts.helpers.protocol.changes import Changes
+from scripts.helpers.protocol.jobs import list_jobs
+from scripts.helpers.protocol.sqlite import is_file
+from scripts.jobs.exit_codes import FAILED
+
+WRITERS = 8
+"""Jobs copied at the same time. A copy waits for its tables and for nothing else."""
+SHOWN = 20
+"""Jobs that are named: the names of a large table would push the numbers off the screen."""
+OF_ONE_JOB = (
+    CorruptItemError, InvalidValueError, JobMovedError, NewerFormatError, RunInProgressError, StaleError,
+    UnknownJobError,
+)  # fmt: skip
+"""Errors that leave out one job of several, so that it cannot keep the others where they are."""
+
+
+@command("copy")
+@click.argument("names", nargs=-1, type=JobName())
+@click.option("--prefix", metavar="TEXT", help="All jobs whose names begin with TEXT.")
+@click.option("--all", "everything", is_flag=True, help="All jobs of the table.")
+@click.option("--from", "source", metavar="TABLE", help="Table that has the jobs (that of --table).")
+@click.option("--to", "target", required=True, metavar="TABLE", help="Table to copy to; sqlite:PATH for a file.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+def copy(
+    around: Surroundings,
+    names: Sequence[str],
+    prefix: str | None,
+    everything: bool,
+    source: str | None,
+    target: str,
+    yes: bool,
+) -> None:
+    """Copy jobs to another table, where they continue.
+
+    All watermark items are copied unchanged. The job stays in the first table as it was, but its runs are refused
+    there: give its script the other table. An interrupted copy is continued by the same command. The job definitions,
+    runs and triggers of the Job Runs API are not copied: create those again. To another account or region, copy to
+    a file, and from there. A job with a run at work or with damaged items is left out, and the exit code is 1.
+    """
+    if sum([bool(names), prefix is not None, everything]) != 1:
+        raise click.UsageError("Give either names of jobs, --prefix or --all.")
+    if source is not None:
+        around = dataclasses.replace(around, table=source)
+    to = dataclasses.replace(around, table=target).store
+    if to.table.place == around.store.table.place:
+        raise click.UsageError(f"{target} is the table that has the jobs. Give another one in --to.")
+    wanted = list(dict.fromkeys(names))
+    if not names:
+        with progress(around, "listing jobs") as steps:
+            listed = list_jobs(around.store, on_page=lambda found, _: steps.at(found, unit="jobs"))
+        every = [*(job.job_id for job in listed.jobs), *listed.triggers]
+        wanted = [name for name in every if name.startswith(prefix or "")]
+    for name in names:
+        read_job(around, name)  # Before a file is made for it.
+    count = count_of(len(wanted), "job")
+    asked(around, f"Copy {count} from {around.table} to {target}? Their runs are refused in {around.table} then.", yes)
+    if is_file(target) and not to.table.exists(target):
+        to.table.create()
+    changes, copied = Changes(around.watermarks.lookups), dict[str, Copied]()
+    refused: dict[str, WatermarkError] = {}
+
+    def copy_one(job_id: str) -> None:
+        try:
+            copied[job_id] = copy_job(changes, to, job_id)
+        except OF_ONE_JOB as error:
+            # A list has names under which the Job Runs API alone keeps something.
+            if names or not isinstance(error, UnknownJobError):
+                refused[job_id] = error
+            else:
+                copied[job_id] = Copied(0, 1)
+
+    with progress(around, "copying", len(wanted)) as steps, ThreadPoolExecutor(WRITERS) as pool:
+        for done, _ in enumerate(pool.map(copy_one, wanted), 1):
+            steps.at(done, len(wanted), "jobs")
+    if len(wanted) == 1 and refused:
+        raise refused[wanted[0]]
+    _show(around, target, copied, refused)
+    if refused:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _show(around: Surroundings, target: str, copied: dict[str, Copied], refused: dict[str, WatermarkError]) -> None:
+    counts = {job_id: one.items for job_id, one in sorted(copied.items())}
+    left_out = sorted(job_id for job_id, one in copied.items() if one.left_out)
+    if around.is_json:
+        problems = {job_id: str(error) for job_id, error in sorted(refused.items())}
+        emit({"from": around.table, "to": target, "jobs": counts, "left_out": left_out, "refused": problems})
+        return
+    for job_id, error in sorted(refused.items()):
+        around.err.print(f"warning: left out {printable(job_id)}: {printable(str(error))}", style="red")
+    new = sum(count > 0 for count in counts.values())
+    around.out.print(f"Copied {count_of(new, 'job')}, {count_of(sum(counts.values()), 'item')}.", style="green")
+    if left_out:
+        shown = ", ".join(map(printable, left_out[:SHOWN])) + (", …" if len(left_out) > SHOWN else "")
+        around.err.print(f"warning: records of the Job Runs API were not copied, of {shown}", style="yellow")
