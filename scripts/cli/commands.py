@@ -75,7 +75,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
 
 SHARED: list[Callable[[Any], Any]] = [
-    click.option("--table", envvar="WATERMARKS_TABLE", metavar="NAME", help=f"DynamoDB table ({DEFAULT_TABLE})."),
+    click.option("--table", envvar="WATERMARKS_TABLE", metavar="NAME", help=f"Table ({DEFAULT_TABLE}) or sqlite:FILE."),
     click.option("--region", metavar="NAME", help="AWS region."),
     click.option("--profile", metavar="NAME", help="Profile in the AWS configuration."),
     click.option("--endpoint-url", metavar="URL", help="URL for all AWS services, such as a local server."),

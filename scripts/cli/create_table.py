@@ -10,7 +10,7 @@ from scripts.cli.surroundings import Surroundings
 
 @command("create-table")
 def create_table(around: Surroundings) -> None:
-    """Create the DynamoDB table, with the same settings as terraform/."""
+    """Create the DynamoDB table, with the same settings as terraform/, or the file of --table sqlite:PATH."""
     with progress(around, "creating the table"):
         there = around.watermarks.exists()
         if not there:

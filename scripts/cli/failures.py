@@ -33,6 +33,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol.jobs import JobList, list_jobs
+from scripts.helpers.protocol.sqlite import is_file
 from scripts.jobs.exit_codes import BAD_SET_UP, FAILED, TRY_LATER, exit_code
 
 _DENIED = re.compile(r"not authorized to perform: (\S+) on resource: (\S+)")
@@ -53,7 +54,8 @@ def told(around: Surroundings) -> Iterator[None]:
     try:
         yield
     except WatermarkError as error:
-        about_aws = isinstance(error, _OF_AWS)
+        # Of a file no other region or profile is another one, and its errors name it.
+        about_aws = isinstance(error, _OF_AWS) and not _is_of_file(around, error)
         report_error(around, type(error).__name__, str(error), hint_for(around, error), is_of_aws=about_aws)
         sys.exit(exit_code(error))
     except (ClientError, BotoCoreError) as error:
@@ -93,8 +95,10 @@ def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
         return _unknown(around, error.job_id)
     if isinstance(error, UnknownGlueJobError):
         return _unknown_in_glue(around, error.job_id)
+    if isinstance(error, TableNotFoundError) and _is_of_file(around, error):
+        return "Check --table, WATERMARKS_TABLE and the folder that you are in."
     if isinstance(error, AccessRefusedError):
-        return _refused(error)
+        return None if _is_of_file(around, error) else _refused(error)
     if isinstance(error, CredentialsError):
         return _credentials(around, str(error))
     if isinstance(error, (UnknownRunError, UnknownVersionError)):
@@ -104,6 +108,13 @@ def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
     if isinstance(error, AmbiguousHistoryError):
         return f"watermarks adopt {_quoted(error.job_id)} --run RUN, or --glue to take the run that Glue started last"
     return f"watermarks show {_quoted(error.job_id)}" if isinstance(error, RunInProgressError) else None
+
+
+def _is_of_file(around: Surroundings, error: WatermarkError) -> bool:
+    """Return whether an error is about a file of this machine: the table, or one that the file system refuses."""
+    if isinstance(error, AccessRefusedError):
+        return ":" not in error.action
+    return is_file(around.table) and isinstance(error, (StoreUnavailableError, TableNotFoundError))
 
 
 def offer_near(around: Surroundings, job_ids: Iterable[str]) -> None:

@@ -35,6 +35,7 @@ from scripts.helpers.protocol.head import Change
 from scripts.helpers.protocol.jobs import ListCost, ListedJob, list_jobs
 from scripts.helpers.protocol.lookups import BoundedLookups, Lookups
 from scripts.helpers.protocol.names import served_by
+from scripts.helpers.protocol.sqlite import is_file
 from scripts.jobs.exit_codes import FAILED
 
 HEADINGS = ("job", "state", "lag", "changed", "plan", "last run", "failed")
@@ -201,7 +202,7 @@ def _show_counts(around: Surroundings, listing: _Listing, cost: ListCost | None)
     if len(listing.conditions) > 1:
         unwell = sum(condition.needs_somebody for condition in listing.conditions.values())
         around.out.print(attention_text(unwell, len(listing.conditions)), style="bold" if unwell else "dim")
-    if cost is None:
+    if cost is None or is_file(around.table):
         return
     read = f"{count_of(cost.items, 'item')} in {count_of(cost.requests, 'request')}"
     around.out.print(f"Read {read}, {cost.units:,g} read {'unit' if cost.units == 1 else 'units'}.", style="dim")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from scripts.helpers.protocol.dynamodb import make_table_client
 from scripts.helpers.protocol.sqlite import is_file
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_TABLE = "glue-watermarks"
 ENDLESS = 10_000
@@ -64,6 +67,12 @@ class Surroundings:
     def store(self) -> Store:
         """The table's items as they are. CredentialsError without a region or with a profile that cannot be used."""
         if is_file(self.table):
+            given = {"--region": self.region, "--profile": self.profile, "--endpoint-url": self.endpoint_url}
+            if options := ",".join(name for name, value in given.items() if value is not None):
+                logger.warning(
+                    "event=without_effect table=%s options=%s: the table is a file. They apply to S3 and Glue only",
+                    self.table, options,
+                )  # fmt: skip
             return Store(self.table)
         self._use_profile()
         return Store(self.table, make_table_client(self.region, self.endpoint_url))

@@ -412,12 +412,14 @@ class JobMovedError(ConfigurationError):
 class TableNotFoundError(ConfigurationError):
     """The DynamoDB table does not exist in this account and region, or the file of a table is not there."""
 
-    def __init__(self, table_name: str, region: str | None) -> None:
-        self.table_name, self.region = table_name, region
-        where = f"DynamoDB table {table_name!r} in region {region!r}" if region else f"table {table_name!r}"
+    def __init__(self, table_name: str, region: str | None, file: str | None = None) -> None:
+        self.table_name, self.region, self.file = table_name, region, file
+        where, command = f"DynamoDB table {table_name!r} in region {region!r}", "`terraform apply` in terraform/"
+        if file is not None:
+            where = f"table {table_name!r}: no file {file!r}"
+            command = f"`watermarks create-table --table {quote(table_name)}`"
         super().__init__(
-            f"There is no {where}. "
-            "Make it with `terraform apply` in terraform/, or for local use with Watermarks(...).create_table()."
+            f"There is no {where}. Make it with {command}, or for local use with Watermarks(...).create_table()."
         )
 
 
@@ -1033,11 +1035,11 @@ class LedgerError(SourceError):
 
 
 class StoreUnavailableError(WatermarkError):
-    """DynamoDB could not be reached or kept refusing for load; nothing is known to have changed."""
+    """DynamoDB or the file could not be reached or kept refusing; nothing is known to have changed."""
 
-    def __init__(self, table_name: str, action: str, reason: str) -> None:
+    def __init__(self, table_name: str, action: str, reason: str, remedy: str = "Try again later.") -> None:
         self.table_name, self.action, self.reason = table_name, action, reason
-        super().__init__(f"{action} on table {table_name!r} failed: {reason}. Try again later.")
+        super().__init__(f"{action} on table {table_name!r} failed: {reason}. {remedy}")
 
 
 class LogFolderError(ConfigurationError):

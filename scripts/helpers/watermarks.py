@@ -40,7 +40,7 @@ def _utc_now() -> datetime:
 
 
 class Watermarks:
-    """The watermarks of all jobs, in one DynamoDB table.
+    """The watermarks of all jobs, in one DynamoDB table or in one file.
 
     Nothing is sent before the first call. Every read is strongly consistent, every change is one
     conditional write, and any call may be repeated after an error.
@@ -48,11 +48,12 @@ class Watermarks:
     Parameters
     ----------
     table_name
-        Hash key ``jobName`` (S), range key ``runId`` (S).
+        A DynamoDB table with hash key ``jobName`` (S) and range key ``runId`` (S), or a file of this machine, such as
+        ``sqlite:watermarks.db``. `create_table` creates either.
     dynamodb_client
         A boto3 client; by default one with explicit retries and time-outs.
     region_name, endpoint_url
-        For the default client; boto3's own rules apply where they are not given.
+        For the default client; boto3's own rules apply where they are not given. InvalidValueError with a file.
     clock
         Returns the time as an aware datetime. It decides leases, never what is correct.
     job_id_rule
@@ -96,7 +97,15 @@ class Watermarks:
         if retention is not None and retention <= timedelta(0):
             raise InvalidValueError(f"The retention is {retention.total_seconds():g} seconds; it must be above 0.")
         self.max_lease = check_max_lease(max_lease)
-        if dynamodb_client is None and not is_file(table_name):
+        if is_file(table_name):
+            given = {"dynamodb_client": dynamodb_client, "region_name": region_name, "endpoint_url": endpoint_url}
+            without_effect = ", ".join(name for name, value in given.items() if value is not None)
+            if without_effect:
+                raise InvalidValueError(
+                    f"Table {table_name!r} is a file, where these have no effect: {without_effect}. Omit them, or name "
+                    "a DynamoDB table."
+                )
+        elif dynamodb_client is None:
             dynamodb_client = make_table_client(region_name, endpoint_url)
         store = Store(table_name, dynamodb_client)
         self.lookups = Lookups(store, clock, job_id_rule)
@@ -310,7 +319,7 @@ class Watermarks:
         return self.store.table.exists(table_name or self.table_name)
 
     def create_table(self) -> None:
-        """Create the table for local use: keys, billing, TTL and recovery as in terraform/."""
+        """Create the table for local use: keys, billing, TTL and recovery as in terraform/, or the file."""
         self.store.table.create()
 
     # --- what rows contexts have read -----------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -67,7 +68,8 @@ def parser(description: str) -> argparse.ArgumentParser:
     )
     made.add_argument("--source", required=True, metavar="URI", help="s3://bucket/prefix/ or a local directory")
     made.add_argument("--target", required=True, metavar="URI", help="folder or s3:// URI to write Parquet to")
-    made.add_argument("--table", default="glue-watermarks", help="the DynamoDB table (default: %(default)s)")
+    table = os.environ.get("WATERMARKS_TABLE") or "glue-watermarks"
+    made.add_argument("--table", default=table, help="the DynamoDB table, or sqlite:PATH (default: %(default)s)")
     made.add_argument(
         "--lease-seconds",
         type=lease_seconds,

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 METRICS, EMBEDDED = "GLUE_WATERMARKS_METRICS", "emf"
 """Environment variable, or argument of the job, and its value: a line of metrics is printed at the end of each run."""
+TABLE = "WATERMARKS_TABLE"
+"""Environment variable that names the table, as for the command line."""
 
 
 class Job:
@@ -41,7 +43,8 @@ class Job:
     glue_context
         The context of the script, or its SparkSession.
     watermarks
-        The table; by default ``glue-watermarks`` in the default region. Glue's class has no argument but the first.
+        The table; by default the one that the environment variable ``WATERMARKS_TABLE`` names, else
+        ``glue-watermarks`` in the default region. Glue's class has no argument but the first.
     reporters
         Who is told how the run ended, as of `IncrementalJob`. By default `EmbeddedMetrics()` if the job has the
         argument ``--GLUE_WATERMARKS_METRICS emf`` or the environment that variable, and else nobody.
@@ -100,7 +103,7 @@ class Job:
         Job.forget()
         given = dict(args or {})
         given["job_bookmark_option"] = given.get("job_bookmark_option") or DISABLE
-        Job._table = self._watermarks or Watermarks()
+        Job._table = self._watermarks or Watermarks(os.environ.get(TABLE) or "glue-watermarks")
         try:
             reporters = _asked_for() if self._reporters is None else self._reporters
             # A context has the session, and a session is one.

@@ -325,8 +325,7 @@ def make(settings: dict[str, Any], **options: Any) -> Launcher | None:
     """Make the launcher of one run from its settings; None if there is no such run any more."""
     shared = settings["shared"]
     keep = None if shared["keep_seconds"] is None else timedelta(seconds=shared["keep_seconds"])
-    is_remote = shared["region"] is not None
-    client = make_table_client(shared["region"], shared["endpoint"]) if is_remote else None
+    client = make_table_client(shared["region"], shared["endpoint"]) if shared["region"] else None
     records = RunStore(Store(shared["table"], client), keep)
     queue_time = timedelta(seconds=shared["queue_seconds"])
     scheduler = Scheduler(records, None, lambda: datetime.now(timezone.utc), queue_time)

@@ -72,8 +72,6 @@ _TRANSIENT = {
     # Of a global table with strong consistency: the same item was written in another region at this moment.
     "ReplicatedWriteConflictException",
 }
-_PASSES_SOON = THROTTLES | {"ReplicatedWriteConflictException"}
-"""What a chunk is written through: it says that the write did not take effect, and that the store is there."""
 
 
 def make_table_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBClient:

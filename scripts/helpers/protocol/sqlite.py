@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from scripts.helpers.errors import (
@@ -159,6 +160,10 @@ class SqliteTable:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError as error:
             raise ConfigurationError(f"Table {self.name!r}: the file {str(self.path)!r} exists already.") from error
+        except FileNotFoundError as error:
+            raise ConfigurationError(
+                f"Table {self.name!r}: the folder {str(self.path.parent)!r} does not exist. Make it first."
+            ) from error
         except OSError as error:
             raise AccessRefusedError("write", str(self.path)) from error
         try:
@@ -197,7 +202,7 @@ class SqliteTable:
             # A file that was put in the place of this one is another table: what is written here would be in no file.
             of = os.getpid(), os.stat(self.path).st_ino
         except OSError as error:
-            raise TableNotFoundError(self.name, None) from error
+            raise TableNotFoundError(self.name, None, str(self.path)) from error
         kept: tuple[tuple[int, int], sqlite3.Connection] | None = getattr(self._here, "kept", None)
         if kept is None or kept[0] != of:
             kept = self._here.kept = of, self._opened()
@@ -234,7 +239,11 @@ def _translated(table: SqliteTable, action: str, said: str) -> WatermarkError:
     if "not a database" in said or "malformed" in said or "no such table" in said:
         return TableSchemaError(table.name, f"is damaged, or a file of something else ({said})")
     # Locked for long, a full disk, an error of the disk: it is not known whether a write is there.
-    return StoreUnavailableError(table.name, action, said)
+    remedy = "Free space on its disk." if "full" in said else "Try again later."
+    if "locked" in said:
+        who = f"`lsof {quote(str(table.path))}`"
+        remedy = f"Another process kept its lock for {BUSY_SECONDS:g} s: {who} names those that have it open."
+    return StoreUnavailableError(table.name, action, said, remedy)
 
 
 def _holds(condition: Expected, found: Item) -> bool:

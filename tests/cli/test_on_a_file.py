@@ -1,0 +1,281 @@
+"""Every command on a table that is one file, where nothing of AWS is configured."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from scripts.cli.main import cli
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
+from scripts.helpers.watermarks import Watermarks
+from scripts.jobs.exit_codes import BAD_SET_UP, FAILED, OK, TRY_LATER
+from tests.cli.stories import leave_open
+from tests.support.no_aws import no_aws
+from tests.support.steps import add
+
+NAME, VARIABLE = "sqlite:watermarks.db", "WATERMARKS_TABLE"
+NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
+WHY = "--why because --yes"
+TO_ANOTHER_TABLE = {"export", "import", "copy"}
+"""Commands that have two tables, and tests of their own."""
+Call = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder, without credentials and without a region."""
+    no_aws(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def call() -> Call:
+    """Return what runs a line of the command, with the table as an option or as a variable."""
+
+    def run(line: str, table: str | None = NAME, **variables: str | None) -> Result:
+        given = [*shlex.split(line)]
+        given[1:1] = ["--table", table] if table else []
+        return CliRunner(env={"COLUMNS": "200", **variables}).invoke(cli, given, prog_name="watermarks")
+
+    return run
+
+
+@pytest.fixture
+def marks(here: Path) -> Watermarks:
+    """Return a file with jobs of files, of rows, at work, dead, and one by hand."""
+    made = Watermarks(NAME, clock=lambda: NOW)
+    made.create_table()
+    (here / "landing").mkdir()
+    for number in (1, 2):
+        (here / "landing" / f"{number}.json").write_text(json.dumps({"id": number}))
+        with IncrementalJob(made, "parking", clock=lambda: NOW) as job:
+            landed = job.new_files("landing/", transformation_ctx="files")
+            job.write(landed.read_pandas("json"), "raw/parking")
+    rows = pa.table({"id": [1, 2], "at": [NOW - timedelta(hours=3), NOW - timedelta(hours=2)]})
+    pq.write_table(rows, here / "repairs.parquet")
+    with IncrementalJob(made, "repairs", clock=lambda: NOW) as job:
+        job.write(job.rows_since(rows, "at", transformation_ctx="repairs"), "raw/repairs")
+    leave_open(made, "roads", "jr_dead", NOW - timedelta(hours=3), NOW - timedelta(hours=2))
+    add(made, "rents", "jr_1", latest_data="2026-03-15")
+    (here / "scripts").mkdir()
+    (here / "scripts" / "a.py").touch()
+    runs = JobRuns(made, SparkSubmit("logs", scripts=["scripts"]), clock=lambda: NOW)
+    runs.create_job(Name="parking", Command={"Name": "pythonshell", "ScriptLocation": str(here / "scripts" / "a.py")})
+    return made
+
+
+LINES: list[tuple[str, int, str]] = [
+    ("create-table", OK, "Table sqlite:watermarks.db exists already"),
+    ("jobs", OK, "Nothing needs attention in 4 jobs."),
+    ("jobs parking repairs", OK, "Nothing needs attention in 2 jobs."),
+    ("show parking", OK, "2 files known"),
+    ("history parking", OK, "COMMIT"),
+    ("diff parking", OK, "+1 file"),
+    ("explain parking 1.json", OK, "taken at version 1"),
+    ("files parking", OK, "No file is set aside."),
+    ("ledger parking verify", OK, "The ledger is whole"),
+    ("plan parking", OK, "as version 3"),
+    ("doctor parking", OK, "No problems found."),
+    ("coverage repairs", OK, "the very beginning"),
+    ("gaps repairs", OK, "No gap."),
+    ("backfill repairs", OK, "No gaps."),
+    ("freshness", OK, "0 of 4 jobs late."),
+    ("complete-up-to repairs --at 2026-03-16T13:00:00Z", OK, "Complete up to 2026-03-16T13:00:00Z."),
+    ("runs parking", OK, "No runs."),
+    ("work parking --logs logs --scripts scripts --once", OK, ""),
+    ("report --html page.html", OK, "Wrote page.html."),
+    (f"rewind parking --to-version 1 --retract {WHY}", OK, "Deleted 1 file"),
+    (f"reset parking {WHY}", OK, "RESET"),
+    (f"set rents latest_data=2026-03-16 {WHY}", OK, "version 2, SET"),
+    (f"rename-cursor repairs at changed_at {WHY}", OK, "version 2, SET"),
+    (f"discard-plan roads {WHY}", OK, "version 1, DISCARD"),
+    (f"release roads {WHY}", OK, "the next run can begin"),
+    (f"adopt rents --run jr_1 {WHY}", FAILED, "there is nothing to adopt"),
+    ("ingest-files --JOB_NAME none --source empty/ --target raw/none", OK, '"version": 1'),
+    ("completion bash", OK, "_WATERMARKS_COMPLETE"),
+]
+OF_SPARK = {"ingest-table", "verify"}
+
+
+@pytest.mark.parametrize("is_variable", [False, True], ids=["option", "variable"])
+@pytest.mark.parametrize(("line", "code", "text"), LINES, ids=[line.split(" --")[0] for line, *_ in LINES])
+def test_command_works_without_aws_when_its_table_is_a_file(
+    marks: Watermarks, call: Call, here: Path, line: str, code: int, text: str, is_variable: bool
+) -> None:
+    (here / "empty").mkdir()
+    at = "" if line.startswith("ingest") else f" --now {NOW.isoformat()}"
+    given: dict[str, str | None] = {VARIABLE: NAME} if is_variable else {VARIABLE: None}
+
+    done = call(line + at, None if is_variable else NAME, **given)
+
+    assert (done.exit_code, text in done.output) == (code, True), done.output
+
+
+def test_no_command_is_left_out_here_when_one_is_added() -> None:
+    tried = {line.split(" ")[0] for line, *_ in LINES} | OF_SPARK
+
+    assert tried == cli.commands.keys() - TO_ANOTHER_TABLE
+
+
+def test_overview_counts_the_jobs_of_the_file_when_no_command_is_named(marks: Watermarks) -> None:
+    done = CliRunner(env={VARIABLE: NAME}).invoke(cli, ["--now", NOW.isoformat()], prog_name="watermarks")
+
+    assert (done.exit_code, "Nothing needs attention in 4 jobs." in done.output) == (OK, True), done.output
+
+
+def test_names_of_jobs_are_completed_when_the_table_is_a_file(marks: Watermarks) -> None:
+    asked = {"_WATERMARKS_COMPLETE": "bash_complete", "COMP_WORDS": "watermarks show ", "COMP_CWORD": "2"}
+
+    done = CliRunner(env={VARIABLE: NAME, "WATERMARKS_COMPLETE_JOBS": "1"} | asked).invoke(
+        cli, [], prog_name="watermarks", complete_var="_WATERMARKS_COMPLETE"
+    )
+
+    assert [line.split(",")[1] for line in done.output.split()] == ["parking", "rents", "repairs", "roads"]
+
+
+def test_table_is_made_as_a_file_when_none_is_there(call: Call, here: Path) -> None:
+    done = call("create-table")
+
+    assert (done.exit_code, done.output) == (OK, "Created table sqlite:watermarks.db.\n")
+    assert (here / "watermarks.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_target_is_compared_with_its_source_when_the_table_is_a_file(
+    marks: Watermarks, call: Call, here: Path, spark: Any
+) -> None:
+    done = call(f"verify repairs -- --source {here}/repairs.parquet")
+
+    assert done.exit_code == OK, done.output
+    assert "1 of 1 interval" in done.output
+
+
+def test_rows_of_a_table_are_loaded_by_the_command_when_the_table_is_a_file(
+    marks: Watermarks, call: Call, here: Path, spark: Any
+) -> None:
+    given = f"ingest-table --JOB_NAME more --source {here}/repairs.parquet --target {here}/raw/more --cursor-column at"
+
+    done = call(given, None, **{VARIABLE: NAME})
+
+    assert done.exit_code == OK, done.output
+    assert spark.read.parquet(f"{here}/raw/more").count() == 2
+    assert marks.latest("more").version == 1
+
+
+# --- what is said ---------------------------------------------------------------------------------
+
+
+def test_list_names_no_price_when_a_file_has_none(marks: Watermarks, call: Call) -> None:
+    done = call("jobs")
+
+    assert "unit" not in done.output
+
+
+@pytest.mark.parametrize("option", ["--region eu-west-2", "--profile nobody", "--endpoint-url http://127.0.0.1:9"])
+def test_option_of_aws_is_said_to_be_without_effect_when_the_table_is_a_file(
+    marks: Watermarks, call: Call, option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = call(f"history parking {option}")
+
+    assert done.exit_code == OK, done.output
+    assert f"event=without_effect table={NAME} options={option.split(' ')[0]}:" in caplog.text
+
+
+def test_nothing_is_said_of_options_when_none_of_aws_is_given(
+    marks: Watermarks, call: Call, caplog: pytest.LogCaptureFixture
+) -> None:
+    call("history parking")
+
+    assert caplog.text == ""
+
+
+def test_missing_file_is_named_whole_with_the_command_that_makes_it(call: Call, here: Path) -> None:
+    done = call("show parking", "sqlite:data of mine.db")
+
+    assert done.exit_code == BAD_SET_UP
+    assert " ".join(done.output.split()) == (
+        f"error: There is no table 'sqlite:data of mine.db': no file {str(here / 'data of mine.db')!r}. Make it with "
+        "`watermarks create-table --table 'sqlite:data of mine.db'`, or for local use with "
+        "Watermarks(...).create_table(). "
+        "hint: Check --table, WATERMARKS_TABLE and the folder that you are in."
+    )
+
+
+def test_where_the_file_was_looked_for_is_in_json_when_it_is_not_there(call: Call, here: Path) -> None:
+    done = call("show parking --output json")
+
+    found = json.loads(done.stderr)
+    assert (found["error"], "used" in found) == ("TableNotFoundError", False)
+    assert str(here / "watermarks.db") in found["message"]
+
+
+def test_folder_is_named_when_it_is_not_there_for_a_new_file(call: Call, here: Path) -> None:
+    done = call("create-table", "sqlite:no/such/watermarks.db")
+
+    assert done.exit_code == BAD_SET_UP
+    assert f"folder {str(here / 'no' / 'such')!r} does not exist" in done.output
+
+
+def test_right_of_the_file_is_named_and_no_policy_of_a_role_when_it_cannot_be_written(call: Call) -> None:
+    with tempfile.TemporaryDirectory() as folder, as_somebody(folder):
+        marks = Watermarks(f"sqlite:{folder}/t.db")
+        marks.create_table()
+        add(marks, "rents", "jr_1", n=1)
+        Path(folder, "t.db").chmod(0o400)
+
+        done = call(f"reset rents {WHY}", f"sqlite:{folder}/t.db")
+
+    assert done.exit_code == BAD_SET_UP
+    assert f"The file system refuses to write '{folder}/t.db'" in done.output
+    assert "policy" not in done.output
+
+
+@contextmanager
+def as_somebody(folder: str) -> Iterator[None]:
+    """Work without the rights of root, whom no mode of a file keeps away."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.chown(folder, 65534, -1)
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+def test_lock_is_named_and_no_region_when_another_program_keeps_the_file(
+    marks: Watermarks, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.helpers.protocol.sqlite.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("scripts.helpers.protocol.store.BACKOFF_SECONDS", 0.0)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-2")
+    holder = sqlite3.connect("watermarks.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+
+    done = call(f"reset parking {WHY}")
+    holder.close()
+
+    assert done.exit_code == TRY_LATER, done.output
+    assert "database is locked" in done.output
+    assert "eu-west-2" not in done.output
+
+
+def test_region_is_asked_for_when_glue_is_asked_and_none_is_set(marks: Watermarks, call: Call) -> None:
+    done = call("runs parking --glue")
+
+    assert (done.exit_code, "Give --region" in done.output) == (BAD_SET_UP, True), done.output
