@@ -279,3 +279,19 @@ def test_region_is_asked_for_when_glue_is_asked_and_none_is_set(marks: Watermark
     done = call("runs parking --glue")
 
     assert (done.exit_code, "Give --region" in done.output) == (BAD_SET_UP, True), done.output
+
+
+@pytest.mark.parametrize(
+    "text", ["not JSON", "[1]", b"\xff", '{"version": {"X": 1}}', '{"version": 1}', '{"jobName": {"S": "rents"}}']
+)
+def test_one_job_is_damaged_and_the_others_are_not_when_another_program_has_altered_its_item(
+    marks: Watermarks, call: Call, text: str | bytes
+) -> None:
+    with sqlite3.connect("watermarks.db") as db:
+        db.execute("UPDATE items SET item = ? WHERE job = 'parking' AND key = '~latest'", (text,))
+
+    shown, listed, other = (call(f"{line} --now {NOW.isoformat()}") for line in ("show parking", "jobs", "show rents"))
+
+    assert (shown.exit_code, "Item '~latest' of job 'parking' is not readable" in shown.output) == (BAD_SET_UP, True)
+    assert (listed.exit_code, "parking: damaged: its head is not readable" in listed.output) == (OK, True)
+    assert other.exit_code == OK, other.output

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 from scripts.helpers.protocol.fields import LATEST
 
@@ -28,8 +27,7 @@ _MINUTE = timedelta(minutes=1)
 _ENTRY = re.compile(r"([0-9]{1,8}):([0-9]{0,16})(?::([0-9]{1,16}))?")
 
 
-@dataclass(frozen=True)
-class PastCommit:
+class PastCommit(NamedTuple):
     """One commit: when, to the minute, and how many rows and files it took. None is what the run did not count."""
 
     at: datetime

@@ -20,6 +20,7 @@ from shlex import quote
 from typing import Any
 
 from scripts.helpers.errors import (
+    DAMAGE,
     AccessRefusedError,
     ConfigurationError,
     InvalidValueError,
@@ -45,9 +46,9 @@ CREATE TABLE items (job TEXT NOT NULL, key TEXT NOT NULL, item TEXT NOT NULL, ex
 WITHOUT ROWID
 """
 INDEX = "CREATE INDEX expiring ON items (expires) WHERE expires IS NOT NULL"
-OF_JOB = "SELECT item FROM items WHERE job = ? AND key >= ? AND key <= ? AND key > ? ORDER BY key LIMIT ?"
-NEWEST_OF_JOB = "SELECT item FROM items WHERE job = ? AND key >= ? AND key <= ? AND key < ? ORDER BY key DESC LIMIT ?"
-OF_ALL = "SELECT item FROM items WHERE (job, key) > (?, ?) ORDER BY job, key LIMIT ?"
+OF_JOB = "SELECT job, key, item FROM items WHERE job = ? AND key >= ? AND key <= ? AND key > ? ORDER BY key LIMIT ?"
+NEWEST_OF_JOB = OF_JOB.replace("key > ?", "key < ?").replace("ORDER BY key", "ORDER BY key DESC")
+OF_ALL = "SELECT job, key, item FROM items WHERE (job, key) > (?, ?) ORDER BY job, key LIMIT ?"
 PAST_ALL_TEXT = b""
 """To SQLite any blob is greater than any text."""
 
@@ -94,11 +95,11 @@ class SqliteTable:
         key = write.item if isinstance(write, Put) else write.key
         with self._connected("write") as db:
             db.execute("BEGIN IMMEDIATE")
-            found = self._found(db, key)
-            if not all(_holds(condition, found or {}) for condition in write.only_if):
+            found = self._found(db, key) or {}
+            if not all(_holds(condition, found) for condition in write.only_if):
                 db.execute("ROLLBACK")
                 return False
-            item = write.item if isinstance(write, Put) else {**(found or key), write.attribute: write.value}
+            item = write.item if isinstance(write, Put) else {**key, **found, write.attribute: write.value}
             expires = item.get(items.TTL_ATTRIBUTE, {}).get("N")
             text = json.dumps({name: to_json(value) for name, value in item.items()}, separators=(",", ":"))
             row = (*_names(item), text, expires and int(expires))
@@ -132,12 +133,12 @@ class SqliteTable:
         given = [*values, -1 if limit is None else limit + 1]
         with self._connected("read") as db:
             rows = db.execute(text, tuple(given)).fetchall()
-        found = [_item(row[0]) for row in rows[:limit]]
+        found = [_item(*row) for row in rows[:limit]]
         return ItemPage(found, items.key(*_names(found[-1])) if limit is not None and len(rows) > limit else None)
 
     def _found(self, db: sqlite3.Connection, key: Item) -> Item | None:
-        row = db.execute("SELECT item FROM items WHERE job = ? AND key = ?", _names(key)).fetchone()
-        return _item(row[0]) if row else None
+        row = db.execute("SELECT job, key, item FROM items WHERE job = ? AND key = ?", _names(key)).fetchone()
+        return _item(*row) if row else None
 
     # --- the file -------------------------------------------------------------------------------
 
@@ -266,8 +267,12 @@ def _names(item: Item) -> tuple[str, str]:
     return item[items.HASH_KEY]["S"], item[items.RANGE_KEY]["S"]
 
 
-def _item(text: str) -> Item:
-    return {name: from_json(value) for name, value in json.loads(text).items()}
+def _item(job: str, key: str, text: str) -> Item:
+    """Return an item; only its key where another program has altered its text, which readers call damaged."""
+    found: Item = {}
+    with suppress(*DAMAGE):
+        found = {name: from_json(value) for name, value in json.loads(text).items()}
+    return found | items.key(job, key)
 
 
 def _file_system(path: Path) -> str:
