@@ -16,7 +16,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import run_page
 from tests.support.faults import ONE_ATTEMPT, Faults, Request, after, anything, head_write
 
-BLOCKS = 36
+BLOCKS = 37
 
 
 def now() -> datetime:

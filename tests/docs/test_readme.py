@@ -9,16 +9,31 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import run_command, shell_commands
 from tests.support.doctests import run_doctest
+from tests.support.no_aws import no_aws
 from tests.support.places import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-@pytest.mark.usefixtures("default_table")
-def test_readme_examples_work_when_run_in_order(spark: Any, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.fixture(params=["glue-watermarks", "sqlite:watermarks.db"])
+def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the table of the examples: that of DynamoDB, or a file where nothing of AWS is configured."""
+    name: str = request.param
+    monkeypatch.chdir(tmp_path)
+    if name == "glue-watermarks":
+        request.getfixturevalue("default_table")
+    else:
+        no_aws(monkeypatch)
+        monkeypatch.setenv("WATERMARKS_TABLE", name)
+        Watermarks(name).create_table()
+    return name
+
+
+def test_readme_examples_work_when_run_in_order(table: str, spark: Any, tmp_path: Path) -> None:
     rows = spark.createDataFrame([(1, "2026-01-01"), (2, "2026-01-02")], "id BIGINT, day STRING")
     rows.selectExpr("id", "cast(day as timestamp) as last_modified").write.parquet(f"{tmp_path}/repairs")
     landing = tmp_path / "landing" / "parking"
@@ -30,18 +45,34 @@ def test_readme_examples_work_when_run_in_order(spark: Any, tmp_path: Path, monk
     looked_up = "".join(block for block in BLOCKS if block.startswith(">>>"))
 
     for block in examples:
-        exec(compile(block, "README.md", "exec"), names)
+        exec(compile(block.replace("glue-watermarks", table), "README.md", "exec"), names)
     report = run_doctest(looked_up.replace("…", "..."), names)
-    monkeypatch.chdir(tmp_path)
     commands = [command for command in shell_commands("README.md") if command.startswith("watermarks ")]
     _, planned, written = [run_command("README.md", command) for command in commands]
 
     assert "would take, as version" in planned
     assert written == "Wrote jobs.html.\n"
+    assert names["watermarks"].table_name == table
     assert len(examples) == 2
     assert report.attempted == 6
     assert report.failed == 0
     assert spark.read.parquet(f"{tmp_path}/raw/repairs").count() == 2
+
+
+def test_examples_of_the_playbook_work_when_they_are_typed_on_a_machine_without_aws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_aws(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    [by_hand] = [block for block in BLOCKS if "create_watermark_item" in block]
+    watermarks = Watermarks("sqlite:watermarks.db")
+    watermarks.create_table()
+    names: dict[str, Any] = {"watermarks": watermarks}
+
+    exec(compile(by_hand, "README.md", "exec"), names)
+
+    assert names["watermark"]["watermarks"] == {"latest_data": "2023-03-16 15:45:00", "rows_collected": 808}
+    assert '`Watermarks("sqlite:watermarks.db")`' in README
 
 
 @pytest.mark.usefixtures("default_table")

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import run_page, shell_commands
-from tests.support.databases import free_port
-from tests.support.servers import served
+from tests.support.no_aws import no_aws
 
 
-def test_first_five_minutes_go_as_told_when_the_page_is_followed(
+def test_first_five_minutes_go_as_told_when_nothing_of_aws_is_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port = free_port()
-    _, server, *exports = shell_commands("start.md")
-    program, *arguments = shlex.split(server.removesuffix("&").replace("5555", str(port)))
-    for name, value in (setting.split("=") for export in exports for setting in export.split()[1:]):
-        monkeypatch.setenv(name, value.replace("5555", str(port)))
+    no_aws(monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "server").mkdir()
+    monkeypatch.chdir(tmp_path)
 
-    with served([str(Path(sys.executable).parent / program), *arguments], port, tmp_path / "server", {}) as url:
-        names: dict[str, Any] = {}
-        found = run_page("start.md", names)
+    names: dict[str, Any] = {}
+    found = run_page("start.md", names)
 
-    assert (found, os.environ["AWS_ENDPOINT_URL"]) == (7, url)
-    assert Path(names["lake"]).parent == tmp_path
+    assert (found, Path(names["lake"]).parent) == (7, tmp_path)
+    assert Watermarks(f"sqlite:{tmp_path}/watermarks.db").latest("parking").version == 5
+
+
+def test_no_server_and_no_variable_is_needed_when_the_page_is_followed() -> None:
+    assert shell_commands("start.md") == ["pip install '.[files,cli]'"]
