@@ -71,9 +71,9 @@ def test_slots_are_never_overrun_when_many_start_at_once(
 
     def start(_: int) -> str:
         jobs = make_parked()
-        jobs.scheduler.records.store.client = Watermarks(
+        jobs.scheduler.records.store.table = Watermarks(
             table.table_name, region_name=REGION, endpoint_url=moto_process
-        ).store.client
+        ).store.table
         ready.wait()
         try:
             return jobs.start("parking")

@@ -45,3 +45,14 @@ def test_answers_are_tables_in_a_notebook_when_the_table_is_a_file() -> None:
 
     assert repr(marks) == "Watermarks('sqlite:watermarks.db')"
     assert ["parking" in one._repr_html_() for one in shown] == [True, True]
+
+
+def test_file_is_below_the_home_folder_when_its_name_says_so_and_the_shell_has_left_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+
+    Watermarks("sqlite:~/watermarks.db").create_table()
+
+    assert (tmp_path / "home" / "watermarks.db").is_file()

@@ -73,7 +73,7 @@ class SqliteTable:
         if not name.removeprefix(SCHEME).strip():
             raise InvalidValueError(f"{name!r} names no file. Write {SCHEME}watermarks.db.")
         # A process that changes its folder keeps its table.
-        self.name, self.path = name, Path(name.removeprefix(SCHEME)).absolute()
+        self.name, self.path = name, Path(os.path.expanduser(name.removeprefix(SCHEME))).absolute()
         self.place = f"{SCHEME}{self.path}"
         self._here = threading.local()
         kind = _file_system(self.path)
