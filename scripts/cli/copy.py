@@ -16,12 +16,11 @@ from scripts.cli.surroundings import Surroundings
 from scripts.helpers.decisions.copying import Copied, copy_job
 from scripts.helpers.display.units import count_of, printable
 from scripts.helpers.errors import (
-    CorruptItemError,
-    InvalidValueError,
-    JobMovedError,
-    NewerFormatError,
-    RunInProgressError,
-    StaleError,
+    AccessRefusedError,
+    CredentialsError,
+    StoreUnavailableError,
+    TableNotFoundError,
+    TableSchemaError,
     UnknownJobError,
     WatermarkError,
 )
@@ -34,11 +33,8 @@ WRITERS = 8
 """Jobs copied at the same time. A copy waits for its tables and for nothing else."""
 SHOWN = 20
 """Jobs that are named: the names of a large table would push the numbers off the screen."""
-OF_ONE_JOB = (
-    CorruptItemError, InvalidValueError, JobMovedError, NewerFormatError, RunInProgressError, StaleError,
-    UnknownJobError,
-)  # fmt: skip
-"""Errors that leave out one job of several, so that it cannot keep the others where they are."""
+OF_TABLES = (StoreUnavailableError, CredentialsError, AccessRefusedError, TableNotFoundError, TableSchemaError)
+"""Errors that no other job would be spared. Any other leaves out one job, so that it cannot keep the others."""
 
 
 @command("copy")
@@ -77,6 +73,9 @@ def copy(
             listed = list_jobs(around.store, on_page=lambda found, _: steps.at(found, unit="jobs"))
         every = [*(job.job_id for job in listed.jobs), *listed.triggers]
         wanted = [name for name in every if name.startswith(prefix or "")]
+        if not wanted:
+            around.err.print(f"No job of table {printable(around.table)} has such a name.")
+            raise click.exceptions.Exit(FAILED)
     for name in names:
         read_job(around, name)  # Before a file is made for it.
     count = count_of(len(wanted), "job")
@@ -89,7 +88,9 @@ def copy(
     def copy_one(job_id: str) -> None:
         try:
             copied[job_id] = copy_job(changes, to, job_id)
-        except OF_ONE_JOB as error:
+        except OF_TABLES:
+            raise
+        except WatermarkError as error:
             # A list has names under which the Job Runs API alone keeps something.
             if names or not isinstance(error, UnknownJobError):
                 refused[job_id] = error

@@ -56,7 +56,7 @@ def show(around: Surroundings, job: str) -> None:
 
 def _facts(head: Head, now: datetime) -> list[tuple[str, Cell]]:
     condition = condition_of(head, now)
-    state = f"{condition.word}, {condition.reason}" if condition.needs_somebody or head.moved_to else condition.word
+    state = f"{condition.word}, {condition.reason}" if condition.needs_somebody or head.elsewhere else condition.word
     facts: list[tuple[str, Cell]] = [
         ("job", Text(head.job_id, "bold")),
         ("state", state),

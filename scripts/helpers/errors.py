@@ -404,8 +404,8 @@ class JobMovedError(ConfigurationError):
     def __init__(self, job_id: str, table_name: str, moved_to: str) -> None:
         self.job_id, self.table_name, self.moved_to = job_id, table_name, moved_to
         super().__init__(
-            f"Job {job_id!r} is not in table {table_name!r}: it is in {moved_to}. Give its script that table. If a "
-            "`watermarks copy` from there was interrupted, run it again."
+            f"Job {job_id!r} is not in table {table_name!r}: it is in {moved_to}. Give its script that table. If "
+            "`watermarks copy` was interrupted between the two, run it again in the same direction."
         )
 
 

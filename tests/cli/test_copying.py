@@ -128,13 +128,15 @@ def test_jobs_with_records_of_runs_are_named_when_the_rest_is_copied(
         (["--to", "other"], "Give either names of jobs, --prefix or --all."),
         (["repairs", "--all", "--to", "other"], "Give either names of jobs, --prefix or --all."),
         (["repairs"], "Missing option '--to'"),
-        (["repairs", "--from", "same", "--to", "same"], "same is the table that has the jobs"),
+        (["repairs", "--to", "SAME"], "is the table that has the jobs"),
     ],
 )
 def test_command_is_refused_when_its_arguments_do_not_fit(
     run: Command, source: Watermarks, arguments: list[str], text: str
 ) -> None:
-    done = run(source, "copy", *arguments, "--yes")
+    given = [source.table_name if argument == "SAME" else argument for argument in arguments]
+
+    done = run(source, "copy", *given, "--yes")
 
     assert done.exit_code == 2
     assert text in done.stderr

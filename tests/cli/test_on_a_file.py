@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_SET_UP, FAILED, OK, TRY_LATER
 from tests.cli.stories import leave_open
 from tests.support.no_aws import no_aws
+from tests.support.read_only import as_somebody, make_read_only
 from tests.support.steps import add
 
 NAME, VARIABLE = "sqlite:watermarks.db", "WATERMARKS_TABLE"
@@ -235,27 +234,13 @@ def test_right_of_the_file_is_named_and_no_policy_of_a_role_when_it_cannot_be_wr
         marks = Watermarks(f"sqlite:{folder}/t.db")
         marks.create_table()
         add(marks, "rents", "jr_1", n=1)
-        Path(folder, "t.db").chmod(0o400)
+        make_read_only(Path(folder, "t.db"))
 
         done = call(f"reset rents {WHY}", f"sqlite:{folder}/t.db")
 
     assert done.exit_code == BAD_SET_UP
     assert f"The file system refuses to write '{folder}/t.db'" in done.output
     assert "policy" not in done.output
-
-
-@contextmanager
-def as_somebody(folder: str) -> Iterator[None]:
-    """Work without the rights of root, whom no mode of a file keeps away."""
-    is_root = os.geteuid() == 0
-    if is_root:
-        os.chown(folder, 65534, -1)
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if is_root:
-            os.seteuid(0)
 
 
 def test_lock_is_named_and_no_region_when_another_program_keeps_the_file(

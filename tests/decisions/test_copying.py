@@ -6,7 +6,7 @@ import itertools
 import logging
 import sqlite3
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.changes import Changes
-from scripts.helpers.protocol.requests import Between, Write
+from scripts.helpers.protocol.requests import Between, Delete, Write
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.steps import add, commit, frozen, large
@@ -190,7 +190,7 @@ def test_warning_says_where_the_job_is_when_it_is_looked_up_where_it_was(
 
     assert found == {"n": 1}
     assert f"event=moved job={JOB} to={target.table_name}" in caplog.text
-    assert "moved to" in repr(source.latest(JOB))
+    assert f", in {target.table_name}>" in repr(source.latest(JOB))
 
 
 def test_copy_is_refused_when_a_run_is_at_work(two: tuple[Watermarks, Watermarks]) -> None:
@@ -444,25 +444,148 @@ def test_run_keeps_its_history_when_a_second_copy_of_its_job_is_slow(
     two: tuple[Watermarks, Watermarks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = with_a_history(two[0]), two[1]
+    copy(source, target)  # An earlier stay, of which the target keeps items.
+    target.begin(JOB, "jr_4").commit()
+    commit(target, JOB, "weekly", {"n": 3})
+    copy(target, source)
+    source.store.delete(JOB, "weekly")
+    source.store.expire(JOB, "jr_2", datetime(2046, 1, 1, tzinfo=timezone.utc))
     slow = Watermarks(target.table_name)
-    put, done = slow.store.put, list[bool]()
+    table: Any = slow.store.table
+    write, done = table.write, list[bool]()
 
-    def put_late(item: Any, *, if_new: bool) -> bool:
-        if not done:
+    def write_late(given: Write) -> bool:
+        if isinstance(given, Delete) and not done:
             done.append(True)
             copy(source, target)
-            target.begin(JOB, "jr_4").commit()
-            commit(target, JOB, "jr_2", {"n": 5})
-        return put(item, if_new=if_new)
+            commit(target, JOB, "weekly", {"n": 6})
+            commit(target, JOB, "jr_2", {"n": 7})
+        return bool(write(given))
 
-    monkeypatch.setattr(slow.store, "put", put_late)
+    monkeypatch.setattr(table, "write", write_late)
 
     with pytest.raises(StaleError):
         copy(source, slow)
 
-    assert [entry.version for entry in target.history(JOB)] == [6, 5, 4, 3, 2, 1]
-    assert target.get_watermark_values(JOB, "jr_2") == {"n": 5}
+    assert [entry.version for entry in target.history(JOB)] == [8, 7, 6, 5, 4, 3, 2, 1]
+    assert target.get_watermark_values(JOB, "jr_2") == {"n": 7}
+    assert target.get_watermark_values(JOB, "weekly") == {"n": 6}
     assert target.doctor(JOB) == []
+
+
+def interrupted(source: Watermarks, target: Watermarks, writes: int) -> bool:
+    """Let a copy die right after so many writes; return whether it did."""
+    left, tables = [writes], (source.store.table, target.store.table)
+    source.store.table, target.store.table = (Dying(table, left, before=False) for table in tables)
+    try:
+        copy(source, target)
+    except DiedError:
+        return True
+    finally:
+        source.store.table, target.store.table = tables
+    return False
+
+
+@pytest.mark.parametrize("writes", range(1, 8))
+def test_history_stays_when_a_copy_that_died_is_answered_by_one_in_the_other_direction(
+    two: tuple[Watermarks, Watermarks], writes: int
+) -> None:
+    source, target = with_a_history(two[0]), two[1]
+    before = contents(source)
+    assert interrupted(source, target, writes)
+
+    with pytest.raises(JobMovedError, match="in the same direction"):
+        copy(target, source)
+
+    assert contents(source) == before
+    copy(source, target)
+    assert contents(target) == before
+    assert [finding.kind for finding in target.doctor(JOB)] == ["open plan"]
+
+
+def test_job_is_at_one_table_when_a_copy_died_and_another_went_to_a_third(
+    new_file: NextTo, two: tuple[Watermarks, Watermarks]
+) -> None:
+    source, target = two
+    third = new_file()
+    commit(source, JOB, "jr_1", {"n": 1})
+    assert interrupted(source, target, 1)
+    copy(source, third)
+
+    with pytest.raises(JobMovedError):
+        copy(target, source)
+    with pytest.raises(JobMovedError):
+        copy(source, target)
+    copy(third, target)
+
+    assert [may_begin(marks) for marks in (source, target, third)] == [False, True, False]
+
+
+def test_job_is_at_one_table_when_two_copies_of_it_go_to_two(
+    new_file: NextTo, two: tuple[Watermarks, Watermarks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = two
+    other = new_file()
+    commit(source, JOB, "jr_1", {"n": 1})
+    swap = other.store.swap
+
+    def swap_late(*given: Any) -> Any:
+        monkeypatch.undo()
+        copy(Watermarks(source.table_name), target)
+        return swap(*given)
+
+    monkeypatch.setattr(other.store, "swap", swap_late)
+
+    with pytest.raises(StaleError):
+        copy(source, other)
+
+    assert [may_begin(marks) for marks in (source, target, other)] == [False, True, False]
+
+
+def test_copy_is_refused_when_the_doctor_repairs_the_job_meanwhile(
+    two: tuple[Watermarks, Watermarks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = two
+    commit(source, JOB, "jr_1", {"n": 1})
+    source.store.write_chunks(JOB, {"s#orphan": [b"nothing refers to it"]})
+    swap = target.store.swap
+
+    def swap_late(*given: Any) -> Any:
+        monkeypatch.undo()
+        assert [finding.kind for finding in source.doctor(JOB, repair=True)] == ["orphaned chunk"]
+        return swap(*given)
+
+    monkeypatch.setattr(target.store, "swap", swap_late)
+
+    with pytest.raises(StaleError):
+        copy(source, target)
+
+    assert (may_begin(source), may_begin(target)) == (True, False)
+
+
+def test_copy_is_not_taken_for_done_when_the_target_was_made_anew(
+    new_file: NextTo, two: tuple[Watermarks, Watermarks]
+) -> None:
+    source, target = two
+    commit(source, JOB, "jr_1", {"n": 1})
+    copy(source, target)
+    for key in [*contents(target), items.HEAD_KEY]:
+        target.store.delete(JOB, key)
+    commit(target, JOB, "jr_1", {"other": 1})
+
+    with pytest.raises(JobExistsError):
+        copy(source, target)
+
+
+def test_table_is_another_one_when_it_was_made_anew_under_its_name(dynamodb: Any) -> None:
+    places = []
+    for _ in range(2):
+        made = Watermarks("made-anew", dynamodb)
+        made.create_table()
+        places.append(made.store.table.place)
+        dynamodb.delete_table(TableName="made-anew")
+
+    assert len(set(places)) == 2
 
 
 def test_copy_is_refused_when_a_run_commits_while_the_job_is_read(

@@ -124,7 +124,9 @@ class Actors:
             self.model.intents.pop()
         outcome = Outcome(value, error, intent)
         assert hit or not outcome.unknown, f"{intent.kind} gave up though nothing failed: {error!r}"
-        assert len(intent.made) <= 1 + intent.given_up, f"{intent.kind} took effect {len(intent.made)} times (I9)"
+        assert len(intent.made) <= intent.most + intent.given_up, (
+            f"{intent.kind} took effect {len(intent.made)} times (I9)"
+        )
         assert error is not None or not intent.given_up
         if error is not None and not outcome.unknown:
             assert not intent.made, f"{intent.kind} was refused by {error!r}, but took effect"

@@ -95,6 +95,8 @@ class Intent:
     """A claim was taken back, as the log could not be completed."""
     disturbed: bool = False
     """Another call was made in the middle of this one."""
+    most: int = 1
+    """How many writes of the head it takes."""
 
 
 class Model(FakeDynamoDB):

@@ -10,8 +10,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +33,9 @@ from scripts.helpers.protocol.sqlite import SqliteTable
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.dynamodb import FakeDynamoDB
+from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
+from tests.support.read_only import as_somebody, make_read_only
 from tests.support.steps import commit, large
 from tests.support.table_requests import entries, heads, jobs, range_keys, small
 
@@ -130,6 +130,15 @@ def test_large_state_is_stored_and_read_back_when_it_needs_chunks(marks: Waterma
     assert marks.get_watermark_values("parking") == state
 
 
+def test_nobody_waits_for_write_units_when_a_large_state_is_stored(marks: Watermarks) -> None:
+    waits: list[float] = []
+    marks.store.sleep = waits.append
+
+    commit(marks, "parking", "jr_1", {"packed": large(3, 4_000_000)})
+
+    assert waits == []
+
+
 def test_only_the_owner_may_read_the_file_when_it_is_made(marks: Watermarks, tmp_path: Path) -> None:
     commit(marks, "parking", "jr_1", {"n": 1})
 
@@ -154,11 +163,23 @@ def test_run_is_refused_when_another_process_has_the_job(marks: Watermarks, cloc
 
 
 def test_expired_items_go_when_something_is_written(marks: Watermarks) -> None:
-    marks.store.put(items.key("old", "jr_1") | {"expiresAt": items.number(1)}, if_new=True)
+    now = int(time.time())
+    expiries = {"just": now - 9, "five years": now - 4 * 366 * 86_400, "soon": now + 99, "zero": 0, "older": now // 2}
+    for name, at in expiries.items():
+        marks.store.put(items.key(name, "jr_1") | {"expiresAt": items.number(at)}, if_new=True)
 
     commit(marks, "parking", "jr_1", {"n": 1})
 
-    assert marks.store.read("old", "jr_1") is None
+    assert {name for name in expiries if marks.store.read(name, "jr_1")} == {"soon", "zero", "older"}
+
+
+@pytest.mark.parametrize("at", ["1.5", "1E+30", "99999999999999999999", "NaN", "-5"])
+def test_item_is_kept_when_its_expiry_is_no_time(marks: Watermarks, at: str) -> None:
+    marks.store.put(items.key("old", "jr_1") | {"expiresAt": {"N": at}}, if_new=True)
+
+    commit(marks, "parking", "jr_1", {"n": 1})
+
+    assert marks.store.read("old", "jr_1") is not None
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -196,7 +217,6 @@ def newer(path: Path) -> None:
         (lambda path: path.write_text("id,name\n" * 999), "something else"),
         (lambda path: sqlite3.connect(path).execute("CREATE TABLE items (a)"), "something else"),
         (newer, "of format 99"),
-        (lambda path: path.write_bytes(b""), "something else"),
     ],
 )
 def test_file_is_refused_and_stays_when_it_is_no_table_of_ours(tmp_path: Path, make: Any, why: str) -> None:
@@ -248,7 +268,7 @@ def test_write_is_refused_and_reads_go_on_when_the_file_is_read_only(clock: Cloc
         made = Watermarks(f"sqlite:{folder}/t.db", clock=clock)
         made.create_table()
         commit(made, "parking", "jr_1", {"n": 1})
-        Path(folder, "t.db").chmod(0o400)
+        make_read_only(Path(folder, "t.db"))
 
         with pytest.raises(AccessRefusedError, match=r"write.*t\.db"):
             Watermarks(f"sqlite:{folder}/t.db", clock=clock).begin("parking", "jr_2")
@@ -256,18 +276,68 @@ def test_write_is_refused_and_reads_go_on_when_the_file_is_read_only(clock: Cloc
         assert Watermarks(f"sqlite:{folder}/t.db").get_watermark_values("parking") == {"n": 1}
 
 
-@contextmanager
-def as_somebody(folder: str) -> Iterator[None]:
-    """Work without the rights of root, whom no mode of a file keeps away."""
-    is_root = os.geteuid() == 0
-    if is_root:
-        os.chown(folder, 65534, -1)
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if is_root:
-            os.seteuid(0)
+def test_table_is_made_when_a_process_died_while_it_made_it(tmp_path: Path) -> None:
+    (tmp_path / "t.db").touch()
+    made = Watermarks(f"sqlite:{tmp_path}/t.db")
+
+    with pytest.raises(TableNotFoundError):
+        made.begin("parking", "jr_1")
+    assert not made.exists()
+    made.create_table()
+
+    assert made.begin("parking", "jr_1").version == 0
+
+
+def test_file_is_refused_when_it_has_two_names(marks: Watermarks, tmp_path: Path) -> None:
+    commit(marks, "parking", "jr_1", {"n": 1})
+    os.link(tmp_path / "watermarks.db", tmp_path / "other.db")
+
+    for name in ("watermarks.db", "other.db"):
+        with pytest.raises(TableSchemaError, match="hard link"):
+            Watermarks(f"sqlite:{name}").begin("parking", "jr_2")
+
+    (tmp_path / "other.db").unlink()
+    assert marks.begin("parking", "jr_2").version == 1
+
+
+def test_table_is_one_when_links_lead_to_it(marks: Watermarks, tmp_path: Path) -> None:
+    commit(marks, "parking", "jr_1", {"n": 1})
+    (tmp_path / "link.db").symlink_to("watermarks.db")
+    other = Watermarks("sqlite:link.db", clock=marks.clock)
+
+    commit(other, "parking", "jr_2", {"n": 2})
+
+    assert marks.get_watermark_values("parking") == {"n": 2}
+    assert other.store.table.place == marks.store.table.place
+
+
+MOUNTS = r"""
+/dev/vda / ext4 rw 0 0
+auto /home autofs rw 0 0
+server:/home /home nfs4 rw 0 0
+//server/team /mnt/team\040drive cifs rw 0 0
+bucket /mnt/bucket fuse.rclone rw 0 0
+/crypt /mnt/crypt fuse.gocryptfs rw 0 0
+nfs /mnt/usb nfs rw 0 0
+/dev/sdb /mnt/usb ext4 rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "is_local"),
+    [("/w.db", True), ("/home/w.db", False), ("/mnt/team drive/w.db", False), ("/mnt/bucket/a/w.db", False),
+     ("/mnt/crypt/w.db", True), ("/mnt/usb/w.db", True), ("/homes/w.db", True)],
+)  # fmt: skip
+def test_drive_of_another_machine_is_refused_when_the_system_names_it(
+    monkeypatch: pytest.MonkeyPatch, path: str, is_local: bool
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda self: MOUNTS.strip().replace("\\\\", "\\"))
+
+    if is_local:
+        assert SqliteTable(f"sqlite:{path}").path == Path(path)
+    else:
+        with pytest.raises(InvalidValueError, match="drive of another machine"):
+            SqliteTable(f"sqlite:{path}")
 
 
 def test_file_in_the_place_of_another_is_another_table(marks: Watermarks, tmp_path: Path) -> None:
@@ -280,6 +350,44 @@ def test_file_in_the_place_of_another_is_another_table(marks: Watermarks, tmp_pa
 
 
 # --- processes ------------------------------------------------------------------------------------
+
+COPIED = """
+import os, sys, time
+from scripts.helpers.watermarks import Watermarks
+name, go = sys.argv[1:]
+marks = Watermarks(name)
+def commit(run_id, value):
+    run = marks.begin("shared", run_id)
+    run.freeze({}, {"n": value})
+    run.commit()
+commit("jr_1", 1)
+child = os.fork()
+if child == 0:
+    marks.get_watermark_values("shared")
+    print("ready", flush=True)
+    while not os.path.exists(go):
+        time.sleep(0.01)
+    commit("jr_3", 3)
+    os._exit(0)
+time.sleep(0.5)
+"""
+
+
+def test_no_commit_is_lost_when_a_copied_process_outlives_the_one_that_it_is_a_copy_of(tmp_path: Path) -> None:
+    """It took the locks of the dead process for its own, and wrote to a log that was deleted."""
+    marks = Watermarks(f"sqlite:{tmp_path}/t.db")
+    marks.create_table()
+    command = [sys.executable, "-c", COPIED, marks.table_name, str(tmp_path / "go")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.wait(PATIENCE)
+        commit(marks, "shared", "jr_2", {"n": 2})
+        (tmp_path / "go").touch()
+        assert process.stdout.read() == ""  # Until the child has ended.
+
+    assert [entry.change.run_id for entry in marks.history("shared")] == ["jr_3", "jr_2", "jr_1"]
+
 
 PROCESSES, RUNS = 20, 3
 WORK = """

@@ -92,7 +92,7 @@ class World(Runs):
         """End the lease of whoever has the job: its plan and its version stay, and its fence is too old."""
 
         def freed(before: State | None, after: State) -> State:
-            assert before and before.owner
+            assert before  # The run may have given up meanwhile: to release it too does no harm.
             return dataclasses.replace(before.released(), fence=before.fence + 1)
 
         old = self.model.state
@@ -147,11 +147,16 @@ class World(Runs):
             assert before, "a job was moved that is not there"
             return dataclasses.replace(before.released(), fence=before.fence + 1)
 
+        def returned(before: State | None, after: State) -> State:
+            # It is announced first.
+            return before if before and after.fence == before.fence else moved(before, after)
+
         def legs(one: Store, other: Store, trouble: Trouble | None) -> bool:
             """Copy the job from one table to the other; False: it was refused, and stays."""
             lookups = Lookups(one, lambda: self.clock(actor), ".*")
             while True:
-                call = self.call(Intent("copy", moved), trouble, lambda: copy_job(Changes(lookups), other, JOB))
+                intent = Intent("copy", moved) if one is here else Intent("copy", returned, most=2)
+                call = self.call(intent, trouble, lambda: copy_job(Changes(lookups), other, JOB))
                 if not call.refused(UnknownJobError, AmbiguousHistoryError, RunInProgressError, StaleError):
                     return True
                 assert not isinstance(call.error, StaleError) or call.intent.disturbed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import marshal
 import threading
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -166,7 +166,9 @@ class FakeDynamoDB:
         return answer
 
     def _describe_table(self, given: dict[str, Any]) -> dict[str, Any]:
-        return {"Table": {"TableName": self.table_name, "TableStatus": "ACTIVE"}}
+        made, arn = datetime(2026, 1, 1, tzinfo=timezone.utc), f"arn:aws:dynamodb:memory:table/{self.table_name}"
+        named = {"TableName": self.table_name, "TableArn": arn, "CreationDateTime": made}
+        return {"Table": named | {"TableStatus": "ACTIVE"}}
 
     def _get_item(self, given: dict[str, Any]) -> dict[str, Any]:
         found = self._seen(given).get(_key(given["Key"], exact=True))

@@ -1,16 +1,16 @@
 """Copy a job to another table, from where it continues: items as they are, the head last.
 
-While a job has two tables, both have a head that names the other one in `moved_to`, and nothing begins at either.
-Each step below finds what an interrupted copy has done, and one that is done again changes nothing::
+Each step finds what an interrupted copy has done, and one that is done again changes nothing::
 
-    target: a head that is at the source     source: a head that moved to the target
-    target: all items of the source          target: the head of the source, in the place of the first
+    target: head, arriving from the source        the job is at the source
+    source: head, moved to the target             nothing begins at either
+    target: all items of the source
+    target: head, arrived                         the job is at the target
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from scripts.helpers.errors import (
@@ -27,7 +27,7 @@ from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import places_of
 from scripts.helpers.protocol.races import Written
-from scripts.helpers.protocol.requests import Between
+from scripts.helpers.protocol.requests import Between, Delete, Put, as_it_was
 from scripts.helpers.protocol.store import Store
 
 
@@ -53,40 +53,59 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
         Somebody changed the job at the source or at the target meanwhile. Copy it again.
     """
     source = changes.lookups.store
+    here, place = source.table.place, target.table.place
     # Before its head is read: what is listed beside a head of an earlier stay is of that stay, and may go.
-    there_before = {_range_key(item): item for item in _of_job(target, job_id)[0]}
+    listed = {_range_key(item): item for item in _of_job(target, job_id)[0]}
     there = target.read_head(job_id)
     stored, head = changes.read_for_change(job_id)
     found, left_out = _of_job(source, job_id)
     if stored is None:
         raise UnknownJobError(job_id, source.table_name)
-    if head.moved_to not in (None, target.table.place):
-        raise JobMovedError(job_id, source.table_name, str(head.moved_to))
-    if head.moved_to is not None and there is not None and there.moved_to is None:
+    again = source.read_head(job_id)
+    # A decision in between deletes chunks, and the job would look damaged.
+    if again is None or again.identity != head.identity:
+        raise _changed(source, job_id)
+    if head.arriving_from is not None or head.moved_to not in (None, place):
+        raise JobMovedError(job_id, source.table_name, str(head.elsewhere))
+    if head.moved_to is not None and there is not None and there.elsewhere is None and _is_later(there, head):
         return Copied(0, left_out)
-    if (there is None and there_before) or (there is not None and not _may_be_replaced(there, head)):
+    if (there is None and listed) or (there is not None and not _may_be_replaced(there, head, here)):
         raise JobExistsError(job_id, target.table_name)
     if head.claim is not None and changes.lookups.clock() < head.claim.lease_until:
         raise RunInProgressError(job_id, head.claim.run_id, head.claim.lease_until)
     _check_whole(head, found)
-    if there is None or there.moved_to != source.table.place:
-        there = _swapped(target, there, replace(head.arrived(there), claim=None, moved_to=source.table.place))
+    if there is None or there.arriving_from != here:
+        there = _swapped(target, there, head.arriving(here, there))
     if head.moved_to is None:
-        head = _swapped(source, head, head.moved(target.table.place))
-    keys = {_range_key(item) for item in found}
-    for range_key in there_before.keys() - keys:
-        target.delete(job_id, range_key)
-    for item in found:
-        # What is there and was not listed is of a run, after another copy of the same job was done.
-        target.put(item, if_new=_range_key(item) not in there_before)
+        head = _swapped(source, head, head.moved(place))
+    wanted = {_range_key(item): item for item in found}
+    # What is not as it was listed is of a run: another copy of the same job was done meanwhile.
+    for range_key, item in listed.items():
+        if range_key not in wanted:
+            target.table.write(Delete(items.key(job_id, range_key), as_it_was(item)))
+    for range_key, item in wanted.items():
+        if range_key not in listed:
+            target.put(item, if_new=True)
+        elif item != listed[range_key]:
+            target.table.write(Put(item, as_it_was(listed[range_key])))
     _swapped(target, there, head.arrived(there))
     return Copied(len(found) + 1, left_out)
 
 
-def _may_be_replaced(there: Head, head: Head) -> bool:
-    """Tell whether a head is one of an earlier stay, and none of its batch ids would be used again."""
+def _is_later(one: Head, other: Head) -> bool:
+    """Tell whether a head knows all batches of another one."""
+    known = one.last_versions
+    return all(known.get(epoch, -1) >= last for epoch, last in other.last_versions.items())
+
+
+def _may_be_replaced(there: Head, head: Head, here: str) -> bool:
+    """Tell whether a head is one of an earlier stay, or of this copy, and no batch id of it would be used again."""
     known = head.last_versions
-    return there.moved_to is not None and all(known.get(epoch, at) >= at for epoch, at in there.last_versions.items())
+    is_backwards = any(known.get(epoch, last) < last for epoch, last in there.last_versions.items())
+    if there.elsewhere is None or is_backwards:
+        return False
+    # One that arrives from a third table is the only way on for a job that has left that one.
+    return there.moved_to is not None or there.arriving_from == here or _is_later(head, there)
 
 
 def _of_job(store: Store, job_id: str) -> tuple[list[items.Item], int]:
@@ -113,8 +132,12 @@ def _check_whole(head: Head, found: Sequence[items.Item]) -> None:
 
 def _swapped(store: Store, before: Head | None, after: Head) -> Head:
     if not isinstance(store.swap(before, after), Written):
-        raise StaleError(f"Job {after.job_id!r} changed in table {store.table_name!r} meanwhile. Copy it again.")
+        raise _changed(store, after.job_id)
     return after
+
+
+def _changed(store: Store, job_id: str) -> StaleError:
+    return StaleError(f"Job {job_id!r} changed in table {store.table_name!r} meanwhile. Copy it again.")
 
 
 def _range_key(item: items.Item) -> str:

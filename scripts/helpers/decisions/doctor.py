@@ -63,6 +63,9 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
     again = store.read_head(job_id)
     if again is None or again.identity != head.identity:
         return [Finding("open plan", "the job changed while it was examined", "Run the doctor again.")]
+    if head.elsewhere is not None:
+        detail = f"the job is in {head.elsewhere}" + (", and its copy here is not whole" if head.arriving_from else "")
+        return [Finding("moved", detail, "Give the script that table, or run `watermarks copy` again if it died.")]
     findings, found = _readable(found)
     live = {key: item for key, item in found.items() if not _is_over(item, now)}
     # Chunks that only a damaged entry refers to look unused, and its backup will need them.

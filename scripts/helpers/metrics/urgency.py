@@ -60,8 +60,8 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
     threshold
         From when on the job is late: it wins over what is usual. Past `warn` a job is late, past `error` missing.
     """
-    if head.moved_to is not None:
-        return Condition("moved", f"it is in {head.moved_to}")
+    if head.elsewhere is not None:
+        return Condition("moved", f"it is in {head.elsewhere}")
     lateness = lateness_of(head, now, threshold)
     if lateness is not None:
         return lateness

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from datetime import timezone
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from botocore.config import Config
@@ -31,7 +33,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.items import Item
-from scripts.helpers.protocol.requests import Between, Expected, ItemPage, Put, Walk, Write
+from scripts.helpers.protocol.requests import Between, Delete, Expected, ItemPage, Put, Update, Walk, Write
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -96,10 +98,11 @@ class DynamoTable:
 
     # --- items ----------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def place(self) -> str:
-        """The name of the table, and its region."""
-        return f"{self.name} in {self.client.meta.region_name}"
+        """The ARN of the table, and when it was made: this account may have another one of its name later."""
+        found = self._call("describe_table", {"TableName": self.name})["Table"]
+        return f"{found['TableArn']}, made {found['CreationDateTime'].astimezone(timezone.utc):%Y-%m-%d %H:%M:%S.%fZ}"
 
     def get(self, key: Item) -> Item | None:
         """Read one item; None if there is none."""
@@ -108,7 +111,7 @@ class DynamoTable:
 
     def write(self, write: Write) -> bool:
         """Send a conditional write. True: it took effect. False: a condition failed."""
-        action = "put_item" if isinstance(write, Put) else "update_item"
+        action = {Put: "put_item", Update: "update_item", Delete: "delete_item"}[type(write)]
         try:
             getattr(self.client, action)(**write_item(self.name, write))
         except ClientError as error:
@@ -118,10 +121,6 @@ class DynamoTable:
         except BotoCoreError as error:
             raise self.translate(error, action) from error
         return True
-
-    def delete(self, key: Item) -> None:
-        """Delete one item; it may be gone already."""
-        self._call("delete_item", {"TableName": self.name, "Key": key})
 
     def query(self, wanted: Between) -> ItemPage:
         """Read a page of the items of one job."""
@@ -238,12 +237,14 @@ def get_item(table_name: str, key: Item) -> dict[str, Any]:
 
 
 def write_item(table_name: str, write: Write) -> dict[str, Any]:
-    """Build the PutItem or UpdateItem of a write."""
+    """Build the PutItem, UpdateItem or DeleteItem of a write."""
     names = {f"#{_short(one.attribute)}": one.attribute for one in write.only_if}
     values = {f":{_short(one.attribute)}": one.expected for one in write.only_if if one.expected is not None}
     request: dict[str, Any] = {"TableName": table_name}
     if isinstance(write, Put):
         request["Item"] = write.item
+    elif isinstance(write, Delete):
+        request["Key"] = write.key
     else:
         short = _short(write.attribute)
         request |= {"Key": write.key, "UpdateExpression": f"SET #{short} = :{short}"}

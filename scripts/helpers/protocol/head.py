@@ -170,7 +170,8 @@ class Head:
     `epochs` are the former epochs of the job, each with its last version: output of them may wait still.
     `releases` are the claims that people ended since the last version; the next version takes them into the history.
     `recent` are the newest commits, oldest first, from which what is usual for the job is learned.
-    `moved_to` is the table that has the job instead of this one; nothing may begin or change here then.
+    `moved_to` is the table that has the job since, and `arriving_from` the one that has it until its copy here is
+    whole; nothing may begin or change where one of the two is named.
     """
 
     job_id: str
@@ -188,13 +189,14 @@ class Head:
     releases: tuple[Release, ...] = ()
     recent: tuple[PastCommit, ...] = ()
     moved_to: str | None = None
+    arriving_from: str | None = None
 
     def __repr__(self) -> str:
         last, claim = self.last, self.claim
         committed = f"{last.op} {last.at:%Y-%m-%d %H:%M:%SZ} run={last.run_id}" if last else "no commit yet"
         owner = f", held by run {claim.run_id} until {claim.lease_until:%Y-%m-%d %H:%M:%SZ}" if claim else ""
         plan = f", plan {self.plan.plan_id} open" if self.plan else ""
-        moved = f", moved to {self.moved_to}" if self.moved_to else ""
+        moved = f", in {self.elsewhere}" if self.elsewhere else ""
         return printable(f"<Head of {self.job_id!r}: version {self.version}, {committed}{owner}{plan}{moved}>")
 
     @property
@@ -215,7 +217,19 @@ class Head:
             # Two people may release the same run at once. Without this the second would take the first one's write for
             # its own, whose answer was lost, and believe that its reason is kept.
             self.releases[-1].token if self.releases else None,
+            # Two copies to two tables leave the rest alike, and so does a doctor who fences.
+            self.moved_to,
+            self.arriving_from,
         )
+
+    @property
+    def elsewhere(self) -> str | None:
+        """The table that has the job instead of this one; None where it is here."""
+        return self.moved_to or self.arriving_from
+
+    def is_as_far_as(self, other: Head) -> bool:
+        """Tell whether two heads are at the same step of a copy."""
+        return (self.moved_to, self.arriving_from) == (other.moved_to, other.arriving_from)
 
     @property
     def run_id(self) -> str:
@@ -446,15 +460,21 @@ class Head:
         """
         return replace(self.fenced(), claim=None, moved_to=to)
 
+    def arriving(self, source: str, there: Head | None) -> Head:
+        """Announce the job at the table that it is copied to: until all of it is there, `source` has it."""
+        return replace(self.arrived(there), claim=None, arriving_from=source)
+
     def arrived(self, there: Head | None) -> Head:
         """Take the job over from another table, in the place of what this one has kept of an earlier stay.
 
         It keeps its epoch, so that a target knows the batches that it has. Those of the earlier stay are named, too:
         the target may have output of them.
         """
-        former = {} if there is None else there.last_versions
+        former, fence = ({}, 0) if there is None else (there.last_versions, there.fence)
         epochs = {epoch: last for epoch, last in {**former, **self.epochs}.items() if epoch != self.epoch}
-        return replace(self, moved_to=None, epochs=epochs)
+        # Not below that of an earlier stay: runs of then would be let in again.
+        fence = max(fence, self.fence)
+        return replace(self, moved_to=None, arriving_from=None, epochs=epochs, fence=fence)
 
     def _without_output(self, after: Head, version: int, retract: Outputs, order: Order) -> Head:
         """Take back output of versions above `version`: what is given, and what readers do not wholly see yet."""

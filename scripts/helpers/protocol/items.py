@@ -120,6 +120,8 @@ def head_to_item(head: Head) -> Item:
         item["recent"] = {"S": to_text(head.recent)}
     if head.moved_to:
         item["movedTo"] = {"S": head.moved_to}
+    if head.arriving_from:
+        item["arrivingFrom"] = {"S": head.arriving_from}
     return item
 
 
@@ -310,6 +312,7 @@ def _head(item: Item) -> Head:
         releases=_releases_in(item),
         recent=from_text(_text(item, "recent")) if "recent" in item else (),
         moved_to=_text_or_none(item, "movedTo"),
+        arriving_from=_text_or_none(item, "arrivingFrom"),
     )
 
 

@@ -101,8 +101,8 @@ class Lookups:
             head = head or self.legacy_head(job_id, legacy)
         if head is None:
             raise UnknownJobError(job_id, self.store.table_name)
-        if head.moved_to is not None:
-            logger.warning("event=moved job=%s to=%s: what is here is older", job_id, head.moved_to)
+        if head.elsewhere is not None:
+            logger.warning("event=moved job=%s to=%s: what is here may be older", job_id, head.elsewhere)
         return head
 
     def head(self, job_id: str) -> Head | None:

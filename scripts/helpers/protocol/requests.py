@@ -58,7 +58,15 @@ class Update:
     only_if: tuple[Expected, ...]
 
 
-Write = Put | Update
+@dataclass(frozen=True)
+class Delete:
+    """The deletion of an item, valid only if all conditions hold of it; it may be gone already."""
+
+    key: Item
+    only_if: tuple[Expected, ...] = ()
+
+
+Write = Put | Update | Delete
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,13 @@ def put_chunk(job_id: str, chunks_id: str, index: int, data: bytes) -> Put:
     # Heads and log entries know the hash of what they refer to: other bytes under the same key would make
     # every version that shares the chunk unreadable.
     return Put(key(job_id, chunk_key(chunks_id, index)) | {"fmt": number(FORMAT), "data": {"B": data}}, IS_NEW)
+
+
+def as_it_was(item: Item) -> tuple[Expected, ...]:
+    """Build the condition that nobody has written an item since it was read, other than its expiry."""
+    # A log entry is written once, and a run item again with another version. What is of the original class has none.
+    names = ("version", "commitId", "committedAt")
+    return tuple(Expected(name, "equal" if name in item else "absent", item.get(name)) for name in names)
 
 
 def put(item: Item, *, if_new: bool) -> Put:

@@ -13,8 +13,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -32,15 +33,19 @@ from scripts.helpers.errors import (
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.attributes import from_json, to_json
 from scripts.helpers.protocol.items import Item
-from scripts.helpers.protocol.requests import Between, Expected, ItemPage, Put, Walk, Write
+from scripts.helpers.protocol.requests import Between, Delete, Expected, ItemPage, Put, Walk, Write
 
 SCHEME = "sqlite:"
 BUSY_SECONDS = 5.0
 """A write waits so long for others: each takes milliseconds, so who holds the lock for longer has stopped."""
 APPLICATION, FORMAT = 0x67775731, 1
 """What the head of a file says that is a table of ours, and the format of its rows."""
-NETWORK = re.compile(r"nfs|cifs|smb|9p|afs|ceph|lustre|glusterfs|fuse\.(sshfs|s3fs|goofys|mount-s3|gcsfuse)")
+NETWORK = re.compile(
+    r"nfs|cifs|smb|9p|afs|ceph|lustre|gluster|beegfs|gpfs|virtiofs|vboxsf|vmhgfs|fuse\.(?!gocryptfs|encfs|mergerfs)"
+)
 """File systems of other machines: SQLite's locks do not hold there, and two runs could both commit."""
+YEARS = 5 * 366 * 24 * 3600
+"""Seconds after which an expiry is none, as to DynamoDB: it is 0, or in another unit."""
 TABLE = """
 CREATE TABLE items (job TEXT NOT NULL, key TEXT NOT NULL, item TEXT NOT NULL, expires INTEGER, PRIMARY KEY (job, key))
 WITHOUT ROWID
@@ -51,6 +56,28 @@ NEWEST_OF_JOB = OF_JOB.replace("key > ?", "key < ?").replace("ORDER BY key", "OR
 OF_ALL = "SELECT job, key, item FROM items WHERE (job, key) > (?, ?) ORDER BY job, key LIMIT ?"
 PAST_ALL_TEXT = b""
 """To SQLite any blob is greater than any text."""
+
+_using = threading.RLock()
+_open: dict[Path, tuple[int, sqlite3.Connection]] = {}
+"""The connection of this process to each file, and the inode of that; one thread at a time has them."""
+
+
+def _close_all() -> None:
+    """Close what is open before this process is copied.
+
+    SQLite knows its locks by the process. A child that has a connection of its own and a copy of its parent's would
+    believe that it holds the locks of that one: two runs could both commit.
+    """
+    _using.acquire()
+    while _open:
+        _open.popitem()[1][1].close()
+
+
+@cache
+def _watch_copies() -> None:
+    """Let `_close_all` be called; where processes cannot be copied, nothing is needed."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_close_all, after_in_parent=_using.release, after_in_child=_using.release)
 
 
 def is_file(table_name: str) -> bool:
@@ -70,12 +97,11 @@ class SqliteTable:
     client = None
 
     def __init__(self, name: str) -> None:
-        if not name.removeprefix(SCHEME).strip():
+        if not name.removeprefix(SCHEME).strip() or "\0" in name:
             raise InvalidValueError(f"{name!r} names no file. Write {SCHEME}watermarks.db.")
-        # A process that changes its folder keeps its table.
-        self.name, self.path = name, Path(os.path.expanduser(name.removeprefix(SCHEME))).absolute()
+        # A process that changes its folder keeps its table, which has one name whatever links lead to it.
+        self.name, self.path = name, Path(os.path.realpath(os.path.expanduser(name.removeprefix(SCHEME))))
         self.place = f"{SCHEME}{self.path}"
-        self._here = threading.local()
         kind = _file_system(self.path)
         if NETWORK.match(kind):
             raise InvalidValueError(
@@ -99,20 +125,18 @@ class SqliteTable:
             if not all(_holds(condition, found) for condition in write.only_if):
                 db.execute("ROLLBACK")
                 return False
+            if isinstance(write, Delete):
+                db.execute("DELETE FROM items WHERE job = ? AND key = ?", _names(key))
+                db.execute("COMMIT")
+                return True
             item = write.item if isinstance(write, Put) else {**key, **found, write.attribute: write.value}
-            expires = item.get(items.TTL_ATTRIBUTE, {}).get("N")
             text = json.dumps({name: to_json(value) for name, value in item.items()}, separators=(",", ":"))
-            row = (*_names(item), text, expires and int(expires))
-            db.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?)", row)
+            db.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?)", (*_names(item), text, _expiry(item)))
             # What DynamoDB does in the background.
-            db.execute("DELETE FROM items WHERE expires < ?", (int(time.time()),))
+            now = int(time.time())
+            db.execute("DELETE FROM items WHERE expires BETWEEN ? AND ?", (now - YEARS, now - 1))
             db.execute("COMMIT")
         return True
-
-    def delete(self, key: Item) -> None:
-        """Delete one item; it may be gone already."""
-        with self._connected("write") as db:
-            db.execute("DELETE FROM items WHERE job = ? AND key = ?", _names(key))
 
     def query(self, wanted: Between) -> ItemPage:
         """Read the items of one job, all on one page unless there is a limit."""
@@ -145,10 +169,9 @@ class SqliteTable:
     def exists(self, table_name: str) -> bool:
         """Return whether a table of this name exists; TableSchemaError for a file of something else."""
         other = self if table_name == self.name else SqliteTable(table_name)
-        if not other.path.exists():
-            return False
-        with other._connected("read"):
+        with suppress(TableNotFoundError), other._connected("read"):
             return True
+        return False
 
     def eventual_replicas(self, table_name: str | None = None) -> list[str]:
         """Return no region: there is one file."""
@@ -157,38 +180,31 @@ class SqliteTable:
     def create(self) -> None:
         """Make the file, for its owner alone. ConfigurationError if one is there."""
         try:
-            # Before SQLite opens it: it gives its other files the same mode.
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        except FileExistsError as error:
-            raise ConfigurationError(f"Table {self.name!r}: the file {str(self.path)!r} exists already.") from error
+            # Before SQLite opens it: it gives its other files the same mode. One that is empty is of a process that
+            # died here.
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         except FileNotFoundError as error:
             raise ConfigurationError(
                 f"Table {self.name!r}: the folder {str(self.path.parent)!r} does not exist. Make it first."
             ) from error
         except OSError as error:
             raise AccessRefusedError("write", str(self.path)) from error
-        try:
-            with _errors(self, "write"):
-                db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute("BEGIN IMMEDIATE")
-                for statement in (
-                    TABLE,
-                    INDEX,
-                    f"PRAGMA application_id = {APPLICATION}",
-                    f"PRAGMA user_version = {FORMAT}",
-                ):
-                    db.execute(statement)
-                db.execute("COMMIT")
-                db.close()
-        except BaseException:
-            self.path.unlink(missing_ok=True)  # It would look like a file of something else.
-            raise
+        with _using, _errors(self, "write"), closing(self._at_path()) as db:
+            db.execute("BEGIN IMMEDIATE")
+            if not _is_empty(db):
+                raise ConfigurationError(f"Table {self.name!r}: the file {str(self.path)!r} exists already.")
+            for statement in (
+                TABLE,
+                INDEX,
+                f"PRAGMA application_id = {APPLICATION}",
+                f"PRAGMA user_version = {FORMAT}",
+            ):
+                db.execute(statement)
+            db.execute("COMMIT")
 
     @contextmanager
     def _connected(self, action: str) -> Iterator[sqlite3.Connection]:
-        """Give the connection of this process and thread; SQLite forbids to take one along into another process."""
-        with _errors(self, action):
+        with _using, _errors(self, action):
             db = self._connection()
             try:
                 yield db
@@ -199,30 +215,56 @@ class SqliteTable:
                 raise
 
     def _connection(self) -> sqlite3.Connection:
+        """Return the connection of this process."""
         try:
-            # A file that was put in the place of this one is another table: what is written here would be in no file.
-            of = os.getpid(), os.stat(self.path).st_ino
+            found = os.stat(self.path)
         except OSError as error:
             raise TableNotFoundError(self.name, None, str(self.path)) from error
-        kept: tuple[tuple[int, int], sqlite3.Connection] | None = getattr(self._here, "kept", None)
-        if kept is None or kept[0] != of:
-            kept = self._here.kept = of, self._opened()
-        return kept[1]
+        # SQLite keeps what is not yet in the file beside it, under its name. Who has another name does not see that.
+        if found.st_nlink > 1:
+            raise TableSchemaError(self.name, "has another name: a hard link leads to its file. Delete one of the two")
+        inode, kept = _open.get(self.path, (0, None))
+        if kept is not None and inode == found.st_ino:
+            return kept
+        # A file that was put in the place of this one is another table: what is written here would be in no file.
+        if kept is not None:
+            _open.pop(self.path)[1].close()
+        _watch_copies()
+        db = self._opened()
+        _open[self.path] = found.st_ino, db
+        return db
 
     def _opened(self) -> sqlite3.Connection:
-        # Never made here: an empty table under a wrong name would let jobs read everything again.
-        db = sqlite3.connect(f"{self.path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
-        # A commit is on the disk before it counts, also when the power fails.
-        db.execute("PRAGMA synchronous = FULL")
-        (application,) = db.execute("PRAGMA application_id").fetchone()
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if application != APPLICATION:
-            raise TableSchemaError(self.name, "is a file of something else. Choose another name")
-        if version > FORMAT:
-            raise TableSchemaError(
-                self.name, f"is of format {version}, and this version knows {FORMAT}. Upgrade glue-watermarks"
-            )
+        db = self._at_path()
+        try:
+            (application,) = db.execute("PRAGMA application_id").fetchone()
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if application != APPLICATION:
+                if _is_empty(db):
+                    raise TableNotFoundError(self.name, None, str(self.path))
+                raise TableSchemaError(self.name, "is a file of something else. Choose another name")
+            if version > FORMAT:
+                raise TableSchemaError(
+                    self.name, f"is of format {version}, and this version knows {FORMAT}. Upgrade glue-watermarks"
+                )
+            db.execute("PRAGMA journal_mode = WAL")
+            # A commit is on the disk before it counts, also when the power fails.
+            db.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            db.close()
+            raise
         return db
+
+    def _at_path(self) -> sqlite3.Connection:
+        # Never made here: an empty table under a wrong name would let jobs read everything again.
+        return sqlite3.connect(
+            f"{self.path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None,
+            check_same_thread=False,
+        )  # fmt: skip
+
+
+def _is_empty(db: sqlite3.Connection) -> bool:
+    return not db.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
 
 
 @contextmanager
@@ -275,13 +317,25 @@ def _item(job: str, key: str, text: str) -> Item:
     return found | items.key(job, key)
 
 
+def _expiry(item: Item) -> int | None:
+    """Return when an item expires; None where DynamoDB would keep it."""
+    try:
+        found = int(Decimal(item.get(items.TTL_ATTRIBUTE, {}).get("N", "NaN")))
+    except (ArithmeticError, ValueError):
+        return None
+    return found if 0 < found < 2**40 else None
+
+
 def _file_system(path: Path) -> str:
     """Return the kind of file system that a path is in, where Linux says so."""
     try:
         lines = Path("/proc/mounts").read_text().splitlines()
     except OSError:
         return ""
-    mounts = [line.split(" ")[1:3] for line in lines]
-    real = os.path.realpath(path)
-    within = [mount for mount in mounts if os.path.commonpath([real, mount[0]]) == mount[0]]
-    return max(within, key=lambda mount: len(mount[0]))[1] if within else ""
+    kinds = {}
+    for line in lines:
+        at, kind = line.split(" ")[1:3]
+        # A later one hides what was mounted there before.
+        kinds[re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), at)] = kind
+    within = [at for at in kinds if os.path.commonpath([path, at]) == at]
+    return kinds[max(within, key=len)] if within else ""

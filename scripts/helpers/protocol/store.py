@@ -59,9 +59,6 @@ class ItemTable(Protocol):
     def write(self, write: Write) -> bool:
         """Write if the conditions hold. True: it took effect. False: one of them does not."""
 
-    def delete(self, key: Item) -> None:
-        """Delete one item; it may be gone already."""
-
     def query(self, wanted: Between) -> ItemPage:
         """Read a page of the items of one job."""
 
@@ -146,8 +143,8 @@ class Store:
         StoreUnavailableError
             After all attempts it is not known whether the write took effect.
         """
-        if before is not None and before.moved_to is not None and after.moved_to == before.moved_to:
-            raise JobMovedError(after.job_id, self.table_name, before.moved_to)
+        if before is not None and before.elsewhere is not None and before.is_as_far_as(after):
+            raise JobMovedError(after.job_id, self.table_name, before.elsewhere)
         return self._settle_head(before, after, requests.put_head(before, after), budget)
 
     def renew(self, before: Head, after: Head, budget: float = BUDGET_SECONDS) -> Written[Head] | Lost[Head]:
@@ -236,7 +233,7 @@ class Store:
 
         It takes a second for each 900 KB (see `pace`), and takes minutes where others use up the partition.
         """
-        pace = Pace(self.timer, self.sleep)
+        pace = self._pace()
         for chunks_id, parts in chunks.items():
             for index, data in enumerate(parts):
                 pace.wait_to_write(len(data))
@@ -270,12 +267,16 @@ class Store:
 
     def _paced_keys(self, reference: Spilled) -> Iterator[str]:
         """Yield the range keys of a reference's chunks, each when the one before it is paid for."""
-        pace = Pace(self.timer, self.sleep)
+        pace = self._pace()
         for index in range(reference.chunks):
             # To change or delete an item costs as much as to write it. All chunks but the last are full, and nothing
             # waits for what the last one costs.
             pace.wait_to_write(CHUNK_BYTES)
             yield items.chunk_key(reference.id, index)
+
+    def _pace(self) -> Pace:
+        # A file has no write units that others would wait for.
+        return Pace(self.timer, self.sleep if self.client is not None else lambda seconds: None)
 
     def _until_taken(self, write: Callable[[], object]) -> None:
         """Do a write of a chunk again while it is throttled: to do it twice changes nothing."""
@@ -293,7 +294,7 @@ class Store:
 
     def delete(self, job_id: str, range_key: str) -> None:
         """Delete one item; it may be gone already."""
-        self.table.delete(items.key(job_id, range_key))
+        self.table.write(requests.Delete(items.key(job_id, range_key)))
 
     def expire(self, job_id: str, range_key: str, at: datetime, version: int | None = None) -> None:
         """Let an item expire, if it is there and of that version."""
