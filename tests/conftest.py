@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +32,7 @@ from tests.support.components import find_jdbc_jars, missing_component
 from tests.support.glue_scripts import NOT_FETCHED
 from tests.support.moto_server import MotoServer, OneAtATime, call_servers_of_this_process
 from tests.support.patience import PATIENCE
-from tests.support.places import REGION, REPOSITORY, TEST_ENDPOINT, TEST_TABLE
+from tests.support.places import REGION, REPOSITORY, TEST_ENDPOINT
 from tests.support.servers import is_long
 
 pytest_plugins = [f"tests.support.{name}_fixtures" for name in ("table", "server", "database")]
@@ -205,28 +205,6 @@ def bucket(s3: Any) -> str:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture
-def make_watermarks(dynamodb: Any, clock: Clock) -> Callable[..., Watermarks]:
-    """Return a builder of `Watermarks` over a table; by default over a new one, or that of TEST_TABLE."""
-
-    def make(table_name: str | None = None, **options: Any) -> Watermarks:
-        table_name = table_name or os.environ.get(TEST_TABLE)
-        made = Watermarks(table_name or f"table-{next(_numbers)}", dynamodb, **({"clock": clock} | options))
-        # The pace of chunks is for a table that charges by the second: the tests of the pace have a timer of their own.
-        made.store.sleep = lambda seconds: None
-        if table_name is None:
-            made.create_table()
-        return made
-
-    return make
-
-
-@pytest.fixture
-def watermarks(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
-    """Return `Watermarks` over a new, empty table, or over that of TEST_TABLE."""
-    return make_watermarks()
 
 
 @pytest.fixture

@@ -11,8 +11,11 @@ from scripts.helpers.errors import FencedError, NoWatermarkError, PlanConflictEr
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
+from tests.support.faults import Faults, head_write
 from tests.support.steps import commit
 from tests.support.table_items import Stored
+
+pytestmark = pytest.mark.both_stores
 
 WHY: dict[str, Any] = {"why": "bad rows in May", "who": "duty officer"}
 
@@ -266,11 +269,11 @@ def test_discard_drops_the_plan_of_a_dead_run_when_no_run_holds_it(two: Watermar
 
 @pytest.mark.parametrize("decision", ["rewind-version", "reset", "set", "set-context"])
 def test_decision_is_taken_on_the_new_head_when_a_run_commits_in_between(
-    two: Watermarks, hooked: Watermarks, client: Any, job_id: str, decision: str
+    two: Watermarks, hooked: Watermarks, faults: Faults, job_id: str, decision: str
 ) -> None:
     run = two.begin(job_id, "r3")
     run.freeze({}, marks(3))
-    client.meta.events.register_first("before-send.dynamodb.PutItem", _once(run.commit))
+    faults.meanwhile(head_write, run.commit)
 
     head = DECISIONS[decision](hooked, job_id)
 
@@ -283,24 +286,13 @@ def test_decision_is_taken_on_the_new_head_when_a_run_commits_in_between(
 
 
 def test_discard_is_refused_when_the_run_commits_in_between(
-    two: Watermarks, hooked: Watermarks, client: Any, job_id: str
+    two: Watermarks, hooked: Watermarks, faults: Faults, job_id: str
 ) -> None:
     run = two.begin(job_id, "r3")
     run.freeze({}, marks(3))
-    client.meta.events.register_first("before-send.dynamodb.PutItem", _once(run.commit))
+    faults.meanwhile(head_write, run.commit)
 
     with pytest.raises(PlanConflictError, match="there is no open plan to discard"):
         hooked.discard_plan(job_id, **WHY)
 
     assert (two.latest(job_id).version, two.get_watermark_values(job_id)) == (3, marks(3))
-
-
-def _once(act: Callable[[], Any]) -> Callable[..., None]:
-    """Return a hook that does something before the first request that it sees."""
-    left = [act]
-
-    def hook(**_: Any) -> None:
-        if left:
-            left.pop()()
-
-    return hook

@@ -13,6 +13,8 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, head_write
 from tests.support.table_items import Stored
 
+pytestmark = pytest.mark.both_stores
+
 PutLegacy = Callable[..., None]
 
 

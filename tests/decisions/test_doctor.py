@@ -18,6 +18,8 @@ from tests.support.faults import Faults, Wire, log_write
 from tests.support.steps import commit, large
 from tests.support.table_items import Stored
 
+pytestmark = pytest.mark.both_stores
+
 # --- a healthy job ------------------------------------------------------------------------------------
 
 
@@ -26,6 +28,7 @@ def test_nothing_is_found_when_a_job_is_healthy(
     watermarks: Watermarks, clock: Clock, job_id: str, stored: Stored, repair: bool
 ) -> None:
     kept = Watermarks(watermarks.table_name, watermarks.store.client, clock=clock, retention=timedelta(days=30))
+    kept.store.sleep = watermarks.store.sleep
     for number in range(4):
         commit(kept, job_id, f"r{number}", {"parking": large(number), "repairs": {"n": number}, "trees": large(100)})
     kept.rewind(job_id, to_version=2, transformation_ctx="parking", why="a test")
@@ -44,6 +47,7 @@ def test_nothing_is_found_when_expired_items_are_deleted_in_any_order(
     watermarks: Watermarks, clock: Clock, job_id: str, stored: Stored, delete: Callable[[str], None]
 ) -> None:
     kept = Watermarks(watermarks.table_name, watermarks.store.client, clock=clock, retention=timedelta(days=30))
+    kept.store.sleep = watermarks.store.sleep
     for number in range(5):
         commit(kept, job_id, f"r{number}", {"parking": large(number)})
     clock.move(days=31)
@@ -138,15 +142,12 @@ def test_open_plan_is_found_when_its_run_was_aborted(watermarks: Watermarks, job
 
 
 def test_doctor_asks_to_be_run_again_when_the_job_changes_meanwhile(
-    watermarks: Watermarks, hooked: Watermarks, client: Any, job_id: str, put: Any, stored: Stored
+    watermarks: Watermarks, hooked: Watermarks, faults: Faults, job_id: str, put: Any, stored: Stored
 ) -> None:
     commit(watermarks, job_id, "r1", {"n": 1})
     put(ORPHAN, data={"B": b"x"})
 
-    def begin(**_: Any) -> None:
-        watermarks.begin(job_id, "r2")
-
-    client.meta.events.register_first("before-send.dynamodb.Query", begin)
+    faults.meanwhile(lambda request: request.operation == "Query", lambda: watermarks.begin(job_id, "r2"), times=100)
 
     [finding] = hooked.doctor(job_id, repair=True)
 
@@ -258,11 +259,10 @@ def test_epoch_is_another_each_time_when_the_doctor_is_called_again(watermarks: 
 
 
 def test_doctor_points_to_adopt_when_there_are_only_items_of_the_original_class(
-    watermarks: Watermarks, dynamodb: Any, job_id: str
+    watermarks: Watermarks, put_legacy: Callable[..., None], job_id: str
 ) -> None:
     for run_id in ("jr_1", "jr_2"):
-        item = {"jobName": {"S": job_id}, "runId": {"S": run_id}, "watermarks": {"M": {"n": {"N": "1"}}}}
-        dynamodb.put_item(TableName=watermarks.table_name, Item=item)
+        put_legacy(run_id, n={"N": "1"})
 
     (finding,) = watermarks.doctor(job_id)
 

@@ -21,6 +21,8 @@ from tests.support.faults import Wire
 from tests.support.steps import commit, large
 from tests.support.table_items import Stored
 
+pytestmark = pytest.mark.both_stores
+
 Decide = Callable[[Watermarks, str], object]
 
 

@@ -12,6 +12,8 @@ from scripts.helpers.decisions.decisions import check_expected
 from scripts.helpers.errors import StaleError
 from scripts.helpers.protocol.head import Change, Head
 
+pytestmark = pytest.mark.both_stores
+
 AT = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 SHOWN = Head("parking", "e1", 1, 0, {"seen": 7}, Change("ADOPT", "c1", AT, run_id="jr_1"))
 """A head as it is made of an item of the original class: no run or decision has touched it."""

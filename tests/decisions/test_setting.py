@@ -13,6 +13,8 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.steps import add, large
 
+pytestmark = pytest.mark.both_stores
+
 WHY: dict[str, Any] = {"why": "loaded by hand"}
 MARCH, MAY = (datetime(2026, month, 1, tzinfo=timezone.utc) for month in (3, 5))
 REPAIRS = {"kind": "rows", "cursor_column": "last_modified", "type": "timestamp", "value": MARCH, "start": MARCH}

@@ -14,7 +14,7 @@ import pytest
 
 from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import run_page
-from tests.support.faults import ONE_ATTEMPT, Faults, Request, after, anything, head_write
+from tests.support.faults import ONE_ATTEMPT, ClientFaults, Request, after, anything, head_write
 
 BLOCKS = 37
 
@@ -32,7 +32,7 @@ def over(client: Any, table_name: str) -> Watermarks:
 
 def breaking_at_the_commit(client: Any) -> Any:
     """Let the third change of a head, which is the commit, arrive without an answer, and nothing after it."""
-    faults = Faults(client)
+    faults = ClientFaults(client)
     faults.reply_lost(after(2, head_write))
 
     def later(request: Request) -> bool:
@@ -44,7 +44,7 @@ def breaking_at_the_commit(client: Any) -> Any:
 
 def expired(client: Any) -> Any:
     """Let AWS refuse the login."""
-    Faults(client).refuse("ExpiredTokenException", anything, times=1_000)
+    ClientFaults(client).refuse("ExpiredTokenException", anything, times=1_000)
     return client
 
 

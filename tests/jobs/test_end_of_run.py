@@ -30,7 +30,7 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.events import DirectoryEvents
-from tests.support.faults import ONE_ATTEMPT, Faults, head_write, read
+from tests.support.faults import ONE_ATTEMPT, ClientFaults, head_write, read
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 
@@ -118,7 +118,7 @@ def test_outcome_is_unknown_when_the_answer_to_the_commit_is_lost(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path, watermarks: Watermarks, endpoint: str
 ) -> None:
     client, written = boto3.client("dynamodb", endpoint_url=endpoint, config=ONE_ATTEMPT), io.StringIO()
-    hooked, faults = Watermarks(watermarks.table_name, client, clock=watermarks.clock), Faults(client)
+    hooked, faults = Watermarks(watermarks.table_name, client, clock=watermarks.clock), ClientFaults(client)
     hooked.store.sleep = lambda _: None
 
     with pytest.raises(CommitUnknownError, match="did not say whether run 'jr_1' of job 'parking' was committed"):

@@ -8,9 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from scripts.helpers.errors import FencedError, PlanConflictError, RunClosedError
-from scripts.helpers.protocol import dynamodb, items
+from scripts.helpers.protocol import items
 from scripts.helpers.protocol.requests import Between
 from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol.store import ItemTable
 from scripts.helpers.protocol.values import Spilled, decode
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
@@ -155,11 +156,9 @@ def act_as_zombie(run: Run, read_head: Callable[[], Any]) -> None:
         assert read_head() == before, "an old handle changed the head"
 
 
-def legacy_read(client: Any, table_name: str, job_id: str) -> dict[str, Any]:
+def legacy_read(table: ItemTable, job_id: str) -> dict[str, Any]:
     """Read what the original class takes for a job's newest item."""
-    request = dynamodb.query(table_name, Between(job_id)) | {"ScanIndexForward": False, "Limit": 1}
-    del request["ConsistentRead"]
-    (found,) = client.query(**request)["Items"]
+    (found,) = table.query(Between(job_id, newest_first=True, limit=1)).items
     return found
 
 
@@ -178,12 +177,11 @@ def is_by_run(item: dict[str, Any]) -> bool:
     return item["op"]["S"] in ("COMMIT", "IMPORT")
 
 
-def check_table(watermarks: Watermarks, client: Any, job_id: str) -> None:
+def check_table(watermarks: Watermarks, job_id: str) -> None:
     """Assert what must hold for a job at rest: a dense log that equals the head, no orphan, nothing that expires."""
-    table_name = watermarks.table_name
-    legacy = legacy_read(client, table_name, job_id)
+    legacy = legacy_read(watermarks.store.table, job_id)
     watermarks.doctor(job_id, repair=True)
-    found = items_of(client, table_name, job_id)
+    found = items_of(watermarks.store.table, job_id)
     head = found[items.HEAD_KEY]
     log = {key: item for key, item in found.items() if key.startswith(items.LOG_PREFIX)}
     version = int(head["version"]["N"])

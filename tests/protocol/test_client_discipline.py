@@ -15,7 +15,7 @@ from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.protocol.store import ATTEMPTS, BUDGET_SECONDS
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
-from tests.support.faults import ONE_ATTEMPT, Faults, Wire, anything, head_write
+from tests.support.faults import ONE_ATTEMPT, ClientFaults, Wire, anything, head_write
 from tests.support.places import REGION
 
 JOB, ALWAYS = "parking", 10_000
@@ -41,7 +41,7 @@ class TimedWatermarks:
 
     def __init__(self, table_name: str, client: Any, clock: Clock) -> None:
         self.client, self.timer = client, Timer()
-        self.wire, self.faults = Wire(client), Faults(client)
+        self.wire, self.faults = Wire(client), ClientFaults(client)
         self.watermarks = Watermarks(table_name, client, clock=clock)
         self.watermarks.store.timer, self.watermarks.store.sleep = self.timer, self.timer.sleep
 

@@ -145,7 +145,7 @@ def check_repeated(operation: Operation, spilled: bool, k: int, fault: str) -> N
     value = job.value if operation.value is None else operation.value
     assert job.committed_value() == value
     assert job.watermarks.latest(JOB).plan is None
-    check_table(job.watermarks, job.client, JOB)
+    check_table(job.watermarks, JOB)
 
 
 def check_followed_by_runs(operation: Operation, spilled: bool, k: int, fault: str) -> None:
@@ -165,7 +165,7 @@ def check_followed_by_runs(operation: Operation, spilled: bool, k: int, fault: s
     assert job.sink.rows == job.source.rows(start, job.source.count), f"{job.sink.rows} after {start}"
     assert job.sink.changed == []
     assert job.committed_value() == job.source.count
-    check_table(job.watermarks, job.client, JOB)
+    check_table(job.watermarks, JOB)
 
 
 @pytest.mark.parametrize("spilled", [False, True], ids=["inline", "spilled"])

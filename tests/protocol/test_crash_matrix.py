@@ -151,7 +151,7 @@ def check_case(commits: int, spilled: bool, k: int, fault: str, retry: str, poin
     if is_mended(labels(job.client)[k], fault):
         assert error is None or type(error) is JobError, f"the run itself saw {error!r}"
     check_delivery(job.watermarks, JOB, job.source, job.sink)
-    check_table(job.watermarks, job.client, JOB)
+    check_table(job.watermarks, JOB)
 
 
 def sized(spilled: bool) -> str:

@@ -113,7 +113,7 @@ def test_every_row_arrives_once_when_a_process_is_killed(
 
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
     check_delivery(job.watermarks, JOB, job.source, job.sink)
-    check_table(job.watermarks, job.watermarks.store.client, JOB)
+    check_table(job.watermarks, JOB)
 
 
 @pytest.mark.parametrize(("pad_bytes", "expected"), [(0, INLINE_REQUESTS), (SPILL_BYTES, SPILLED_REQUESTS)])

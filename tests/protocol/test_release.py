@@ -121,7 +121,7 @@ def check_failed_release(k: int, fault: str, spilled: bool) -> None:
     drain(job.watermarks, JOB, job.source, job.sink, spilled=spilled)
     act_as_zombie(job.dead, lambda: job.head)
     check_delivery(job.watermarks, JOB, job.source, job.sink)
-    check_table(job.watermarks, job.client, JOB)
+    check_table(job.watermarks, JOB)
 
 
 def test_release_takes_two_requests_when_nothing_fails() -> None:

@@ -1,18 +1,24 @@
-"""Faults of the network and of DynamoDB, injected into one boto3 client by botocore's event hooks."""
+"""Faults of a store: of DynamoDB, injected into one boto3 client by botocore's event hooks, or of any table."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
+from scripts.helpers.errors import StoreUnavailableError
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.items import Item
+from scripts.helpers.protocol.requests import Between, ItemPage, Put, Walk, Write
+from scripts.helpers.protocol.store import ItemTable
 from tests.support.patience import PATIENCE
+
+T = TypeVar("T")
 
 ONE_ATTEMPT = Config(read_timeout=PATIENCE, retries={"mode": "standard", "total_max_attempts": 1})
 """Of a client whose requests a test counts: a slow answer of a busy machine is none of the faults it made."""
@@ -43,11 +49,12 @@ class Request:
 
 
 class Wire:
-    """Every request that a client sends, in order; `clear` starts anew."""
+    """Every request that a client sends, or a `WatchedTable`, in order; `clear` starts anew."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any = None) -> None:
         self.requests: list[Request] = []
-        client.meta.events.register("before-send.dynamodb", self._record)
+        if client is not None:
+            client.meta.events.register("before-send.dynamodb", self._record)
 
     def _record(self, request: Any, event_name: str, **_: Any) -> None:
         self.requests.append(Request(event_name.rpartition(".")[2], json.loads(request.body)))
@@ -102,13 +109,12 @@ def anything(request: Request) -> bool:
 
 
 class Faults:
-    """What goes wrong, and how many times, with requests that match.
+    """What goes wrong, and how many times, with requests that match: of every store.
 
     Each method takes effect from now on, for the next `times` matching requests.
     """
 
-    def __init__(self, client: Any) -> None:
-        self._events = client.meta.events
+    def __init__(self) -> None:
         self.hits = 0
         self.healed = False
 
@@ -122,7 +128,40 @@ class Faults:
 
     def drop(self, match: Callable[[Request], bool], times: int = 1) -> None:
         """The request never arrives."""
+        raise NotImplementedError
 
+    def reply_lost(self, match: Callable[[Request], bool], times: int = 1) -> None:
+        """The request is applied, its answer is lost."""
+        raise NotImplementedError
+
+    def resend(self, match: Callable[[Request], bool], times: int = 1) -> None:
+        """The request is applied and sent once more: the second answer is the one that is seen."""
+        raise NotImplementedError
+
+    def throttle(self, match: Callable[[Request], bool], times: int = 1) -> None:
+        """The store refuses the request for load."""
+        raise NotImplementedError
+
+    def meanwhile(self, match: Callable[[Request], bool], do: Callable[[], object], times: int = 1) -> None:
+        """Somebody else does something just before requests that match."""
+        raise NotImplementedError
+
+    def _takes(self, counter: list[int], match: Callable[[Request], bool], request: Request) -> bool:
+        if self.healed or counter[0] <= 0 or not match(request):
+            return False
+        counter[0] -= 1
+        self.hits += 1
+        return True
+
+
+class ClientFaults(Faults):
+    """Faults of the network and of DynamoDB."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__()
+        self._events = client.meta.events
+
+    def drop(self, match: Callable[[Request], bool], times: int = 1) -> None:
         def before_send(request: Any, event_name: str, **_: Any) -> None:
             if self._takes(counter, match, _parsed(request, event_name)):
                 raise ConnectTimeoutError(endpoint_url=request.url)
@@ -131,7 +170,6 @@ class Faults:
         self._events.register("before-send.dynamodb", before_send)
 
     def reply_lost(self, match: Callable[[Request], bool], times: int = 1) -> None:
-        """The request is applied, its answer is lost."""
         last: list[Request] = []
 
         def before_send(request: Any, event_name: str, **_: Any) -> None:
@@ -146,7 +184,7 @@ class Faults:
         self._events.register("after-call.dynamodb", after_call)
 
     def resend(self, match: Callable[[Request], bool], times: int = 1) -> None:
-        """The request is applied, and botocore sends it once more: the second answer is the one that is seen."""
+        """As botocore does on its own."""
         last: list[Request] = []
 
         def before_send(request: Any, event_name: str, **_: Any) -> None:
@@ -163,7 +201,6 @@ class Faults:
         self._events.register_first("needs-retry.dynamodb", needs_retry)
 
     def throttle(self, match: Callable[[Request], bool], times: int = 1) -> None:
-        """DynamoDB refuses the request for load."""
         self.refuse("ProvisionedThroughputExceededException", match, times)
 
     def refuse(self, code: str, match: Callable[[Request], bool] = anything, times: int = 1, status: int = 400) -> None:
@@ -178,12 +215,113 @@ class Faults:
         counter = [times]
         self._events.register("before-send.dynamodb", before_send)
 
-    def _takes(self, counter: list[int], match: Callable[[Request], bool], request: Request) -> bool:
-        if self.healed or counter[0] <= 0 or not match(request):
-            return False
-        counter[0] -= 1
-        self.hits += 1
-        return True
+    def meanwhile(self, match: Callable[[Request], bool], do: Callable[[], object], times: int = 1) -> None:
+        def before_send(request: Any, event_name: str, **_: Any) -> None:
+            if self._takes(counter, match, _parsed(request, event_name)):
+                do()
+
+        counter = [times]
+        self._events.register_first("before-send.dynamodb", before_send)
+
+
+class WatchedTable:
+    """A table whose requests are recorded and may fail, whatever keeps its items.
+
+    Attributes
+    ----------
+    wire : Wire
+        The requests so far, in the words of DynamoDB.
+    before, after : list of callable
+        Called with each request before it is applied, and after.
+    repeats : list of callable
+        Called with each request that was applied; it is applied once more if one of them says so.
+    """
+
+    client = None
+
+    def __init__(self, table: ItemTable) -> None:
+        self.table, self.name, self.wire = table, table.name, Wire()
+        self.before: list[Callable[[Request], None]] = []
+        self.after: list[Callable[[Request], None]] = []
+        self.repeats: list[Callable[[Request], bool]] = []
+
+    def get(self, key: Item) -> Item | None:
+        return self._send(Request("GetItem", {"Key": key, "ConsistentRead": True}), lambda: self.table.get(key))
+
+    def write(self, write: Write) -> bool:
+        if isinstance(write, Put):
+            request = Request("PutItem", {"Item": write.item})
+        else:
+            request = Request("UpdateItem", {"Key": write.key})
+        return self._send(request, lambda: self.table.write(write))
+
+    def delete(self, key: Item) -> None:
+        self._send(Request("DeleteItem", {"Key": key}), lambda: self.table.delete(key))
+
+    def query(self, wanted: Between) -> ItemPage:
+        return self._send(
+            Request("Query", {"Limit": wanted.limit, "ConsistentRead": True}), lambda: self.table.query(wanted)
+        )
+
+    def walk(self, wanted: Walk) -> ItemPage:
+        return self._send(Request("Scan", {}), lambda: self.table.walk(wanted))
+
+    def exists(self, table_name: str) -> bool:
+        return self._send(Request("DescribeTable", {}), lambda: self.table.exists(table_name))
+
+    def create(self) -> None:
+        self.table.create()
+
+    def eventual_replicas(self, table_name: str | None = None) -> list[str]:
+        return self.table.eventual_replicas(table_name)
+
+    def _send(self, request: Request, apply: Callable[[], T]) -> T:
+        self.wire.requests.append(request)
+        for step in self.before:
+            step(request)
+        answer = apply()
+        if any(step(request) for step in self.repeats):
+            answer = apply()
+        for step in self.after:
+            step(request)
+        return answer
+
+
+class TableFaults(Faults):
+    """Faults of a table: an error before a request is applied, or after."""
+
+    def __init__(self, table: WatchedTable) -> None:
+        super().__init__()
+        self._table = table
+
+    def drop(self, match: Callable[[Request], bool], times: int = 1) -> None:
+        self._table.before.append(self._failing(match, times, "database is locked"))
+
+    def reply_lost(self, match: Callable[[Request], bool], times: int = 1) -> None:
+        self._table.after.append(self._failing(match, times, "disk I/O error"))
+
+    def resend(self, match: Callable[[Request], bool], times: int = 1) -> None:
+        counter = [times]
+        self._table.repeats.append(lambda request: self._takes(counter, match, request))
+
+    def throttle(self, match: Callable[[Request], bool], times: int = 1) -> None:
+        self.drop(match, times)
+
+    def meanwhile(self, match: Callable[[Request], bool], do: Callable[[], object], times: int = 1) -> None:
+        def before(request: Request) -> None:
+            if self._takes(counter, match, request):
+                do()
+
+        counter = [times]
+        self._table.before.insert(0, before)
+
+    def _failing(self, match: Callable[[Request], bool], times: int, reason: str) -> Callable[[Request], None]:
+        def fail(request: Request) -> None:
+            if self._takes(counter, match, request):
+                raise StoreUnavailableError(self._table.name, "read" if request.is_read else "write", reason)
+
+        counter = [times]
+        return fail
 
 
 class Raw(BytesIO):

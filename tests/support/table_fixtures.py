@@ -1,10 +1,16 @@
-"""Builders for the tests of `Watermarks`: a job of one's own, clients with faults, and what the table holds."""
+"""Builders for the tests of `Watermarks`: a table of either kind, a job of one's own, faults, and what is stored."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import secrets
-from collections.abc import Callable, Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -15,9 +21,73 @@ from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
-from tests.support.faults import ONE_ATTEMPT, Faults, Wire
-from tests.support.places import REGION
-from tests.support.table_items import Item, all_items, items_of
+from tests.support.faults import ONE_ATTEMPT, ClientFaults, Faults, TableFaults, WatchedTable, Wire
+from tests.support.places import REGION, TEST_TABLE
+from tests.support.table_items import Item, all_items, items_of, put_item
+
+DYNAMODB, SQLITE = "dynamodb", "sqlite"
+MEMORY, MEMORY_BYTES = Path("/dev/shm"), 2**31
+_tables = itertools.count(1)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that is marked `both_stores` on both, unless it uses what only DynamoDB has."""
+    if metafunc.definition.get_closest_marker("both_stores") and may_use_a_file(metafunc.fixturenames):
+        metafunc.parametrize("store_kind", [DYNAMODB, SQLITE])
+
+
+def may_use_a_file(fixtures: Sequence[str]) -> bool:
+    """Return whether a test with these fixtures has a table of which it does not matter what keeps it."""
+    return "store_kind" in fixtures and "dynamodb" not in fixtures and TEST_TABLE not in os.environ
+
+
+@pytest.fixture
+def store_kind(request: pytest.FixtureRequest) -> str:
+    """Return what keeps the table of a test; a test that uses `dynamodb`, if by a mark, has its table there."""
+    return DYNAMODB
+
+
+@pytest.fixture(scope="session")
+def tables_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the folder of the tables that are files, in memory if there is room: each commit waits for the disk."""
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
+        with tempfile.TemporaryDirectory(prefix="tables-", dir=MEMORY) as folder:
+            yield Path(folder)
+    else:
+        yield tmp_path_factory.mktemp("tables")
+
+
+@pytest.fixture
+def make_watermarks(
+    request: pytest.FixtureRequest, store_kind: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Watermarks]:
+    """Return a builder of `Watermarks` over a table; by default over a new one, or that of TEST_TABLE."""
+    if store_kind == SQLITE:
+        # The clock of tests stands years ago, and what expires by it is gone at once. DynamoDB takes its time.
+        monkeypatch.setattr("scripts.helpers.protocol.sqlite.time", SimpleNamespace(time=lambda: 0))
+
+    def make(table_name: str | None = None, **options: Any) -> Watermarks:
+        table_name = table_name or os.environ.get(TEST_TABLE)
+        if store_kind == SQLITE:
+            folder, client = request.getfixturevalue("tables_folder"), None
+            made_name = f"sqlite:{folder}/table-{next(_tables)}.db"
+        else:
+            client = request.getfixturevalue("dynamodb")
+            made_name = f"table-{next(_tables)}"
+        made = Watermarks(table_name or made_name, client, **({"clock": clock} | options))
+        # The pace of chunks is for a table that charges by the second: the tests of the pace have a timer of their own.
+        made.store.sleep = lambda seconds: None
+        if table_name is None:
+            made.create_table()
+        return made
+
+    return make
+
+
+@pytest.fixture
+def watermarks(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
+    """Return `Watermarks` over a new, empty table, or over that of TEST_TABLE."""
+    return make_watermarks()
 
 
 @pytest.fixture
@@ -40,15 +110,26 @@ def client(dynamodb: Any) -> Any:
 
 
 @pytest.fixture
-def wire(client: Any) -> Wire:
-    """Return the record of every request that `client` sends."""
-    return Wire(client)
+def watched(watermarks: Watermarks) -> WatchedTable:
+    """Return the table of `watermarks` for `hooked`, where there is no client."""
+    return WatchedTable(watermarks.store.table)
 
 
 @pytest.fixture
-def faults(client: Any, wire: Wire) -> Faults:
-    """Return the faults of `client`; `wire` records first, so it sees what a fault drops."""
-    return Faults(client)
+def wire(request: pytest.FixtureRequest, store_kind: str) -> Wire:
+    """Return the record of every request that `client` sends, or that `hooked` makes of a file."""
+    if store_kind == DYNAMODB:
+        return Wire(request.getfixturevalue("client"))
+    recorded: Wire = request.getfixturevalue("watched").wire
+    return recorded
+
+
+@pytest.fixture
+def faults(request: pytest.FixtureRequest, store_kind: str, wire: Wire) -> Faults:
+    """Return the faults of `client`, or of a file; `wire` records first, so it sees what a fault drops."""
+    if store_kind == DYNAMODB:
+        return ClientFaults(request.getfixturevalue("client"))
+    return TableFaults(request.getfixturevalue("watched"))
 
 
 @pytest.fixture
@@ -58,9 +139,15 @@ def pauses() -> list[float]:
 
 
 @pytest.fixture
-def hooked(watermarks: Watermarks, client: Any, clock: Clock, pauses: list[float]) -> Watermarks:
-    """Return `Watermarks` over the same table through `client`."""
-    made = Watermarks(watermarks.table_name, client, clock=clock)
+def hooked(
+    request: pytest.FixtureRequest, store_kind: str, watermarks: Watermarks, clock: Clock, pauses: list[float]
+) -> Watermarks:
+    """Return `Watermarks` over the same table, whose requests `wire` records and `faults` spoils."""
+    if store_kind == DYNAMODB:
+        made = Watermarks(watermarks.table_name, request.getfixturevalue("client"), clock=clock)
+    else:
+        made = Watermarks(watermarks.table_name, clock=clock)
+        made.store.table = request.getfixturevalue("watched")
     made.store.sleep = pauses.append
     return made
 
@@ -72,48 +159,39 @@ def live(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
 
 
 @pytest.fixture
-def put_legacy(dynamodb: Any, watermarks: Watermarks, job_id: str) -> Callable[..., None]:
+def put_legacy(watermarks: Watermarks, job_id: str) -> Callable[..., None]:
     """Return a builder of items in the exact shape that the original class writes."""
 
     def put(run_id: str, **values: dict[str, Any]) -> None:
         shown = values or {"latest_data": {"S": "2023-03-16 15:45:00"}, "rows_collected": {"N": "808"}}
-        item = {"jobName": {"S": job_id}, "runId": {"S": run_id}, "watermarks": {"M": shown}}
-        dynamodb.put_item(TableName=watermarks.table_name, Item=item)
+        put_item(watermarks, items.key(job_id, run_id) | {"watermarks": {"M": shown}})
 
     return put
 
 
 @pytest.fixture
-def stored(dynamodb: Any, watermarks: Watermarks, job_id: str) -> Callable[[], dict[str, Item]]:
-    """Return a reader of all raw items of the job by range key, past the package."""
+def stored(watermarks: Watermarks, job_id: str) -> Callable[[], dict[str, Item]]:
+    """Return a reader of all raw items of the job by range key."""
 
-    return lambda: items_of(dynamodb, watermarks.table_name, job_id)
+    return lambda: items_of(watermarks.store.table, job_id)
 
 
 @pytest.fixture
 def everything(watermarks: Watermarks) -> Callable[[], dict[tuple[str, str], Item]]:
-    """Return a reader of all raw items of the table by job and range key, past the package."""
+    """Return a reader of all raw items of the table by job and range key."""
     return lambda: all_items(watermarks)
 
 
 @pytest.fixture
-def delete(dynamodb: Any, watermarks: Watermarks, job_id: str) -> Callable[[str], None]:
+def delete(watermarks: Watermarks, job_id: str) -> Callable[[str], None]:
     """Return what removes one raw item of the job."""
-
-    def remove(range_key: str) -> None:
-        dynamodb.delete_item(TableName=watermarks.table_name, Key=items.key(job_id, range_key))
-
-    return remove
+    return lambda range_key: watermarks.store.delete(job_id, range_key)
 
 
 @pytest.fixture
-def put(dynamodb: Any, watermarks: Watermarks, job_id: str) -> Callable[..., None]:
-    """Return what writes a raw item of the job, past the package."""
-
-    def write(range_key: str, **attributes: Any) -> None:
-        dynamodb.put_item(TableName=watermarks.table_name, Item=items.key(job_id, range_key) | attributes)
-
-    return write
+def put(watermarks: Watermarks, job_id: str) -> Callable[..., None]:
+    """Return what writes a raw item of the job, past the rules."""
+    return lambda range_key, **attributes: put_item(watermarks, items.key(job_id, range_key) | attributes)
 
 
 @pytest.fixture

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from scripts.helpers.protocol import dynamodb, items
-from scripts.helpers.protocol.requests import Between
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.requests import Between, Walk
+from scripts.helpers.protocol.store import ItemTable
 from scripts.helpers.watermarks import Watermarks
 
 Item = dict[str, Any]
@@ -17,36 +19,50 @@ Stored = Callable[[], dict[str, Item]]
 
 def all_items(watermarks: Watermarks) -> dict[tuple[str, str], Item]:
     """Return the items of all jobs by job and range key."""
-    client: Any = watermarks.store.client
-    pages = client.get_paginator("scan").paginate(TableName=watermarks.table_name, ConsistentRead=True)
-    return {(item[items.HASH_KEY]["S"], item[items.RANGE_KEY]["S"]): item for page in pages for item in page["Items"]}
-
-
-def items_of(client: Any, table_name: str, job_id: str) -> dict[str, Item]:
-    """Return the items of a job by range key, from a table or from its double, which has no paginator."""
-    request = dynamodb.query(table_name, Between(job_id))
-    found: dict[str, Item] = {}
+    found: list[Item] = []
+    wanted = Walk(0, 1, 1000)
     while True:
-        page = client.query(**request)
-        found |= {item[items.RANGE_KEY]["S"]: item for item in page["Items"]}
-        if "LastEvaluatedKey" not in page:
+        page = watermarks.store.table.walk(wanted)
+        found += page.items
+        if page.last is None:
+            return {(item[items.HASH_KEY]["S"], item[items.RANGE_KEY]["S"]): item for item in found}
+        wanted = dataclasses.replace(wanted, after=page.last)
+
+
+def items_of(table: ItemTable, job_id: str) -> dict[str, Item]:
+    """Return the items of a job by range key."""
+    found: dict[str, Item] = {}
+    wanted = Between(job_id)
+    while True:
+        page = table.query(wanted)
+        found |= {item[items.RANGE_KEY]["S"]: item for item in page.items}
+        if page.last is None:
             return found
-        request = request | {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+        wanted = dataclasses.replace(wanted, after=page.last[items.RANGE_KEY]["S"])
 
 
 def item_of(watermarks: Watermarks, job_id: str, range_key: str = items.HEAD_KEY) -> Item:
     """Return one raw item."""
-    key = items.key(job_id, range_key)
-    found = watermarks.store.client.get_item(TableName=watermarks.table_name, Key=key, ConsistentRead=True)
-    return dict(found["Item"])
+    found = watermarks.store.read(job_id, range_key)
+    assert found is not None, f"{range_key} of {job_id} is not there"
+    return found
+
+
+def put_item(watermarks: Watermarks, item: Item) -> None:
+    """Write one raw item in the place of what is there."""
+    watermarks.store.put(item, if_new=False)
+
+
+def change_item(watermarks: Watermarks, job_id: str, range_key: str, /, **attributes: Any) -> None:
+    """Write some attributes of a raw item, and leave the others as they are."""
+    put_item(watermarks, item_of(watermarks, job_id, range_key) | attributes)
 
 
 def plant(
     watermarks: Watermarks, job_id: str, lists: Mapping[str, Sequence[Mapping[str, Any]]], at: str = items.HEAD_KEY
 ) -> None:
     """Put lists of records into an item, past the package, as who may write a job's items can."""
-    item = item_of(watermarks, job_id, at) | {name: {"S": json.dumps(list(found))} for name, found in lists.items()}
-    watermarks.store.client.put_item(TableName=watermarks.table_name, Item=item)
+    change_item(watermarks, job_id, at, **{name: {"S": json.dumps(list(found))} for name, found in lists.items()})
 
 
 def log_keys(found: Iterable[str]) -> list[str]:

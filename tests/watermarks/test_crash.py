@@ -15,6 +15,8 @@ from tests.support.faults import Faults, after, anything, head_write, log_write,
 from tests.support.steps import add, frozen
 from tests.support.table_items import Stored, log_keys
 
+pytestmark = pytest.mark.both_stores
+
 ALWAYS = 10_000
 
 

@@ -22,6 +22,8 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Wire
 from tests.support.table_items import Stored
 
+pytestmark = pytest.mark.both_stores
+
 PRIVATE = "a-private-value"
 
 JOB_IDS: list[Any] = [

@@ -13,7 +13,9 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.support.clock import Clock
 from tests.support.outputs import output_of_run
-from tests.support.table_items import Stored
+from tests.support.table_items import Stored, item_of, put_item
+
+pytestmark = pytest.mark.both_stores
 
 Takeover = Callable[[], tuple[Run, Run]]
 
@@ -137,16 +139,12 @@ def test_old_commit_is_fenced_when_its_version_was_made_from_another_plan(
 
 
 def test_old_commit_is_fenced_when_its_plan_was_removed_by_hand_and_another_committed(
-    take_over: Any, watermarks: Watermarks, dynamodb: Any, job_id: str, stored: Stored
+    take_over: Any, watermarks: Watermarks, job_id: str, stored: Stored
 ) -> None:
     old, new = take_over({"n": 1})
     new.abort()
-    dynamodb.update_item(
-        TableName=watermarks.table_name,
-        Key={"jobName": {"S": job_id}, "runId": {"S": "~latest"}},
-        UpdateExpression="REMOVE planId, #plan",
-        ExpressionAttributeNames={"#plan": "plan"},
-    )
+    head = item_of(watermarks, job_id)
+    put_item(watermarks, {name: value for name, value in head.items() if name not in ("planId", "plan")})
     watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id="r3", n=3))
     before = stored()
 

@@ -13,6 +13,8 @@ from tests.support.clock import Clock
 from tests.support.faults import Faults, Wire, log_write
 from tests.support.steps import commit
 
+pytestmark = pytest.mark.both_stores
+
 
 @pytest.fixture
 def seven(hooked: Watermarks, job_id: str, run_ids: list[str]) -> Watermarks:
@@ -65,6 +67,7 @@ def test_page_is_one_request_beside_the_head_when_a_limit_is_given(
     assert wire.requests[1].body["Limit"] <= limit
 
 
+@pytest.mark.usefixtures("dynamodb")
 def test_page_stays_one_request_when_its_entries_are_more_than_a_megabyte(
     hooked: Watermarks, wire: Wire, job_id: str
 ) -> None:

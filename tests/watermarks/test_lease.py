@@ -18,6 +18,8 @@ from tests.support.clock import Clock
 from tests.support.steps import add, frozen
 from tests.support.table_items import Stored
 
+pytestmark = pytest.mark.both_stores
+
 JOB_ARGUMENTS = ["--JOB_NAME=parking", "--source=s3://landing/", "--target=s3://raw/"]
 RICH: dict[str, Any] = {
     "rows": {"low": None, "high": datetime(2026, 3, 16, 15, 45, 0, 7, tzinfo=timezone.utc), "day": date(2026, 3, 16)},
@@ -91,10 +93,10 @@ def test_job_is_held_for_a_whole_day_when_its_lease_is_the_longest(
 
 
 def test_begin_grants_a_longer_lease_when_the_table_is_opened_with_one(
-    dynamodb: Any, watermarks: Watermarks, clock: Clock, job_id: str
+    watermarks: Watermarks, clock: Clock, job_id: str
 ) -> None:
     longer = timedelta(days=366)
-    patient = Watermarks(watermarks.table_name, dynamodb, clock=clock, max_lease=longer)
+    patient = Watermarks(watermarks.table_name, watermarks.dynamodb_client, clock=clock, max_lease=longer)
 
     with pytest.raises(
         InvalidValueError, match=r"31622400.000001 seconds; the limit is 31622400\. .* 366 days at most"

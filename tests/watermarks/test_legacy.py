@@ -17,6 +17,8 @@ from tests.support.faults import Faults, head_write, log_write
 from tests.support.steps import add, commit, large
 from tests.support.table_items import Stored, chunk_keys
 
+pytestmark = pytest.mark.both_stores
+
 VALUES = {"latest_data": "2023-03-16 15:45:00", "rows_collected": 808}
 PutLegacy = Callable[..., None]
 
@@ -171,9 +173,9 @@ def test_import_entry_is_written_by_the_next_begin_when_the_first_one_died(
 
 
 def test_unreadable_item_is_named_when_it_has_no_watermarks(
-    watermarks: Watermarks, dynamodb: Any, job_id: str, stored: Stored
+    watermarks: Watermarks, put: Callable[..., None], job_id: str, stored: Stored
 ) -> None:
-    dynamodb.put_item(TableName=watermarks.table_name, Item={"jobName": {"S": job_id}, "runId": {"S": "jr_a"}})
+    put("jr_a")
     before = stored()
 
     with pytest.raises(CorruptItemError, match=f"Item 'jr_a' of job '{job_id}' is not readable") as caught:

@@ -11,9 +11,12 @@ import pytest
 from boto3.dynamodb.types import TypeDeserializer
 
 from scripts.helpers.protocol.names import new_run_id
+from scripts.helpers.protocol.requests import Between
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.steps import add
+
+pytestmark = pytest.mark.both_stores
 
 VALUES = [
     "2023-03-16 15:45:00",
@@ -39,16 +42,10 @@ VALUES = [
 ]
 
 
-def original_query(dynamodb: Any, table_name: str, job_id: str) -> dict[str, Any]:
-    """Send what the original class sends: the last item of the job by sort order."""
-    answer = dynamodb.query(
-        TableName=table_name,
-        KeyConditionExpression="jobName = :j",
-        ExpressionAttributeValues={":j": {"S": job_id}},
-        ScanIndexForward=False,
-        Limit=1,
-    )
-    [item] = answer["Items"]
+def original_query(watermarks: Watermarks, job_id: str) -> dict[str, Any]:
+    """Ask what the original class asks: the last item of the job by sort order."""
+    item: Any
+    [item] = watermarks.store.table.query(Between(job_id, newest_first=True, limit=1)).items
     return {name: TypeDeserializer().deserialize(value) for name, value in item.items()}
 
 
@@ -251,25 +248,23 @@ def test_legacy_reader_sees_plain_values_when_types_stand_beside_them(
 
 @pytest.mark.parametrize("run_id", ["a", "jr_ffff", "}}}}", '"'], ids=repr)
 def test_original_query_finds_the_committed_watermark_when_run_ids_sort_anywhere(
-    watermarks: Watermarks, dynamodb: Any, job_id: str, run_id: str
+    watermarks: Watermarks, job_id: str, run_id: str
 ) -> None:
     add(watermarks, job_id, "m", n=1)
     add(watermarks, job_id, run_id, n=2)
 
-    found = original_query(dynamodb, watermarks.table_name, job_id)
+    found = original_query(watermarks, job_id)
 
     assert found["watermarks"] == {"n": 2}
 
 
-def test_original_query_never_finds_the_plan_when_it_is_not_committed(
-    watermarks: Watermarks, dynamodb: Any, job_id: str
-) -> None:
+def test_original_query_never_finds_the_plan_when_it_is_not_committed(watermarks: Watermarks, job_id: str) -> None:
     add(watermarks, job_id, "r1", n=1)
     run = watermarks.begin(job_id, "r2")
 
     run.freeze({"a": {}}, {"n": 2})
 
-    assert original_query(dynamodb, watermarks.table_name, job_id)["watermarks"] == {"n": 1}
+    assert original_query(watermarks, job_id)["watermarks"] == {"n": 1}
 
 
 # --- order and isolation -----------------------------------------------------------------------------------

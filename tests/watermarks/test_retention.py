@@ -18,6 +18,8 @@ from tests.support.clock import Clock
 from tests.support.faults import Faults, Wire
 from tests.support.table_items import Stored
 
+pytestmark = pytest.mark.both_stores
+
 KEPT = timedelta(days=30)
 MARGIN = int(timedelta(days=3).total_seconds())
 """What is longer than two clocks are apart that are both a day wrong."""
@@ -32,7 +34,7 @@ def large(seed: int) -> dict[str, Any]:
 def kept(hooked: Watermarks, clock: Clock) -> Watermarks:
     """Return `Watermarks` that keep old versions for 30 days."""
     made = Watermarks(hooked.table_name, hooked.store.client, clock=clock, retention=KEPT)
-    made.store.sleep = hooked.store.sleep
+    made.store.table, made.store.sleep = hooked.store.table, hooked.store.sleep
     return made
 
 

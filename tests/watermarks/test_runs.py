@@ -14,6 +14,8 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.steps import commit, frozen
 from tests.support.table_items import Stored
 
+pytestmark = pytest.mark.both_stores
+
 PLAN: dict[str, Any] = {"repairs": {"kind": "rows", "low": 0, "high": 10}}
 NEXT: dict[str, Any] = {"repairs": {"value": 10}}
 

@@ -21,10 +21,12 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
-from tests.support.faults import Faults, Wire
+from tests.support.faults import ClientFaults, Wire
 from tests.support.places import REGION
 from tests.support.steps import add
 from tests.support.table_items import Stored
+
+pytestmark = pytest.mark.usefixtures("dynamodb")
 
 PRIVATE = "a-private-value"
 
@@ -126,7 +128,7 @@ def test_created_table_expires_items_and_has_backups_when_it_is_made(dynamodb: A
 
 @pytest.mark.parametrize("operation", ["CreateTable", "UpdateTimeToLive"])
 def test_table_is_made_when_an_answer_is_lost_on_the_way(
-    dynamodb: Any, client: Any, faults: Faults, job_id: str, operation: str
+    dynamodb: Any, client: Any, faults: ClientFaults, job_id: str, operation: str
 ) -> None:
     """botocore sends the request again, and DynamoDB refuses what it has done already."""
     watermarks = Watermarks(f"made-{secrets.token_hex(4)}", client)
@@ -222,7 +224,7 @@ def test_region_is_the_given_one_when_none_is_set(without_settings: pytest.Monke
 )
 @pytest.mark.parametrize("call", CALLS)
 def test_call_says_to_renew_credentials_when_aws_does_not_accept_them(
-    hooked: Watermarks, faults: Faults, job_id: str, stored: Stored, call: str, code: str
+    hooked: Watermarks, faults: ClientFaults, job_id: str, stored: Stored, call: str, code: str
 ) -> None:
     faults.refuse(code, times=100)
 
@@ -250,7 +252,7 @@ def test_call_says_to_renew_credentials_when_their_provider_fails(client: Any, j
 
 @pytest.mark.parametrize("call", CALLS)
 def test_call_names_action_and_table_when_access_is_denied(
-    hooked: Watermarks, faults: Faults, job_id: str, stored: Stored, call: str
+    hooked: Watermarks, faults: ClientFaults, job_id: str, stored: Stored, call: str
 ) -> None:
     faults.refuse("AccessDeniedException", times=100)
 
@@ -265,7 +267,7 @@ def test_call_names_action_and_table_when_access_is_denied(
 
 @pytest.mark.parametrize("verb", ["freeze", "commit", "abort"])
 def test_write_names_its_action_when_only_reads_are_allowed(
-    hooked: Watermarks, faults: Faults, job_id: str, stored: Stored, verb: str
+    hooked: Watermarks, faults: ClientFaults, job_id: str, stored: Stored, verb: str
 ) -> None:
     run = hooked.begin(job_id, "r1")
     if verb != "freeze":
@@ -285,7 +287,7 @@ def test_write_names_its_action_when_only_reads_are_allowed(
 @pytest.mark.parametrize("code", ["LimitExceededException", "ValidationException"])
 @pytest.mark.parametrize("call", CALLS)
 def test_error_names_the_code_when_dynamodb_refuses_for_another_reason(
-    hooked: Watermarks, faults: Faults, job_id: str, stored: Stored, call: str, code: str
+    hooked: Watermarks, faults: ClientFaults, job_id: str, stored: Stored, call: str, code: str
 ) -> None:
     faults.refuse(code, times=100, status=499)
 

@@ -26,6 +26,8 @@ from tests.support.faults import Faults, Wire, head_write
 from tests.support.steps import commit
 from tests.support.table_items import Stored
 
+pytestmark = pytest.mark.both_stores
+
 WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 

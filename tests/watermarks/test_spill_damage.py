@@ -15,7 +15,9 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import Watermarks
 from tests.support.steps import commit, frozen, large
-from tests.support.table_items import Stored
+from tests.support.table_items import Stored, change_item, item_of, put_item
+
+pytestmark = pytest.mark.both_stores
 
 
 def _put(item: dict[str, Any], data: Any) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def run(watermarks: Watermarks, job_id: str) -> Run:
 
 
 @pytest.fixture
-def damage(dynamodb: Any, watermarks: Watermarks, stored: Stored, run: Run) -> Callable[[str, str], str]:
+def damage(watermarks: Watermarks, stored: Stored, run: Run) -> Callable[[str, str], str]:
     """Return what damages the chunks of the plan or of the committed state; it returns the one to be named."""
 
     def act(kind: str, prefix: str) -> str:
@@ -82,10 +84,9 @@ def damage(dynamodb: Any, watermarks: Watermarks, stored: Stored, run: Run) -> C
         found = [item for key, item in sorted(stored().items()) if key.startswith(prefix)]
         assert len(found) == 2
         for item in found:
-            key = items.key(item["jobName"]["S"], item["runId"]["S"])
-            dynamodb.delete_item(TableName=watermarks.table_name, Key=key)
+            watermarks.store.delete(item["jobName"]["S"], item["runId"]["S"])
         for item in change(found):
-            dynamodb.put_item(TableName=watermarks.table_name, Item=item)
+            put_item(watermarks, item)
         range_key: str = found[named]["runId"]["S"]
         return range_key
 
@@ -150,15 +151,11 @@ def _of_head(stored: Stored) -> list[str]:
     ("name", "value"), [("chunks", "999999999"), ("length", "99999999999")], ids=["chunks", "length"]
 )
 def test_nothing_is_read_for_it_when_a_reference_asks_for_more_than_is_ever_written(
-    watermarks: Watermarks, dynamodb: Any, job_id: str, run: Run, name: str, value: str
+    watermarks: Watermarks, job_id: str, run: Run, name: str, value: str
 ) -> None:
-    dynamodb.update_item(
-        TableName=watermarks.table_name,
-        Key=items.key(job_id, "~latest"),
-        UpdateExpression="SET #w.#c.#f = :n",
-        ExpressionAttributeNames={"#w": "watermarks", "#c": "parking", "#f": name},
-        ExpressionAttributeValues={":n": {"N": value}},
-    )
+    shown = item_of(watermarks, job_id)["watermarks"]
+    shown["M"]["parking"]["M"][name] = {"N": value}
+    change_item(watermarks, job_id, items.HEAD_KEY, watermarks=shown)
 
     with pytest.raises(CorruptItemError, match=rf"parking\.reference\.{name} is not a whole number from 1 to "):
         watermarks.get_watermark_values(job_id)
