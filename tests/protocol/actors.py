@@ -13,7 +13,8 @@ from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.protocol.model import Frozen, Intent, Model, State
-from tests.support.dynamodb import Died
+from tests.support.doubles import Double, opened
+from tests.support.dynamodb import Died, FakeDynamoDB
 
 LEASE = timedelta(minutes=15)
 CONTEXTS = ("rows", "files")
@@ -67,11 +68,18 @@ class Outcome(NamedTuple):
         return True
 
 
+def in_memory() -> FakeDynamoDB:
+    """Return DynamoDB in memory, with stale reads and small pages."""
+    double = FakeDynamoDB("table", stale_reads=True)
+    double.page_items = 7
+    return double
+
+
 class Actors:
     """Two actors, their clocks, the source and the sink of one job."""
 
-    def __init__(self, retention: timedelta | None = None) -> None:
-        self.model = Model()
+    def __init__(self, retention: timedelta | None = None, make_double: Callable[[], Double] = in_memory) -> None:
+        self.model = Model(make_double())
         self.now = START
         self.skew = {"a": timedelta(), "b": timedelta()}
         self.actors = {name: self._actor(name, retention) for name in self.skew}
@@ -81,10 +89,7 @@ class Actors:
         self.runs = 0
 
     def _actor(self, name: str, retention: timedelta | None) -> Watermarks:
-        client: Any = self.model
-        watermarks = Watermarks("table", client, clock=lambda: self.clock(name), retention=retention)
-        watermarks.store.sleep = lambda seconds: None
-        return watermarks
+        return opened(self.model.double, clock=lambda: self.clock(name), retention=retention)
 
     def clock(self, actor: str) -> datetime:
         return self.now + self.skew[actor]
@@ -113,14 +118,15 @@ class Actors:
             return trouble.fault
 
         value, error = None, None
-        outer, self.model.fault = self.model.fault, fault
+        double = self.model.double
+        outer, double.fault = double.fault, fault
         self.model.intents.append(intent)
         try:
             value = function()
         except (WatermarkError, Died) as raised:
             error = raised
         finally:
-            self.model.fault = outer
+            double.fault = outer
             self.model.intents.pop()
         outcome = Outcome(value, error, intent)
         assert hit or not outcome.unknown, f"{intent.kind} gave up though nothing failed: {error!r}"

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from scripts.helpers.protocol import chunks
-from tests.protocol.model_job import PAD_BYTES
+from tests.protocol.model_job import PAD_BYTES, ModelJob
 from tests.support.components import missing_component
+from tests.support.doubles import FaultyFile
+from tests.support.dynamodb import FakeDynamoDB
 from tests.support.places import REGION
 from tests.support.servers import free_port, served
 
@@ -35,11 +37,17 @@ def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["moto_process", "ministack"])
+@pytest.fixture(params=["moto_process", "ministack", "sqlite"])
 def server(request: pytest.FixtureRequest) -> str:
-    """Return the URL of each server in turn."""
-    url: str = request.getfixturevalue(request.param)
+    """Return the URL of each server in turn, and none for a table in a file."""
+    url: str = request.getfixturevalue(request.param) if request.param != "sqlite" else ""
     return url
+
+
+@pytest.fixture
+def double(store_kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each `ModelJob` a table of the kind that the test asks for."""
+    monkeypatch.setattr(ModelJob, "make_double", FaultyFile if store_kind == "sqlite" else FakeDynamoDB)
 
 
 @pytest.fixture

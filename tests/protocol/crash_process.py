@@ -10,12 +10,15 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
 from scripts.helpers.protocol.dynamodb import make_table_client
+from scripts.helpers.protocol.sqlite import is_file
 from scripts.helpers.watermarks import Watermarks
 from tests.protocol.model_job import Sink, Source, work
+from tests.support.faults import Request, WatchedTable
 
 SETTINGS = "CRASH_TEST_SETTINGS"
 """JSON: endpoint, table, job, run, rows, sink, pad_bytes and, to be killed, kill_at and when."""
@@ -58,12 +61,30 @@ def kill_at(client: Any, number: int, when: str) -> list[str]:
     return sent
 
 
+def kill_at_table(table: WatchedTable, number: int, when: str) -> Sized:
+    """Count requests to a file, and end this process as `kill_at` does."""
+
+    def kill(_: Request) -> None:
+        if len(table.wire.requests) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    (table.before if when == "before" else table.after).append(kill)
+    return table.wire.requests
+
+
 def main() -> None:
     settings = json.loads(os.environ[SETTINGS])
-    client = make_table_client(None, settings["endpoint"])
-    sent = kill_at(client, settings.get("kill_at", 0), settings.get("when", "before"))
+    at = settings.get("kill_at", 0), settings.get("when", "before")
+    if is_file(settings["table"]):
+        watermarks = Watermarks(settings["table"])
+        table = watermarks.store.table = WatchedTable(watermarks.store.table)
+        sent: Sized = kill_at_table(table, *at)
+    else:
+        client = make_table_client(None, settings["endpoint"])
+        sent = kill_at(client, *at)
+        watermarks = Watermarks(settings["table"], client)
     work(
-        Watermarks(settings["table"], client),
+        watermarks,
         settings["job"],
         settings["run"],
         Source(settings["rows"]),

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
 from scripts.helpers.protocol import chunks
-from tests.protocol.actors import CONTEXTS, Handle, Trouble
+from tests.protocol.actors import CONTEXTS, Handle, Trouble, in_memory
 from tests.protocol.model import History
 from tests.protocol.world import World
+from tests.support.doubles import Double
 
 actors = st.sampled_from(["a", "b"])
 contexts = st.none() | st.sampled_from(CONTEXTS)
@@ -63,11 +64,15 @@ class Protocol(RuleBasedStateMachine):
         if head_bytes is not None:
             self.patch.setattr(chunks, "MAX_BYTES", head_bytes)
             self.patch.setattr(chunks, "WORTH_BYTES", 0)
-        self.world = World(retention)
+        self.world = World(retention, self.make_double)
         self.world.skew["b"] = timedelta(minutes=skew)
         for number in range(commits):
             self.world.source[CONTEXTS[number % 2]] += 3
             self._run("a", 2)
+
+    def make_double(self) -> Double:
+        """Make the table of an example."""
+        return in_memory()
 
     def _trouble(self, drawn: Any, handle: Handle | None = None) -> Trouble | None:
         if drawn is None or isinstance(drawn, Trouble):

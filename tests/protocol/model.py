@@ -9,8 +9,10 @@ from typing import Any
 
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import Blob, join, references, replaced
+from scripts.helpers.protocol.requests import Between, put
 from scripts.helpers.protocol.values import Spilled
-from tests.support.dynamodb import HASH, RANGE, TTL, FakeDynamoDB, Item, Key
+from tests.support.doubles import Double, table_of
+from tests.support.dynamodb import RANGE, TTL, Item, Key
 
 JOB = "parking"
 
@@ -99,12 +101,12 @@ class Intent:
     """How many writes of the head it takes."""
 
 
-class Model(FakeDynamoDB):
-    """The table, watched: each write of the head must be the legal step that the call under way intends."""
+class Model:
+    """A table, watched: each write of the head must be the legal step that the call under way intends."""
 
-    def __init__(self) -> None:
-        super().__init__("table", stale_reads=True)
-        self.page_items = 7
+    def __init__(self, double: Double) -> None:
+        self.double = double
+        double.seen = self._see
         self.intents: list[Intent] = []
         self.state: State | None = None
         self.log: dict[int, Version] = {}
@@ -112,11 +114,14 @@ class Model(FakeDynamoDB):
         self.plans: dict[tuple[str, int], object] = {}
         self.swept: set[str] = set()
 
+    @property
+    def items(self) -> dict[Key, Item]:
+        """All items that the table has."""
+        return self.double.items
+
     # --- every write ----------------------------------------------------------------------------
 
-    def _store(self, key: Key, item: Item | None) -> None:
-        before = self._load(key)
-        super()._store(key, item)
+    def _see(self, key: Key, before: Item | None, item: Item | None) -> None:
         if key[1] == items.HEAD_KEY:
             assert item is not None, "the head was deleted"
             if item != before:
@@ -178,12 +183,12 @@ class Model(FakeDynamoDB):
         return {name: replaced(value, self._joined) for name, value in values.items()}
 
     def _joined(self, reference: Spilled) -> Any:
-        chunks = [self._load((JOB, range_key)) for range_key in chunk_keys([reference])]
+        chunks = [self.double.item(JOB, range_key) for range_key in chunk_keys([reference])]
         assert all(chunks), f"a chunk of {reference.id} is gone, but something refers to it (I8)"
         return join(reference, [chunk["data"]["B"] for chunk in chunks if chunk])
 
     def _raw(self, range_key: str) -> Item:
-        item = self._load((JOB, range_key))
+        item = self.double.item(JOB, range_key)
         assert item is not None
         return item
 
@@ -196,7 +201,7 @@ class Model(FakeDynamoDB):
 
     def check(self) -> None:
         """Check the items at rest: I1, I2 and I8."""
-        found = {key[1]: item for key, item in self.items.items() if key[0] == JOB}
+        found = {key[1]: item for key, item in self.double.items.items() if key[0] == JOB}
         if self.state is None:
             assert not any(key[0] in "!~" for key in found)
             return
@@ -244,36 +249,29 @@ class Model(FakeDynamoDB):
     # --- what others do -------------------------------------------------------------------------
 
     def sweep(self, now: datetime) -> list[Key]:
-        past = super().sweep(now)
+        past = self.double.sweep(now)
         self.swept |= {range_key for _, range_key in past}
         return past
 
     def snapshot(self) -> History:
         """Keep the table as a backup does."""
-        return History(dict(self._items), self.state, dict(self.log), dict(self.legacy), set(self.swept))
+        return History(self.double.dump(), self.state, dict(self.log), dict(self.legacy), set(self.swept))
 
     def restore(self, kept: History) -> None:
         """Bring the table back from a backup; versions run backwards until the doctor is called."""
-        self._items, self.state = dict(kept.items), kept.state
+        self.double.load(kept.items)
+        self.state = kept.state
         self.log, self.legacy, self.swept = dict(kept.log), dict(kept.legacy), set(kept.swept)
 
     def legacy_read(self) -> Item | None:
         """Read as the original class does: the last item of the job is the most recent."""
-        found = self.query(
-            TableName=self.table_name,
-            KeyConditionExpression="#job = :job",
-            ExpressionAttributeNames={"#job": HASH},
-            ExpressionAttributeValues={":job": {"S": JOB}},
-            ScanIndexForward=False,
-            ConsistentRead=True,
-            Limit=1,
-        )["Items"]
+        found = table_of(self.double).query(Between(JOB, newest_first=True, limit=1)).items
         return found[0] if found else None
 
     def legacy_write(self, run_id: str, value: int) -> None:
         """Write as the original class does: an item without a version."""
         stored = {"watermarks": {"M": {"rows": {"M": {"value": {"N": str(value)}}}}}}
-        self.put_item(TableName=self.table_name, Item=items.key(JOB, run_id) | stored)
+        table_of(self.double).write(put(items.key(JOB, run_id) | stored, if_new=False))
         if self.state is None:
             self.legacy[run_id] = value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from scripts.helpers.errors import FencedError, PlanConflictError, RunClosedError
 from scripts.helpers.protocol import items
@@ -15,6 +15,7 @@ from scripts.helpers.protocol.store import ItemTable
 from scripts.helpers.protocol.values import Spilled, decode
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
+from tests.support.doubles import Double, opened
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.table_items import items_of
 
@@ -101,7 +102,7 @@ def work(
 
 
 class ModelJob:
-    """One job on a table in memory, its clock, its source and its sink.
+    """One job on a table with faults, its clock, its source and its sink.
 
     Parameters
     ----------
@@ -113,9 +114,12 @@ class ModelJob:
         Whether plan and state go to chunks.
     """
 
+    make_double: ClassVar[Callable[[], Double]] = FakeDynamoDB
+    """What has its table; the fixture `double` chooses."""
+
     def __init__(self, job_id: str, *, commits: int, spilled: bool) -> None:
         self.job_id, self.spilled = job_id, spilled
-        self.client, self.clock = FakeDynamoDB("table"), Clock()
+        self.client, self.clock = type(self).make_double(), Clock()
         self.source, self.sink = Source(), Sink()
         self.watermarks = self.process()
         for number in range(commits):
@@ -124,9 +128,7 @@ class ModelJob:
 
     def process(self) -> Watermarks:
         """Return what another process has of the table."""
-        made = Watermarks("table", self.client, clock=self.clock)  # type: ignore[arg-type]
-        made.store.sleep = lambda seconds: None
-        return made
+        return opened(self.client, clock=self.clock)
 
     def run(self, run_id: str, **options: Any) -> None:
         """Do one whole run in a process of its own."""

@@ -85,13 +85,9 @@ class Runs(Actors):
                 contexts, following = handle.given  # Once more, after it is not known what became of it.
             else:
                 contexts, following = handle.given = self._plan(run, most)
-            try:
             given = with_data(self.model.resolved(contexts)), with_data(self.model.resolved(following))
-        except AssertionError:
-            # What its state was in is gone: it can plan nothing any more.
-            assert not self._in_force(handle)
-            return
-        except FencedError:
+        except (FencedError, AssertionError):
+            # Also where the chunks are gone that its state was in: it can plan nothing any more.
             assert not self._in_force(handle)
             return
 

@@ -15,7 +15,7 @@ from tests.protocol.model_job import CONTEXT, ModelJob, check_table, drain, padd
 from tests.support.dynamodb import Died
 from tests.support.steps import add, frozen
 
-pytestmark = pytest.mark.usefixtures("small_limits")
+pytestmark = [pytest.mark.usefixtures("small_limits", "double"), pytest.mark.both_stores]
 
 JOB = "parking"
 DEAD, ONE_SHOT, LEGACY = "r-dead", "r-shot", "jr_legacy"
@@ -84,8 +84,8 @@ class DecidedJob(ModelJob):
         if state == "legacy":
             for run_id, value in ((LEGACY, "4"), ("jr_other", "1")):
                 values = {CONTEXT: {"M": {"value": {"N": value}}}}
-                item = {"jobName": {"S": JOB}, "runId": {"S": run_id}, "watermarks": {"M": values}}
-                self.client.put_item(TableName="table", Item=item)
+                item: Any = {"jobName": {"S": JOB}, "runId": {"S": run_id}, "watermarks": {"M": values}}
+                self.watermarks.store.put(item, if_new=False)
         if state == "open plan":
             pad = {"pad": padding(4, 5)} if spilled else {}
             plan, following = {CONTEXT: {"low": 4, "high": 5, **pad}}, {CONTEXT: {"value": 5, **pad}}

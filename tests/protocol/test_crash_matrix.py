@@ -20,9 +20,10 @@ from tests.protocol.model_job import (
     check_table,
     drain,
 )
-from tests.support.dynamodb import Died, FakeDynamoDB
+from tests.support.doubles import Double
+from tests.support.dynamodb import Died
 
-pytestmark = pytest.mark.usefixtures("small_limits")
+pytestmark = [pytest.mark.usefixtures("small_limits", "double"), pytest.mark.both_stores]
 
 JOB = "parking"
 COMMITS = (0, 1, 2)
@@ -106,7 +107,7 @@ class FailingJob(ModelJob):
             act_as_zombie(handle, self.head_item)
 
 
-def labels(client: FakeDynamoDB) -> list[str]:
+def labels(client: Double) -> list[str]:
     """Name the requests so far by what they do to which kind of item."""
     named = []
     for method, params in client.requests:

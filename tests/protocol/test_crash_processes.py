@@ -21,6 +21,8 @@ from tests.protocol.model_job import Source, check_delivery, check_table, drain,
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 
+pytestmark = pytest.mark.both_stores
+
 JOB, KILLED = "parking", "r-killed"
 SPILL_BYTES = 66_000
 """Over what a head may hold: plan and state go to chunks."""
@@ -37,7 +39,7 @@ KILLS = [(number, when, 0) for number in range(1, INLINE_REQUESTS + 1) for when 
 
 
 class KilledJob:
-    """One job on a server, its source and a sink that all processes share."""
+    """One job on a table, its source and a sink that all processes share."""
 
     def __init__(self, endpoint: str, watermarks: Watermarks, folder: Path, pad_bytes: int) -> None:
         self.endpoint, self.watermarks, self.pad_bytes = endpoint, watermarks, pad_bytes

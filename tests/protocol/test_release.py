@@ -25,6 +25,8 @@ from tests.protocol.fault_plan import FAULTS, FaultAt
 from tests.protocol.model_job import CONTEXT, ModelJob, act_as_zombie, check_delivery, check_table, drain, padding
 from tests.support.dynamodb import Died
 
+pytestmark = [pytest.mark.usefixtures("double"), pytest.mark.both_stores]
+
 JOB, DEAD = "parking", "jr_dead"
 WHY: dict[str, Any] = {"why": "its cluster is gone", "who": "sam"}
 REQUESTS = 2

@@ -7,11 +7,20 @@ import os
 from hypothesis import HealthCheck, settings
 
 from tests.protocol.machine import Protocol
+from tests.support.doubles import Double, FaultyFile
 
 LONG = bool(os.environ.get("GLUE_WATERMARKS_LONG"))
 
-TestProtocol = Protocol.TestCase
-TestProtocol.settings = settings(
+
+class OnFile(Protocol):
+    """The same with a table in a file."""
+
+    def make_double(self) -> Double:
+        return FaultyFile()
+
+
+TestProtocol, TestProtocolOnFile = Protocol.TestCase, OnFile.TestCase
+TestProtocol.settings = TestProtocolOnFile.settings = settings(
     max_examples=1_500 if LONG else 70,
     stateful_step_count=60 if LONG else 40,
     deadline=None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -66,6 +66,8 @@ class FakeDynamoDB:
     fault : callable or None
         Asked as ``fault(number, operation, params)`` before every request, whose number is its place
         in `requests` from 1 on; returns one of FAULTS. It may itself send requests: those come first.
+    seen : callable or None
+        Told of every write that took effect: its key, and the item before and after.
     page_items : int or None
         Items on one page of a query, to see more than one; real pages end at 1 MB only.
     """
@@ -75,6 +77,7 @@ class FakeDynamoDB:
         self.stale_reads = stale_reads
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.fault: Callable[[int, str, dict[str, Any]], str | None] | None = None
+        self.seen: Callable[[Key, Item | None, Item | None], None] | None = None
         self.page_items: int | None = None
         self.meta = SimpleNamespace(region_name="eu-west-2", method_to_api_mapping=dict(OPERATIONS))
         self._lock = threading.RLock()
@@ -105,6 +108,14 @@ class FakeDynamoDB:
             for key in past:
                 self._store(key, None)
             return past
+
+    def dump(self) -> dict[Key, bytes]:
+        """Return all items, as `load` takes them."""
+        return dict(self._items)
+
+    def load(self, kept: Mapping[Key, bytes]) -> None:
+        """Put these items in the place of all that are there."""
+        self._items = dict(kept)
 
     # --- the client -----------------------------------------------------------------------------
 
@@ -221,6 +232,12 @@ class FakeDynamoDB:
         return marshal.loads(self._items[key]) if key in self._items else None
 
     def _store(self, key: Key, item: Item | None) -> None:
+        before = self._load(key) if self.seen else None
+        self._put(key, item)
+        if self.seen:
+            self.seen(key, before, item)
+
+    def _put(self, key: Key, item: Item | None) -> None:
         self._before = dict(self._items)
         if item is None:
             self._items.pop(key, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -36,11 +37,13 @@ def bucket_of_process(moto_process: str) -> str:
 
 
 @pytest.fixture
-def make_table() -> Callable[..., Watermarks]:
-    """Return a builder of `Watermarks` with the real clock over a new table of a server."""
+def make_table(tables_folder: Path) -> Callable[..., Watermarks]:
+    """Return a builder of `Watermarks` with the real clock over a new table of a server; without a URL in a file."""
 
     def make(url: str, client: Any = None) -> Watermarks:
-        made = Watermarks(f"protocol-{next(_tables)}", client, region_name=REGION, endpoint_url=url)
+        name = f"protocol-{next(_tables)}"
+        table_name = name if url else f"sqlite:{tables_folder}/{name}.db"
+        made = Watermarks(table_name, client, region_name=REGION, endpoint_url=url or None)
         made.create_table()
         return made
 

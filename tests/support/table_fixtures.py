@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
@@ -21,12 +20,12 @@ from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
+from tests.support.doubles import fast_folder
 from tests.support.faults import ONE_ATTEMPT, ClientFaults, Faults, TableFaults, WatchedTable, Wire
 from tests.support.places import REGION, TEST_TABLE
 from tests.support.table_items import Item, all_items, items_of, put_item
 
 DYNAMODB, SQLITE = "dynamodb", "sqlite"
-MEMORY, MEMORY_BYTES = Path("/dev/shm"), 2**31
 _tables = itertools.count(1)
 
 
@@ -48,13 +47,10 @@ def store_kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def tables_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def tables_folder() -> Iterator[Path]:
     """Return the folder of the tables that are files, in memory if there is room: each commit waits for the disk."""
-    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
-        with tempfile.TemporaryDirectory(prefix="tables-", dir=MEMORY) as folder:
-            yield Path(folder)
-    else:
-        yield tmp_path_factory.mktemp("tables")
+    with tempfile.TemporaryDirectory(prefix="tables-", dir=fast_folder()) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
