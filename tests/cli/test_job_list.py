@@ -237,11 +237,11 @@ def test_segments_are_refused_when_they_are_no_number_above_0(watermarks: Waterm
 
 
 def test_scan_is_strongly_consistent_and_asks_for_its_cost_when_sent(
-    watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
+    watermarks: Watermarks, dynamodb: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[dict[str, Any]] = []
-    scan: Callable[..., Any] = watermarks.store.client.scan
-    monkeypatch.setattr(watermarks.store.client, "scan", lambda **given: sent.append(given) or scan(**given))
+    scan: Callable[..., Any] = dynamodb.scan
+    monkeypatch.setattr(dynamodb, "scan", lambda **given: sent.append(given) or scan(**given))
 
     list_jobs(watermarks.store, segments=1)
 

@@ -148,12 +148,12 @@ def test_no_colour_is_sent_when_no_color_is_set(world: Watermarks, endpoint: str
 
 
 @pytest.fixture
-def changing(make_watermarks: Any) -> Watermarks:
+def changing(dynamodb: Any) -> Watermarks:
     """Return a table of a fixed name with one job that tests change."""
     clock = Clock()
-    made: Watermarks = make_watermarks("changing", clock=clock)
+    made = Watermarks("changing", dynamodb, clock=clock)
     if made.exists():
-        made.store.client.delete_table(TableName="changing")
+        dynamodb.delete_table(TableName="changing")
     made.create_table()
     for number in (1, 2):
         clock.now = NOW.replace(day=number)

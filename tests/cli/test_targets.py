@@ -19,7 +19,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import Command
 from tests.support.outputs import output_of_run
 from tests.support.steps import KilledError
-from tests.support.table_items import all_items
+from tests.support.table_items import all_items, put_item
 
 WHY = ("--why", "rows of a test were among them", "--yes")
 
@@ -154,7 +154,7 @@ def old(watermarks: Watermarks, target: Path) -> Path:
         load(watermarks, target, "jr_4")
     mark = mark_of("repairs")
     for item in all_items(watermarks).values():
-        watermarks.store.client.put_item(TableName=watermarks.table_name, Item=with_short_marks(item, mark))
+        put_item(watermarks, with_short_marks(item, mark))
     shorten_names(target)
     return target
 

@@ -124,7 +124,7 @@ def test_run_is_submitted_to_emr_serverless_when_an_application_is_named(
 
 
 def test_started_runs_are_a_document_when_the_worker_ends(
-    run: Command, watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Command, watermarks: Watermarks, dynamodb: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
 
@@ -142,7 +142,7 @@ def test_started_runs_are_a_document_when_the_worker_ends(
 
     done = run(
         watermarks, "work", "parking", "--logs", str(tmp_path), "--scripts", "/jobs", "--pause", "2m",
-        "--profile", "night", "--region", watermarks.store.client.meta.region_name, "--output", "json",
+        "--profile", "night", "--region", dynamodb.meta.region_name, "--output", "json",
     )  # fmt: skip
 
     assert document(done) == {"started": [{"JobName": "parking", "JobRunId": "jr_1"}]}

@@ -24,6 +24,7 @@ from scripts.helpers.glue_api.errors import (
     OperationTimeoutException,
     ValidationException,
 )
+from scripts.helpers.protocol.items import log_key
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.faults import ONE_ATTEMPT, Wire
@@ -193,6 +194,7 @@ def test_bookmark_shows_a_state_that_lies_in_chunks_when_it_can_be_read_back(
 # --- reads -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("dynamodb")
 def test_get_is_one_strongly_consistent_read_when_the_job_has_a_bookmark(
     make_watermarks: Callable[..., Watermarks], endpoint: str
 ) -> None:
@@ -206,6 +208,7 @@ def test_get_is_one_strongly_consistent_read_when_the_job_has_a_bookmark(
     assert [(request.operation, request.body["ConsistentRead"]) for request in wire.requests] == [("GetItem", True)]
 
 
+@pytest.mark.usefixtures("dynamodb")
 def test_every_read_is_strongly_consistent_when_pages_and_runs_are_read(
     make_watermarks: Callable[..., Watermarks], endpoint: str
 ) -> None:
@@ -422,6 +425,7 @@ def test_arguments_are_refused_when_they_have_no_keyword_as_in_boto3(bookmarks: 
         bookmarks.get_job_bookmark(JobName=JOB, RunName="jr_1")  # type: ignore[call-arg]
 
 
+@pytest.mark.usefixtures("dynamodb")
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
@@ -459,13 +463,12 @@ def test_table_that_is_not_there_is_an_internal_error_with_the_remedy_when_read(
 
 
 def test_history_stays_whole_when_log_entries_have_expired(
-    make_watermarks: Callable[..., Watermarks], dynamodb: Any, clock: Clock
+    make_watermarks: Callable[..., Watermarks], clock: Clock
 ) -> None:
     watermarks = make_watermarks(retention=timedelta(days=1))
     for number in range(1, 4):
         commit_rows(watermarks, f"jr_{number}", number)
-    key = {"jobName": {"S": JOB}, "runId": {"S": "!c#0000000000000000001"}}
-    dynamodb.delete_item(TableName=watermarks.table_name, Key=key)
+    watermarks.store.delete(JOB, log_key(1))
 
     page = JobBookmarks(watermarks).get_job_bookmarks(JobName=JOB, MaxResults=2)
 

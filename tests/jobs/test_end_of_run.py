@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from scripts.helpers.errors import (
@@ -30,7 +29,7 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.events import DirectoryEvents
-from tests.support.faults import ONE_ATTEMPT, ClientFaults, head_write, read
+from tests.support.faults import Faults, head_write, read
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 
@@ -115,11 +114,14 @@ def test_fenced_run_is_told_as_fenced_when_another_one_took_over(
 
 
 def test_outcome_is_unknown_when_the_answer_to_the_commit_is_lost(
-    start: Callable[..., IncrementalJob], told: Told, tmp_path: Path, watermarks: Watermarks, endpoint: str
+    start: Callable[..., IncrementalJob],
+    told: Told,
+    tmp_path: Path,
+    watermarks: Watermarks,
+    hooked: Watermarks,
+    faults: Faults,
 ) -> None:
-    client, written = boto3.client("dynamodb", endpoint_url=endpoint, config=ONE_ATTEMPT), io.StringIO()
-    hooked, faults = Watermarks(watermarks.table_name, client, clock=watermarks.clock), ClientFaults(client)
-    hooked.store.sleep = lambda _: None
+    written = io.StringIO()
 
     with pytest.raises(CommitUnknownError, match="did not say whether run 'jr_1' of job 'parking' was committed"):
         with start("jr_1", watermarks=hooked, reporters=[told, EmbeddedMetrics(written)]) as job:

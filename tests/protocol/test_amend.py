@@ -13,6 +13,8 @@ from tests.support.faults import Faults, Wire, after, head_write
 from tests.support.steps import frozen, large
 from tests.support.table_items import Stored, chunk_keys
 
+pytestmark = pytest.mark.both_stores
+
 FEWER: dict[str, Any] = {"a": {"files": []}}
 AFTER: dict[str, Any] = {"n": 2}
 

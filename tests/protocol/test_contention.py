@@ -16,8 +16,11 @@ from botocore.config import Config
 from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
+from tests.support.faults import Faults
 from tests.support.patience import PATIENCE
 from tests.support.servers import is_long
+
+pytestmark = pytest.mark.both_stores
 
 THREADS = 50
 COMMITS = 10 if is_long() else 2
@@ -79,11 +82,14 @@ def run_threads(commit: Callable[[Watermarks, str, int], None], watermarks: Wate
 @pytest.mark.parametrize("commit", [commit_at_once, commit_in_steps])
 def test_every_commit_is_one_version_when_fifty_threads_commit_to_one_job(
     commit: Callable[[Watermarks, str, int], None],
-    moto_process: str,
+    store_kind: str,
+    request: pytest.FixtureRequest,
     make_table: Callable[..., Watermarks],
 ) -> None:
     total = THREADS * COMMITS
-    watermarks = make_table(moto_process, boto3.client("dynamodb", endpoint_url=moto_process, config=PATIENT))
+    url = request.getfixturevalue("moto_process") if store_kind == "dynamodb" else ""
+    client = boto3.client("dynamodb", endpoint_url=url, config=PATIENT) if url else None
+    watermarks = make_table(url, client)
 
     errors = run_threads(commit, watermarks)
 
@@ -105,20 +111,13 @@ FIRST_CALLS: dict[str, Callable[[Watermarks], Any]] = {
 
 @pytest.mark.parametrize("name", FIRST_CALLS)
 def test_first_version_of_another_run_is_kept_when_it_is_committed_after_the_head_was_read(
-    name: str, moto_process: str, make_table: Callable[..., Watermarks]
+    name: str, watermarks: Watermarks, hooked: Watermarks, faults: Faults
 ) -> None:
-    other = make_table(moto_process)
-    pending = [other.create_watermark_item(JOB, "others", number=1)]
-    client = boto3.client("dynamodb", endpoint_url=moto_process, config=CLIENT_CONFIG)
+    item = watermarks.create_watermark_item(JOB, "others", number=1)
+    faults.meanwhile(lambda request: request.operation == "Query", lambda: watermarks.add_watermark(item))
 
-    def commit_once(**_: Any) -> None:
-        if pending:
-            other.add_watermark(pending.pop())
+    FIRST_CALLS[name](hooked)
 
-    client.meta.events.register("before-call.dynamodb.Query", commit_once)
-
-    FIRST_CALLS[name](Watermarks(other.table_name, client))
-
-    first = other.history(JOB)[-1]
+    first = watermarks.history(JOB)[-1]
     assert (first.version, first.change.run_id, first.watermarks) == (1, "others", {"number": 1})
-    assert pending == []
+    assert faults.hits == 1

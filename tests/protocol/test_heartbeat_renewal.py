@@ -21,6 +21,8 @@ from tests.support.faults import Faults, Request, Wire
 from tests.support.patience import PATIENCE
 from tests.support.table_items import Stored
 
+pytestmark = pytest.mark.both_stores
+
 
 def update(request: Request) -> bool:
     """Match the heartbeat's write."""
@@ -83,6 +85,7 @@ def test_only_the_end_of_the_lease_changes_when_the_heart_beats(
     assert stored() == before | {"~latest": expected}
 
 
+@pytest.mark.usefixtures("dynamodb")
 def test_one_request_bound_to_the_claim_is_sent_when_the_heart_beats(run: Run, wire: Wire) -> None:
     wire.clear()
 

@@ -15,6 +15,8 @@ from tests.support.faults import Faults, head_write
 from tests.support.steps import commit, large
 from tests.support.table_items import Stored
 
+pytestmark = pytest.mark.both_stores
+
 
 def test_run_item_shows_the_newer_version_when_an_older_one_is_repaired_late(
     watermarks: Watermarks, job_id: str, stored: Stored

@@ -45,7 +45,7 @@ from tests.support.neighbours import (
     retraction_of,
 )
 from tests.support.steps import KilledError
-from tests.support.table_items import item_of, plant
+from tests.support.table_items import item_of, plant, put_item
 
 MANY = 1_000_000_000
 
@@ -141,7 +141,7 @@ def test_rows_of_another_job_stay_when_both_write_to_one_table_and_their_epoch_i
     two.run(PLANTER, 11)
     two.run(VICTIM, 1)
     head = item_of(watermarks, PLANTER) | {"epoch": item_of(watermarks, VICTIM)["epoch"]}
-    watermarks.store.client.put_item(TableName=watermarks.table_name, Item=head)
+    put_item(watermarks, head)
     two.run(PLANTER, 12)
     two.run(VICTIM, 2)
 
@@ -360,7 +360,7 @@ def test_old_rows_stay_when_a_record_with_8_digits_names_a_place_of_its_writer(
     (tmp_path / "mine" / own / f"{theirs['epoch']}-0000000001-f1-ab" / "x").touch()
     record = {**theirs, "job": own, "staging": f"file://{tmp_path}/mine"}
     item = item_of(watermarks, PLANTER) | {"epochs": {"M": {theirs["epoch"]: {"N": "5"}}}}
-    watermarks.store.client.put_item(TableName=watermarks.table_name, Item=item)
+    put_item(watermarks, item)
     plant(watermarks, PLANTER, {"retracting": [retraction_of(record)]})
     before = two.of_others()
 

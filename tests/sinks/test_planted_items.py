@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -46,6 +46,7 @@ from tests.support.neighbours import (
 from tests.support.servers import is_long
 from tests.support.spoiled_table import SPOILED, attribute_at, paths_in, spoiled
 from tests.support.steps import KilledError, commit
+from tests.support.table_items import put_item
 from tests.support.written import WrittenPostgres
 
 WALKS = {"files": 100, "sqlite": 100, "delta": 7, "iceberg": 7, "postgres": 6}
@@ -125,9 +126,9 @@ def build(two: Neighbours, dies: str) -> None:
     put(two.watermarks, record.to_item())
 
 
-def put(watermarks: Watermarks, *made: Mapping[str, Any]) -> None:
+def put(watermarks: Watermarks, *made: dict[str, Any]) -> None:
     for item in made:
-        watermarks.store.client.put_item(TableName=watermarks.table_name, Item=item)
+        put_item(watermarks, item)
 
 
 # --- what is planted --------------------------------------------------------------------------------

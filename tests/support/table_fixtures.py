@@ -18,6 +18,7 @@ import pytest
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.protocol.names import new_run_id
+from scripts.helpers.protocol.sqlite import is_file
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.doubles import fast_folder
@@ -42,8 +43,8 @@ def may_use_a_file(fixtures: Sequence[str]) -> bool:
 
 @pytest.fixture
 def store_kind(request: pytest.FixtureRequest) -> str:
-    """Return what keeps the table of a test; a test that uses `dynamodb`, if by a mark, has its table there."""
-    return DYNAMODB
+    """Return what keeps the table of a test: a file, unless it uses `dynamodb`, by a mark or another fixture."""
+    return SQLITE if may_use_a_file(request.fixturenames) else DYNAMODB
 
 
 @pytest.fixture(scope="session")
@@ -70,6 +71,7 @@ def make_watermarks(
         else:
             client = request.getfixturevalue("dynamodb")
             made_name = f"table-{next(_tables)}"
+        assert client or is_file(table_name or made_name), "a test that names a table of DynamoDB uses `dynamodb`"
         made = Watermarks(table_name or made_name, client, **({"clock": clock} | options))
         # The pace of chunks is for a table that charges by the second: the tests of the pace have a timer of their own.
         made.store.sleep = lambda seconds: None
