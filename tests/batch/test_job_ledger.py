@@ -16,6 +16,7 @@ from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
+from tests.support.table_items import put_item
 
 JOB = "parking"
 CONTEXT = "files"
@@ -229,13 +230,13 @@ def test_no_fence_is_raised_when_nothing_is_left_over(world: World) -> None:
     assert world.watermarks.latest(JOB) == before
 
 
-def test_items_without_a_state_are_passed_over_when_left_over_files_are_looked_for(world: World, dynamodb: Any) -> None:
+def test_items_without_a_state_are_passed_over_when_left_over_files_are_looked_for(world: World) -> None:
     world.land("1")
     world.run()
     orphan = world.orphan()
     world.age()
     item = items.key("another", "jr_1") | {"watermarks": {"M": {"rows": {"N": "1"}}}}
-    dynamodb.put_item(TableName=world.watermarks.table_name, Item=item)
+    put_item(world.watermarks, item)
 
     assert world.sweep() == {orphan}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,6 +14,7 @@ from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.steps import KilledError
+from tests.support.table_items import change_item, item_of
 
 ROWS = pd.DataFrame({"id": [1, 2]})
 
@@ -89,14 +89,11 @@ def test_time_is_refused_when_the_run_was_aborted(watermarks: Watermarks) -> Non
             _ = job.planned_at
 
 
-def test_time_is_refused_when_the_open_plan_was_stored_without_one(watermarks: Watermarks, dynamodb: Any) -> None:
+def test_time_is_refused_when_the_open_plan_was_stored_without_one(watermarks: Watermarks) -> None:
     plan_and_die(watermarks)
-    dynamodb.update_item(
-        TableName=watermarks.table_name,
-        Key=items.key("repairs", "~latest"),
-        UpdateExpression="REMOVE #plan.#at",
-        ExpressionAttributeNames={"#plan": "plan", "#at": "at"},
-    )
+    plan = item_of(watermarks, "repairs")["plan"]
+    del plan["M"]["at"]
+    change_item(watermarks, "repairs", items.HEAD_KEY, plan=plan)
 
     with pytest.raises(PlanConflictError, match="kept no time"), IncrementalJob(watermarks, "repairs") as job:
         job.rows_since(ROWS, "id")

@@ -163,11 +163,10 @@ def test_range_is_refused_when_nothing_tells_where_a_run_was(ran: World) -> None
     assert ran.watermarks.latest(JOB).claim is None
 
 
-def test_range_is_refused_when_the_history_of_then_has_expired(ran: World, dynamodb: Any) -> None:
+def test_range_is_refused_when_the_history_of_then_has_expired(ran: World) -> None:
     runs = [{"Id": "jr_failed", "StartedOn": datetime(2020, 1, 1, tzinfo=timezone.utc)}]
-    table = ran.watermarks.table_name
     for key in (f"!c#{1:019d}", "jr_c"):
-        dynamodb.delete_item(TableName=table, Key={"jobName": {"S": JOB}, "runId": {"S": key}})
+        ran.watermarks.store.delete(JOB, key)
 
     for run_id in ("jr_c", "jr_failed"):
         with pytest.raises(UnplacedRunError, match="or the history of that time has expired"):

@@ -32,6 +32,7 @@ from tests.report.many import NOW, facts_of, names_of
 from tests.report.world import JOBS, MARKUP_JOB, SECRET, World, hourly, rows_state
 from tests.support.clock import Clock
 from tests.support.steps import commit
+from tests.support.table_items import put_item
 
 
 def details_of(html: str) -> dict[str, str]:
@@ -72,10 +73,10 @@ def test_report_says_so_when_the_table_is_empty(watermarks: Watermarks, clock: C
     assert "0 jobs" in html
 
 
-def test_report_goes_on_when_one_job_cannot_be_read(watermarks: Watermarks, dynamodb: Any, clock: Clock) -> None:
+def test_report_goes_on_when_one_job_cannot_be_read(watermarks: Watermarks, clock: Clock) -> None:
     commit(watermarks, "good", "jr_1", {"n": rows_state(clock.now)})
     newer = {"jobName": {"S": "newer"}, "runId": {"S": "~latest"}, "fmt": {"N": "99"}}
-    dynamodb.put_item(TableName=watermarks.table_name, Item=newer)
+    put_item(watermarks, newer)
 
     found = details_of(build_report(watermarks, jobs=["newer", "good", "unknown"], now=clock.now))
 
@@ -108,12 +109,12 @@ def test_report_changes_nothing_when_it_is_made(world: World, dynamodb: Any) -> 
 
 
 def test_job_of_the_original_class_is_shown_when_the_next_run_would_take_it_over(
-    watermarks: Watermarks, dynamodb: Any, clock: Clock
+    watermarks: Watermarks, clock: Clock
 ) -> None:
     item = {"jobName": {"S": "old"}, "runId": {"S": "jr_1"}, "watermarks": {"M": {"latest": {"S": "x"}}}}
-    dynamodb.put_item(TableName=watermarks.table_name, Item=item)
-    dynamodb.put_item(TableName=watermarks.table_name, Item=item | {"jobName": {"S": "olds"}})
-    dynamodb.put_item(TableName=watermarks.table_name, Item=item | {"jobName": {"S": "olds"}, "runId": {"S": "jr_2"}})
+    put_item(watermarks, item)
+    put_item(watermarks, item | {"jobName": {"S": "olds"}})
+    put_item(watermarks, item | {"jobName": {"S": "olds"}, "runId": {"S": "jr_2"}})
 
     found = details_of(build_report(watermarks, now=clock.now))
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, Wire, head_write
 from tests.support.outputs import output_of
 from tests.support.steps import add, frozen
+
+pytestmark = pytest.mark.usefixtures("dynamodb")
 
 
 def test_conditions_hold_the_state_before_when_a_run_goes_on(hooked: Watermarks, wire: Wire, job_id: str) -> None:
