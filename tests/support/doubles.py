@@ -6,6 +6,7 @@ import itertools
 import marshal
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -28,11 +29,18 @@ MEMORY, MEMORY_BYTES = Path("/dev/shm"), 2**31
 """Where a file is fast, as nothing waits for the disk, and how much must be free there."""
 SWEEPING = items.key("~sweep", "~sweep")
 _numbers = itertools.count(1)
+_folders: weakref.WeakSet[tempfile.TemporaryDirectory[str]] = weakref.WeakSet()
 
 
 def fast_folder() -> str | None:
     """Return the folder for temporary files that are tables; None for the usual one."""
     return str(MEMORY) if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES else None
+
+
+def remove_files() -> None:
+    """Remove the files that are left: a process of pytest-xdist ends without what Python does at its end."""
+    for folder in list(_folders):
+        folder.cleanup()
 
 
 class FaultyFile:
@@ -45,6 +53,7 @@ class FaultyFile:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="table-", dir=fast_folder())
+        _folders.add(self._folder)
         self.name = f"sqlite:{self._folder.name}/table-{next(_numbers)}.db"
         self.table = SqliteTable(self.name)
         self.table.create()

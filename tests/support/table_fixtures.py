@@ -21,7 +21,7 @@ from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.protocol.sqlite import is_file
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
-from tests.support.doubles import fast_folder
+from tests.support.doubles import fast_folder, remove_files
 from tests.support.faults import ONE_ATTEMPT, ClientFaults, Faults, TableFaults, WatchedTable, Wire
 from tests.support.places import REGION, TEST_TABLE
 from tests.support.table_items import Item, all_items, items_of, put_item
@@ -34,6 +34,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that is marked `both_stores` on both, unless it uses what only DynamoDB has."""
     if metafunc.definition.get_closest_marker("both_stores") and may_use_a_file(metafunc.fixturenames):
         metafunc.parametrize("store_kind", [DYNAMODB, SQLITE])
+
+
+def pytest_sessionfinish() -> None:
+    """Leave no table behind."""
+    remove_files()
 
 
 def may_use_a_file(fixtures: Sequence[str]) -> bool:
