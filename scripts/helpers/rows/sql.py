@@ -46,6 +46,17 @@ def sql(template: LiteralString, *parts: SQL, **named: SQL) -> SQL:
     return SQL(template.format(*parts, **named))
 
 
+def internal(name: LiteralString) -> SQL:
+    """Return a name of this package for a column or an alias, which no column of a user has.
+
+    Databases resolve some names to a column, and others to an alias: MariaDB orders a window by the alias.
+
+    >>> internal("place")
+    'glue_watermarks_place'
+    """
+    return SQL(f"glue_watermarks_{name}")
+
+
 def joined(separator: LiteralString, parts: Iterable[SQL]) -> SQL:
     """Return parts with a literal between them."""
     found = list(parts)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from scripts.helpers.databases.dialects import Database, Declared, MySQL, PostgreSQL, SQLite, TableColumn
 from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.rows.sql import SQL, VALUE, Bound, Values, in_quotes, joined, sql, whole
+from scripts.helpers.rows.sql import SQL, VALUE, Bound, Values, in_quotes, internal, joined, sql, whole
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import LANDING, batch_value, epoch_in_batches
 
@@ -33,8 +33,10 @@ KEPT = sql("{0} AND version BETWEEN {1} AND {1} AND staged <> {2}", OF_JOB, VALU
 OF_LOCK = sql("target = {} AND job = '' AND epoch = '' AND version = 0", VALUE)
 BATCHES_AT_ONCE = 10_000
 """Batches in one statement, each as two values: SQLite takes 32,766 of them, and PostgreSQL 65,535."""
-ROW = sql("glue_watermarks_row")
+ROW = internal("row")
 """Column of a staging table that tells its rows apart."""
+PLACE, STARTED, ENDED, NOTHING = internal("place"), internal("started"), internal("ended"), internal("nothing")
+"""What is computed in a statement."""
 TEXT_LIKE = ("date", "timestamp", "timestamp_ntz", "string", "unknown")
 WHOLE = ("tinyint", "smallint", "int", "bigint")
 MICROSECONDS = 6
@@ -311,9 +313,12 @@ class WritingMySQL(WritingSQL):
     """MySQL 8 and MariaDB 10.3 and later."""
 
     longest_name = 64
-    # Else a value that does not fit would be cut, and a time be moved to the zone of the server.
+    # Else a value that does not fit would be cut, a time be moved to the zone of the server, and a key 0 be counted up.
     session = (
-        sql("SET SESSION time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ZERO_DATE')"),
+        sql(
+            "SET SESSION time_zone = '+00:00', "
+            "sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ZERO_DATE,NO_AUTO_VALUE_ON_ZERO')"
+        ),
     )
     # Without it a server waits for a year, and MariaDB for a day.
     impatient = (sql("SET SESSION lock_wait_timeout = 10"),)
@@ -412,8 +417,9 @@ class WritingMySQL(WritingSQL):
         numbers = joined(", ", (sql("{} bigint", name) for name in own))
         # A copy of a column is NOT NULL where the column is, unless it comes from the outer side of a join.
         return sql(
-            "CREATE TABLE {}{}{} AS SELECT {} FROM (SELECT 1 AS one) x LEFT JOIN {} t ON 1 = 0 WHERE 1 = 0",
-            table, sql(" ({})", numbers) if own else numbers, self.engine, joined(", ", columns), like,
+            "CREATE TABLE {}{}{} AS SELECT {} FROM (SELECT 1 AS {}) {} LEFT JOIN {} t ON 1 = 0 WHERE 1 = 0",
+            table, sql(" ({})", numbers) if own else numbers, self.engine, joined(", ", columns), NOTHING, NOTHING,
+            like,
         )  # fmt: skip
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
@@ -684,9 +690,9 @@ class Statements:
 
     def _drop_ranked(self, staging: str, function: SQL, partition: Sequence[str], order: SQL) -> SQL:
         return sql(
-            "DELETE FROM {table} WHERE {row} IN (SELECT row_id FROM (SELECT {row} AS row_id, "
-            "{}() OVER (PARTITION BY {} ORDER BY {}) AS place FROM {table}) ranked WHERE place > 1)",
-            function, self._list(partition), order, table=self.beside(staging), row=ROW,
+            "DELETE FROM {table} WHERE {row} IN (SELECT {row} FROM (SELECT {row}, "
+            "{}() OVER (PARTITION BY {} ORDER BY {}) AS {place} FROM {table}) ranked WHERE {place} > 1)",
+            function, self._list(partition), order, table=self.beside(staging), row=ROW, place=PLACE,
         )  # fmt: skip
 
     def ties_within(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
@@ -757,14 +763,14 @@ class Statements:
         # The column may be that of the sequence itself.
         started = [] if from_ in names else [from_]
         following = sql(
-            "(SELECT {keys}, started, LEAD(started) OVER (PARTITION BY {keys} ORDER BY started) AS ended FROM "
-            "(SELECT {of_t}, t.{} AS started FROM {} t WHERE {touched} UNION "
+            "(SELECT {keys}, {started}, LEAD({started}) OVER (PARTITION BY {keys} ORDER BY {started}) AS {ended} FROM "
+            "(SELECT {of_t}, t.{} AS {started} FROM {} t WHERE {touched} UNION "
             "SELECT {of_t}, t.{} FROM {} t WHERE {touched}) events) s",
-            start, self.target, sequence, gone, keys=self._list(merge.keys),
-            of_t=self._list(merge.keys, sql("t.")), touched=_some(staged, match),
+            start, self.target, sequence, gone, keys=self._list(merge.keys), of_t=self._list(merge.keys, sql("t.")),
+            touched=_some(staged, match), started=STARTED, ended=ENDED,
         )  # fmt: skip
         # Each time column is set to what it is: MySQL may have declared the first one ON UPDATE CURRENT_TIMESTAMP.
-        sets = {to: sql("s.ended"), from_: sql("t.{}", start), by: sql("t.{}", sequence)}
+        sets = {to: sql("s.{}", ENDED), from_: sql("t.{}", start), by: sql("t.{}", sequence)}
         new_delete = sql("s.{} <> 0 AND {}", DELETED, _none(gone, match, merge.ties(writing.quote)))
         same_start = sql("t.{} = s.{}", start, sequence)
         new_row = sql("s.{} = 0 AND {}", DELETED, _none(self.target, match, same_start))
@@ -774,9 +780,9 @@ class Statements:
             writing.update_from(
                 self.target,
                 following,
-                _all(match, sql("t.{} = s.started", start)),
+                _all(match, sql("t.{} = s.{}", start, STARTED)),
                 sets,
-                writing.differ(sql("t.{}", end), sql("s.ended"), "timestamp"),
+                writing.differ(sql("t.{}", end), sql("s.{}", ENDED), "timestamp"),
             ),
         ]
 

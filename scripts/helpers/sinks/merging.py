@@ -27,9 +27,9 @@ from dataclasses import dataclass
 
 from scripts.helpers.errors import InvalidValueError, KeyColumnError
 from scripts.helpers.protocol.outputs import MergeColumns
-from scripts.helpers.rows.sql import SQL, joined, sql
+from scripts.helpers.rows.sql import SQL, internal, joined, sql
 
-DELETED = sql("glue_watermarks_deleted")
+DELETED = internal("deleted")
 """Column of arriving rows that says which of them are deletes. No target has it."""
 NOT_DELETED = sql("NOT {}", DELETED)
 

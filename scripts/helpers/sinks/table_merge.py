@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers.errors import MergeNullError, MergeTieError, TargetTableError
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.sql import SQL, sql
+from scripts.helpers.rows.sql import SQL, internal, sql
 from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 quote = SPARK.quote
 """Quotes a name as both Spark and DataFusion read it."""
-PLACE = sql("glue_watermarks_place")
+PLACE = internal("place")
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class _SparkFrames:
         assert merge.history is not None
         keys, (sequence,) = list(merge.keys), merge.sequence_by
         start, end = merge.history.valid_from, merge.history.valid_to
-        moment = "glue_watermarks_moment"
+        moment = internal("moment")
 
         def moments(rows: DataFrame, column: str) -> DataFrame:
             return rows.select(*map(quote, keys), F.col(quote(column)).alias(moment))
