@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote as quoted
 
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, TargetError
@@ -53,6 +55,24 @@ def check_delta_on_arrow() -> None:
         import deltalake  # noqa: F401
     except ImportError as error:
         raise MissingConnectorError("delta", DELTA_ON_ARROW) from error
+
+
+def address_of(uri: str) -> str:
+    """Return the URI of a table as `deltalake` takes it; InvalidValueError for a name that it cannot write.
+
+    It reads it as a URL: what follows a # or a ? would be left out, and a % begin an escape.
+
+    >>> address_of("s3://lake/raw/a#1")
+    's3://lake/raw/a%231'
+    """
+    scheme, _, path = uri.partition("://")
+    # It takes an escape in a name for what it stands for, and has no way to write the others.
+    if unfit := re.search(r"%[0-9A-Fa-f]{2}|[\[\]|^\\]", path):
+        raise InvalidValueError(
+            f"The package deltalake cannot write a path with {unfit[0]!r}: {uri!r}. Choose another name, or write it "
+            "with Spark."
+        )
+    return f"{scheme}://{quoted(path)}"
 
 
 def check_name(name: str, catalog: Any = None) -> None:

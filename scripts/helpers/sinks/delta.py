@@ -34,7 +34,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import sql
-from scripts.helpers.sinks.connectors import check_classic, check_delta_on_arrow, check_delta_on_spark
+from scripts.helpers.sinks.connectors import address_of, check_classic, check_delta_on_arrow, check_delta_on_spark
 from scripts.helpers.sinks.delta_merge import (
     DeltaMerge,
     create_with_deltalake,
@@ -609,6 +609,7 @@ class _ArrowEngine:
 
     def check(self) -> None:
         check_delta_on_arrow()
+        address_of(self._uri)
 
     def rows(self, df: Any) -> pa.Table:
         return arrow_rows(df, self._uri)

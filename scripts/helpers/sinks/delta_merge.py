@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers.errors import TargetError
+from scripts.helpers.sinks.connectors import address_of
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.table_merge import (
     ARROW_FRAMES,
@@ -297,7 +298,8 @@ def table_of_deltalake(options: Mapping[str, str] | None, uri: str) -> Any:
     from deltalake import DeltaTable
 
     given = dict(options) if options else None
-    return DeltaTable(uri, storage_options=given) if DeltaTable.is_deltatable(uri, given) else None
+    address = address_of(uri)
+    return DeltaTable(address, storage_options=given) if DeltaTable.is_deltatable(address, given) else None
 
 
 def recorded_with_deltalake(table: Any, app: str) -> int:
@@ -318,6 +320,6 @@ def create_with_deltalake(
     # Never together with rows: two who make a table at once do not see each other, and the later one would append the
     # batch to that of the first. Made twice without rows, it is still one table.
     DeltaTable.create(
-        uri, schema=Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by) or None,
+        address_of(uri), schema=Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by) or None,
         storage_options=dict(options) if options else None,
     )  # fmt: skip

@@ -20,7 +20,13 @@ from scripts.helpers.errors import (
     SourceError,
     TargetError,
 )
-from scripts.helpers.sinks.connectors import DELTA_ON_SPARK, check_classic, check_delta_on_arrow, check_delta_on_spark
+from scripts.helpers.sinks.connectors import (
+    DELTA_ON_SPARK,
+    address_of,
+    check_classic,
+    check_delta_on_arrow,
+    check_delta_on_spark,
+)
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.places import Place, S3Place, place_of
 from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of, java_session
@@ -422,7 +428,7 @@ class _ArrowEngine:
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            return Table(self._uri, version=version, storage_options=self._options)
+            return Table(address_of(self._uri), version=version, storage_options=self._options)
         except TableNotFoundError as error:
             raise SourceError(self._uri, "there is no Delta table. Check the path.") from error
 
