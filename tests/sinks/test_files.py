@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import tempfile
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -668,6 +670,26 @@ def test_action_is_named_before_anything_is_staged_when_it_is_not_allowed(
 
     assert named.format(bucket=bucket) in str(raised.value)
     assert staged_in(s3, bucket) == []
+
+
+@pytest.mark.parametrize("other", ["a link as target", "staging="])
+def test_other_disk_is_named_before_anything_is_staged_when_files_could_not_be_renamed(
+    tmp_path: Path, other: str
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        assert os.stat(memory).st_dev != os.stat(tmp_path).st_dev
+        target, elsewhere = tmp_path / "raw", Path(memory, "new")
+        if other == "staging=":
+            sink = FileSink(str(target), staging=str(elsewhere))
+        else:
+            target.symlink_to(memory)
+            sink = FileSink(str(target))
+
+        with pytest.raises(TargetError, match=r"on another disk.*Give staging="):
+            sink.stage(BATCH, 7, pd.DataFrame({"id": [1]}))
+
+        assert list(Path(memory).iterdir()) == []
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_directory_is_named_before_anything_is_staged_when_it_is_read_only(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from scripts.helpers.errors import (
     InvalidValueError,
     ReservedNameError,
     StagedFilesLostError,
+    TargetError,
     TargetLayoutError,
     TargetTakenError,
 )
@@ -50,7 +52,7 @@ from scripts.helpers.sinks.outputs import (
     mark_of,
     staging_beside,
 )
-from scripts.helpers.sinks.places import Place, S3Place, is_within, place_of, place_of_name
+from scripts.helpers.sinks.places import LocalPlace, Place, S3Place, is_within, place_of, place_of_name
 from scripts.helpers.sinks.spark_files import write_spark
 from scripts.helpers.sinks.staged_rows import (
     check_columns_left,
@@ -211,6 +213,7 @@ class FileSink:
         ours = {name: size for name, size in found.items() if batch_of(name) or batch_folder_of(name)}
         columns = self._compared(rows, ours)
         self.staging.place.check_rights(self.target)
+        check_one_disk(self.target, self.staging.place)
 
         def fill(place: Place, folder: str) -> Any:
             written = write(place, folder)
@@ -414,6 +417,17 @@ class FileSink:
                 "no mixture. Leave the option out, or name another folder.",
             )
         return self._batch_folders
+
+
+def check_one_disk(target: Place, staging: Place) -> None:
+    """Raise TargetError for directories of this machine between which no file can be renamed."""
+    disks = {os.stat(place.nearest()).st_dev for place in (target, staging) if isinstance(place, LocalPlace)}
+    if len(disks) > 1:
+        raise TargetError(
+            target.uri(""),
+            f"it is on another disk than {staging.uri('')!r}, where its files are staged, and no file can be renamed "
+            "from one disk to another. Give staging= a folder on the disk of the target.",
+        )
 
 
 def check_apart(target: Place, staging: Place) -> None:

@@ -139,12 +139,17 @@ class LocalPlace:
 
     def check_rights(self, to: LocalPlace) -> None:
         """Ask the system for the directories, or for those that they would be made in."""
-        for root in (self.root, to.root):
-            there = root
-            while not os.path.exists(there):
-                there = os.path.dirname(there)
+        for place in (self, to):
+            there = place.nearest()
             if not os.access(there, os.W_OK | os.X_OK):
-                raise _refused(f"file://{root}", "write below", f"{there!r} is not writable by this user")
+                raise _refused(place.uri(""), "write below", f"{there!r} is not writable by this user")
+
+    def nearest(self) -> str:
+        """Return the directory, or that in which it would be made."""
+        there = self.root
+        while not os.path.exists(there):
+            there = os.path.dirname(there)
+        return there
 
     def delete(self, names: Collection[str]) -> None:
         """Delete files; they may be gone."""
