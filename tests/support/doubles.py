@@ -17,7 +17,7 @@ from unittest import mock
 from scripts.helpers.errors import StoreUnavailableError
 from scripts.helpers.protocol import items, requests, sqlite
 from scripts.helpers.protocol.dynamodb import DynamoTable
-from scripts.helpers.protocol.requests import Between, ItemPage, Put, Walk, Write
+from scripts.helpers.protocol.requests import Between, Delete, ItemPage, Put, Walk, Write
 from scripts.helpers.protocol.sqlite import SqliteTable
 from scripts.helpers.protocol.store import ItemTable
 from scripts.helpers.watermarks import Watermarks
@@ -56,6 +56,7 @@ class FaultyFile:
         _folders.add(self._folder)
         self.name = f"sqlite:{self._folder.name}/table-{next(_numbers)}.db"
         self.table = SqliteTable(self.name)
+        self.place = self.table.place
         self.table.create()
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.fault: Callable[[int, str, dict[str, Any]], str | None] | None = None
@@ -79,7 +80,7 @@ class FaultyFile:
         self._seconds = now.timestamp()
         self._write(requests.put(SWEEPING, if_new=False))
         self._seconds = 0.0
-        self.table.delete(SWEEPING)
+        self.table.write(requests.Delete(SWEEPING))
         return sorted(before - self.items.keys())
 
     def dump(self) -> dict[Key, bytes]:
@@ -89,7 +90,7 @@ class FaultyFile:
     def load(self, kept: Mapping[Key, bytes]) -> None:
         """Put these items in the place of all that are there."""
         for key in self.items.keys() - kept.keys():
-            self.table.delete(items.key(*key))
+            self.table.write(requests.Delete(items.key(*key)))
         for data in kept.values():
             self._write(requests.put(marshal.loads(data), if_new=False))
 
@@ -101,16 +102,8 @@ class FaultyFile:
     def write(self, write: Write) -> bool:
         if isinstance(write, Put):
             return self._send("put_item", {"Item": write.item}, lambda: self._watched(write, write.item))
-        return self._send("update_item", {"Key": write.key}, lambda: self._watched(write, write.key))
-
-    def delete(self, key: Item) -> None:
-        def apply() -> None:
-            before = self.table.get(key)
-            self.table.delete(key)
-            if self.seen:
-                self.seen(_key(key), before, None)
-
-        self._send("delete_item", {"Key": key}, apply)
+        action = "delete_item" if isinstance(write, Delete) else "update_item"
+        return self._send(action, {"Key": write.key}, lambda: self._watched(write, write.key))
 
     def query(self, wanted: Between) -> ItemPage:
         return self._send("query", {}, lambda: self.table.query(wanted))

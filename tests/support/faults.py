@@ -14,7 +14,7 @@ from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from scripts.helpers.errors import StoreUnavailableError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.items import Item
-from scripts.helpers.protocol.requests import Between, ItemPage, Put, Walk, Write
+from scripts.helpers.protocol.requests import Between, Delete, ItemPage, Put, Walk, Write
 from scripts.helpers.protocol.store import ItemTable
 from tests.support.patience import PATIENCE
 
@@ -240,7 +240,7 @@ class WatchedTable:
     client = None
 
     def __init__(self, table: ItemTable) -> None:
-        self.table, self.name, self.wire = table, table.name, Wire()
+        self.table, self.name, self.place, self.wire = table, table.name, table.place, Wire()
         self.before: list[Callable[[Request], None]] = []
         self.after: list[Callable[[Request], None]] = []
         self.repeats: list[Callable[[Request], bool]] = []
@@ -252,11 +252,8 @@ class WatchedTable:
         if isinstance(write, Put):
             request = Request("PutItem", {"Item": write.item})
         else:
-            request = Request("UpdateItem", {"Key": write.key})
+            request = Request("DeleteItem" if isinstance(write, Delete) else "UpdateItem", {"Key": write.key})
         return self._send(request, lambda: self.table.write(write))
-
-    def delete(self, key: Item) -> None:
-        self._send(Request("DeleteItem", {"Key": key}), lambda: self.table.delete(key))
 
     def query(self, wanted: Between) -> ItemPage:
         return self._send(

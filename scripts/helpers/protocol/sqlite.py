@@ -12,6 +12,7 @@ import re
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
@@ -58,8 +59,8 @@ PAST_ALL_TEXT = b""
 """To SQLite any blob is greater than any text."""
 
 _using = threading.RLock()
-_open: dict[Path, tuple[int, sqlite3.Connection]] = {}
-"""The connection of this process to each file, and the inode of that; one thread at a time has them."""
+_tables: weakref.WeakSet[SqliteTable] = weakref.WeakSet()
+"""All that this process has; one thread at a time uses one of them."""
 
 
 def _close_all() -> None:
@@ -69,8 +70,8 @@ def _close_all() -> None:
     believe that it holds the locks of that one: two runs could both commit.
     """
     _using.acquire()
-    while _open:
-        _open.popitem()[1][1].close()
+    for table in list(_tables):
+        table.close()
 
 
 @cache
@@ -102,6 +103,7 @@ class SqliteTable:
         # A process that changes its folder keeps its table, which has one name whatever links lead to it.
         self.name, self.path = name, Path(os.path.realpath(os.path.expanduser(name.removeprefix(SCHEME))))
         self.place = f"{SCHEME}{self.path}"
+        self._kept: tuple[int, sqlite3.Connection] | None = None
         kind = _file_system(self.path)
         if NETWORK.match(kind):
             raise InvalidValueError(
@@ -223,16 +225,20 @@ class SqliteTable:
         # SQLite keeps what is not yet in the file beside it, under its name. Who has another name does not see that.
         if found.st_nlink > 1:
             raise TableSchemaError(self.name, "has another name: a hard link leads to its file. Delete one of the two")
-        inode, kept = _open.get(self.path, (0, None))
-        if kept is not None and inode == found.st_ino:
-            return kept
         # A file that was put in the place of this one is another table: what is written here would be in no file.
-        if kept is not None:
-            _open.pop(self.path)[1].close()
-        _watch_copies()
-        db = self._opened()
-        _open[self.path] = found.st_ino, db
-        return db
+        if self._kept is None or self._kept[0] != found.st_ino:
+            self.close()
+            _watch_copies()
+            self._kept = found.st_ino, self._opened()
+            _tables.add(self)
+        return self._kept[1]
+
+    def close(self) -> None:
+        """Close the connection; the next call opens another one."""
+        with _using:
+            if self._kept is not None:
+                self._kept[1].close()
+            self._kept = None
 
     def _opened(self) -> sqlite3.Connection:
         db = self._at_path()
