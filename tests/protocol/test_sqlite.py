@@ -418,10 +418,14 @@ def test_each_number_is_committed_once_when_processes_share_a_file_and_some_are_
     Watermarks(name).create_table()
     command = [sys.executable, "-c", WORK, name, str(RUNS)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) for _ in range(PROCESSES)]
-    time.sleep(2)
-    for process in running[::4]:
-        os.kill(process.pid, signal.SIGKILL)
-    said = Counter(int(line) for process in running for line in process.communicate(timeout=100)[0].split())
+    try:
+        time.sleep(2)
+        for process in running[::4]:
+            os.kill(process.pid, signal.SIGKILL)
+        said = Counter(int(line) for process in running for line in process.communicate(timeout=100)[0].split())
+    finally:
+        for process in running:
+            process.kill()
 
     found = Watermarks(name).get_watermark_values("shared")["n"]
 
