@@ -34,7 +34,7 @@ class Recorder:
 
     def __init__(self, table: Any) -> None:
         self.asked: list[tuple[str, Any]] = []
-        for name in ("get", "write", "query", "delete"):
+        for name in ("get", "write", "query"):
             setattr(table, name, self._kept(name, getattr(table, name)))
 
     def _kept(self, name: str, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
