@@ -216,7 +216,8 @@ class DatabaseSink:
         TargetLockedError, TargetUnavailableError, TargetRefusedError, TargetError
             The database does not let it through; nothing is changed.
         """
-        self._tried(lambda: self._publish(output))
+        if output.rows != 0:
+            self._tried(lambda: self._publish(output))
 
     def _publish(self, output: Output) -> None:
         # The staging table does not say how it was to be published, and a record may be altered: the script decides.
