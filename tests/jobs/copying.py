@@ -58,7 +58,8 @@ class Copies:
 
     def __init__(self, settings: Settings, spark: Any = None) -> None:
         self.settings, self.folder, self.spark = settings, Path(settings.folder), spark
-        self.watermarks = Watermarks(settings.watermarks, endpoint_url=settings.endpoint)
+        is_file = settings.watermarks.startswith("sqlite:")
+        self.watermarks = Watermarks(settings.watermarks, endpoint_url=None if is_file else settings.endpoint)
 
     def run(self, name: str, say: Say) -> None:
         """Run a job once, as soon as no lease is in its way."""

@@ -191,8 +191,8 @@ if __name__ == "__main__":
     settings = json.loads(sys.argv[1])
     table = Watermarks(
         settings["table"],
-        region_name=settings["region"],
-        endpoint_url=settings["url"],
+        region_name=settings["region"] if settings["url"] else None,
+        endpoint_url=settings["url"] or None,
         clock=clock_with(settings["skew"]),
     )
     worker = Worker(

@@ -43,7 +43,7 @@ def make_table(tables_folder: Path) -> Callable[..., Watermarks]:
     def make(url: str, client: Any = None) -> Watermarks:
         name = f"protocol-{next(_tables)}"
         table_name = name if url else f"sqlite:{tables_folder}/{name}.db"
-        made = Watermarks(table_name, client, region_name=REGION, endpoint_url=url or None)
+        made = Watermarks(table_name, client, region_name=REGION if url else None, endpoint_url=url or None)
         made.create_table()
         return made
 
