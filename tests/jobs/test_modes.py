@@ -488,28 +488,28 @@ import os, sys
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 
-job = IncrementalJob(Watermarks(sys.argv[1], endpoint_url=sys.argv[2]), "parking", "jr_1")
+job = IncrementalJob(Watermarks(sys.argv[1]), "parking", "jr_1")
 def fork():
     child = os.fork()
     if child == 0:
         sys.exit(3)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-if sys.argv[4] == "init":
-    job.init("parking", {"JOB_RUN_ID": "jr_1"}).new_files(sys.argv[3])
+if sys.argv[3] == "init":
+    job.init("parking", {"JOB_RUN_ID": "jr_1"}).new_files(sys.argv[2])
     code = fork()
     print(code, job.commit())
 else:
     with job:
-        job.new_files(sys.argv[3])
+        job.new_files(sys.argv[2])
         code = fork()
         print(code, job.commit())
 """
 
 
 @pytest.mark.parametrize("way", ["init", "with"])
-def test_run_is_committed_when_a_forked_child_exits_meanwhile(world: World, endpoint: str, way: str) -> None:
+def test_run_is_committed_when_a_forked_child_exits_meanwhile(world: World, way: str) -> None:
     world.grow()
-    command = [sys.executable, "-c", FORKING, world.watermarks.table_name, endpoint, str(world.landing), way]
+    command = [sys.executable, "-c", FORKING, world.watermarks.table_name, str(world.landing), way]
 
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
@@ -524,9 +524,9 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 
 logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s")
-watermarks = Watermarks(sys.argv[1], endpoint_url=sys.argv[2])
+watermarks = Watermarks(sys.argv[1])
 job = IncrementalJob(watermarks).init("parking", {"JOB_RUN_ID": "jr_1"})
-job.new_files(sys.argv[3]).count
+job.new_files(sys.argv[2]).count
 job.freeze()
 END
 """
@@ -537,11 +537,9 @@ END
     ["", "raise SystemExit(3)", "del job\nimport gc\ngc.collect()\nprint('still here', file=sys.stderr)"],
     ids=["end of the script", "exit", "garbage collection"],
 )
-def test_error_is_logged_and_the_lease_released_when_a_script_forgets_to_commit(
-    world: World, endpoint: str, end: str
-) -> None:
+def test_error_is_logged_and_the_lease_released_when_a_script_forgets_to_commit(world: World, end: str) -> None:
     world.grow()
-    command = [sys.executable, "-c", FORGETFUL.replace("END", end), world.watermarks.table_name, endpoint]
+    command = [sys.executable, "-c", FORGETFUL.replace("END", end), world.watermarks.table_name]
 
     done = subprocess.run(
         [*command, str(world.landing)], cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE, check=False

@@ -690,8 +690,8 @@ import pandas as pd
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 
-table, endpoint, landing, target = sys.argv[1:]
-watermarks = Watermarks(table, endpoint_url=endpoint)
+table, landing, target = sys.argv[1:]
+watermarks = Watermarks(table)
 for mode in ("enable", "enable", "pause", "disable"):
     with IncrementalJob(watermarks, "shell job", mode=mode) as job:
         rows = job.rows_since(pd.DataFrame({"id": [1, 2]}), "id", transformation_ctx="rows")
@@ -710,7 +710,7 @@ def test_shell_job_takes_rows_and_files_when_pyspark_is_not_installed(
     places = [f"s3://{bucket}/landing/", f"s3://{bucket}/raw"]
 
     done = subprocess.run(
-        [sys.executable, "-c", SHELL_JOB, watermarks.table_name, endpoint, *places],
+        [sys.executable, "-c", SHELL_JOB, watermarks.table_name, *places],
         cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
 
