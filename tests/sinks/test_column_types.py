@@ -91,21 +91,6 @@ def test_type_has_the_name_of_the_database_when_a_column_is_to_be_declared(
 
 
 @pytest.mark.parametrize(
-    ("database", "declared", "digits"),
-    [
-        (PostgreSQL(), "timestamp without time zone", 6),
-        (PostgreSQL(), "timestamp(3) without time zone", 3),
-        (MariaDB(), "datetime", 0),
-        (MariaDB(), "datetime(3)", 3),
-    ],
-)
-def test_digits_of_a_second_are_those_of_the_database_when_a_column_names_none(
-    database: Database, declared: str, digits: int
-) -> None:
-    assert writing_of(database).fraction_digits(Arriving("at", "timestamp_ntz", 0), declared) == digits
-
-
-@pytest.mark.parametrize(
     ("declared", "by_bytes"),
     [
         ("varchar(9)", True),

@@ -36,7 +36,6 @@ from scripts.helpers.rows.sql import SQL, Values
 from scripts.helpers.sinks.database_access import Access, DriverAccess, JdbcAccess, Session, target_errors
 from scripts.helpers.sinks.database_sql import (
     BATCHES,
-    MICROSECONDS,
     ROW,
     TAKEN_BACK,
     Arriving,
@@ -433,12 +432,14 @@ class DatabaseSink:
                 raise TargetTableError(self.name, f"there is no such table. Create it: {self._create(arriving)}")
             ((schema,),) = session.rows(*sql.schema_of(self._parts))
             filled = {str(name): str(how) for name, how in session.rows(*sql.filled(self._parts))}
+            query = sql.wide_types(self._parts)
+            wide = {str(name): str(kind) for name, kind in session.rows(*query)} if query is not None else {}
             transactional = sql.is_transactional(self._parts)
             if transactional is not None and session.rows(*transactional) == [("0",)]:
                 raise TargetTableError(
                     self.name, f"its engine has no transactions. Run ALTER TABLE {self._written} ENGINE=InnoDB."
                 )
-        target = _Target(Statements(sql, str(schema), self._parts[-1]), target_columns(catalogue, filled))
+        target = _Target(Statements(sql, str(schema), self._parts[-1]), target_columns(catalogue, filled, wide))
         self._check_columns(target, arriving)
         return target
 
@@ -584,6 +585,7 @@ class DatabaseSink:
             _begin(session, statements)
             pairs = [(column, target.columns[column.name].declared) for column in arriving]
             session.run(statements.copy(table, pairs))
+            self._check_staged(session, target, table, arriving)
             if self.rules is not None and arriving:
                 self._reduce(session, target, table, arriving)
             rows = _count(session, statements.count(table))
@@ -606,15 +608,20 @@ class DatabaseSink:
                         f"column {column.name!r} must have a value, and {rows_have(count)} NULL there. Fill "
                         "or filter them. Nothing is written.",
                     )
-            digits = self._sql.fraction_digits(column, declared.declared)
-            if column.kind in ("timestamp", "timestamp_ntz") and digits < MICROSECONDS:
-                count = _count(session, target.statements.finer(table, column, digits))
-                if count:
-                    raise TargetTableError(
-                        self.name,
-                        f"column {column.name!r} is {declared.declared}, which would cut off digits of the "
-                        f"second in {count:,} rows. Declare it as {self._sql.declaration(column)}, or round them.",
-                    )
+
+    def _check_staged(self, session: Session, target: _Target, table: str, arriving: Sequence[Arriving]) -> None:
+        """Raise TargetTableError where the target's column would hold another value than the one that arrived."""
+        columns = [(column, target.columns[column.name]) for column in arriving]
+        query = target.statements.changed(table, columns)
+        counts = session.rows(query)[0] if query is not None else ()
+        for (column, declared), count in zip(columns, counts, strict=False):
+            if count != "0":
+                raise TargetTableError(
+                    self.name,
+                    f"column {column.name!r} is {declared.declared}, which would cut, round, pad or otherwise change "
+                    f"the value in {int(count or 0):,} rows. Declare it as {self._sql.declaration(column)}, or change "
+                    "the rows. Nothing is written.",
+                )
 
     def _reduce(self, session: Session, target: _Target, table: str, arriving: Sequence[Arriving]) -> None:
         """Leave the rows that count in a staging table: of each key the newest, or of each event one."""

@@ -39,8 +39,6 @@ PLACE, STARTED, ENDED, NOTHING = internal("place"), internal("started"), interna
 """What is computed in a statement."""
 TEXT_LIKE = ("date", "timestamp", "timestamp_ntz", "string", "unknown")
 WHOLE = ("tinyint", "smallint", "int", "bigint")
-MICROSECONDS = 6
-"""Decimal places of the seconds of Spark's times: a column with fewer of them would round."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +51,15 @@ class TargetColumn:
         Of the catalogue.
     filled
         What the database does by itself: ``default`` where a row has no value, ``always``, or None.
+    wide
+        The type without a length, a precision, a scale or a domain; empty where it is unknown.
     """
 
     name: str
     declared: str
     nullable: bool
     filled: str | None = None
+    wide: str = ""
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,10 @@ class WritingSQL:
         """Return the query for the tables of a schema whose names begin with a text."""
         raise NotImplementedError
 
+    def wide_types(self, parts: Sequence[str]) -> Bound | None:
+        """Return the query for the columns' types without length, precision, scale and domain; None for no need."""
+        return None
+
     def is_transactional(self, parts: Sequence[str]) -> Bound | None:
         """Return the query for whether a table takes part in transactions (1 or 0); None where all do."""
         return None
@@ -152,13 +157,17 @@ class WritingSQL:
         """Tell whether a declared type holds every value of an arriving column as it is."""
         raise NotImplementedError
 
-    def fraction_digits(self, column: Arriving, declared: str) -> int:
-        """Return how many digits of a second's fraction a declared type holds."""
-        return MICROSECONDS
-
     def arrived(self, column: Arriving, declared: str) -> SQL:
         """Write the value of a landing column in the type of its target column."""
         return sql("l.{}", column.landing)
+
+    def changes(self, column: Arriving, target: TargetColumn) -> SQL | None:
+        """Write that a staged value, `s`, is another than the one that arrived, `l`; None where it is the same.
+
+        What a type writes in its own way, as json or a uuid, is the same. What is cut, padded, rounded or put into
+        another case is not: whoever reads it back does not find it.
+        """
+        return None
 
     def landing_type(self, column: Arriving) -> SQL:
         """Return what a column is declared as in the landing table."""
@@ -198,6 +207,12 @@ class WritingSQL:
         return sql("DELETE FROM {} AS t WHERE {}", table, condition)
 
 
+WIDE_IN_POSTGRES = {
+    "bit": "bit varying", "character": "text", "bpchar": "text", '"char"': "text", "name": "text", "money": "numeric",
+}  # fmt: skip
+"""Types that cut or round without a length: what holds each of their values as it arrives."""
+
+
 class WritingPostgres(WritingSQL):
     """PostgreSQL."""
 
@@ -205,7 +220,7 @@ class WritingPostgres(WritingSQL):
     session = (sql("SET TIME ZONE 'UTC'"),)
     impatient = (sql("SET LOCAL lock_timeout = '10s'"),)
     unless_there = sql(" ON CONFLICT DO NOTHING")
-    # Under REPEATABLE READ, if that is a user's default, whoever waited for another publisher would fail instead of
+    # Under REPEATABLE READ, if that is a user's default, a publisher that waited for another one would fail instead of
     # seeing that the batch is there.
     isolation = sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     attempt = sql("txid_current()")
@@ -243,6 +258,37 @@ class WritingPostgres(WritingSQL):
         )
         return query, [schema, start]
 
+    def wide_types(self, parts: Sequence[str]) -> Bound:
+        """Return the query for the columns' types without length, precision, scale and domain."""
+        query = sql(
+            "WITH RECURSIVE base AS (SELECT attname, atttypid AS oid FROM pg_attribute WHERE attnum > 0 AND NOT "
+            "attisdropped AND attrelid = to_regclass({}) UNION ALL SELECT b.attname, y.typbasetype FROM base b "
+            "JOIN pg_type y ON y.oid = b.oid WHERE y.typtype = 'd') SELECT CAST(b.attname AS text), "
+            "format_type(b.oid, NULL) FROM base b JOIN pg_type y ON y.oid = b.oid WHERE y.typtype <> 'd'",
+            VALUE,
+        )
+        return query, [self.database.table(parts)]
+
+    def changes(self, column: Arriving, target: TargetColumn) -> SQL | None:
+        """Write that a staged value is another than the one that arrived."""
+        base, array = (target.wide.removesuffix("[]"), target.wide.endswith("[]"))
+        wide = WIDE_IN_POSTGRES.get(base, base)
+        if wide == target.declared.removesuffix("[]") or not base:
+            return None
+        name = self.database.type_name(wide + "[]" * array)
+        arrived, staged = (
+            sql("CAST({} AS {})", side, name) for side in (self._landed(column), sql("s.{}", self.quote(column.name)))
+        )
+        # These have no equality.
+        if wide in ("json", "xml", "point", "box", "polygon", "line", "path"):
+            arrived, staged = (sql("CAST({} AS text)", side) for side in (arrived, staged))
+        return sql("{} IS DISTINCT FROM {}", staged, arrived)
+
+    def _landed(self, column: Arriving) -> SQL:
+        value = super().arrived(column, "")
+        # Not by the zone of the session alone: a pooler may run this on a connection that was not told.
+        return sql("{} || '+00'", value) if column.kind == "timestamp" else value
+
     def takes(self, column: Arriving, declared: str) -> bool:
         """Tell whether a declared type holds every value as it is."""
         found = Declared.parse(declared)
@@ -262,19 +308,12 @@ class WritingPostgres(WritingSQL):
                  "binary": ("bytea",), "date": ("date",)}  # fmt: skip
         return found.text in exact.get(kind, ())
 
-    def fraction_digits(self, column: Arriving, declared: str) -> int:
-        """Return how many digits of a second's fraction a declared type holds."""
-        return (*Declared.parse(declared).numbers, MICROSECONDS)[0]
-
     def arrived(self, column: Arriving, declared: str) -> SQL:
         """Write the value of a landing column in the type of its target column."""
-        value = super().arrived(column, declared)
+        value = self._landed(column)
         # Without a cast: an explicit one to varchar(5) or numeric(9,2) would cut and round instead of failing.
         if column.kind.startswith("decimal"):
             return sql("CAST({} AS numeric)", value)
-        if column.kind == "timestamp":
-            # Not by the zone of the session alone: a pooler may run this on a connection that was not told.
-            value = sql("{} || '+00'", value)
         is_text = Declared.parse(declared).base in ("text", "character") and not declared.endswith("[]")
         if is_text or not column.is_text:
             return value
@@ -393,9 +432,18 @@ class WritingMySQL(WritingSQL):
         exact = {"float": ("float", "double"), "double": ("double",), "boolean": ("tinyint", "bit")}
         return found.base in exact.get(kind, ())
 
-    def fraction_digits(self, column: Arriving, declared: str) -> int:
-        """Return how many digits of a second's fraction a declared type holds."""
-        return (*Declared.parse(declared).numbers, 0)[0]
+    def changes(self, column: Arriving, target: TargetColumn) -> SQL | None:
+        """Write that a staged value is another than the one that arrived."""
+        base, kind = Declared.parse(target.declared).base, column.kind
+        staged, arrived = sql("s.{}", self.quote(column.name)), sql("l.{}", column.landing)
+        if base in ("datetime", "timestamp", "time") and column.is_text:
+            return sql("NOT ({} <=> CAST({} AS {}(6)))", staged, arrived, sql("TIME" if base == "time" else "DATETIME"))
+        if kind == "string" and (base.endswith(("char", "text")) or base in ("enum", "set")):
+            # By the bytes: for a collation, a text is the same in another case, or without its blanks at the end.
+            staged, arrived = sql("CONVERT({} USING utf8mb4)", staged), sql("CONVERT({} USING utf8mb4)", arrived)
+            return sql("NOT (CAST({} AS BINARY) <=> CAST({} AS BINARY))", staged, arrived)
+        is_short = base in ("float", "double") and "(" in target.declared
+        return sql("NOT ({} <=> {})", staged, arrived) if is_short or base == "binary" else None
 
     def declaration(self, column: Arriving) -> str:
         """Return what a column of the rows would be declared as."""
@@ -589,13 +637,16 @@ class Statements:
         count = sql("SELECT COUNT(*) FROM {} l WHERE l.{} IS NULL", self.beside(staging + LANDING), column.landing)
         return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
 
-    def finer(self, staging: str, column: Arriving, digits: int) -> SQL:
-        """Return the count of times with more digits of a second than their target holds."""
-        # 2026-11-23 04:30:00.123456: the fraction's digits begin at the 21st character.
-        finer = MICROSECONDS - digits
+    def changed(self, staging: str, columns: Sequence[tuple[Arriving, TargetColumn]]) -> SQL | None:
+        """Return the counts, for each column, of staged values that are not those that arrived; None if none can be."""
+        changes = [self.sql.changes(*pair) for pair in columns]
+        if not any(changes):
+            return None
+        counts = [sql("COUNT(CASE WHEN {} THEN 1 END)", change or sql("1 = 0")) for change in changes]
         return sql(
-            "SELECT COUNT(*) FROM {} l WHERE SUBSTR(l.{}, {}, {}) <> {}",
-            self.beside(staging + LANDING), column.landing, whole(21 + digits), whole(finer), in_quotes("0" * finer),
+            "SELECT {} FROM {landing} l JOIN (SELECT p, MIN(a) AS a FROM {landing} GROUP BY p) taken "
+            "ON taken.p = l.p AND taken.a = l.a JOIN {} s ON s.{} = l.n",
+            joined(", ", counts), self.beside(staging), ROW, landing=self.beside(staging + LANDING),
         )  # fmt: skip
 
     def count(self, table: str) -> SQL:
@@ -810,9 +861,11 @@ def _none(table: SQL, *conditions: SQL) -> SQL:
     return sql("NOT EXISTS (SELECT 1 FROM {} t WHERE {})", table, _all(*conditions))
 
 
-def target_columns(catalogue: Mapping[str, TableColumn], filled: Mapping[str, str]) -> dict[str, TargetColumn]:
+def target_columns(
+    catalogue: Mapping[str, TableColumn], filled: Mapping[str, str], wide: Mapping[str, str]
+) -> dict[str, TargetColumn]:
     """Return the columns of a target by name."""
     return {
-        name: TargetColumn(name, column.declared, column.nullable, filled.get(name))
+        name: TargetColumn(name, column.declared, column.nullable, filled.get(name), wide.get(name, ""))
         for name, column in catalogue.items()
     }
