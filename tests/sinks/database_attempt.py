@@ -1,4 +1,4 @@
-"""A run that is killed right after its commit: ``python -m tests.sinks.database_attempt TABLE ENDPOINT FILE``.
+"""A run that is killed right after its commit: ``python -m tests.sinks.database_attempt TABLE FILE``.
 
 It writes three rows to the table ``repairs`` of the SQLite database FILE.
 """
@@ -27,9 +27,9 @@ class Killed(DatabaseSink):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(table: str, endpoint: str, path: str) -> None:
+def main(table: str, path: str) -> None:
     sink = Killed("repairs", connect=lambda: sqlite3.connect(path), name="shop")
-    with IncrementalJob(Watermarks(table, endpoint_url=endpoint), JOB, "jr_1") as job:
+    with IncrementalJob(Watermarks(table), JOB, "jr_1") as job:
         job.write(job.rows_since(pd.DataFrame({"id": [1, 2, 3]}), "id"), sink)
 
 

@@ -90,10 +90,10 @@ def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(worl
 
 
 def test_next_write_finishes_the_batch_when_a_process_is_killed_after_its_commit(
-    world: SqliteCopy, endpoint: str, caplog: pytest.LogCaptureFixture
+    world: SqliteCopy, caplog: pytest.LogCaptureFixture
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.sinks.database_attempt", world.watermarks.table_name, endpoint, str(world.path)],
+        [sys.executable, "-m", "tests.sinks.database_attempt", world.watermarks.table_name, str(world.path)],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
