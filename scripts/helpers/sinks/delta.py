@@ -89,6 +89,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOG = "_delta_log"
+APPEND_ONLY = "delta.appendOnly"
+WRITTEN_ON_ARROW = {
+    "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "generatedColumns",
+    "invariants", "timestampNtz", "v2Checkpoint", "variantType", "variantType-preview",
+}  # fmt: skip
+"""Features of a table that `deltalake` 1 writes, as its commits say."""
 TRIES = 10
 """Transactions of others may come between look and append so often. Each try appends anew, so more would only cost."""
 
@@ -432,6 +438,10 @@ class DeltaSink:
             return _texts(self._partition_by, brought)
         there = dict(table.types)
         if self.rules is not None:
+            if table.is_append_only:
+                raise TargetError(
+                    self.name, f"it has the property {APPEND_ONLY}, so no merge can change a row. Append."
+                )
             del brought[DELETED]
             history = self.rules.history
             filled = {history.valid_from, history.valid_to} if history else set()
@@ -455,6 +465,7 @@ class _Table:
     types: dict[str, str]
     required: list[str]
     partition_by: list[str]
+    is_append_only: bool
 
 
 @dataclass(frozen=True)
@@ -552,9 +563,10 @@ class _SparkEngine:
 
     def table(self) -> _Table:
         schema = self._spark.read.format("delta").load(self._uri).schema
-        found = self._spark.sql(sql("DESCRIBE DETAIL {}", self._quoted)).select("partitionColumns").collect()
+        detail = self._spark.sql(sql("DESCRIBE DETAIL {}", self._quoted)).select("partitionColumns", "properties")
+        ((partition_by, properties),) = detail.collect()
         required = [field.name for field in schema.fields if not field.nullable]
-        return _Table(spark_types(schema), required, list(found[0][0]))
+        return _Table(spark_types(schema), required, list(partition_by), properties.get(APPEND_ONLY) == "true")
 
     def has(self, output: Output) -> bool:
         # Not asked before each append: Delta looks by itself, within the transaction.
@@ -626,8 +638,17 @@ class _ArrowEngine:
         table = self._table()
         assert table is not None
         schema = pa.schema(table.schema().to_arrow())
+        # It finds out with the commit of rows, when those of the job are committed already.
+        if unfit := set(table.protocol().writer_features or ()) - WRITTEN_ON_ARROW:
+            raise TargetError(
+                self._uri,
+                f"it has the features {', '.join(sorted(unfit))}, which the package deltalake does not write. Write it "
+                "with Spark.",
+            )
         required = [field.name for field in schema if not field.nullable]
-        return _Table(arrow_types(schema), required, list(table.metadata().partition_columns))
+        found = table.metadata()
+        is_append_only = found.configuration.get(APPEND_ONLY) == "true"
+        return _Table(arrow_types(schema), required, list(found.partition_columns), is_append_only)
 
     def has(self, output: Output) -> bool:
         table = self._table()
