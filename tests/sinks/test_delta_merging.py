@@ -448,3 +448,22 @@ def test_rows_are_merged_after_the_commit_when_a_job_does(watermarks: Watermarks
 
     assert table.rows == expected("history", [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, None)])
     assert watermarks.latest("repairs").unpublished == ()
+
+
+@pytest.mark.parametrize("keys", [["a", "b", "ß"], [b"a", b"b", b"\xff"], [1, 2, 3]], ids=["text", "binary", "number"])
+@pytest.mark.parametrize("kind", ["newest", "history"])
+def test_rows_of_a_key_are_found_when_their_file_was_merged_and_has_several(
+    tmp_path: Path, keys: list[Any], kind: str
+) -> None:
+    rule = Merge.of("k", "at", history=kind == "history")
+    sink = DeltaSink(str(tmp_path / "t"), merge=rule)
+
+    for version in (1, 2, 3):
+        rows = pd.DataFrame({"k": keys, "at": version, "word": [f"{version}"] * 3})
+        events = events_of(rows, rule, deletes=lambda found, last=version == 3: (found["k"] == keys[1]) & last)
+        sink.publish(sink.stage(BatchId("repairs", "e1", version), 1, events))
+
+    found = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist()
+    newest = {row["k"]: row["word"] for row in sorted(found, key=lambda row: row["at"])}
+    ended = "3" if kind == "newest" else "2"
+    assert newest == {keys[0]: "3", keys[2]: "3"} | ({keys[1]: ended} if kind == "history" else {})

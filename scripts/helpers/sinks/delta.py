@@ -37,6 +37,7 @@ from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks.connectors import address_of, check_classic, check_delta_on_arrow, check_delta_on_spark
 from scripts.helpers.sinks.delta_merge import (
     DeltaMerge,
+    compared_in,
     create_with_deltalake,
     create_with_spark,
     delta_rows,
@@ -702,10 +703,8 @@ class _ArrowEngine:
         return int(deleted.get("num_deleted_rows") or 0)
 
     def count(self, retraction: Retraction) -> int:
-        import pyarrow.dataset as ds
-
-        column, (first, last) = ds.field(retraction.batch_column), batch_values(retraction)
-        rows = self._table().to_pyarrow_dataset()
+        rows, (first, last) = self._table().to_pyarrow_dataset(), batch_values(retraction)
+        column, _ = compared_in(rows, retraction.batch_column)
         return int(rows.count_rows(filter=(column >= first) & (column <= last)))
 
     def may_pass(self, error: Exception) -> bool:

@@ -258,12 +258,12 @@ class _ArrowTables:
 
     def read(self, uri: str, events: pa.Table, merge: Merge) -> pa.Table:
         import pyarrow as pa
-        import pyarrow.dataset as ds
 
         rows = self._table(uri).to_pyarrow_dataset()
-        # Files whose statistics rule the first column of the key out are not read.
+        # Files whose statistics rule the first column of the key out are not read, but for texts.
         first = merge.keys[0]
-        found = rows.to_table(filter=ds.field(first).isin(events[first].unique()))
+        field, kind = compared_in(rows, first)
+        found = rows.to_table(filter=field.isin(events[first].unique().cast(kind)))
         wanted = {values_of(event, merge.keys) for event in events.select(list(merge.keys)).to_pylist()}
         is_wanted = [values_of(row, merge.keys) in wanted for row in rows_of(found, merge.keys)]
         return found.filter(pa.array(is_wanted, pa.bool_()))
@@ -291,6 +291,22 @@ class _ArrowTables:
 
     def _table(self, uri: str) -> Any:
         return table_of_deltalake(self._options, uri)
+
+
+def compared_in(rows: Any, name: str) -> tuple[Any, pa.DataType]:
+    """Return a column of a table for a filter of pyarrow, and the type of what it is compared with.
+
+    Of files that `deltalake` has merged, statistics of texts have a type that pyarrow cannot compare with the column's.
+    It asks none for a column that is cast.
+    """
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    kind = rows.schema.field(name).type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        kind = pa.large_string() if pa.types.is_string(kind) else pa.large_binary()
+        return ds.field(name).cast(kind), kind
+    return ds.field(name), kind
 
 
 def table_of_deltalake(options: Mapping[str, str] | None, uri: str) -> Any:
