@@ -505,3 +505,23 @@ def test_information_of_a_run_is_logged_once_when_it_publishes(
     world.run()
 
     assert caplog.text.count("event=published job=repairs version=1 files=1") == 1
+
+
+@pytest.mark.parametrize(("first", "second"), [("t", "t/sub"), ("t/sub", "t"), ("t", "link/sub")])
+def test_target_is_refused_when_another_one_of_the_run_is_within_it(
+    watermarks: Watermarks, tmp_path: Path, first: str, second: str
+) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "link").symlink_to("t")
+
+    with pytest.raises(TargetError, match="one in the other"), IncrementalJob(watermarks, "parking", "jr_1") as job:
+        rows = job.rows_since(pd.DataFrame({"id": [1, 2]}), "id")
+        job.write(rows, str(tmp_path / first))
+        job.write(rows, str(tmp_path / second))
+
+    assert not list((tmp_path / "t").rglob("*.parquet"))
+    with IncrementalJob(watermarks, "parking", "jr_1") as job:
+        rows = job.rows_since(pd.DataFrame({"id": [1, 2]}), "id")
+        job.write(rows, str(tmp_path / "t"))
+        job.write(rows, str(tmp_path / "t2"))
+    assert watermarks.latest("parking").version == 1

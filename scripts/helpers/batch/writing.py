@@ -47,6 +47,13 @@ class BatchWriter:
         place = place_of_name(sink.name)
         if place in self._written:
             raise self._written_twice(sink)
+        for other in self._written if "://" in place else ():
+            if place.startswith(other) or other.startswith(place):
+                raise TargetError(
+                    sink.name,
+                    f"it and the target {other!r} of this run are one in the other, so readers of the outer one would "
+                    "see the rows of both. Write elsewhere.",
+                )
         sink.check(df)
         self._check_apart_from_sources(sink, df)
         # The plan is frozen (by `batch_id`) before the first byte: what another attempt would write are these rows.
