@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, datetime, timezone
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.pandas_files import partition_folder, write_arrow, write_pandas
 from scripts.helpers.sinks.places import LocalPlace
 
@@ -112,3 +115,25 @@ def test_rows_are_counted_when_a_table_is_written(place: LocalPlace, columns: li
 )  # fmt: skip
 def test_folder_is_named_as_spark_names_it_when_a_value_is_strange(value: Any, folder: str) -> None:
     assert partition_folder("day", value) == f"day={folder}"
+
+
+@pytest.mark.parametrize("column", ["a=b", "a%41", "a/b", "a b", "ä", "a:b"])
+def test_column_has_its_name_when_spark_reads_folders_that_were_written_without_it(
+    spark: Any, tmp_path: Path, column: str
+) -> None:
+    sink = FileSink(str(tmp_path / "t"), partition_by=[column])
+    rows = pd.DataFrame({"id": [1, 2], column: ["x=y", "z"]})
+
+    sink.publish(sink.stage(BatchId("repairs", "e1", 1), 1, rows))
+
+    found = spark.read.parquet(str(tmp_path / "t"))
+    assert set(found.columns) == {"id", column}
+    assert sorted(tuple(row) for row in found.select("id", f"`{column}`").collect()) == [(1, "x=y"), (2, "z")]
+
+
+def test_decimal_is_written_with_all_digits_when_rows_are_parted_by_it(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path / "t"), partition_by=["price"])
+
+    sink.publish(sink.stage(BatchId("repairs", "e1", 1), 1, pd.DataFrame({"id": [1], "price": [Decimal("1E+2")]})))
+
+    assert [path.name for path in (tmp_path / "t").iterdir()] == ["price=100"]

@@ -68,6 +68,8 @@ def _marked_in_spark(df: DataFrame, named: list[str], deletes: Any, missing: Dat
     if callable(deletes):
         raise InvalidValueError("deletes is a function, which is for frames of pandas. Give a condition in SQL.")
     condition = F.expr(deletes) if isinstance(deletes, str) else deletes
+    if condition is not None:
+        _check_condition(df.select(condition).schema[0].dataType.simpleString())
     is_deleted = F.lit(False) if condition is None else F.coalesce(condition.cast("boolean"), F.lit(False))
     events = df.withColumn(DELETED, is_deleted)
     if missing is None:
@@ -96,7 +98,11 @@ def _marked_in_pandas(
             "function: deletes=lambda rows: rows.status == 'deleted'."
         )
     if deletes is not None:
-        found = pd.Series(found, index=df.index).astype("boolean").fillna(False).astype(bool)
+        flags = pd.Series(found, index=df.index)
+        kind = pd.api.types.infer_dtype(flags, skipna=True)
+        # NULL in each row is no condition that was missed.
+        _check_condition("boolean" if kind == "empty" or flags.isna().all() else kind)
+        found = flags.astype("boolean").fillna(False).astype(bool)
     events = df.assign(**{DELETED: found})
     if missing is None:
         return events
@@ -106,10 +112,25 @@ def _marked_in_pandas(
     return pd.concat([events.astype("object"), wide.astype("object")], ignore_index=True).pipe(_typed, events)
 
 
+def _check_condition(kind: str) -> None:
+    """Refuse what is not true or false: of a text, Spark makes NULL or an error, by its session."""
+    if kind not in ("boolean", "void"):
+        raise InvalidValueError(
+            f"deletes is of type {kind}, and must be a condition. Compare it with a value: for Spark "
+            "deletes=\"status = 'gone'\", for pandas deletes=lambda rows: rows.status == 'gone'."
+        )
+
+
 def _typed(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns in the types they had, whole numbers as those that hold NULL."""
+    """Return the columns in the types they had, numbers and flags of numpy as those that hold NULL."""
     import pandas as pd
 
-    whole = {name: "Int64" for name in like.columns if pd.api.types.is_integer_dtype(like[name].dtype)}
-    kept = {name: kind for name, kind in like.dtypes.items() if pd.api.types.is_datetime64_any_dtype(kind)}
-    return frame.astype({**kept, **whole, DELETED: "bool"})
+    kinds: dict[Any, Any] = {}
+    for name, kind in like.dtypes.items():
+        if isinstance(kind, pd.CategoricalDtype):
+            continue  # Its categories need not have the keys that are missing.
+        is_whole = pd.api.types.is_integer_dtype(kind) and not pd.api.types.is_extension_array_dtype(kind)
+        kinds[name] = str(kind).replace("i", "I", 1).replace("uI", "UI") if is_whole else kind
+        if str(kind) == "bool":
+            kinds[name] = "boolean"
+    return frame.astype(kinds | {DELETED: "bool"})

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -141,11 +142,13 @@ def _typed(options: Mapping[str, Any]) -> Iterator[None]:
 
 def partition_folder(column: str, value: Any) -> str:
     """Return the folder of a partition's rows, as Spark calls it."""
+    name = "".join(map(_escaped, column))
     if value is None or _is_no_value(value) or value == "":
-        return f"{column}={NULL_FOLDER}"
-    # Spark writes true, and reads "True" as a text.
+        return f"{name}={NULL_FOLDER}"
+    # Spark writes true, and reads "True" as a text; of a decimal it writes all digits.
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{column}={''.join(_escaped(character) for character in text)}"
+    text = f"{value:f}" if isinstance(value, Decimal) else text
+    return f"{name}={''.join(map(_escaped, text))}"
 
 
 def _is_no_value(value: Any) -> bool:
