@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from scripts.helpers.errors import TargetLayoutError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.pandas_files import partition_folder, write_arrow, write_pandas
@@ -137,3 +138,23 @@ def test_decimal_is_written_with_all_digits_when_rows_are_parted_by_it(tmp_path:
     sink.publish(sink.stage(BatchId("repairs", "e1", 1), 1, pd.DataFrame({"id": [1], "price": [Decimal("1E+2")]})))
 
     assert [path.name for path in (tmp_path / "t").iterdir()] == ["price=100"]
+
+
+@pytest.mark.parametrize(("first", "second"), [(["d"], []), ([], ["d"]), (["d"], ["e"]), (["d", "e"], ["e", "d"])])
+@pytest.mark.parametrize("engine", ["pandas", "spark"])
+def test_batch_is_refused_when_its_folders_are_not_those_of_the_batches_before(
+    request: pytest.FixtureRequest, tmp_path: Path, engine: str, first: list[str], second: list[str]
+) -> None:
+    rows: Any = pd.DataFrame({"id": [1, 2], "d": ["x", "y"], "e": ["v", "w"]})
+    if engine == "spark":
+        rows = request.getfixturevalue("spark").createDataFrame(rows)
+    target, batches = str(tmp_path / "t"), [BatchId("repairs", "e1", version) for version in (1, 2, 3)]
+    sink = FileSink(target, partition_by=first)
+    sink.publish(sink.stage(batches[0], 1, rows))
+
+    with pytest.raises(TargetLayoutError, match="Give partition_by="):
+        FileSink(target, partition_by=second).stage(batches[1], 1, rows)
+
+    again = FileSink(target, partition_by=first)
+    again.publish(again.stage(batches[2], 1, rows))
+    assert len(list((tmp_path / "t").rglob("*.parquet"))) in (2, 4)

@@ -91,7 +91,7 @@ class BatchWriter:
         )
 
     def _is_staged_beside_another(self, sink: Sink, output: Output) -> bool:
-        """Tell whether the batch was staged for this table before, under another name of the table."""
+        """Return whether the batch was staged for this table before, under another name of the table."""
         # As `repairs` and `public.repairs`, or through two catalogs. The table records a batch once: of two outputs it
         # would take the first, and the rows of the second would be gone without an error.
         staged = [other.folder for _, other in self._batch.publication.staged if other.sink == output.sink]

@@ -243,7 +243,8 @@ class DeltaSink:
     def publish(self, output: Output) -> None:
         """Append or merge the staged rows in one transaction that records the batch; nothing if it is recorded already.
 
-        To be called by whoever knows from the head that the attempt won. May be called again, late, and by two at once.
+        To be called by a caller who knows from the head that the attempt won. May be called again, late, and by two at
+        once.
 
         Raises
         ------
@@ -506,7 +507,7 @@ class _Engine(Protocol):
         """Return what the table is."""
 
     def has(self, output: Output) -> bool:
-        """Tell whether the table has recorded a batch."""
+        """Return whether the table has recorded a batch."""
 
     def recorded(self, of: Output | Retraction) -> int:
         """Return the last version that the table has recorded for this job and epoch; 0 for none."""
@@ -536,7 +537,7 @@ class _Engine(Protocol):
         """Count them."""
 
     def may_pass(self, error: Exception) -> bool:
-        """Tell whether to look again after an error."""
+        """Return whether to look again after an error."""
 
 
 class _SparkEngine:

@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
@@ -211,6 +212,8 @@ class FileSink:
         if batch_folders and rows is not None and BATCH_COLUMN in (str(name).lower() for name in rows.columns):
             raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
         ours = {name: size for name, size in found.items() if batch_of(name) or batch_folder_of(name)}
+        if rows is not None and len(rows.columns):
+            self._check_parted(ours)
         columns = self._compared(rows, ours)
         self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
@@ -235,7 +238,7 @@ class FileSink:
     def publish(self, output: Output) -> None:
         """Show the files of a committed attempt to readers.
 
-        To be called by whoever knows from the head that the attempt won. May be called again, and by two at
+        To be called by a caller who knows from the head that the attempt won. May be called again, and by two at
         once: both move the same files to the same names.
 
         Raises
@@ -394,8 +397,24 @@ class FileSink:
         if lost:
             raise StagedFilesLostError(output.target, output.version, lost)
 
+    def _check_parted(self, ours: Collection[str]) -> None:
+        """Raise TargetLayoutError where the files of earlier batches are in folders of other columns."""
+
+        def columns_in(name: str) -> tuple[str, ...]:
+            folders = [part for part in name.split("/")[:-1] if not part.startswith(f"{BATCH_COLUMN}=")]
+            return tuple(unquote(part.partition("=")[0]) for part in folders)
+
+        other = {columns_in(name) for name in ours} - {tuple(self._partition_by)}
+        if other:
+            there = list(min(other))
+            raise TargetLayoutError(
+                self.name,
+                f"its files are in folders by {there}, and partition_by is {list(self._partition_by)}. Of both, Spark "
+                f"skips files, or reads none. Give partition_by={there}, or name another folder.",
+            )
+
     def _layout(self, found: Collection[str]) -> bool:
-        """Tell whether this batch goes into a folder of its own; refuse a target where it cannot go."""
+        """Return whether this batch goes into a folder of its own; refuse a target where it cannot go."""
         in_folders = [name for name in found if name.startswith(f"{BATCH_COLUMN}=")]
         flat = [name for name in found if batch_of(name) and not name.startswith(f"{BATCH_COLUMN}=")]
         target = self.name

@@ -100,7 +100,7 @@ def _marked_in_pandas(
     if deletes is not None:
         flags = pd.Series(found, index=df.index)
         kind = pd.api.types.infer_dtype(flags, skipna=True)
-        # NULL in each row is no condition that was missed.
+        # A column of NULLs has no type, and deletes nothing.
         _check_condition("boolean" if kind == "empty" or flags.isna().all() else kind)
         found = flags.astype("boolean").fillna(False).astype(bool)
     events = df.assign(**{DELETED: found})
