@@ -636,6 +636,12 @@ class UnprovenError(TargetError):
         )
 
 
+def _again(version: int) -> str:
+    """Say how a batch of which a part may be at its target is taken back, and read again."""
+    decision = f"rewind JOB --to-version {version - 1}" if version > 1 else "reset JOB"
+    return f"Take back what did arrive, `watermarks {decision} --retract --why TEXT`, and run the job again."
+
+
 class StagedFilesLostError(TargetError):
     """Files that a committed batch had staged are gone, and are not at the target either."""
 
@@ -645,7 +651,7 @@ class StagedFilesLostError(TargetError):
         super().__init__(
             target,
             f"{len(self.names)} staged files of version {version} are gone ({shown}). Something else deleted them, "
-            "such as a lifecycle rule. Rewind the job to the version before and run it again.",
+            f"such as a lifecycle rule. {_again(version)}",
         )
 
 
@@ -658,7 +664,7 @@ class StagedRowsLostError(StagedFilesLostError):
             self,
             target,
             f"staging table {table!r} of version {version} is gone, and the batch is not in the target. Something else "
-            "dropped it. Rewind the job to the version before and run it again.",
+            f"dropped it. {_again(version)}",
         )
 
 
