@@ -284,12 +284,13 @@ def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_publ
 @pytest.mark.parametrize("mode", ["pause", "disable"])
 def test_retry_replaces_what_it_wrote_when_the_run_saves_nothing(world: DirectoryCopy, mode: Any) -> None:
     world.run("jr_0")
+    target = world.target.with_name("by-day")
     for rows in ([7, 8, 9], [7, 8]):
         with IncrementalJob(world.watermarks, JOB, "jr_1", mode=mode) as job:
             frame = pd.DataFrame({"id": rows, "day": rows})
-            job.write(job.rows_since(frame, "id"), str(world.target), partition_by=["day"])
+            job.write(job.rows_since(frame, "id"), str(target), partition_by=["day"])
 
-    days = sorted(path.name for path in world.target.rglob("day=*") if any(path.iterdir()))
+    days = sorted(path.name for path in target.rglob("day=*") if any(path.iterdir()))
     assert days == ["day=7", "day=8"]
 
 
