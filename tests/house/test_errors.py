@@ -52,7 +52,12 @@ BUILT = [
     ),
     (
         errors.StagedFilesLostError("s3://raw/repairs", 5, ["a", "b", "c", "d"]),
-        ["'s3://raw/repairs'", "4 staged files of version 5", "a, b, c …", "watermarks rewind JOB --to-version 4 --retract"],
+        [
+            "'s3://raw/repairs'",
+            "4 staged files of version 5",
+            "a, b, c …",
+            "watermarks rewind JOB --to-version 4 --retract",
+        ],
     ),
     (
         errors.TargetSchemaError("s3://raw/repairs", ["day"], ["x"], {"id": ("string", "bigint")}),
@@ -82,7 +87,11 @@ BUILT = [
     ),
     (
         errors.StagedRowsLostError("shop/repairs", 5, "glue_watermarks_1"),
-        ["'shop/repairs'", "'glue_watermarks_1' of version 5 is gone", "watermarks rewind JOB --to-version 4 --retract"],
+        [
+            "'shop/repairs'",
+            "'glue_watermarks_1' of version 5 is gone",
+            "watermarks rewind JOB --to-version 4 --retract",
+        ],
     ),
     (errors.TargetTableError("shop/repairs", "it has no column."), ["'shop/repairs'", "it has no column."]),
     (

@@ -37,7 +37,7 @@ class Dialect:
         start, end = map(re.escape, self.quotes)
         # What is quoted, as the values of an enum, is left out first, then what is in brackets, from the innermost on.
         bare = re.sub(rf"""'[^'\\]*'|"[^"\\]*"|{start}[^{end}]*{end}""", "x", text)
-        while (less := re.sub(r"\([\w .,:]*\)|<[\w .,:]*>|\[\d*\]", "", bare)) != bare:
+        while (less := re.sub(r"\(([\w .,:]|-(?=\d))*\)|<[\w .,:]*>|\[\d*\]", "", bare)) != bare:
             bare = less
         # A comma or a bracket that is left would end the type, and another item or clause would begin.
         if not re.fullmatch(r"[\w .]+", bare):

@@ -119,6 +119,8 @@ class WritingSQL:
     """What follows a CREATE TABLE, so that it takes part in transactions."""
     attempt = sql("")
     """Expression for the connection or transaction that inserts: one attempt of a Spark task has one of its own."""
+    compares_staged = False
+    """Whether `changes` needs the staged row, `s`, beside the one that landed."""
     rights = ""
     """What a user needs to have staging tables, with ``{schema}`` in it: for texts of errors."""
     types: Mapping[str, SQL]
@@ -276,9 +278,10 @@ class WritingPostgres(WritingSQL):
         if wide == target.declared.removesuffix("[]") or not base:
             return None
         name = self.database.type_name(wide + "[]" * array)
-        arrived, staged = (
-            sql("CAST({} AS {})", side, name) for side in (self._landed(column), sql("s.{}", self.quote(column.name)))
-        )
+        # What the column makes of it is computed from what has landed: a join with the staged rows would take longer.
+        landed = self._landed(column)
+        staged = sql("CAST({} AS {})", landed, self.database.type_name(target.declared))
+        arrived, staged = (sql("CAST({} AS {})", side, name) for side in (landed, staged))
         # These have no equality.
         if wide in ("json", "xml", "point", "box", "polygon", "line", "path"):
             arrived, staged = (sql("CAST({} AS text)", side) for side in (arrived, staged))
@@ -364,6 +367,7 @@ class WritingMySQL(WritingSQL):
     begins = sql("START TRANSACTION")
     insert = sql("INSERT IGNORE")
     engine = sql(" ENGINE=InnoDB")
+    compares_staged = True  # It casts to few types.
     attempt = sql("CONNECTION_ID()")
     rights = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON {schema}.*"
     types = {  # noqa: RUF012
@@ -643,6 +647,8 @@ class Statements:
         if not any(changes):
             return None
         counts = [sql("COUNT(CASE WHEN {} THEN 1 END)", change or sql("1 = 0")) for change in changes]
+        if not self.sql.compares_staged:
+            return sql("SELECT {} FROM {} l", joined(", ", counts), self.beside(staging + LANDING))
         return sql(
             "SELECT {} FROM {landing} l JOIN (SELECT p, MIN(a) AS a FROM {landing} GROUP BY p) taken "
             "ON taken.p = l.p AND taken.a = l.a JOIN {} s ON s.{} = l.n",
