@@ -59,7 +59,8 @@ def test_statement_is_refused_when_it_has_another_number_of_places_than_of_value
 
 TYPES = [
     "int", "decimal(10,2)", "decimal(10, 2)", "timestamp(3) without time zone", "numeric(10,2)[]", "public.mood",
-    "array<struct<a:int,b:map<string,decimal(9,2)>>>", "enum('a','it''s; --')", "numeric(5,-3)", '"Mood"', "double precision",
+    "array<struct<a:int,b:map<string,decimal(9,2)>>>", "numeric(5,-3)",
+    "enum('a','it''s; --')", '"Mood"', "double precision",
 ]  # fmt: skip
 
 
@@ -70,8 +71,9 @@ def test_type_is_written_as_it_is_when_it_is_only_the_name_of_one(text: str) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "int) AS a, (b", "int, b int", "int) OR (1 = 1", "int -- x", "numeric(5 --3)", "numeric(-", "int/**/", "int; DROP TABLE t", "int = 1",
-     "int)", "(int", "array<int", "struct<a:int)", "int]", "int[", "enum('a\\')", "int 'x", "int `x", "a\nb", "int #",
+    ["", "int) AS a, (b", "int, b int", "int) OR (1 = 1", "int -- x", "int/**/", "int; DROP TABLE t", "int = 1",
+     "numeric(5 --3)", "numeric(-", "int)", "(int",
+     "array<int", "struct<a:int)", "int]", "int[", "enum('a\\')", "int 'x", "int `x", "a\nb", "int #",
      "struct<a:int>) AS b, (c>"],
 )  # fmt: skip
 def test_type_is_refused_when_more_than_a_name_is_in_it(text: str) -> None:
