@@ -15,15 +15,7 @@ from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.decisions.copying import Copied, copy_job
 from scripts.helpers.display.units import count_of, printable
-from scripts.helpers.errors import (
-    AccessRefusedError,
-    CredentialsError,
-    StoreUnavailableError,
-    TableNotFoundError,
-    TableSchemaError,
-    UnknownJobError,
-    WatermarkError,
-)
+from scripts.helpers.errors import AccessRefusedError, StoreUnavailableError, UnknownJobError, WatermarkError
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.jobs import list_jobs
 from scripts.helpers.protocol.sqlite import is_file
@@ -33,8 +25,6 @@ WRITERS = 8
 """Jobs copied at the same time. A copy waits for its tables and for nothing else."""
 SHOWN = 20
 """Jobs that are named: the names of a large table would push the numbers off the screen."""
-OF_TABLES = (StoreUnavailableError, CredentialsError, AccessRefusedError, TableNotFoundError, TableSchemaError)
-"""Errors that no other job would be spared. Any other leaves out one job, so that it cannot keep the others."""
 
 
 @command("copy")
@@ -62,8 +52,7 @@ def copy(
     """
     if sum([bool(names), prefix is not None, everything]) != 1:
         raise click.UsageError("Give either names of jobs, --prefix or --all.")
-    if source is not None:
-        around = dataclasses.replace(around, table=source)
+    around = dataclasses.replace(around, table=source or around.table)
     to = dataclasses.replace(around, table=target).store
     if to.table.place == around.store.table.place:
         raise click.UsageError(f"{target} is the table that has the jobs. Give another one in --to.")
@@ -73,14 +62,11 @@ def copy(
             listed = list_jobs(around.store, on_page=lambda found, _: steps.at(found, unit="jobs"))
         every = [*(job.job_id for job in listed.jobs), *listed.triggers]
         wanted = [name for name in every if name.startswith(prefix or "")]
-        if not wanted:
-            around.err.print(f"No job of table {printable(around.table)} has such a name.")
-            raise click.exceptions.Exit(FAILED)
     for name in names:
         read_job(around, name)  # Before a file is made for it.
     count = count_of(len(wanted), "job")
     asked(around, f"Copy {count} from {around.table} to {target}? Their runs are refused in {around.table} then.", yes)
-    if is_file(target) and not to.table.exists(target):
+    if wanted and is_file(target) and not to.table.exists(target):
         to.table.create()
     changes, copied = Changes(around.watermarks.lookups), dict[str, Copied]()
     refused: dict[str, WatermarkError] = {}
@@ -88,8 +74,8 @@ def copy(
     def copy_one(job_id: str) -> None:
         try:
             copied[job_id] = copy_job(changes, to, job_id)
-        except OF_TABLES:
-            raise
+        except (AccessRefusedError, StoreUnavailableError):
+            raise  # No other job would be spared. Any other error leaves out one, so that it cannot keep the others.
         except WatermarkError as error:
             # A list has names under which the Job Runs API alone keeps something.
             if names or not isinstance(error, UnknownJobError):
@@ -116,8 +102,8 @@ def _show(around: Surroundings, target: str, copied: dict[str, Copied], refused:
         return
     for job_id, error in sorted(refused.items()):
         around.err.print(f"warning: left out {printable(job_id)}: {printable(str(error))}", style="red")
-    new = sum(count > 0 for count in counts.values())
-    around.out.print(f"Copied {count_of(new, 'job')}, {count_of(sum(counts.values()), 'item')}.", style="green")
+    jobs, found = count_of(sum(map(bool, counts.values())), "job"), count_of(sum(counts.values()), "item")
+    around.out.print(f"Copied {jobs}, {found}.", style="green")
     if left_out:
         shown = ", ".join(map(printable, left_out[:SHOWN])) + (", …" if len(left_out) > SHOWN else "")
         around.err.print(f"warning: records of the Job Runs API were not copied, of {shown}", style="yellow")

@@ -10,7 +10,7 @@ Each step finds what an interrupted copy has done, and one that is done again ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from scripts.helpers.errors import (
@@ -55,7 +55,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     source = changes.lookups.store
     here, place = source.table.place, target.table.place
     # Before its head is read: what is listed beside a head of an earlier stay is of that stay, and may go.
-    listed = {_range_key(item): item for item in _of_job(target, job_id)[0]}
+    listed, _ = _of_job(target, job_id)
     there = target.read_head(job_id)
     stored, head = changes.read_for_change(job_id)
     found, left_out = _of_job(source, job_id)
@@ -63,8 +63,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
         raise UnknownJobError(job_id, source.table_name)
     again = source.read_head(job_id)
     # A decision in between deletes chunks, and the job would look damaged.
-    if again is None or again.identity != head.identity:
-        raise _changed(source, job_id)
+    _check_same(again is not None and again.identity == head.identity, source, job_id)
     if head.arriving_from is not None or head.moved_to not in (None, place):
         raise JobMovedError(job_id, source.table_name, str(head.elsewhere))
     if head.moved_to is not None and there is not None and there.elsewhere is None and _is_later(there, head):
@@ -78,12 +77,11 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
         there = _swapped(target, there, head.arriving(here, there))
     if head.moved_to is None:
         head = _swapped(source, head, head.moved(place))
-    wanted = {_range_key(item): item for item in found}
     # What is not as it was listed is of a run: another copy of the same job was done meanwhile.
     for range_key, item in listed.items():
-        if range_key not in wanted:
+        if range_key not in found:
             target.table.write(Delete(items.key(job_id, range_key), as_it_was(item)))
-    for range_key, item in wanted.items():
+    for range_key, item in found.items():
         if range_key not in listed:
             target.put(item, if_new=True)
         elif item != listed[range_key]:
@@ -94,8 +92,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
 
 def _is_later(one: Head, other: Head) -> bool:
     """Tell whether a head knows all batches of another one."""
-    known = one.last_versions
-    return all(known.get(epoch, -1) >= last for epoch, last in other.last_versions.items())
+    return all(one.last_versions.get(epoch, -1) >= last for epoch, last in other.last_versions.items())
 
 
 def _may_be_replaced(there: Head, head: Head, here: str) -> bool:
@@ -108,37 +105,33 @@ def _may_be_replaced(there: Head, head: Head, here: str) -> bool:
     return there.moved_to is not None or there.arriving_from == here or _is_later(head, there)
 
 
-def _of_job(store: Store, job_id: str) -> tuple[list[items.Item], int]:
-    """Return a job's items without its head, and the number of those of the Job Runs API, which are left out."""
+def _of_job(store: Store, job_id: str) -> tuple[dict[str, items.Item], int]:
+    """Return a job's items by range key, and the number of those of the Job Runs API. Neither has its head."""
+    found = {item[items.RANGE_KEY]["S"]: item for item in store.query(Between(job_id))}
+    found.pop(items.HEAD_KEY, None)
     # Runs are at work, or wait, at one table only.
-    everything = list(store.query(Between(job_id)))
-    found = [item for item in everything if not items.is_of_job_runs(_range_key(item))]
-    return [item for item in found if _range_key(item) != items.HEAD_KEY], len(everything) - len(found)
+    copied = {range_key: item for range_key, item in found.items() if not items.is_of_job_runs(range_key)}
+    return copied, len(found) - len(copied)
 
 
-def _check_whole(head: Head, found: Sequence[items.Item]) -> None:
+def _check_whole(head: Head, found: Mapping[str, items.Item]) -> None:
     """Refuse a job that no run could begin at the target; CorruptItemError names the item."""
-    for item in found:
-        if _range_key(item).startswith(items.LOG_PREFIX):
+    for range_key, item in found.items():
+        if range_key.startswith(items.LOG_PREFIX):
             items.log_from_item(item)
         elif "data" not in item:
             items.run_from_item(item)
-    keys = {_range_key(item) for item in found}
     for reference in (one for _, contexts in places_of(head) for one in references(contexts)):
         for index in range(reference.chunks):
-            if (range_key := items.chunk_key(reference.id, index)) not in keys:
+            if (range_key := items.chunk_key(reference.id, index)) not in found:
                 raise CorruptItemError(head.job_id, range_key, "it is gone, though the head refers to it")
 
 
 def _swapped(store: Store, before: Head | None, after: Head) -> Head:
-    if not isinstance(store.swap(before, after), Written):
-        raise _changed(store, after.job_id)
+    _check_same(isinstance(store.swap(before, after), Written), store, after.job_id)
     return after
 
 
-def _changed(store: Store, job_id: str) -> StaleError:
-    return StaleError(f"Job {job_id!r} changed in table {store.table_name!r} meanwhile. Copy it again.")
-
-
-def _range_key(item: items.Item) -> str:
-    return str(item[items.RANGE_KEY]["S"])
+def _check_same(is_same: bool, store: Store, job_id: str) -> None:
+    if not is_same:
+        raise StaleError(f"Job {job_id!r} changed in table {store.table_name!r} meanwhile. Copy it again.")
