@@ -12,12 +12,13 @@ import click
 
 from scripts.cli.failures import told
 from scripts.cli.progress import progress
-from scripts.cli.surroundings import DEFAULT_TABLE, Surroundings
+from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.metrics.freshness import duration
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.jobs import list_jobs
+from scripts.helpers.watermarks import DEFAULT_TABLE, TABLE_VARIABLE
 
 PROGRAM = "watermarks"
 COMPLETE_VARIABLE = "_WATERMARKS_COMPLETE"
@@ -75,7 +76,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
 
 SHARED: list[Callable[[Any], Any]] = [
-    click.option("--table", envvar="WATERMARKS_TABLE", metavar="NAME", help=f"Table ({DEFAULT_TABLE}) or sqlite:FILE."),
+    click.option("--table", envvar=TABLE_VARIABLE, metavar="NAME", help=f"Table ({DEFAULT_TABLE}) or sqlite:FILE."),
     click.option("--region", metavar="NAME", help="AWS region."),
     click.option("--profile", metavar="NAME", help="Profile in the AWS configuration."),
     click.option("--endpoint-url", metavar="URL", help="URL for all AWS services, such as a local server."),

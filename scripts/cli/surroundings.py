@@ -22,11 +22,10 @@ from scripts.helpers.errors import CredentialsError
 from scripts.helpers.protocol.dynamodb import make_table_client
 from scripts.helpers.protocol.sqlite import is_file
 from scripts.helpers.protocol.store import Store
-from scripts.helpers.watermarks import Watermarks
+from scripts.helpers.watermarks import DEFAULT_TABLE, Watermarks
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_TABLE = "glue-watermarks"
 ENDLESS = 10_000
 """Columns of what is not a terminal: nothing is folded there."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
@@ -33,6 +34,14 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 __all__ = ["DEFAULT_LEASE", "Watermarks"]
+
+DEFAULT_TABLE, TABLE_VARIABLE = "glue-watermarks", "WATERMARKS_TABLE"
+"""The table where none is named, and the environment variable that names one for whole programs."""
+
+
+def table_by_default() -> str:
+    """Return the table of a program that is given none: that of ``WATERMARKS_TABLE``, or else ``glue-watermarks``."""
+    return os.environ.get(TABLE_VARIABLE) or DEFAULT_TABLE
 
 
 def _utc_now() -> datetime:
@@ -84,7 +93,7 @@ class Watermarks:
 
     def __init__(
         self,
-        table_name: str = "glue-watermarks",
+        table_name: str = DEFAULT_TABLE,
         dynamodb_client: DynamoDBClient | None = None,
         *,
         region_name: str | None = None,

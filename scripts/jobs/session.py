@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import signal
 import sys
 import threading
@@ -24,7 +23,7 @@ from scripts.helpers.glue_api.runs import on_glue
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.protocol.begin import MAX_LEASE
-from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
+from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks, table_by_default
 from scripts.jobs.exit_codes import OK, STOPPED, exit_code
 
 if TYPE_CHECKING:
@@ -68,8 +67,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     )
     made.add_argument("--source", required=True, metavar="URI", help="s3://bucket/prefix/ or a local directory")
     made.add_argument("--target", required=True, metavar="URI", help="folder or s3:// URI to write Parquet to")
-    table = os.environ.get("WATERMARKS_TABLE") or "glue-watermarks"
-    made.add_argument("--table", default=table, help="the DynamoDB table, or sqlite:PATH (default: %(default)s)")
+    made.add_argument(
+        "--table", default=table_by_default(), help="the DynamoDB table, or sqlite:PATH (default: %(default)s)"
+    )
     made.add_argument(
         "--lease-seconds",
         type=lease_seconds,

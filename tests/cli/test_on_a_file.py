@@ -22,24 +22,16 @@ from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_SET_UP, FAILED, OK, TRY_LATER
 from tests.cli.stories import leave_open
-from tests.support.no_aws import no_aws
 from tests.support.read_only import as_somebody, make_read_only
 from tests.support.steps import add
 
+pytestmark = pytest.mark.usefixtures("here")
 NAME, VARIABLE = "sqlite:watermarks.db", "WATERMARKS_TABLE"
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 WHY = "--why because --yes"
-TO_ANOTHER_TABLE = {"export", "import", "copy"}
-"""Commands that have two tables, and tests of their own."""
+TO_ANOTHER_TABLE = {"copy"}
+"""It has two tables, and tests of its own."""
 Call = Callable[..., Result]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, without credentials and without a region."""
-    no_aws(monkeypatch)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
-from tests.support.no_aws import no_aws
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 
+pytestmark = pytest.mark.usefixtures("here")
 NAME = "sqlite:watermarks.db"
 SCRIPT = """
 import sys
@@ -24,14 +24,6 @@ args = {name.lstrip("-"): value for name, value in zip(sys.argv[1::2], sys.argv[
 with IncrementalJob.from_args(args, Watermarks(args["table"])) as job:
     print(job.new_files(args["source"], transformation_ctx="files").count)
 """
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, without credentials and without a region."""
-    no_aws(monkeypatch)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

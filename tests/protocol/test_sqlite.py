@@ -33,7 +33,7 @@ from scripts.helpers.protocol.sqlite import SqliteTable
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.dynamodb import FakeDynamoDB
-from tests.support.patience import PATIENCE
+from tests.support.patience import LONG, PATIENCE
 from tests.support.places import REPOSITORY
 from tests.support.read_only import as_somebody, make_read_only
 from tests.support.steps import commit, large
@@ -412,7 +412,7 @@ while done < int(sys.argv[2]):
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(LONG)
 def test_each_number_is_committed_once_when_processes_share_a_file_and_some_are_killed(tmp_path: Path) -> None:
     name = f"sqlite:{tmp_path}/t.db"
     Watermarks(name).create_table()
@@ -422,7 +422,7 @@ def test_each_number_is_committed_once_when_processes_share_a_file_and_some_are_
         time.sleep(2)
         for process in running[::4]:
             os.kill(process.pid, signal.SIGKILL)
-        said = Counter(int(line) for process in running for line in process.communicate(timeout=100)[0].split())
+        said = Counter(int(line) for process in running for line in process.communicate(timeout=PATIENCE)[0].split())
     finally:
         for process in running:
             process.kill()

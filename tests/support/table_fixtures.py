@@ -23,6 +23,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.doubles import fast_folder, remove_files
 from tests.support.faults import ONE_ATTEMPT, ClientFaults, Faults, TableFaults, WatchedTable, Wire
+from tests.support.no_aws import no_aws
 from tests.support.places import REGION, TEST_TABLE
 from tests.support.table_items import Item, all_items, items_of, put_item
 
@@ -44,6 +45,14 @@ def pytest_sessionfinish() -> None:
 def may_use_a_file(fixtures: Sequence[str]) -> bool:
     """Return whether a test with these fixtures has a table of which it does not matter what keeps it."""
     return "store_kind" in fixtures and "dynamodb" not in fixtures and TEST_TABLE not in os.environ
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder, without credentials and without a region."""
+    no_aws(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

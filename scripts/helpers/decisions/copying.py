@@ -97,8 +97,7 @@ def _is_later(one: Head, other: Head) -> bool:
 
 def _may_be_replaced(there: Head, head: Head, here: str) -> bool:
     """Tell whether a head is one of an earlier stay, or of this copy, and no batch id of it would be used again."""
-    known = head.last_versions
-    is_backwards = any(known.get(epoch, last) < last for epoch, last in there.last_versions.items())
+    is_backwards = any(head.last_versions.get(epoch, last) < last for epoch, last in there.last_versions.items())
     if there.elsewhere is None or is_backwards:
         return False
     # One that arrives from a third table is the only way on for a job that has left that one.

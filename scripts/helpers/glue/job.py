@@ -15,7 +15,7 @@ from scripts.helpers.glue_api.errors import VersionMismatchException
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.metrics.report import Reporter
-from scripts.helpers.watermarks import Watermarks
+from scripts.helpers.watermarks import Watermarks, table_by_default
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 
 METRICS, EMBEDDED = "GLUE_WATERMARKS_METRICS", "emf"
 """Environment variable, or argument of the job, and its value: a line of metrics is printed at the end of each run."""
-TABLE = "WATERMARKS_TABLE"
-"""Environment variable that names the table, as for the command line."""
 
 
 class Job:
@@ -103,7 +101,7 @@ class Job:
         Job.forget()
         given = dict(args or {})
         given["job_bookmark_option"] = given.get("job_bookmark_option") or DISABLE
-        Job._table = self._watermarks or Watermarks(os.environ.get(TABLE) or "glue-watermarks")
+        Job._table = self._watermarks or Watermarks(table_by_default())
         try:
             reporters = _asked_for() if self._reporters is None else self._reporters
             # A context has the session, and a session is one.

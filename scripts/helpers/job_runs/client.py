@@ -34,7 +34,7 @@ from scripts.helpers.job_runs.run_store import RunStore, lost_race
 from scripts.helpers.job_runs.scheduler import START_LEASE, Scheduler
 from scripts.helpers.protocol.names import check_job_id
 from scripts.helpers.protocol.races import TO_CHANGE_A_JOB, Lost, Written
-from scripts.helpers.watermarks import Watermarks
+from scripts.helpers.watermarks import DEFAULT_TABLE, Watermarks
 
 __all__ = ["EmrServerless", "Glue", "JobRuns", "SparkSubmit"]
 
@@ -118,7 +118,7 @@ class JobRuns:
 
     def __init__(
         self,
-        table: Watermarks | str = "glue-watermarks",
+        table: Watermarks | str = DEFAULT_TABLE,
         engine: Glue | SparkSubmit | EmrServerless | None = None,
         *,
         queue_time: timedelta = QUEUE_TIME,

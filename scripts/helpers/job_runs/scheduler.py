@@ -17,7 +17,7 @@ from scripts.helpers.job_runs.job_record import A_WORKER, MAX_WAITING, Entry, Jo
 from scripts.helpers.job_runs.run_record import AT_WORK, CLOCK_MARGIN, RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.protocol.races import Written
-from scripts.helpers.protocol.sqlite import SCHEME, SqliteTable
+from scripts.helpers.protocol.sqlite import is_file
 
 logger = logging.getLogger(__name__)
 
@@ -98,10 +98,9 @@ class Scheduler:
         """Return what makes another process look after the same runs in the same way; plain enough for JSON."""
         store = self.records.store
         meta = store.client and store.client.meta
-        # Another process may be in another folder.
-        file = f"{SCHEME}{store.table.path}" if isinstance(store.table, SqliteTable) else None
         return {
-            "table": file or store.table_name,
+            # Another process may be in another folder.
+            "table": store.table.place if is_file(store.table_name) else store.table_name,
             "region": meta and meta.region_name,
             "endpoint": meta and meta.endpoint_url,
             "queue_seconds": self.queue_time.total_seconds(),

@@ -52,6 +52,7 @@ CREATE TABLE items (job TEXT NOT NULL, key TEXT NOT NULL, item TEXT NOT NULL, ex
 WITHOUT ROWID
 """
 INDEX = "CREATE INDEX expiring ON items (expires) WHERE expires IS NOT NULL"
+MAKING = (TABLE, INDEX, f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORMAT}")
 OF_JOB = "SELECT job, key, item FROM items WHERE job = ? AND key >= ? AND key <= ? AND key > ? ORDER BY key LIMIT ?"
 NEWEST_OF_JOB = OF_JOB.replace("key > ?", "key < ?").replace("ORDER BY key", "ORDER BY key DESC")
 OF_ALL = "SELECT job, key, item FROM items WHERE (job, key) > (?, ?) ORDER BY job, key LIMIT ?"
@@ -195,12 +196,7 @@ class SqliteTable:
             db.execute("BEGIN IMMEDIATE")
             if not _is_empty(db):
                 raise ConfigurationError(f"Table {self.name!r}: the file {str(self.path)!r} exists already.")
-            for statement in (
-                TABLE,
-                INDEX,
-                f"PRAGMA application_id = {APPLICATION}",
-                f"PRAGMA user_version = {FORMAT}",
-            ):
+            for statement in MAKING:
                 db.execute(statement)
             db.execute("COMMIT")
 
@@ -217,7 +213,6 @@ class SqliteTable:
                 raise
 
     def _connection(self) -> sqlite3.Connection:
-        """Return the connection of this process."""
         try:
             found = os.stat(self.path)
         except OSError as error:
@@ -228,7 +223,6 @@ class SqliteTable:
         # A file that was put in the place of this one is another table: what is written here would be in no file.
         if self._kept is None or self._kept[0] != found.st_ino:
             self.close()
-            _watch_copies()
             self._kept = found.st_ino, self._opened()
             _tables.add(self)
         return self._kept[1]
@@ -262,6 +256,7 @@ class SqliteTable:
         return db
 
     def _at_path(self) -> sqlite3.Connection:
+        _watch_copies()
         # Never made here: an empty table under a wrong name would let jobs read everything again.
         return sqlite3.connect(
             f"{self.path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None,

@@ -58,7 +58,7 @@ def check_delta_on_arrow() -> None:
 
 
 def address_of(uri: str) -> str:
-    """Return the URI of a table as `deltalake` takes it; InvalidValueError for a name that it cannot write.
+    """Return the URI of a table as `deltalake` takes it; InvalidValueError for a name that it does not take.
 
     It reads it as a URL: what follows a # or a ? would be left out, and a % begin an escape.
 
@@ -69,7 +69,7 @@ def address_of(uri: str) -> str:
     # It takes an escape in a name for what it stands for, and has no way to write the others.
     if unfit := re.search(r"%[0-9A-Fa-f]{2}|[\[\]|^\\]", path):
         raise InvalidValueError(
-            f"The package deltalake cannot write a path with {unfit[0]!r}: {uri!r}. Choose another name, or write it "
+            f"The package deltalake does not take a path with {unfit[0]!r}: {uri!r}. Choose another name, or work "
             "with Spark."
         )
     return f"{scheme}://{quoted(path)}"
