@@ -74,6 +74,14 @@ def test_commit_has_no_operation_or_time_when_its_writer_has_not_said_it(
     assert (found.operation, found.at) == (operation, at)
 
 
+def test_commit_is_read_when_a_text_in_it_holds_another_end_of_a_line() -> None:
+    action = {"add": {"path": "a", "partitionValues": {"kind": "x\u2028y\u0085z"}}}
+
+    found = read_commit(3, json.dumps(action, ensure_ascii=False))
+
+    assert [one["partitionValues"] for one in found.added] == [action["add"]["partitionValues"]]
+
+
 def test_files_are_those_that_commits_after_the_watermark_have_appended() -> None:
     commits = [commit(1, *add("a")), commit(2, *add("b")), commit(3, *remove("a"), *add("c")), commit(4, *add("d"))]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as quoted
 
@@ -10,6 +12,7 @@ from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, TargetError
 from scripts.helpers.rows.sql import SQL, joined
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
+from scripts.helpers.sinks.places import Place, S3Place
 from scripts.helpers.sinks.table_merge import quote
 from scripts.helpers.spark.jvm import check_jvm, java_of, java_session
 
@@ -73,6 +76,30 @@ def address_of(uri: str) -> str:
             "with Spark."
         )
     return f"{scheme}://{quoted(path)}"
+
+
+def actions_of(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the actions of a file of Delta's log, which has one a line; a text in it may hold other ends of lines."""
+    return (json.loads(line) for line in text.split("\n") if line.strip())
+
+
+def deltalake_place(place: Place) -> tuple[str, dict[str, str] | None]:
+    """Return URI of a table, and login, region and endpoint of the client of S3, as `deltalake` takes them."""
+    if isinstance(place, S3Place):
+        return f"s3://{place.uri('').partition('://')[2]}", place.login()
+    return place.uri(""), None
+
+
+def delta_log_on_spark(uri: str, spark: SparkSession) -> Any:
+    """Return the log of a table and its snapshot, as a pair of Scala, looked up anew."""
+    java, session = java_of(spark), java_session(spark)
+    # Delta looks into the settings of the thread's own session.
+    java.org.apache.spark.sql.SparkSession.setActiveSession(session)
+    try:
+        return java.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session, uri)
+    except TypeError as error:
+        # Without the jar, a Java package is what is found, and that cannot be called.
+        raise MissingConnectorError("delta", DELTA_ON_SPARK) from error
 
 
 def check_name(name: str, catalog: Any = None) -> None:

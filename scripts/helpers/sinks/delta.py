@@ -34,7 +34,15 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import sql
-from scripts.helpers.sinks.connectors import address_of, check_classic, check_delta_on_arrow, check_delta_on_spark
+from scripts.helpers.sinks.connectors import (
+    address_of,
+    check_classic,
+    check_delta_on_arrow,
+    check_delta_on_spark,
+    delta_log_on_spark,
+    deltalake_place,
+)
+from scripts.helpers.sinks.delta_log import LOG, applications_in
 from scripts.helpers.sinks.delta_merge import (
     DeltaMerge,
     compared_in,
@@ -57,7 +65,7 @@ from scripts.helpers.sinks.outputs import (
     staging_beside,
     value_of_batch,
 )
-from scripts.helpers.sinks.places import Place, S3Place, place_of
+from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.sinks.staged_rows import (
     arrow_rows,
     arrow_types,
@@ -89,7 +97,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LOG = "_delta_log"
 APPEND_ONLY = "delta.appendOnly"
 WRITTEN_ON_ARROW = {
     "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "generatedColumns",
@@ -258,7 +265,7 @@ class DeltaSink:
         if not output.rows:
             return None
         is_merge = output.merge is not None
-        if output.replaces and not is_merge and self._engine.has(output):
+        if output.replaces and not is_merge and self._has(output):
             logger.warning(
                 "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
                 self.name, output.batch,
@@ -338,12 +345,27 @@ class DeltaSink:
         shown = [f"{count_of(count, 'row')} in {self.name}"] if count else []
         return shown + self.staging.to_retract(retraction)
 
+    def recorded(self, job: str) -> dict[str, int]:
+        """Return the last version that the table has recorded of each epoch of a job, as `mark_of` writes it.
+
+        Empty where there is no table. A transaction that has expired by the properties of the table is not recorded.
+        """
+        return self._tried(lambda: self._recorded(f"{job}/")) if self.target.files(LOG, most=1) else {}
+
+    def _recorded(self, start: str) -> dict[str, int]:
+        found = [app for app in self._engine.applications() if app.startswith(start)]
+        versions = {app.removeprefix(start): self._engine.recorded(app) for app in found}
+        return {epoch: version for epoch, version in versions.items() if version}
+
+    def _has(self, output: Output) -> bool:
+        return self._engine.recorded(application_of(output)) >= output.version
+
     def left_at(self, folder: str) -> str:
         """Return where an attempt has left files, and how many."""
         return self.staging.left_at(folder)
 
     def _take_back(self, retraction: Retraction, is_staged: bool) -> int:
-        recorded = self._tried(lambda: self._engine.recorded(retraction))
+        recorded = self._tried(lambda: self._engine.recorded(application_of(retraction)))
         # A table that has nothing of this job, and that nothing was staged for, is another job's.
         if not recorded and not is_staged:
             return 0
@@ -378,7 +400,7 @@ class DeltaSink:
             raise
 
     def _merge(self, output: Output, staged: _Staged) -> None:
-        is_recorded = self._engine.has(output)
+        is_recorded = self._has(output)
         # Else a publisher of long ago would remember its deletes once more.
         if is_recorded and not output.replaces:
             return
@@ -419,7 +441,7 @@ class DeltaSink:
         lost = [name for name in manifest or [MANIFEST] if f"{output.folder}/{name}" not in there]
         if not lost:
             return _Staged(self.staging.place, output.folder, sorted(manifest or []))
-        if not self._engine.has(output):
+        if not self._has(output):
             raise StagedFilesLostError(output.target, output.version, lost)
         return None
 
@@ -506,11 +528,11 @@ class _Engine(Protocol):
     def table(self) -> _Table:
         """Return what the table is."""
 
-    def has(self, output: Output) -> bool:
-        """Return whether the table has recorded a batch."""
+    def applications(self) -> Collection[str]:
+        """Return all applications that the table has, or had, a transaction of; there is a table."""
 
-    def recorded(self, of: Output | Retraction) -> int:
-        """Return the last version that the table has recorded for this job and epoch; 0 for none."""
+    def recorded(self, app: str) -> int:
+        """Return the last version that the table has recorded of an application; 0 for none, as of no table."""
 
     def create(self, output: Output, staged: _Staged) -> None:
         """Make the table for staged rows, without any of them; nothing if somebody else has made it."""
@@ -570,12 +592,12 @@ class _SparkEngine:
         required = [field.name for field in schema.fields if not field.nullable]
         return _Table(spark_types(schema), required, list(partition_by), properties.get(APPEND_ONLY) == "true")
 
-    def has(self, output: Output) -> bool:
-        # Not asked before each append: Delta looks by itself, within the transaction.
-        return self.recorded(output) >= output.version
+    def applications(self) -> Collection[str]:
+        # As one text: each name would be a call to the JVM.
+        return str(delta_log_on_spark(self._uri, self._spark)._2().transactions().keys().mkString("\n")).split("\n")
 
-    def recorded(self, of: Output | Retraction) -> int:
-        return recorded_with_spark(self._spark, self._uri, application_of(of))
+    def recorded(self, app: str) -> int:
+        return recorded_with_spark(self._spark, self._uri, app)
 
     def create(self, output: Output, staged: _Staged) -> None:
         rows = self.read(staged)
@@ -617,9 +639,7 @@ class _ArrowEngine:
     name = "deltalake"
 
     def __init__(self, target: Place) -> None:
-        uri = target.uri("")
-        self._uri = f"s3://{uri.partition('://')[2]}" if isinstance(target, S3Place) else uri
-        self._options = _storage_options(target)
+        self._place, (self._uri, self._options) = target, deltalake_place(target)
 
     def check(self) -> None:
         check_delta_on_arrow()
@@ -652,12 +672,11 @@ class _ArrowEngine:
         is_append_only = found.configuration.get(APPEND_ONLY) == "true"
         return _Table(arrow_types(schema), required, list(found.partition_columns), is_append_only)
 
-    def has(self, output: Output) -> bool:
-        table = self._table()
-        return table is not None and _is_done(table, output)
+    def applications(self) -> Collection[str]:
+        return applications_in(self._place)
 
-    def recorded(self, of: Output | Retraction) -> int:
-        return recorded_with_deltalake(self._table(), application_of(of))
+    def recorded(self, app: str) -> int:
+        return recorded_with_deltalake(self._table(), app)
 
     def create(self, output: Output, staged: _Staged) -> None:
         rows = read_rows(staged.place, staged.folder, staged.names)
@@ -720,8 +739,3 @@ class _ArrowEngine:
 
 def _is_done(table: Any, output: Output) -> bool:
     return recorded_with_deltalake(table, application_of(output)) >= output.version
-
-
-def _storage_options(target: Place) -> dict[str, str] | None:
-    """Return the login, region and endpoint of the client of S3, as deltalake takes them."""
-    return target.login() if isinstance(target, S3Place) else None

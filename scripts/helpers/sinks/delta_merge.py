@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers.errors import TargetError
-from scripts.helpers.sinks.connectors import address_of
+from scripts.helpers.sinks.connectors import address_of, delta_log_on_spark
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.table_merge import (
     ARROW_FRAMES,
@@ -164,11 +164,9 @@ def delta_rows(spark: SparkSession, uri: str) -> DataFrame:
 
 
 def _version(spark: SparkSession, uri: str) -> int | None:
-    session, java = java_session(spark), java_of(spark)
-    if not java.io.delta.tables.DeltaTable.isDeltaTable(session, uri):
+    if not java_of(spark).io.delta.tables.DeltaTable.isDeltaTable(java_session(spark), uri):
         return None
-    log = java.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session, uri)
-    return int(log._2().version())
+    return int(delta_log_on_spark(uri, spark)._2().version())
 
 
 class _SparkTables:
@@ -226,8 +224,7 @@ def create_with_spark(
 
 def recorded_with_spark(spark: SparkSession, uri: str, app: str) -> int:
     """Return the version that a table has recorded of an application; 0 for none, and where there is no table."""
-    found = java_of(spark).org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(java_session(spark), uri)
-    done = found._2().transactions().get(app)
+    done = delta_log_on_spark(uri, spark)._2().transactions().get(app)
     return int(done.get()) if done.isDefined() else 0
 
 
@@ -319,8 +316,8 @@ def table_of_deltalake(options: Mapping[str, str] | None, uri: str) -> Any:
 
 
 def recorded_with_deltalake(table: Any, app: str) -> int:
-    """Return the version that an open table has recorded of an application; 0 for none."""
-    return int(table.transaction_version(app) or 0)
+    """Return the version that an open table has recorded of an application; 0 for none, and where there is no table."""
+    return int((table and table.transaction_version(app)) or 0)
 
 
 def create_with_deltalake(

@@ -350,6 +350,22 @@ class IcebergSink:
         """Return the branches, or folders, that attempts of a job have left."""
         return self._typed(lambda: self._engine.staged(job))
 
+    def recorded(self, job: str) -> dict[str, int]:
+        """Return the last version that the table has recorded of each epoch of a job, as `mark_of` writes it.
+
+        Empty where there is no table.
+        """
+        start, found = f"{PROPERTY}.{job}.", self._typed(self._properties)
+        return {name.removeprefix(start): int(value) for name, value in found.items() if name.startswith(start)}
+
+    def _properties(self) -> dict[str, str]:
+        try:
+            return self._engine.properties()
+        except Exception as error:
+            if not self._engine.is_missing(error):
+                raise
+            return {}
+
     def retract(self, retraction: Retraction) -> int:
         """Delete what attempts staged, and published rows by the batch column; return how many rows.
 
@@ -464,6 +480,9 @@ class _Engine(Protocol):
 
         Those that a merge cannot decide about are refused before.
         """
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties of the table."""
 
     def published(self, output: Output | Retraction) -> int:
         """Return the last version that the table has recorded for this job and epoch; 0 for none."""
@@ -617,8 +636,11 @@ class _SparkEngine:
             raise
         return output
 
+    def properties(self) -> dict[str, str]:
+        return dict(self._table().properties())
+
     def published(self, output: Output | Retraction) -> int:
-        return int(self._table().properties().get(_property(output)[0]) or 0)
+        return int(self.properties().get(_property(output)[0]) or 0)
 
     def publish(self, output: Output) -> None:
         if output.merge is not None:
@@ -951,8 +973,11 @@ class _ArrowEngine:
             ArrowMerge(self._target, rules, self._catalog()).check(rows)
         return self._staging().stage(batch, made, partial(write_rows, rows)).output
 
+    def properties(self) -> dict[str, str]:
+        return dict(self._table().properties)
+
     def published(self, output: Output | Retraction) -> int:
-        return int(self._table().properties.get(_property(output)[0]) or 0)
+        return int(self.properties().get(_property(output)[0]) or 0)
 
     def publish(self, output: Output) -> None:
         table, merge = self._table(), output.merge

@@ -13,10 +13,17 @@ from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.rows.arrow_tables import ArrowRows
 from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import DataFrameRows
-from scripts.helpers.sinks.connectors import address_of, arrow_catalog, is_catalog, is_delta_on_spark, spark_table
+from scripts.helpers.sinks.connectors import (
+    address_of,
+    arrow_catalog,
+    deltalake_place,
+    is_catalog,
+    is_delta_on_spark,
+    spark_table,
+)
 from scripts.helpers.sinks.delta_merge import delta_rows
 from scripts.helpers.sinks.iceberg_merge import rows_at, snapshot_id
-from scripts.helpers.sinks.places import S3Place, place_of
+from scripts.helpers.sinks.places import place_of
 from scripts.helpers.spark.jvm import has_jvm
 
 if TYPE_CHECKING:
@@ -102,11 +109,10 @@ def _delta(target: str, s3_client: S3Client | None) -> pa.Table:
         from deltalake import DeltaTable
     except ImportError as error:
         raise MissingConnectorError("delta", "pip install deltalake.") from error
-    place = place_of(target, None, s3_client)
-    options = place.login() if isinstance(place, S3Place) else None
     import pyarrow as pa
 
-    return pa.table(DeltaTable(address_of(place.uri("")), storage_options=options).to_pyarrow_table())
+    uri, options = deltalake_place(place_of(target, None, s3_client))
+    return pa.table(DeltaTable(address_of(uri), storage_options=options).to_pyarrow_table())
 
 
 def _iceberg(target: str) -> pa.Table:

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from scripts.helpers.errors import (
     ChangeFeedError,
     InvalidValueError,
-    MissingConnectorError,
     SourceError,
     TargetError,
 )
 from scripts.helpers.sinks.connectors import (
-    DELTA_ON_SPARK,
     address_of,
     check_classic,
     check_delta_on_arrow,
     check_delta_on_spark,
+    delta_log_on_spark,
+    deltalake_place,
 )
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
-from scripts.helpers.sinks.places import Place, S3Place, place_of
-from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of, java_session
+from scripts.helpers.sinks.places import Place, place_of
+from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of
 from scripts.helpers.tables.arrow_frames import check_returns, of_arrow, with_feed_columns
 from scripts.helpers.tables.delta_log import DeltaCommit, file_of, may_be_gone, read_commit, taken_by
 from scripts.helpers.tables.losses import expired_where, source_errors
@@ -331,24 +331,14 @@ class _SparkEngine:
         return java_of(self._spark).org.apache.hadoop.fs.Path(folder, name)
 
     def _log(self) -> Any:
-        """Return the log and its last snapshot, looked up anew."""
-        java, session = java_of(self._spark), java_session(self._spark)
-        # Delta looks into the settings of the thread's own session.
-        java.org.apache.spark.sql.SparkSession.setActiveSession(session)
-        try:
-            return java.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session, self._uri)
-        except TypeError as error:
-            # Without the jar, a Java package is what is found, and that cannot be called.
-            raise MissingConnectorError("delta", DELTA_ON_SPARK) from error
+        return delta_log_on_spark(self._uri, self._spark)
 
 
 class _ArrowEngine:
     """The package `deltalake`, and pyarrow for files of its own."""
 
     def __init__(self, place: Place) -> None:
-        self._place, uri = place, place.uri("")
-        self._uri = f"s3://{uri.partition('://')[2]}" if isinstance(place, S3Place) else uri
-        self._options = place.login() if isinstance(place, S3Place) else None
+        self._place, (self._uri, self._options) = place, deltalake_place(place)
 
     def check(self) -> None:
         check_delta_on_arrow()

@@ -5,13 +5,13 @@ A commit file has one action a line. One with ``dataChange: false`` moves rows t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import unquote
 
+from scripts.helpers.sinks.connectors import actions_of
 from scripts.helpers.tables.sources import Commit, Kind
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -75,9 +75,8 @@ def read_commit(version: int, text: str) -> DeltaCommit:
     >>> read_commit(4, '{"remove":{"path":"a","dataChange":false}}').kind
     'nothing'
     """
-    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
     found: dict[str, list[dict[str, Any]]] = {"add": [], "remove": [], "cdc": [], "commitInfo": []}
-    for action in actions:
+    for action in actions_of(text):
         for name, content in action.items():
             if name in found and isinstance(content, dict):
                 found[name].append(content)

@@ -1,0 +1,70 @@
+"""Which applications the log of a Delta table names. Spark can list them; `deltalake` answers for one that is named.
+
+The log is its newest checkpoint that is complete, in any of the forms of Delta's protocol, and the commits after it.
+``_last_checkpoint`` is not read: it may be missing, or name a checkpoint that is gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection
+from io import BytesIO
+
+from scripts.helpers.errors import TargetError
+from scripts.helpers.sinks.connectors import actions_of
+from scripts.helpers.sinks.places import Place
+
+LOG = "_delta_log"
+TRIES = 10
+"""A clean-up may delete files between the listing and the read so often. Each try lists again."""
+_COMMIT = re.compile(rf"{LOG}/([0-9]{{20}})\.json")
+_CHECKPOINT = re.compile(
+    rf"{LOG}/([0-9]{{20}})\.checkpoint"
+    r"(?:\.parquet|\.(?P<part>[0-9]{10})\.(?P<parts>[0-9]{10})\.parquet|\.[0-9a-f-]{36}\.(?:parquet|json))"
+)
+"""One file, one of several parts, or the top file of a V2 checkpoint: its sidecars hold no transactions."""
+
+
+def applications_in(place: Place) -> set[str]:
+    """Return the applications of all transactions that the log of a table names, of those that have expired as well.
+
+    Raises
+    ------
+    TargetError
+        A commit is missing.
+    """
+    for _ in range(TRIES):
+        names = _needed(place.files(LOG))
+        found = [_applications(name, place.read(name)) for name in names or ()]
+        if names is not None and None not in found:
+            return set().union(*(applications or () for applications in found))
+    raise TargetError(place.uri(LOG), "a commit after the last checkpoint is missing. Restore it from a backup.")
+
+
+def _needed(names: Collection[str]) -> list[str] | None:
+    """Return the files of the log that say what the table is; None where one is missing."""
+    commits = {int(found[1]): name for name in names if (found := _COMMIT.fullmatch(name))}
+    parts = defaultdict(list)
+    for name in names:
+        if found := _CHECKPOINT.fullmatch(name):
+            parts[int(found[1]), int(found["parts"] or 0), "" if found["parts"] else name].append(name)
+    complete = {version: files for (version, count, _), files in sorted(parts.items()) if len(files) == (count or 1)}
+    start = max(complete, default=-1)
+    later = [version for version in sorted(commits) if version > start]
+    if later != list(range(start + 1, start + 1 + len(later))):
+        return None
+    return [*complete.get(start, ()), *(commits[version] for version in later)]
+
+
+def _applications(name: str, data: bytes | None) -> set[str] | None:
+    if data is None:
+        return None
+    if name.endswith(".json"):
+        return {action["txn"]["appId"] for action in actions_of(data.decode()) if action.get("txn")}
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    # No other column: those of files are most of a checkpoint.
+    found = pq.ParquetFile(BytesIO(data)).read(columns=["txn"])
+    return set(pc.struct_field(found["txn"], "appId").drop_null().to_pylist()) if found.num_columns else set()
