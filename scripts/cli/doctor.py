@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -16,11 +15,15 @@ from scripts.cli.retracting import retract_now, to_delete
 from scripts.cli.screen import show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.batch.leftovers import examine_targets
+from scripts.helpers.batch.witness import after_restore as restore
 from scripts.helpers.decisions.doctor import DAMAGED, Finding
 from scripts.helpers.display.units import count_of, printable
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.sinks.choice import sink_at
 from scripts.helpers.sinks.outputs import is_old
 from scripts.jobs.exit_codes import FAILED
+
+RETRACTED = {True: "taken back there", False: "kept"}
 
 
 @command("doctor")
@@ -34,6 +37,12 @@ from scripts.jobs.exit_codes import FAILED
 @click.option(
     "--after-restore", is_flag=True, help="Start a new epoch after a restore, so that batch ids are not reused."
 )
+@click.option("--at", multiple=True, metavar="TARGET", help="With --after-restore: a target that the history lacks.")
+@click.option(
+    "--retract/--keep",
+    default=None,
+    help="With --after-restore: whether batches that only the target knows are taken back there, or stay.",
+)
 @deciding(why_needed=False, why="The reason, for the history. --after-restore requires it.")
 def doctor(
     around: Surroundings,
@@ -41,6 +50,8 @@ def doctor(
     repair: bool,
     targets: bool,
     after_restore: bool,
+    at: tuple[str, ...],
+    retract: bool | None,
     why: str | None,
     who: str | None,
     yes: bool,
@@ -53,11 +64,14 @@ def doctor(
         raise click.UsageError("--after-restore needs --why.")
     # What is asked about must still be so when it is changed; merely looking needs no such check.
     before, agreed = None, frozenset[str]()
+    if (at or retract is not None) and not after_restore:
+        raise click.UsageError("--at, --retract and --keep are for --after-restore.")
     if repair or after_restore:
         before = read_job(around, job)
         lines = []
         if after_restore:
             lines.append("A new epoch is started; an open plan is dropped.")
+            lines += [] if retract is None else [f"Batches that only the targets know are {RETRACTED[retract]}."]
         if repair:
             with progress(around, f"examining {printable(job)}"):
                 looked = around.watermarks.doctor(job)
@@ -69,15 +83,14 @@ def doctor(
             around.shown.print(printable(line))
         asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", yes=yes)
     with progress(around, f"examining {printable(job)}"):
-        # Without a reason, `Watermarks.doctor` has a default of its own, which None would not be.
-        given: dict[str, Any] = {"why": why} if why else {}
-        findings = around.watermarks.doctor(
-            job, repair=repair, after_restore=after_restore, who=who, expected=before, **given
-        )
+        if after_restore:
+            sinks = [sink_at(target) for target in at]
+            restore(around.watermarks, job, sinks=sinks, retract=retract, why=why or "", who=who, expected=before)
+        findings = around.watermarks.doctor(job, repair=repair)
         # Its targets are told by the head and the history: by damaged ones nothing is looked for, and nothing deleted.
         if targets and not _is_damaged(findings):
             findings += _examined_targets(around, job, agreed if repair else None, is_seen=not yes)
-    if repair and before is not None and any(map(is_old, before.retracting)):
+    if retract or (repair and before is not None and any(map(is_old, before.retracting))):
         retract_now(around, job, yes)
     if around.is_json:
         emit({"job": job, "findings": [vars(finding) for finding in findings]})

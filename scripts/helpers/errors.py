@@ -517,6 +517,37 @@ class TargetError(ConfigurationError):
         super().__init__(f"Target {target!r}: {detail}")
 
 
+class TargetAheadError(TargetError):
+    """A target that has recorded batches of a job which the table of watermarks does not know.
+
+    Attributes
+    ----------
+    ahead
+        The first and the last version that it does not know, by epoch.
+    by_script
+        Whether only the job's own script reaches the target.
+    """
+
+    def __init__(self, job_id: str, target: str, ahead: Mapping[str, tuple[int, int]], *, by_script: bool) -> None:
+        self.job_id, self.ahead, self.by_script = job_id, dict(ahead), by_script
+        found = [
+            f"version {first}" if first == last else f"versions {first} to {last}"
+            for first, last in self.ahead.values()
+        ]
+        if by_script:
+            take, keep = (f"after_restore(…, sinks=[…], retract={retract}, why=…)" for retract in (True, False))
+        else:
+            command = f"watermarks doctor {quote(job_id)} --after-restore --at {quote(target)} --why TEXT"
+            take, keep = f"{command} --retract", f"{command} --keep"
+        super().__init__(
+            target,
+            f"it has recorded {' and '.join(found)} of job {job_id!r}, and the table of watermarks does not know them: "
+            "that table was restored from a backup, was lost, or is another one than before. Nothing was written: the "
+            "rows would come a second time. If the table is another one, name the right one. Otherwise take these "
+            f"batches back, and their rows are read again: {take}. Or keep them there: {keep}.",
+        )
+
+
 class TargetTakenError(TargetError):
     """A target that holds files which this package has not written."""
 

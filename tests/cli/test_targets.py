@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.batch.leftovers import examine_targets
-from scripts.helpers.errors import RetractionError, UnpublishedError
+from scripts.helpers.errors import RetractionError, TargetAheadError, UnpublishedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import FileSink
 from scripts.helpers.sinks.outputs import mark_of
@@ -239,3 +239,83 @@ def test_old_leftover_is_deleted_by_a_repair_only_if_it_was_shown(
 
     assert f"1 file in file://{left.parent}" in done.stdout.replace("\n", "")
     assert (unseen, left.exists()) == (True, False)
+
+
+@pytest.fixture
+def restored(watermarks: Watermarks, target: Path) -> Path:
+    """Return that folder, to which a fourth batch was written that the table has forgotten since."""
+    backup = all_items(watermarks)
+    with IncrementalJob(watermarks, "repairs", "jr_4") as job:
+        job.write(job.rows_since(pd.DataFrame({"id": range(1, 5)}), "id"), str(target))
+    for job_id, key in all_items(watermarks):
+        watermarks.store.delete(job_id, key)
+    for item in backup.values():
+        put_item(watermarks, item)
+    return target
+
+
+def test_doctor_asks_what_becomes_of_batches_when_a_backup_came_back(
+    run: Command, watermarks: Watermarks, restored: Path
+) -> None:
+    before = watermarks.latest("repairs")
+
+    found = run(watermarks, "doctor", "repairs", "--output", "json")
+    done = run(watermarks, "doctor", "repairs", "--after-restore", *WHY)
+
+    assert [one["kind"] for one in json.loads(found.stdout)["findings"]] == ["target ahead", "unexplained files"]
+    assert done.exit_code == 78
+    assert "version 4 of job 'repairs'" in done.stderr
+    for answer in ("--retract", "--keep"):
+        command = f"watermarks doctor repairs --after-restore --at file://{restored} --why TEXT {answer}"
+        assert command in " ".join(done.stderr.split())
+    assert watermarks.latest("repairs") == before
+
+
+@pytest.mark.parametrize(("answer", "left"), [("--retract", [1, 2, 3, 4]), ("--keep", [1, 2, 3, 4, 4])])
+def test_rows_are_as_was_said_when_a_backup_came_back(
+    run: Command, watermarks: Watermarks, restored: Path, answer: str, left: list[int]
+) -> None:
+    done = run(watermarks, "doctor", "repairs", "--after-restore", answer, *WHY)
+
+    with IncrementalJob(watermarks, "repairs", "jr_5") as job:
+        job.write(job.rows_since(pd.DataFrame({"id": range(1, 5)}), "id"), str(restored))
+    retracts = answer == "--retract"
+    assert f"Batches that only the targets know are {'taken back there' if retracts else 'kept'}." in done.stdout
+    assert (f"Deleted 1 file from file://{restored}." in done.stdout) == retracts
+    assert rows(restored) == left
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_rows_are_there_once_when_the_table_was_lost_and_a_person_names_the_target(
+    run: Command, watermarks: Watermarks, tmp_path: Path, kind: str
+) -> None:
+    folder = str(tmp_path / "raw")
+
+    def load(run_id: str) -> None:
+        with IncrementalJob(watermarks, "repairs", run_id) as job:
+            job.write(job.rows_since(pd.DataFrame({"id": [1, 2]}), "id"), folder, format=kind)
+
+    load("jr_1")
+    for job_id, key in all_items(watermarks):
+        watermarks.store.delete(job_id, key)
+    with pytest.raises(TargetAheadError):
+        load("jr_2")
+
+    done = run(watermarks, "doctor", "repairs", "--after-restore", "--at", folder, "--retract", *WHY)
+
+    if kind == "delta":
+        assert "no column holds their batch" in done.stderr
+        done = run(watermarks, "doctor", "repairs", "--after-restore", "--at", folder, "--keep", *WHY)
+    load("jr_2")
+    assert done.exit_code == (1 if kind == "parquet" else 0), done.output
+    assert rows(Path(folder)) == ([1, 2] if kind == "parquet" else [1, 1, 2, 2])
+
+
+@pytest.mark.parametrize("option", [["--at", "/data/raw"], ["--retract"], ["--keep"]])
+def test_doctor_refuses_an_option_when_nothing_was_restored(
+    run: Command, watermarks: Watermarks, target: Path, option: list[str]
+) -> None:
+    done = run(watermarks, "doctor", "repairs", *option)
+
+    assert done.exit_code == 2
+    assert "--at, --retract and --keep are for --after-restore." in done.stderr

@@ -16,7 +16,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import run_page
 from tests.support.faults import ONE_ATTEMPT, ClientFaults, Request, after, anything, head_write
 
-BLOCKS = 37
+BLOCKS = 38
 
 
 def now() -> datetime:

@@ -44,6 +44,10 @@ BUILT = [
         errors.MisfitError("bays", "id", "int"),
         ["'bays'", "'id'", "not of type int", "rescue=True", "mode='PERMISSIVE'"],
     ),
+    (
+        errors.TargetAheadError("repairs", "s3://raw/repairs", {"e1": (4, 5)}, by_script=False),
+        ["'s3://raw/repairs'", "versions 4 to 5", "--at s3://raw/repairs --why TEXT --retract", "--keep"],
+    ),
     (errors.TargetTakenError("s3://raw/repairs", "a.csv"), ["'s3://raw/repairs'", "'a.csv'", "beside_others=True"]),
     (errors.TargetLayoutError("s3://raw/repairs", "is flat."), ["'s3://raw/repairs'", "is flat."]),
     (
@@ -264,7 +268,8 @@ FAMILIES = [
             "BookmarkImportError",
             "StagedRowsLostError", "TargetTableError", "TargetRefusedError", "TargetUnavailableError",
             "TargetLockedError",
-            "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetTakenError", "TargetLayoutError",
+            "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetAheadError",
+            "TargetTakenError", "TargetLayoutError",
             "TargetSchemaError", "NotATableError", "MissingConnectorError", "NoJvmError", "UnsupportedVersionError",
             "StagedFilesLostError", "UnprovenError", "LogFolderError",
         ],

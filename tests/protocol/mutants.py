@@ -155,7 +155,7 @@ def next_recomputed(patch: pytest.MonkeyPatch) -> None:
 def same_epoch(patch: pytest.MonkeyPatch) -> None:
     """After a restore, batch ids are used again."""
     restored = Head.restored
-    patch.setattr(Head, "restored", lambda self, order: replace(restored(self, order), epoch=self.epoch))
+    patch.setattr(Head, "restored", lambda self, *given: replace(restored(self, *given), epoch=self.epoch))
 
 
 def reset_keeps_plan(patch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.strategies import Saving
 from scripts.helpers.errors import PlanConflictError, RunInProgressError, UnknownJobError, WatermarkError
+from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
@@ -355,7 +356,8 @@ class Interleaving:
         """Return the rows that a reader of the target sees, and how often."""
         seen: Counter[int] = Counter()
         for uri, data in self.storage.held.items():
-            if uri.startswith(f"{TARGET}/") and not any(is_published_name(uri, one) for one in without):
+            is_seen = uri.startswith(f"{TARGET}/") and not is_hidden(uri.removeprefix(f"{TARGET}/"))
+            if is_seen and not any(is_published_name(uri, one) for one in without):
                 seen.update(rows_in(data))
         return seen
 

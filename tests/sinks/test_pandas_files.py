@@ -137,7 +137,7 @@ def test_decimal_is_written_with_all_digits_when_rows_are_parted_by_it(tmp_path:
 
     sink.publish(sink.stage(BatchId("repairs", "e1", 1), 1, pd.DataFrame({"id": [1], "price": [Decimal("1E+2")]})))
 
-    assert [path.name for path in (tmp_path / "t").iterdir()] == ["price=100"]
+    assert [path.name for path in (tmp_path / "t").glob("*=*")] == ["price=100"]
 
 
 @pytest.mark.parametrize(("first", "second"), [(["d"], []), ([], ["d"]), (["d"], ["e"]), (["d", "e"], ["e", "d"])])

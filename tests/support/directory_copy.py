@@ -46,7 +46,7 @@ class DirectoryCopy:
     @property
     def seen(self) -> list[int]:
         """The rows that readers see."""
-        files = [path for path in self.target.rglob("*") if path.is_file()]
+        files = [path for path in self.target.rglob("*.parquet") if path.is_file()]
         return sorted(row for path in files for row in pd.read_parquet(path)["id"])
 
     @property

@@ -10,9 +10,11 @@ from scripts.helpers._lazy import lazy
 if TYPE_CHECKING:
     from scripts.helpers.batch.leftovers import examine_targets
     from scripts.helpers.batch.modes import Mode
+    from scripts.helpers.batch.witness import after_restore
 
 __all__ = [
     "Mode",
+    "after_restore",
     "examine_targets",
 ]
 __getattr__, __dir__ = lazy(
@@ -20,5 +22,6 @@ __getattr__, __dir__ = lazy(
     {
         "leftovers": ["examine_targets"],
         "modes": ["Mode"],
+        "witness": ["after_restore"],
     },
 )

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from scripts.helpers.batch.witness import ahead_of, is_behind
 from scripts.helpers.decisions.doctor import Finding
 from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, UnprovenError
 from scripts.helpers.protocol.head import Head, LogEntry
@@ -52,7 +53,8 @@ def examine_targets(
 
     Found are targets that the history names, so not those of versions that have expired, and not what paused and
     disabled runs wrote. Kinds: ``staged leftover``, ``abandoned folder``, ``unexplained files``, ``retraction``,
-    ``staged files lost``, ``unproven record`` and, where a target cannot be reached from here, ``target not seen``.
+    ``staged files lost``, ``unproven record``, ``target ahead`` and ``target behind`` where it has recorded other
+    versions than the job has, and, where a target cannot be reached from here, ``target not seen``.
 
     Parameters
     ----------
@@ -90,6 +92,7 @@ def examine_targets(
             if sink is None:
                 raise InvalidValueError("only the job's script gets there: examine_targets(…, sinks=[its sink])")
             looked = _Look(watermarks, head, history, sink, output)
+            findings += looked.recorded()
             findings += looked.waiting(waiting.get(place_of_name(target), ()))
             findings += looked.staged(repair, agreed, is_seen)
             if isinstance(sink, FileSink):
@@ -122,6 +125,23 @@ class _Look:
     history: Sequence[LogEntry]
     sink: Sink
     output: Output
+
+    def recorded(self) -> Iterator[Finding]:
+        """Find versions that the target has recorded and the job does not have, or the other way round."""
+        recorded = self.sink.recorded(mark_of(self.head.job_id))
+        for first, last in ahead_of(recorded, self.head).values():
+            yield Finding(
+                "target ahead",
+                f"{self.sink.name} has recorded versions {first} to {last}, which the table does not know",
+                "The table was restored from a backup, or lost. No run writes there until it is said what becomes of "
+                "them: the doctor with --after-restore, and --retract or --keep.",
+            )
+        if is_behind(recorded, self.output, self.head):
+            yield Finding(
+                "target behind",
+                f"{self.sink.name} has no record of version {self.output.version}, which was published",
+                "It was emptied or rolled back. If that was a mistake, rewind the job.",
+            )
 
     def waiting(self, outputs: Sequence[Output]) -> Iterator[Finding]:
         """Find committed output that no run can publish, as it is gone or not what was staged."""
@@ -207,7 +227,7 @@ class _Look:
         return unexplained, abandoned
 
     def _may_be_at_work(self, folder: str) -> bool:
-        """Tell whether the attempt that staged a folder may still commit it."""
+        """Return whether the attempt that staged a folder may still commit it."""
         # Of an earlier epoch none can: its head is gone.
         version = (version_of_table if self.output.sink == "database" else version_of)(folder, self.head.epoch)
         return version == self.head.next_batch.version and self.head.claim is not None
@@ -253,14 +273,14 @@ class _Explained:
         )
 
     def lacks_output(self, epoch: str, version: int) -> bool:
-        """Tell whether a batch should be among the outputs, and is not.
+        """Return whether a batch should be among the outputs, and is not.
 
         What a run that saves nothing has written is not judged: its epoch is of none of them.
         """
         return epoch in self.epochs and version >= self.oldest and (epoch, version) not in self.outputs
 
     def lacks_commit(self, epoch: str, version: int) -> bool:
-        """Tell whether a batch should be among the commits, and is not; of earlier epochs that is unknown."""
+        """Return whether a batch should be among the commits, and is not; of earlier epochs that is unknown."""
         return epoch == self.epoch and version >= self.oldest and version not in self.commits
 
 

@@ -9,6 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scripts.helpers.batch.unsaved_run import UnsavedRun
+from scripts.helpers.batch.witness import Witness
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import (
     RetractionError,
@@ -53,6 +54,8 @@ class Publication:
 
     Attributes
     ----------
+    witness
+        Asks targets what they have recorded of the job.
     staged
         What was staged, with its sink.
     is_tried
@@ -67,6 +70,7 @@ class Publication:
         clock: Callable[[], datetime],
     ) -> None:
         self.run, self._spark, self._s3_client, self._clock = run, spark, s3_client, clock
+        self.witness = Witness(run, spark, s3_client)
         self.staged: list[tuple[Sink, Output]] = []
         self.is_tried = False
 
@@ -105,6 +109,7 @@ class Publication:
                 )  # fmt: skip
                 continue
             self._resume(sink, output)
+        self.witness.ask_last()
 
     def finish(self, sink: Sink) -> None:
         """Take back and publish what is due at a target that could not be reached before it was given.

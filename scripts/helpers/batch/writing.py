@@ -56,6 +56,7 @@ class BatchWriter:
                 )
         sink.check(df)
         self._check_apart_from_sources(sink, df)
+        batch.publication.witness.ask(sink)
         # The plan is frozen (by `batch_id`) before the first byte: what another attempt would write are these rows.
         batch_id = batch.batch_id
         batch.run.check()

@@ -253,10 +253,26 @@ class Decisions:
         """Look for what is wrong with a job; change nothing unless told. See `Watermarks.doctor`."""
         self._lookups.check_job(job_id)
         if after_restore:
-            order = self._order(who, why)
-            self._decide(job_id, lambda head: head.restored(order), expected=expected)
+            self.restore(job_id, {}, why=why, who=who, expected=expected)
         found = examine(self._lookups, job_id, repair)
         return [*examine_table(self._store), *found]
+
+    def restore(
+        self,
+        job_id: str,
+        seen: Mapping[str, int],
+        retract: tuple[Retraction, ...] = (),
+        *,
+        why: str,
+        who: str | None = None,
+        expected: Head | None = None,
+    ) -> Head:
+        """Start a new epoch; see `Head.restored`. InvalidValueError for rows that nothing marks with their batch."""
+        order = self._order(who, why)
+        for one in retract:
+            if one.sink != "files" and not one.batch_column:
+                raise _not_told(one.target, f"the rows of versions {one.first} to {one.last}")
+        return self._decide(job_id, lambda head: head.restored(order, seen, retract), expected=expected)
 
     # --- items of the original class --------------------------------------------------------------
 
@@ -341,12 +357,7 @@ class Decisions:
                 # Files carry the name of their batch, and rows only where a column of theirs was named for it.
                 is_told = output.sink == "files" or output.batch_column
                 if not is_told and output not in head.unpublished:
-                    raise InvalidValueError(
-                        f"{output.target!r} is not a folder of files, so the {_counted(output)} that version "
-                        f"{output.version} left there cannot be taken back: no column holds their batch. Decide "
-                        "without retract, and delete those rows by hand, or let the target merge by key. Rows that "
-                        "are written with batch_column= can be taken back."
-                    )
+                    raise _not_told(output.target, f"the {_counted(output)} that version {output.version} left there")
             return outputs
         seen = [output for output in outputs if output not in head.unpublished]
         if seen:
@@ -473,6 +484,14 @@ class Decisions:
         for name in watermarks if context is None else {context} & watermarks.keys():
             watermarks[name] = replaced(watermarks[name], copied)
         return replace(entry, watermarks=watermarks)
+
+
+def _not_told(target: str, rows: str) -> InvalidValueError:
+    return InvalidValueError(
+        f"{target!r} is not a folder of files, so {rows} cannot be taken back: no column holds their batch. Decide "
+        "without retract, and delete those rows by hand, or let the target merge by key. Rows that are written with "
+        "batch_column= can be taken back."
+    )
 
 
 def _counted(output: Output) -> str:

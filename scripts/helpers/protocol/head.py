@@ -424,10 +424,15 @@ class Head:
             raise PlanConflictError(self.job_id, "there is no open plan to discard.")
         return self._decided("DISCARD", self.watermarks, order, self._run_in_force)
 
-    def restored(self, order: Order) -> Head:
-        """Start a new epoch after the table came back from a backup, so that no batch id is used twice."""
+    def restored(self, order: Order, seen: Mapping[str, int], retract: tuple[Retraction, ...] = ()) -> Head:
+        """Start a new epoch after the table came back from a backup, so that no batch id is used twice.
+
+        `seen` are the last versions, by epoch, that targets have recorded and this head does not know. `retract` are
+        those of them that are taken back.
+        """
         decided = self._decided("SET", self.watermarks, order, self._run_in_force)
-        return replace(decided, epoch=new_epoch(), epochs=self.last_versions)
+        epochs = {epoch: max(seen.get(epoch, 0), last) for epoch, last in {**seen, **self.last_versions}.items()}
+        return replace(decided, epoch=new_epoch(), epochs=epochs)._retracting(retract)
 
     def freed(self, order: Order) -> Head:
         """Release: end the claim of a run that is dead, so that the next run may begin at once and replay its plan.
@@ -483,12 +488,13 @@ class Head:
             return after
         retractions = retracted_of(retract, unseen, version, self.last_versions, order.at.astimezone(timezone.utc))
         gone = ((min(one.first for one in retractions), self.version),) if retractions else ()
-        return replace(
-            after,
-            unpublished=tuple(output for output in self.unpublished if output not in unseen),
-            retracting=(*self.retracting, *retractions),
-            retracted=(*self.retracted, *gone),
-        )
+        unpublished = tuple(output for output in self.unpublished if output not in unseen)
+        return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
+
+    def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
+        # A table records a retraction under the version after the last one, which no batch of a former epoch has.
+        closed = {one.epoch: one.closed for one in retractions if one.epoch in self.epochs}
+        return replace(self, retracting=(*self.retracting, *retractions), epochs={**self.epochs, **closed})
 
     @property
     def _run_in_force(self) -> str | None:

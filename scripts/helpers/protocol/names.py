@@ -84,6 +84,11 @@ def new_epoch() -> str:
     return "e" + secrets.token_hex(8)
 
 
+def is_epoch(text: str) -> bool:
+    """Return whether `new_epoch` made a name. Runs that save nothing make theirs of a mode and a run id."""
+    return re.fullmatch("e[0-9a-f]{8,16}", text) is not None
+
+
 def new_run_id() -> str:
     """Make a run id in the shape of Glue's, for jobs that run elsewhere."""
     return "jr_" + secrets.token_hex(32)

@@ -11,6 +11,7 @@ from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.iceberg import IcebergSink
+from scripts.helpers.sinks.places import place_of
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.sinks.staged_rows import spark_of
 
@@ -78,6 +79,14 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
         beside_others=layout.beside_others,
         **layout.options,
     )
+
+
+def sink_at(target: str) -> Sink:
+    """Return the sink for a target that a person names: a table of a catalog, or what is in a folder."""
+    if "/" not in target:
+        return sink_for(target, None, Layout("iceberg"), None)
+    is_delta = bool(place_of(target, None, None).files("_delta_log", most=1))
+    return sink_for(target, None, Layout("delta" if is_delta else "parquet"), None)
 
 
 def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S3Client | None) -> Sink | None:

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,6 +48,7 @@ from scripts.helpers.sinks.database_sql import (
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import (
     LANDING,
+    epoch_from_batches,
     is_own_table,
     mark_of,
     owner_of,
@@ -284,6 +286,22 @@ class DatabaseSink:
     def staged(self, job: str) -> list[str]:
         """Return the staging tables that attempts of a job have left."""
         return [] if self._schema is None else self._staged(Statements(self._sql, self._schema, self._parts[-1]), job)
+
+    def recorded(self, job: str) -> dict[str, int]:
+        """Return the last version that was published here, of each epoch of a job; see `Sink`."""
+        if self._schema is None:
+            return {}
+        statements = Statements(self._sql, self._schema, self._parts[-1])
+        with self._session("published batches cannot be read") as session:
+            there = self._catalogue(session, [self._schema, BATCHES])
+            rows = session.rows(*statements.recorded(job)) if there else []
+        found = {epoch_from_batches(job, str(epoch)): int(str(version)) for epoch, version in rows}
+        return {epoch: version for epoch, version in found.items() if epoch is not None}
+
+    def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
+        """Return the record by which some versions of a job are taken back here."""
+        column, schema = self._batch_column or "", self._schema or ""
+        return Retraction(KIND, self.name, schema, mark_of(job_id), epoch, first, last, since, column, job_id=job_id)
 
     def retract(self, retraction: Retraction) -> int:
         """Drop what attempts staged for some versions, and delete published rows by the batch column; return how many.

@@ -681,6 +681,14 @@ class Statements:
         """Return the query for which staging table a batch was published from."""
         return sql("SELECT staged FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
+    def recorded(self, job: str) -> Bound:
+        """Return the query for the last version of each epoch of a job, and of others whose mark begins alike."""
+        statement = sql(
+            "SELECT epoch, MAX(version) FROM {} WHERE target = {} AND job = {} GROUP BY epoch",
+            self.batches, VALUE, VALUE,
+        )  # fmt: skip
+        return statement, [self.table, job[:8]]
+
     def kept(self, of: Retraction) -> Bound:
         """Return the query for versions that are published, and not taken back before."""
         return sql("SELECT version FROM {} WHERE {}", self.batches, KEPT), self._of(of, of.first, of.last)

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -186,7 +187,10 @@ class DeltaSink:
             return None
         # The engine that staged a batch publishes it: the other one does not find what it left.
         with_spark = None if engine == _ArrowEngine.name else spark
-        return cls(output.target, spark=with_spark, s3_client=s3_client, staging=output.staging)
+        return cls(
+            output.target, spark=with_spark, s3_client=s3_client, staging=output.staging,
+            batch_column=output.batch_column or None,
+        )  # fmt: skip
 
     def merging(self, rules: Merge) -> DeltaSink:
         """Return a sink for the same table that merges."""
@@ -319,6 +323,13 @@ class DeltaSink:
     def staged(self, job: str) -> list[str]:
         """Return the folders that attempts of a job have left."""
         return self.staging.left(job)
+
+    def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
+        """Return the record by which some versions of a job are taken back here."""
+        column, staging = self._batch_column or "", self.staging.place.uri("")
+        return Retraction(
+            "delta", self.name, staging, mark_of(job_id), epoch, first, last, since, column, job_id=job_id
+        )
 
     def retract(self, retraction: Retraction) -> int:
         """Delete what attempts staged, and published rows by the batch column; return how many rows.

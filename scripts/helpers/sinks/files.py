@@ -14,6 +14,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -45,12 +46,15 @@ from scripts.helpers.sinks.outputs import (
     BATCH_COLUMN,
     MANIFEST,
     NOTE,
+    RECORDS,
     batch_folder_of,
     batch_of,
+    epoch_and_version,
     final_name,
     is_old,
     is_published_name,
     mark_of,
+    record_of,
     staging_beside,
 )
 from scripts.helpers.sinks.places import LocalPlace, Place, S3Place, is_within, place_of, place_of_name
@@ -261,6 +265,9 @@ class FileSink:
             self.target.delete(set(self.published(output)) - set(moves.values()))
         if output.batch_folders:
             self._warn_of_others(output)
+        if not output.replaces and manifest:
+            # Before the first file: a reader who has seen a row of a batch finds its record.
+            self.target.write(record_of(output.job, output.batch), b"")
         columns = self.staging.place.read(f"{output.folder}/{COLUMNS}") if output.columns else None
         if columns is not None:
             self.target.write(COLUMNS, columns)
@@ -305,6 +312,9 @@ class FileSink:
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
         """Delete what losers staged for batches up to this one, once it is published; see `Sink`."""
+        found = [name for name in self._records(output.job) if epoch_and_version(name)[0] == output.epoch]
+        # The last one stays, though it may be of an earlier batch: one without rows has none.
+        self.target.delete(found[:-1])
         return self.staging.sweep(output, kept)
 
     def staged(self, job: str) -> list[str]:
@@ -319,6 +329,20 @@ class FileSink:
         """Return the names at the target that are of a batch."""
         folder = f"{BATCH_COLUMN}={output.batch}" if output.batch_folders else ""
         return [name for name in self.target.files(folder) if is_published_name(name, output)]
+
+    def recorded(self, job: str) -> dict[str, int]:
+        """Return the last version that was published here, of each epoch of a job; see `Sink`."""
+        # In the order of their names, so the last one counts.
+        return dict(map(epoch_and_version, self._records(job)))
+
+    def _records(self, job: str) -> list[str]:
+        found = self.target.files(f"{RECORDS}/{job}")
+        return sorted(name for name in found if epoch_and_version(name)[1])
+
+    def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
+        """Return the record by which some versions of a job are taken back here."""
+        staging = self.staging.place.uri("")
+        return Retraction("files", self.name, staging, mark_of(job_id), epoch, first, last, since, job_id=job_id)
 
     def retract(self, retraction: Retraction) -> int:
         """Delete the files of some versions, staged and published; return how many were published.

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from datetime import datetime
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -183,7 +184,8 @@ class IcebergSink:
     ) -> IcebergSink | None:
         """Return the sink that something was staged for; None where only the job's own script can reach it."""
         engine = output.engine if isinstance(output, Output) else None
-        made = cls(output.target, s3_client=s3_client)
+        named = partial(cls, output.target, s3_client=s3_client, batch_column=output.batch_column or None)
+        made = named()
         # The engine that staged a batch publishes it: the other one does not find what it left.
         if output.staging and engine != _SparkEngine.name:
             # Unless the catalog cannot be reached without the script.
@@ -193,8 +195,8 @@ class IcebergSink:
         if spark is None or engine == _ArrowEngine.name:
             return None
         with suppress(TargetError):
-            if cls(output.target, spark=spark, s3_client=s3_client)._is_own_place(output):
-                return cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
+            if named(spark=spark)._is_own_place(output):
+                return named(spark=spark, staging=output.staging)
         return None
 
     def _is_own_place(self, of: Output | Retraction) -> bool:
@@ -349,6 +351,14 @@ class IcebergSink:
     def staged(self, job: str) -> list[str]:
         """Return the branches, or folders, that attempts of a job have left."""
         return self._typed(lambda: self._engine.staged(job))
+
+    def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
+        """Return the record by which some versions of a job are taken back here."""
+        column = self._batch_column or ""
+        staging = self._engine.chosen or staging_beside(self._typed(self._engine.location))
+        return Retraction(
+            "iceberg", self.name, staging, mark_of(job_id), epoch, first, last, since, column, job_id=job_id
+        )
 
     def recorded(self, job: str) -> dict[str, int]:
         """Return the last version that the table has recorded of each epoch of a job, as `mark_of` writes it.

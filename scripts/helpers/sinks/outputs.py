@@ -23,6 +23,8 @@ MANIFEST = "_manifest"
 """The list of an attempt's files, written last. Its name is hidden from readers, as Spark's `_SUCCESS` is."""
 NOTE = "_target"
 """What an attempt leaves beside the folders of its job: the target for which the job stages there."""
+RECORDS = "_glue_watermarks"
+"""The folder of a target of files in which an empty file for each job and epoch names the last version published."""
 BATCH_COLUMN = "batch_id"
 MARK_DIGITS, OLD_DIGITS = 32, 8
 LANDING = "_in"
@@ -147,6 +149,21 @@ def is_published_name(name: str, of: Output | Retraction) -> bool:
     return found[2] == of.version if isinstance(of, Output) else of.covers(found[2])
 
 
+def record_of(job: str, batch: str) -> str:
+    """Return the name, at a target of files, of what records that a batch is there."""
+    return f"{RECORDS}/{job}/{batch}"
+
+
+def epoch_and_version(record: str) -> tuple[str, int]:
+    """Return what a name made by `record_of` records; version 0 for what is none.
+
+    >>> epoch_and_version(record_of("5e8c9902" * 4, "e1f00ba42-0000000003"))
+    ('e1f00ba42', 3)
+    """
+    epoch, _, version = record.rpartition("/")[2].rpartition("-")
+    return epoch, int(version) if version.isdecimal() and version.isascii() else 0
+
+
 def batch_folder_of(name: str) -> tuple[str, int] | None:
     """Return epoch and version of the folder ``batch_id=…/`` that a name at a target is in; None if in none."""
     found = _BATCH_FOLDER.match(name)
@@ -252,6 +269,12 @@ def epoch_in_batches(of: Output | Retraction) -> str:
     if is_old(of):
         return of.epoch if len(of.epoch) <= 64 else f"{of.epoch[:40]}-{_hash(of.epoch)[:16]}"
     return f"{of.epoch[:31]}-{_hash(of.job, of.epoch)[:MARK_DIGITS]}"
+
+
+def epoch_from_batches(job: str, found: str) -> str | None:
+    """Return the epoch that `epoch_in_batches` wrote for a job; None if it is that of another one, or was cut."""
+    epoch = found.rpartition("-")[0]
+    return epoch if found == f"{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}" else None
 
 
 def _hash(*parts: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any, Protocol
 
 from scripts.helpers.protocol.names import BatchId
@@ -76,6 +77,12 @@ class Sink(Protocol):
 
     def left_at(self, folder: str) -> str:
         """Return where an attempt has left something, and how much, for a person who is asked whether it may go."""
+
+    def recorded(self, job: str) -> Mapping[str, int]:
+        """Return the last version that the target has recorded of each epoch of a job, as `mark_of` writes it."""
+
+    def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
+        """Return the record by which some versions of a job are taken back here."""
 
     def retract(self, retraction: Retraction) -> int:
         """Take back what some versions left here, staged and published; return how many files, or rows, were published.

@@ -1,0 +1,174 @@
+"""What targets have recorded of a job: they are witnesses where its table of watermarks was restored, lost or mixed up.
+
+A version that a target has recorded was committed. If the head does not know it, the head is not the one that it was:
+rows would come a second time under new batch ids, or be skipped under ids that the target knows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from scripts.helpers.batch.unsaved_run import UnsavedRun
+from scripts.helpers.errors import TargetAheadError, WatermarkError
+from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.names import is_epoch
+from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.sinks.choice import opened
+from scripts.helpers.sinks.database import DatabaseSink
+from scripts.helpers.sinks.outputs import is_old, mark_of
+from scripts.helpers.sinks.places import place_of_name
+from scripts.helpers.sinks.sink import Sink
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import SparkSession
+
+    from scripts.helpers.watermarks import Watermarks
+
+logger = logging.getLogger(__name__)
+
+
+class Witness:
+    """Asks each target of a run once, before the run writes there."""
+
+    def __init__(self, run: Run | UnsavedRun, spark: SparkSession | None, s3_client: S3Client | None) -> None:
+        self._run, self._spark, self._s3_client = run, spark, s3_client
+        self._asked: set[str] = set()
+
+    def ask_last(self) -> None:
+        """Ask the targets of the last commit, as far as they can be reached without the script.
+
+        Raises
+        ------
+        TargetAheadError
+            See `ask`.
+        """
+        last = self._run.head.last if isinstance(self._run, Run) else None
+        for output in last.outputs if last is not None else ():
+            try:
+                sink = opened(output, self._spark, self._s3_client)
+                if sink is not None:
+                    self.ask(sink)
+            except TargetAheadError:
+                raise
+            except WatermarkError as error:
+                # The write asks again, with what the script gives it, and fails if it is still so.
+                logger.info("event=target_not_asked job=%s target=%s error=%s", self._run.job_id, output.target, error)
+
+    def ask(self, sink: Sink) -> None:
+        """Compare what a target has recorded with the head.
+
+        Raises
+        ------
+        TargetAheadError
+            It has recorded a version that the head does not know.
+        FencedError
+            It is one of an attempt that has taken over.
+        """
+        run, place = self._run, place_of_name(sink.name)
+        if isinstance(run, UnsavedRun) or place in self._asked:
+            return
+        recorded = sink.recorded(mark_of(run.job_id))
+        ahead = ahead_of(recorded, run.head)
+        if ahead:
+            run.check()
+            raise _ahead(run.job_id, sink, ahead)
+        for output in run.head.last.outputs if run.head.last is not None else ():
+            if place_of_name(output.target) == place and is_behind(recorded, output, run.head):
+                logger.warning(
+                    "event=target_behind job=%s target=%s version=%d: the target has no record of that version, which "
+                    "was published. If it was emptied or rolled back by mistake, rewind the job",
+                    run.job_id, sink.name, output.version,
+                )  # fmt: skip
+        self._asked.add(place)
+
+
+def ahead_of(recorded: Mapping[str, int], head: Head) -> dict[str, tuple[int, int]]:
+    """Return the first and the last version that a target has recorded and the head does not know, by epoch."""
+    known = head.last_versions
+    return {
+        epoch: (known.get(epoch, 0) + 1, last)
+        for epoch, last in recorded.items()
+        if is_epoch(epoch) and last > known.get(epoch, 0)
+    }
+
+
+def is_behind(recorded: Mapping[str, int], output: Output, head: Head) -> bool:
+    """Return whether a target lacks the record of an output that was published there."""
+    if output.rows == 0 or not output.files or is_old(output) or output in head.unpublished:
+        return False
+    return recorded.get(output.epoch, 0) < output.version
+
+
+def after_restore(
+    watermarks: Watermarks,
+    job_id: str,
+    *,
+    sinks: Sequence[Sink] = (),
+    retract: bool | None = None,
+    why: str,
+    who: str | None = None,
+    expected: Head | None = None,
+    spark: SparkSession | None = None,
+    s3_client: S3Client | None = None,
+) -> Head:
+    """Start a new epoch of a job whose table was restored or lost, and settle what targets have recorded since.
+
+    Targets of the history are asked, and `sinks`. Others are asked when a run writes to them.
+
+    Parameters
+    ----------
+    sinks
+        Those of targets that the history does not name, or that only the job's own script can reach.
+    retract
+        True: the next run takes those batches back at the target, and reads their rows again. False: they stay, and
+        their rows come again, unless the watermark is set past them.
+    why, who, expected
+        As of `Watermarks.rewind`.
+
+    Raises
+    ------
+    TargetAheadError
+        A target has recorded batches, and `retract` does not say what becomes of them. Nothing is changed.
+    """
+    head = watermarks.latest(job_id)
+    seen: dict[str, int] = {}
+    retractions: list[Retraction] = []
+    for sink in _sinks_of(watermarks, head, sinks, spark, s3_client):
+        ahead = ahead_of(sink.recorded(mark_of(job_id)), head)
+        if ahead and retract is None:
+            raise _ahead(job_id, sink, ahead)
+        for epoch, (first, last) in ahead.items():
+            seen[epoch] = max(last, seen.get(epoch, 0))
+            if retract:
+                retractions.append(sink.retraction(job_id, epoch, first, last, watermarks.clock()))
+    return watermarks.decisions.restore(job_id, seen, tuple(retractions), why=why, who=who, expected=expected)
+
+
+def _sinks_of(
+    watermarks: Watermarks,
+    head: Head,
+    given: Sequence[Sink],
+    spark: SparkSession | None,
+    s3_client: S3Client | None,
+) -> Iterator[Sink]:
+    """Yield the sinks of the targets that a history names, and those that are given."""
+    named = {place_of_name(sink.name): sink for sink in given}
+    for entry in watermarks.lookups.history_of(head) if head.version else ():
+        for output in entry.change.outputs:
+            place = place_of_name(output.target)
+            sink = named.get(place) or opened(output, spark, s3_client)
+            if sink is None:
+                logger.warning(
+                    "event=target_not_asked job=%s target=%s: the next write asks it", head.job_id, output.target
+                )
+            else:
+                named[place] = sink
+    yield from named.values()
+
+
+def _ahead(job_id: str, sink: Sink, ahead: Mapping[str, tuple[int, int]]) -> TargetAheadError:
+    return TargetAheadError(job_id, sink.name, ahead, by_script=isinstance(sink, DatabaseSink))
