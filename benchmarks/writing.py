@@ -1,38 +1,51 @@
-"""What staging and publishing cost beside a bare `df.write`: seconds on local disk, requests on S3.
+"""What staging and publishing cost beside a bare write of the same rows: seconds on local disk, requests on S3.
 
-    python -m benchmarks.writing [--rounds 3] [--files 10 1000 10000]
+    python -m benchmarks.writing [--rounds 3] [--files 10 1000 10000] [--rows 300000]
 
-Both sides write the same rows of Spark to a new folder, in turns; the ratio is that of their medians. The requests are
-those that the sink sends, without what Spark itself sends to write the staged files.
+Both sides write the same rows to a new folder or table, in turns; the ratio is that of their medians. Delta, Iceberg
+and databases are written with Spark and without; the bare write is that of the connector, or of the driver. The
+requests are those that the sink sends, without what Spark itself sends to write the staged files.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import shutil
+import sqlite3
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import boto3
+import psycopg
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
 
 from benchmarks.goals import Goal, judge, say
 from benchmarks.local_spark import local_spark
 from benchmarks.overhead import moto_server
 from scripts.helpers.protocol.names import BatchId
-from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.sinks import DatabaseSink, DeltaSink, FileSink, IcebergSink
+from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.sinks.places import Place
+from scripts.helpers.sinks.sink import Sink
+from tests.support import maven_jars, table_formats
+from tests.support.components import find_jdbc_jars
+from tests.support.databases import PostgresServer
 
 GOAL_RATIO = 1.3
 ROWS_OF_A_FILE = 1_000
 BUCKET = "lake"
+Work = Callable[[], Any]
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -41,8 +54,9 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def deliver(sink: FileSink, version: int, df: Any) -> None:
-    """Take a batch through all steps: staged, published, cleared, and what losers left swept."""
+def deliver(sink: Sink, version: int, df: Any) -> None:
+    """Take a batch through all steps: the target asked, the batch staged, published, cleared, and losers swept."""
+    sink.recorded(mark_of("bench"))
     output = sink.stage(BatchId("bench", "e1", version), 1, df)
     sink.publish(output)
     sink.clear(output)
@@ -52,23 +66,109 @@ def deliver(sink: FileSink, version: int, df: Any) -> None:
 def on_disk(spark: Any, files: int, rounds: int) -> float:
     """Return the ratio of the medians for batches of so many files, each to a target of its own."""
     df = spark.range(0, files * ROWS_OF_A_FILE, 1, files).selectExpr("id", "id * 0.25 AS value", "'text' AS note")
-    ours: list[float] = []
-    theirs: list[float] = []
+
+    def pair(folder: str, _: int) -> tuple[Work, Work]:
+        return (
+            lambda: deliver(FileSink(f"{folder}/ours"), 1, df),
+            lambda: df.write.parquet(f"{folder}/theirs"),
+        )
+
+    return compared(f"{files:>7,} files on disk", pair, rounds)
+
+
+def compared(what: str, pair: Callable[[str, int], tuple[Work, Work]], rounds: int) -> float:
+    """Return the ratio of the medians of what the sink does and of a bare write, in a new folder in each round."""
+    times: tuple[list[float], list[float]] = ([], [])
     for number in range(rounds + 1):
         with tempfile.TemporaryDirectory() as folder:
-            work = [
-                (ours, lambda folder=folder: deliver(FileSink(f"{folder}/ours"), 1, df)),
-                (theirs, lambda folder=folder: df.write.parquet(f"{folder}/theirs")),
-            ]
             # In turns, also as to who is first: the second finds the disk busy with what the first wrote.
-            for times, one in work if number % 2 else reversed(work):
-                times.append(seconds(one))
+            work = list(zip(times, pair(folder, number), strict=True))
+            for found, one in work if number % 2 else reversed(work):
+                found.append(seconds(one))
             shutil.rmtree(folder, ignore_errors=True)
             Path(folder).mkdir()
     # The first round compiles, and is left out.
-    mine, bare = statistics.median(ours[1:]), statistics.median(theirs[1:])
-    say(f"{files:>7,} files on disk: {mine:7.2f} s with the sink, {bare:7.2f} s bare, ratio {mine / bare:.2f}")
+    mine, bare = (statistics.median(found[1:]) for found in times)
+    say(f"{what}: {mine:7.2f} s with the sink, {bare:7.2f} s bare, ratio {mine / bare:.2f}")
     return mine / bare
+
+
+def to_tables(spark: Any, server: PostgresServer, rows: int, rounds: int) -> Iterator[Goal]:
+    """Yield the goals of tables: so many rows appended to a new one, with Spark and without."""
+    df = spark.range(0, rows, 1, 2).selectExpr("id", "id * 0.25D AS value", "concat('text ', id % 1000) AS note")
+    # Computed once for both sides, and not in their time.
+    df = df.cache()
+    df.count()
+    frame = df.toPandas()
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    login = server.properties | {"driver": "org.postgresql.Driver"}
+    columns = "id bigint, value double precision, note text"
+
+    def delta_on_spark(folder: str, _: int) -> tuple[Work, Work]:
+        bare = df.write.format("delta").mode("append")
+        return lambda: deliver(DeltaSink(f"{folder}/ours", spark=spark), 1, df), lambda: bare.save(f"{folder}/theirs")
+
+    def delta(folder: str, _: int) -> tuple[Work, Work]:
+        return (
+            lambda: deliver(DeltaSink(f"{folder}/ours"), 1, table),
+            lambda: write_deltalake(f"{folder}/theirs", table, mode="append"),
+        )
+
+    def iceberg_on_spark(_: str, number: int) -> tuple[Work, Work]:
+        bare = df.writeTo(f"lake.bench.theirs{number}").using("iceberg")
+        return lambda: deliver(IcebergSink(f"lake.bench.ours{number}", spark=spark), 1, df), bare.create
+
+    def iceberg(folder: str, _: int) -> tuple[Work, Work]:
+        catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+        catalog.create_namespace("bench")
+        return (
+            lambda: deliver(IcebergSink("lake.bench.ours", catalog=catalog), 1, table),
+            lambda: catalog.create_table("bench.theirs", table.schema).append(table),
+        )
+
+    def made(number: int) -> tuple[str, str]:
+        names = f"ours{number}", f"theirs{number}"
+        server.sql(*(f"CREATE TABLE {name} ({columns})" for name in names))
+        return names
+
+    def postgres_on_spark(_: str, number: int) -> tuple[Work, Work]:
+        ours, theirs = made(number)
+        sink = DatabaseSink(ours, spark=spark, url=server.url, properties=login)
+        return lambda: deliver(sink, 1, df), lambda: df.write.jdbc(server.url, theirs, "append", login)
+
+    def postgres(_: str, number: int) -> tuple[Work, Work]:
+        ours, theirs = made(100 + number)
+
+        def connect() -> Any:
+            return psycopg.connect(host="127.0.0.1", port=server.port, user=login["user"], dbname="postgres")
+
+        return database(connect, ours, theirs, "%s")
+
+    def sqlite(folder: str, _: int) -> tuple[Work, Work]:
+        def connect() -> Any:
+            return sqlite3.connect(f"{folder}/shop.db")
+
+        with contextlib.closing(connect()) as made_in:
+            made_in.executescript(f"CREATE TABLE ours ({columns}); CREATE TABLE theirs ({columns});")
+        return database(connect, "ours", "theirs", "?")
+
+    def database(connect: Callable[[], Any], ours: str, theirs: str, mark: str) -> tuple[Work, Work]:
+        def bare() -> None:
+            with contextlib.closing(connect()) as connection:
+                values = list(frame.itertuples(index=False, name=None))
+                connection.cursor().executemany(f"INSERT INTO {theirs} VALUES ({mark}, {mark}, {mark})", values)
+                connection.commit()
+
+        return lambda: deliver(DatabaseSink(ours, connect=connect, name="shop"), 1, frame), bare
+
+    for name, wanted, pair in (
+        ("Delta, Spark", 2.2, delta_on_spark), ("Delta, deltalake", 2.2, delta),
+        ("Iceberg, Spark", 1.3, iceberg_on_spark), ("Iceberg, pyiceberg", 1.3, iceberg),
+        ("PostgreSQL, Spark", 2.0, postgres_on_spark), ("PostgreSQL, psycopg", 2.0, postgres),
+        ("SQLite, sqlite3", 2.0, sqlite),
+    ):  # fmt: skip
+        ratio = compared(f"{rows:>7,} rows to {name}", pair, rounds)
+        yield Goal(f"writing {rows:,} rows to {name}, beside a bare write", ratio, wanted, more=False)
 
 
 def on_s3(endpoint: str, files: int) -> Counter[str]:
@@ -97,6 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--files", type=int, nargs="+", default=[10, 1_000, 10_000])
+    parser.add_argument("--rows", type=int, default=300_000)
     given = parser.parse_args(arguments)
     logging.getLogger("scripts").setLevel(logging.ERROR)
     os.environ.update(AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench", AWS_DEFAULT_REGION="us-east-1")
@@ -106,15 +207,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sent = on_s3(endpoint, files)
             named = ", ".join(f"{count:,} {name}" for name, count in sent.most_common())
             say(f"{files:>7,} files on S3: {named}")
-    spark = local_spark("4g")
-    ratios = {
-        files: on_disk(spark, files, given.rounds if files < 10_000 else min(given.rounds, 3)) for files in given.files
-    }
-    spark.stop()
-    return judge(
-        Goal(f"writing {files:,} files, beside a bare write", ratio, GOAL_RATIO, more=False)
-        for files, ratio in ratios.items()
-    )
+    jars = [*(jar for _, jar in find_jdbc_jars()), *maven_jars.jars().paths]
+    settings = {"spark.jars": ",".join(map(str, jars)), **table_formats.start_conf()}
+    warehouse = tempfile.mkdtemp(prefix="lake-")
+    spark = local_spark("4g", settings | table_formats.catalog_conf(warehouse))
+    server = PostgresServer()
+    try:
+        goals = [
+            Goal(
+                f"writing {files:,} files, beside a bare write",
+                on_disk(spark, files, given.rounds if files < 10_000 else min(given.rounds, 3)), GOAL_RATIO, more=False,
+            )
+            for files in given.files
+        ]  # fmt: skip
+        spark.sql("CREATE NAMESPACE lake.bench")
+        goals += to_tables(spark, server, given.rows, given.rounds)
+    finally:
+        server.stop()
+        spark.stop()
+        shutil.rmtree(warehouse)
+    return judge(goals)
 
 
 if __name__ == "__main__":
