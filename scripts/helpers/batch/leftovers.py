@@ -11,7 +11,7 @@ from scripts.helpers.decisions.doctor import Finding
 from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, UnprovenError
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.sinks.choice import opened
+from scripts.helpers.sinks.choice import is_sink_of, opened
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import (
     attempt_of,
@@ -25,7 +25,6 @@ from scripts.helpers.sinks.outputs import (
     version_of,
     version_of_table,
 )
-from scripts.helpers.sinks.places import place_of_name
 from scripts.helpers.sinks.sink import Sink
 
 if TYPE_CHECKING:
@@ -81,19 +80,21 @@ def examine_targets(
         newest |= {output.target: output for output in entry.change.outputs}
     findings = [_retraction(one) for one in head.retracting if not doubt(one, head.last_versions)]
     findings += _unproven(head)
-    given = {place_of_name(sink.name): sink for sink in sinks}
-    waiting: dict[str, list[Output]] = {}
-    for output in head.unpublished:
-        if not doubt(output, head.last_versions):
-            waiting.setdefault(place_of_name(output.target), []).append(output)
+    waiting = [output for output in head.unpublished if not doubt(output, head.last_versions)]
+    looked_at: list[Sink] = []
     for target, output in newest.items():
         try:
-            sink = given.get(place_of_name(target)) or opened(output, spark, s3_client)
+            given = (sink for sink in sinks if is_sink_of(sink, output))
+            sink = next(given, None) or opened(output, spark, s3_client)
             if sink is None:
                 raise InvalidValueError("only the job's script gets there: examine_targets(…, sinks=[its sink])")
+            # A table may have had another name in an earlier version.
+            if sink in looked_at:
+                continue
+            looked_at.append(sink)
             looked = _Look(watermarks, head, history, sink, output)
             findings += looked.recorded()
-            findings += looked.waiting(waiting.get(place_of_name(target), ()))
+            findings += looked.waiting([one for one in waiting if is_sink_of(sink, one)])
             findings += looked.staged(repair, agreed, is_seen)
             if isinstance(sink, FileSink):
                 findings += looked.seen(sink)

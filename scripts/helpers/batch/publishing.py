@@ -21,9 +21,8 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.sinks.choice import opened
+from scripts.helpers.sinks.choice import is_sink_of, opened
 from scripts.helpers.sinks.outputs import doubt, is_old
-from scripts.helpers.sinks.places import place_of_name
 from scripts.helpers.sinks.sink import Sink
 
 if TYPE_CHECKING:
@@ -123,12 +122,11 @@ class Publication:
             return
         for retraction in self._proven(self.run, self.run.retracting):
             # What could be reached without the script was deleted at the start.
-            is_here = place_of_name(retraction.target) == place_of_name(sink.name)
-            if is_here and opened(retraction, self._spark, self._s3_client) is None:
+            if opened(retraction, self._spark, self._s3_client) is None and is_sink_of(sink, retraction):
                 self._retract(sink, retraction)
         for output in self._proven(self.run, self.run.unpublished):
-            # However the path is written now: a table that has recorded this batch takes no earlier one.
-            if place_of_name(output.target) == place_of_name(sink.name):
+            # However the target is written now: a table that has recorded this batch takes no earlier one.
+            if is_sink_of(sink, output):
                 self._resume(sink, output)
 
     def commit(self, metrics: Mapping[str, Any]) -> str:
@@ -158,12 +156,12 @@ class Publication:
                 self._clear(sink.drop, output)
         # Of the attempt that won, where this one did not. Earlier output was published before, or waits for a script
         # that writes to its target.
-        given = {place_of_name(sink.name): sink for sink, _ in self.staged}
         own = [output for _, output in self.staged]
         # What a person took back while it was published is among `own`, and was reported then.
         waiting = tuple(output for output in self.run.unpublished if output not in own)
         for output in self._proven(self.run, waiting):
-            winner = opened(output, self._spark, self._s3_client) or given.get(place_of_name(output.target))
+            given = (sink for sink, _ in self.staged if is_sink_of(sink, output))
+            winner = opened(output, self._spark, self._s3_client) or next(given, None)
             if winner is not None:
                 self._publish(winner, output)
 

@@ -7,7 +7,7 @@ rows would come a second time under new batch ids, or be skipped under ids that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from scripts.helpers.batch.unsaved_run import UnsavedRun
@@ -16,7 +16,7 @@ from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import is_epoch
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.sinks.choice import opened
+from scripts.helpers.sinks.choice import is_sink_of, opened
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.outputs import is_old, mark_of
 from scripts.helpers.sinks.places import place_of_name
@@ -77,7 +77,7 @@ class Witness:
             run.check()
             raise _ahead(run.job_id, sink, ahead)
         for output in run.head.last.outputs if run.head.last is not None else ():
-            if place_of_name(output.target) == place and is_behind(recorded, output, run.head):
+            if is_sink_of(sink, output) and is_behind(recorded, output, run.head):
                 logger.warning(
                     "event=target_behind job=%s target=%s version=%d: the target has no record of that version, which "
                     "was published. If it was emptied or rolled back by mistake, rewind the job",
@@ -154,20 +154,19 @@ def _sinks_of(
     given: Sequence[Sink],
     spark: SparkSession | None,
     s3_client: S3Client | None,
-) -> Iterator[Sink]:
-    """Yield the sinks of the targets that a history names, and those that are given."""
-    named = {place_of_name(sink.name): sink for sink in given}
+) -> list[Sink]:
+    """Return the sinks of the targets that a history names, and those that are given."""
+    found = list(given)
     for entry in watermarks.lookups.history_of(head) if head.version else ():
         for output in entry.change.outputs:
-            place = place_of_name(output.target)
-            sink = named.get(place) or opened(output, spark, s3_client)
+            if any(is_sink_of(sink, output) for sink in found):
+                continue
+            sink = opened(output, spark, s3_client)
             if sink is None:
-                logger.warning(
-                    "event=target_not_asked job=%s target=%s: the next write asks it", head.job_id, output.target
-                )
+                logger.warning("event=target_not_asked job=%s target=%s: the next write asks it", head.job_id, output.target)
             else:
-                named[place] = sink
-    yield from named.values()
+                found.append(sink)
+    return found
 
 
 def _ahead(job_id: str, sink: Sink, ahead: Mapping[str, tuple[int, int]]) -> TargetAheadError:

@@ -11,7 +11,7 @@ from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.iceberg import IcebergSink
-from scripts.helpers.sinks.places import place_of
+from scripts.helpers.sinks.places import place_of, place_of_name
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.sinks.staged_rows import spark_of
 
@@ -109,3 +109,15 @@ def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S
         f"{output.target!r} is a target of kind {output.sink!r}, which this version of the package does not know. "
         "Run the job with the version that wrote there, or a later one."
     )
+
+
+def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:
+    """Return whether an output, or a retraction, is of the target of a sink, however each of the two spells it.
+
+    TargetError if only the database knows which table a name leads to, and does not answer.
+    """
+    if record.sink == "database":
+        from scripts.helpers.sinks.database import DatabaseSink
+
+        return isinstance(sink, DatabaseSink) and sink.is_of(record)
+    return place_of_name(record.target) == place_of_name(sink.name)

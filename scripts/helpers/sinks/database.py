@@ -135,6 +135,20 @@ class DatabaseSink:
         """Database and table, without user, password and options."""
         return f"{self._access.place}/{'.'.join(self._parts)}"
 
+    def is_of(self, record: Output | Retraction) -> bool:
+        """Return whether a record is of this table: `repairs` and `public.repairs` may be one, or two."""
+        place, table = f"{self._access.place}/", self._parts[-1]
+        # Another database may have a table of the same schema and name.
+        if not record.target.startswith(place):
+            return False
+        if isinstance(record, Output):
+            is_named = record.folder.startswith(owner_of(table, record.job))
+        else:
+            # It has no staging table, and so no hash of the name. If the table `a.repairs` were taken for this one,
+            # nothing would be lost: the rows of those versions are all read again.
+            is_named = f".{record.target.removeprefix(place)}".endswith(f".{table}")
+        return is_named and record.staging == self._schema
+
     def merging(self, rules: Merge) -> DatabaseSink:
         """Return a sink for the same table that merges."""
         made = object.__new__(type(self))

@@ -505,7 +505,9 @@ class WritingSQLite(WritingSQL):
 
     def schema_of(self, parts: Sequence[str]) -> Bound:
         """Return the query for the schema that a table is found in."""
-        return sql("SELECT {}", VALUE), [parts[-2] if len(parts) > 1 else "main"]
+        # Its names are the same in upper and lower case.
+        query = sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", VALUE)
+        return query, [parts[-2] if len(parts) > 1 else "main"]
 
     def filled(self, parts: Sequence[str]) -> Bound:
         """Return the query for the columns that the database fills."""
