@@ -14,9 +14,9 @@ from scripts.cli.progress import progress
 from scripts.cli.retracting import retract_now, to_delete
 from scripts.cli.screen import show_rows
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.batch.leftovers import examine_targets
+from scripts.helpers.batch.leftovers import examine_targets, publish_waiting
 from scripts.helpers.batch.witness import after_restore as restore
-from scripts.helpers.decisions.doctor import DAMAGED, Finding
+from scripts.helpers.decisions.doctor import DAMAGED, UNPUBLISHED, Finding
 from scripts.helpers.display.units import count_of, printable
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.sinks.choice import sink_at
@@ -33,6 +33,7 @@ RETRACTED = {True: "taken back there", False: "kept"}
     is_flag=True,
     help="Write missing log entries; delete unused chunks and staged files.",
 )
+@click.option("--publish", is_flag=True, help="Publish committed batches that wait to be at their targets.")
 @click.option("--targets/--no-targets", default=True, help="Whether to check the job's target folders, too.")
 @click.option(
     "--after-restore", is_flag=True, help="Start a new epoch after a restore, so that batch ids are not reused."
@@ -48,6 +49,7 @@ def doctor(
     around: Surroundings,
     job: str,
     repair: bool,
+    publish: bool,
     targets: bool,
     after_restore: bool,
     at: tuple[str, ...],
@@ -58,7 +60,7 @@ def doctor(
 ) -> None:
     """Check a job for problems. Exit code 1 if there is one.
 
-    Only --repair and --after-restore change something. Both ask for confirmation.
+    Only --repair, --publish and --after-restore change something. They ask for confirmation.
     """
     if after_restore and not why:
         raise click.UsageError("--after-restore needs --why.")
@@ -66,7 +68,7 @@ def doctor(
     before, agreed = None, frozenset[str]()
     if (at or retract is not None) and not after_restore:
         raise click.UsageError("--at, --retract and --keep are for --after-restore.")
-    if repair or after_restore:
+    if repair or publish or after_restore:
         before = read_job(around, job)
         lines = []
         if after_restore:
@@ -79,14 +81,24 @@ def doctor(
             agreed = frozenset(one.detail for one in looked)
             lines += _repairs(looked)
             lines += [] if yes else _old_output(around, before)
+        if publish:
+            lines += [f"Publishes version {one.version} for {one.target}" for one in before.unpublished]
+            lines += [] if before.unpublished else ["No batch waits to be published."]
         for line in lines:
             around.shown.print(printable(line))
         asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", yes=yes)
+    published = _published(around, job) if publish else []
+    if published and before is not None:
+        # The fence has grown by one. Where more has changed, what was shown is not so any more.
+        after = read_job(around, job)
+        before = after if (after.version, after.fence) == (before.version, before.fence + 1) else before
     with progress(around, f"examining {printable(job)}"):
         if after_restore:
             sinks = [sink_at(target) for target in at]
             restore(around.watermarks, job, sinks=sinks, retract=retract, why=why or "", who=who, expected=before)
         findings = around.watermarks.doctor(job, repair=repair)
+        # Of these the cause is known.
+        findings = [*published, *(one for one in findings if not (published and one.kind == UNPUBLISHED))]
         # Its targets are told by the head and the history: by damaged ones nothing is looked for, and nothing deleted.
         if targets and not _is_damaged(findings):
             findings += _examined_targets(around, job, agreed if repair else None, is_seen=not yes)
@@ -101,6 +113,16 @@ def doctor(
         show_rows(around.out, ("found", "what", "remedy"), rows)
     if any(not finding.repaired for finding in findings):
         sys.exit(FAILED)
+
+
+def _published(around: Surroundings, job: str) -> list[Finding]:
+    """Publish what waits, and show what was published."""
+    with progress(around, f"publishing {printable(job)}"):
+        found = publish_waiting(around.watermarks, job)
+    for one in found:
+        if one.repaired:
+            around.shown.print(printable(f"Published {one.detail}"))
+    return found
 
 
 def _examined_targets(

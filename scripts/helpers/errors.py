@@ -608,18 +608,22 @@ class NoJvmError(ConfigurationError):
         super().__init__(f"{what} needs a Spark session with a JVM, and this one is of Spark Connect. {remedy}")
 
 
+def retracting(job_id: str, version: int) -> str:
+    """Return the command that takes the output of a version, and of later ones, back from its targets."""
+    decision = f"rewind {quote(job_id)} --to-version {version - 1}" if version > 1 else f"reset {quote(job_id)}"
+    return f"watermarks {decision} --retract --why TEXT"
+
+
 class UnpublishedError(WatermarkError):
     """A batch is committed, and readers of its target do not see all of it yet. Nothing is lost."""
 
-    def __init__(
-        self,
-        job_id: str,
-        version: int,
-        target: str,
-        remedy: str = "Fix the cause named above; the next run of the job publishes the rest before it writes anything "
-        "there.",
-    ) -> None:
+    def __init__(self, job_id: str, version: int, target: str, remedy: str = "") -> None:
         self.job_id, self.version, self.target = job_id, version, target
+        remedy = remedy or (
+            "If its cause is over (a lock, a missing right, a full disk), the next run publishes it, and so does "
+            f"watermarks doctor {quote(job_id)} --publish. If the target refuses the rows, change the target first, as "
+            f"the cause says. If it can never take them: {retracting(job_id, version)}."
+        )
         super().__init__(
             f"Job {job_id!r}: version {version} is committed, but not all of it is at {target!r} yet. {remedy}"
         )

@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.batch.leftovers import examine_targets
-from scripts.helpers.errors import RetractionError, TargetAheadError, UnpublishedError
+from scripts.helpers.errors import RetractionError, TargetAheadError, TargetError, UnpublishedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import FileSink
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
+from scripts.jobs.exit_codes import TRY_LATER
 from tests.cli.stories import Command
 from tests.support.outputs import output_of_run
 from tests.support.steps import KilledError
@@ -319,3 +320,96 @@ def test_doctor_refuses_an_option_when_nothing_was_restored(
 
     assert done.exit_code == 2
     assert "--at, --retract and --keep are for --after-restore." in done.stderr
+
+
+# --- publishing what waits --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waiting(watermarks: Watermarks, target: Path) -> Path:
+    """Return a folder whose fourth batch is committed, and not published."""
+
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    with patch.object(FileSink, "publish", die), pytest.raises(KilledError):
+        write(watermarks, target, [4])
+    return target
+
+
+def write(watermarks: Watermarks, target: Path, ids: list[int]) -> None:
+    with IncrementalJob(watermarks, "repairs", f"jr_{ids[-1]}") as job:
+        job.write(job.rows_since(pd.DataFrame({"id": ids}), "id"), str(target))
+
+
+def test_doctor_names_the_command_when_a_batch_waits_to_be_published(
+    run: Command, watermarks: Watermarks, waiting: Path
+) -> None:
+    done = run(watermarks, "doctor", "repairs")
+
+    assert (done.exit_code, rows(waiting)) == (1, [1, 2, 3])
+    assert f"version 4 for file://{waiting}" in done.stdout
+    assert "watermarks doctor repairs --publish" in done.stdout
+
+
+def test_doctor_publishes_what_waits_and_finds_nothing_more_when_told_to(
+    run: Command, watermarks: Watermarks, waiting: Path
+) -> None:
+    done = run(watermarks, "doctor", "repairs", "--publish", "--yes")
+
+    assert (done.exit_code, rows(waiting)) == (0, [1, 2, 3, 4]), done.output
+    assert f"Publishes version 4 for file://{waiting}" in done.stdout
+    assert f"Published version 4 for file://{waiting}" in done.stdout
+    assert run(watermarks, "doctor", "repairs").exit_code == 0
+
+
+def test_doctor_publishes_nothing_when_the_answer_is_no(
+    run: Command, watermarks: Watermarks, waiting: Path, answers: None
+) -> None:
+    done = run(watermarks, "doctor", "repairs", "--publish", input="n\n")
+
+    assert (done.exit_code, rows(waiting)) == (1, [1, 2, 3])
+    assert f"Publishes version 4 for file://{waiting}" in done.stdout
+
+
+def test_doctor_publishes_nothing_and_names_the_run_when_one_is_at_work(
+    run: Command, watermarks: Watermarks, waiting: Path
+) -> None:
+    watermarks.begin("repairs", "jr_5")
+
+    done = run(watermarks, "doctor", "repairs", "--publish", "--yes")
+
+    assert (done.exit_code, rows(waiting)) == (TRY_LATER, [1, 2, 3])
+    assert "Run 'jr_5' works on job 'repairs'" in done.stderr
+
+
+def test_doctor_says_so_when_nothing_waits_to_be_published(run: Command, watermarks: Watermarks, target: Path) -> None:
+    done = run(watermarks, "doctor", "repairs", "--publish", "--yes")
+
+    assert done.exit_code == 0, done.output
+    assert "No batch waits to be published." in done.stdout
+
+
+def test_what_was_published_is_in_the_document_when_it_is_json(
+    run: Command, watermarks: Watermarks, waiting: Path
+) -> None:
+    done = run(watermarks, "doctor", "repairs", "--publish", "--yes", "--output", "json")
+
+    (found,) = json.loads(done.stdout)["findings"]
+    assert (found["kind"], found["repaired"]) == ("unpublished", True)
+
+
+def test_error_names_what_helps_when_a_committed_batch_cannot_be_published(
+    watermarks: Watermarks, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(sink: FileSink, *_: Any) -> None:
+        raise TargetError(sink.name, "s3:PutObject: AccessDenied")
+
+    monkeypatch.setattr(FileSink, "publish", refuse)
+
+    with pytest.raises(UnpublishedError) as caught:
+        write(watermarks, target, [4])
+
+    text = str(caught.value)
+    assert "the next run publishes it, and so does watermarks doctor repairs --publish" in text
+    assert "watermarks rewind repairs --to-version 3 --retract --why TEXT" in text

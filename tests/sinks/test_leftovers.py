@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +12,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.batch.leftovers import examine_targets
+from scripts.helpers.batch.leftovers import examine_targets, publish_waiting
+from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks import DatabaseSink, Sink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import final_name
 from scripts.helpers.watermarks import Watermarks
@@ -196,3 +201,129 @@ def test_target_is_named_when_it_cannot_be_looked_at_from_here(watermarks: Water
 
 def test_nothing_is_found_when_the_job_has_no_head(watermarks: Watermarks) -> None:
     assert examine_targets(watermarks, "never-run") == []
+
+
+# --- publishing what waits --------------------------------------------------------------------------
+
+
+def die_after_the_commit(world: DirectoryCopy, row: int) -> None:
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(FileSink, "publish", die)
+        world.run_with(row)
+
+
+def published(world: DirectoryCopy, **options: Any) -> list[tuple[str, bool]]:
+    findings = publish_waiting(world.watermarks, JOB, **options)
+    return [(one.detail.replace(str(world.target.parent), ""), one.repaired) for one in findings]
+
+
+def test_batch_that_waits_is_published_and_the_job_is_as_it_was_when_it_is_ordered(world: DirectoryCopy) -> None:
+    die_after_the_commit(world, 2)
+
+    found = published(world)
+
+    head = world.watermarks.latest(JOB)
+    assert (found, world.seen, staged(world)) == ([("version 2 for file:///raw", True)], [1, 2], [])
+    # Nothing of it counts as a run, which would be reported as one that failed.
+    assert (head.version, head.claim, head.unpublished, head.begun) == (2, None, (), 0)
+    assert published(world) == []
+
+
+def test_open_plan_stays_when_what_waits_is_published(world: DirectoryCopy) -> None:
+    die_after_the_commit(world, 2)
+    world.watermarks.begin(JOB, "jr_3").freeze({"rows": {}}, {"rows": {}})
+    world.watermarks.release(JOB, **WHY)
+
+    found = published(world)
+
+    head = world.watermarks.latest(JOB)
+    assert (found, head.plan is not None, head.claim) == ([("version 2 for file:///raw", True)], True, None)
+
+
+def test_nothing_is_published_when_a_run_is_at_work(world: DirectoryCopy) -> None:
+    die_after_the_commit(world, 2)
+    world.watermarks.begin(JOB, "jr_3")
+
+    with pytest.raises(RunInProgressError, match="'jr_3'"):
+        published(world)
+
+    assert (world.seen, len(staged(world))) == ([1], 1)
+
+
+def test_nothing_is_published_when_the_job_has_no_head(watermarks: Watermarks) -> None:
+    assert publish_waiting(watermarks, JOB) == []
+
+
+class Shop:
+    """A database to which versions of a job were staged and committed, and not published."""
+
+    def __init__(self, watermarks: Watermarks, path: Path) -> None:
+        self.watermarks, self.path = watermarks, path
+        self.sql("CREATE TABLE repairs (id integer)")
+        self.sql("CREATE TABLE parts (id integer)")
+
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path)
+
+    def sql(self, statement: str) -> list[Any]:
+        with closing(self.connect()) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+    def sink(self, table: str) -> DatabaseSink:
+        return DatabaseSink(table, connect=self.connect, name="shop")
+
+    def commit(self, table: str, row: int) -> None:
+        run = self.watermarks.begin(JOB, f"jr_{row}")
+        run.freeze({"rows": {"high": row}}, {"rows": {"value": row}})
+        run.commit((self.sink(table).stage(run.batch_id, run.fence, pd.DataFrame({"id": [row]})),))
+
+    def publish(self, sinks: Sequence[Sink] = ()) -> list[tuple[str, bool]]:
+        self.found = publish_waiting(self.watermarks, JOB, sinks=sinks)
+        return [(one.detail.partition(":")[0], one.repaired) for one in self.found]
+
+    @property
+    def seen(self) -> list[tuple[str, int]]:
+        return self.sql("SELECT 'repairs', id FROM repairs UNION ALL SELECT 'parts', id FROM parts")
+
+
+@pytest.fixture
+def shop(watermarks: Watermarks, tmp_path: Path) -> Shop:
+    return Shop(watermarks, tmp_path / "shop.db")
+
+
+def test_call_is_named_when_only_the_script_reaches_the_target_of_a_batch_that_waits(shop: Shop) -> None:
+    shop.commit("repairs", 1)
+
+    found = shop.publish()
+
+    assert (found, shop.seen) == ([("version 1 for database", False)], [])
+    assert "publish_waiting(watermarks, 'repairs', sinks=[its sink], spark=spark)" in shop.found[0].remedy
+
+
+def test_batch_that_waits_is_published_when_the_sink_of_its_database_is_given(shop: Shop) -> None:
+    shop.commit("repairs", 1)
+
+    found = shop.publish([shop.sink("main.repairs")])
+
+    assert (found, shop.seen) == ([("version 1 for database", True)], [("repairs", 1)])
+    assert shop.watermarks.latest(JOB).unpublished == ()
+
+
+def test_later_batches_of_a_target_wait_and_those_of_others_do_not_when_it_refuses_one(shop: Shop) -> None:
+    for table, row in (("repairs", 1), ("parts", 2), ("repairs", 3)):
+        shop.commit(table, row)
+    shop.sql("CREATE UNIQUE INDEX one ON repairs (id)")
+    shop.sql("INSERT INTO repairs VALUES (1)")
+
+    found = shop.publish([shop.sink("repairs"), shop.sink("parts")])
+    refused, why = shop.seen, [one.remedy for one in shop.found if not one.repaired]
+    shop.sql("DELETE FROM repairs")
+    again = shop.publish([shop.sink("repairs"), shop.sink("parts")])
+
+    assert [repaired for _, repaired in found] == [False, True, False]
+    assert all("a constraint of the table is violated" in remedy for remedy in why)
+    assert (refused, [repaired for _, repaired in again]) == ([("repairs", 1), ("parts", 2)], [True, True])
+    assert sorted(shop.seen) == [("parts", 2), ("repairs", 1), ("repairs", 3)]

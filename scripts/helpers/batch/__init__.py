@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.batch.leftovers import examine_targets
+    from scripts.helpers.batch.leftovers import examine_targets, publish_waiting
     from scripts.helpers.batch.modes import Mode
     from scripts.helpers.batch.witness import after_restore
 
@@ -16,11 +16,12 @@ __all__ = [
     "Mode",
     "after_restore",
     "examine_targets",
+    "publish_waiting",
 ]
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "leftovers": ["examine_targets"],
+        "leftovers": ["examine_targets", "publish_waiting"],
         "modes": ["Mode"],
         "witness": ["after_restore"],
     },

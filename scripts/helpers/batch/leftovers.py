@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.witness import ahead_of, is_behind
-from scripts.helpers.decisions.doctor import Finding
+from scripts.helpers.decisions.doctor import UNPUBLISHED, Finding
 from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, UnprovenError
 from scripts.helpers.protocol.head import Head, LogEntry
+from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.choice import is_sink_of, opened
 from scripts.helpers.sinks.files import FileSink
@@ -101,6 +103,51 @@ def examine_targets(
         except (InvalidValueError, TargetError) as error:
             findings.append(Finding("target not seen", f"{target}: {error}", "Look from where it can be reached."))
     return findings
+
+
+def publish_waiting(
+    watermarks: Watermarks,
+    job_id: str,
+    *,
+    sinks: Sequence[Sink] = (),
+    spark: SparkSession | None = None,
+    s3_client: S3Client | None = None,
+) -> list[Finding]:
+    """Publish the committed batches of a job that wait in staging, at each target in the order of their versions.
+
+    A run does the same when it begins, and when it writes to a target that only its script reaches. Here nothing is
+    read, planned or committed. Returns one finding for each batch: `repaired` if it was published, otherwise its
+    `remedy` says what keeps it from its target.
+
+    Parameters
+    ----------
+    sinks
+        Those of targets that only the job's own script can reach, such as a `DatabaseSink`.
+    spark, s3_client
+        What other targets are reached by; without `spark` those in S3 and in local directories.
+
+    Raises
+    ------
+    RunInProgressError
+        A run has the job. It publishes what waits, as far as it reaches the targets. Nothing was changed.
+    """
+    head = watermarks.lookups.head(job_id)
+    if head is None or not head.unpublished:
+        return []
+    # Two may publish one batch at once, so a run at work would do no harm. But a run that has read the list of what
+    # waits writes that list back with its plan. It would then look for staged files that are cleared, and its next run
+    # as well. So the job is taken as a run takes it: the next run finds the list as it is left here.
+    with watermarks.begin(job_id, f"publish-{new_token()}") as run:
+        publication = Publication(run, spark, s3_client, watermarks.clock)
+        found = []
+        for output, error in publication.publish_waiting(sinks):
+            what = f"version {output.version} for {output.target}"
+            why = "" if error is None else str(error.__cause__ or error)
+            if isinstance(error, InvalidValueError):
+                why += f" Run the job, or call publish_waiting(watermarks, {job_id!r}, sinks=[its sink], spark=spark)."
+            found.append(Finding(UNPUBLISHED, what, why, repaired=error is None))
+        run.abort(is_run=False)
+    return found
 
 
 def _unproven(head: Head) -> Iterator[Finding]:

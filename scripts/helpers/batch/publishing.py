@@ -12,12 +12,14 @@ from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.batch.witness import Witness
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import (
+    InvalidValueError,
     RetractionError,
     StagedFilesLostError,
     TargetError,
     UnprovenError,
     UnpublishedError,
     WatermarkError,
+    retracting,
 )
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T", Output, Retraction)
+T = TypeVar("T", bound=Output | Retraction)
 
 COPY_LASTS = timedelta(days=1)
 """A copy within S3 that has begun may end after the files of its batch were deleted, and put one back. One request
@@ -120,14 +122,46 @@ class Publication:
         """
         if isinstance(self.run, UnsavedRun):
             return
-        for retraction in self._proven(self.run, self.run.retracting):
-            # What could be reached without the script was deleted at the start.
-            if opened(retraction, self._spark, self._s3_client) is None and is_sink_of(sink, retraction):
-                self._retract(sink, retraction)
-        for output in self._proven(self.run, self.run.unpublished):
-            # However the target is written now: a table that has recorded this batch takes no earlier one.
-            if is_sink_of(sink, output):
-                self._resume(sink, output)
+        due: list[Output | Retraction] = [*self.run.retracting, *self.run.unpublished]
+        for record in self._proven(self.run, due):
+            # What could be reached without the script was deleted at the start. What is published, however its target
+            # is written now, comes before this batch: a table that has recorded this one takes no earlier one.
+            is_new = isinstance(record, Output) or opened(record, self._spark, self._s3_client) is None
+            if is_new and is_sink_of(sink, record):
+                self._finish(sink, record)
+
+    def publish_waiting(self, sinks: Sequence[Sink]) -> Iterator[tuple[Output, WatermarkError | None]]:
+        """Take back and publish all that is due, and yield each output with the error that keeps it from its target.
+
+        Where something fails, all that follows at the same target waits: a table that has recorded a version takes no
+        earlier one.
+        """
+        assert isinstance(self.run, Run)
+        failed: list[tuple[Output | Retraction, WatermarkError]] = []
+        due: list[Output | Retraction] = [*self.run.retracting, *self.run.unpublished]
+        for record in due:
+            try:
+                # None for a record that is not of this job: the doctor reports it, and no run publishes it.
+                for proven in self._proven(self.run, (record,)):
+                    given = (sink for sink in sinks if is_sink_of(sink, proven))
+                    sink = next(given, None) or opened(proven, self._spark, self._s3_client)
+                    if sink is None:
+                        raise InvalidValueError("Only the job's script gets there.")
+                    for _, error in filter(lambda before: is_sink_of(sink, before[0]), failed):
+                        raise error
+                    self._finish(sink, proven)
+                    if isinstance(proven, Output) and proven not in self.run.unpublished:
+                        yield proven, None
+            except WatermarkError as error:
+                failed.append((record, error))
+                if isinstance(record, Output):
+                    yield record, error
+
+    def _finish(self, sink: Sink, record: Output | Retraction) -> None:
+        if isinstance(record, Retraction):
+            self._retract(sink, record)
+        else:
+            self._resume(sink, record)
 
     def commit(self, metrics: Mapping[str, Any]) -> str:
         """Commit the run together with what is staged; return its outcome. Nothing is published by that."""
@@ -271,9 +305,7 @@ def _by_hand(record: Output | Retraction) -> WatermarkError:
     """Return the error for a record of an earlier version of this package, with what a person can do."""
     old = "An earlier version of this package wrote it, under names that do not prove whose they are."
     if isinstance(record, Output):
-        back = f"watermarks rewind {quote(record.job_id)} --to-version {record.version - 1} --retract --why TEXT"
-        if record.version == 1:
-            back = f"watermarks reset {quote(record.job_id)} --retract --why TEXT"
+        back = retracting(record.job_id, record.version)
         return UnpublishedError(
             record.job_id,
             record.version,

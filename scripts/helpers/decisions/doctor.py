@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from shlex import quote
 from typing import Any
 
 from scripts.helpers.errors import AccessRefusedError, CorruptItemError, NewerFormatError, UnknownJobError
@@ -19,7 +20,7 @@ from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import Spilled
 
 CHUNK_PREFIXES = ("!p#", "!s#")
-DAMAGED = "damaged item"
+DAMAGED, UNPUBLISHED = "damaged item", "unpublished"
 _REPAIR = "Runs refuse it. Rewind, set or reset the context, or discard the plan."
 MOST_MISSING = 100
 """Versions without a log entry that are named one by one: a head may say that there are a million million."""
@@ -148,9 +149,10 @@ def _open_plan(head: Head, now: datetime) -> Iterable[Finding]:
 def _unpublished(head: Head) -> Iterable[Finding]:
     for output in head.unpublished:
         yield Finding(
-            "unpublished",
+            UNPUBLISHED,
             f"version {output.version} for {output.target}",
-            "It is committed and waits in staging. Run the job: it publishes it before it writes anything there.",
+            "It is committed and waits in staging. The next run publishes it before it writes anything there. To "
+            f"publish it now: watermarks doctor {quote(head.job_id)} --publish",
         )
 
 

@@ -377,9 +377,12 @@ class Head:
         """Take retractions off the list that nobody can undo any more; nothing else changes."""
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
-    def released(self) -> Head:
-        """Abort: let go of the job; the plan stays for the next run."""
-        return replace(self, claim=None)
+    def released(self, *, is_run: bool = True) -> Head:
+        """Abort: let go of the job; the plan stays for the next run. What was not a run is not counted in `begun`."""
+        last = self.last
+        if not is_run and last is not None and last.fence is not None:
+            last = replace(last, fence=last.fence + 1)
+        return replace(self, claim=None, last=last)
 
     # --- decisions of people: from any state; version and fence grow, the plan is gone -----------
 

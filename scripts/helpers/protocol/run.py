@@ -327,12 +327,18 @@ class Run:
             except WatermarkError as error:
                 logger.warning("event=publish_note_deferred job=%s run=%s error=%s", self.job_id, self.run_id, error)
 
-    def abort(self) -> None:
-        """Let go of the job. A frozen plan stays, and the next run gets it. Safe to call again."""
+    def abort(self, *, is_run: bool = True) -> None:
+        """Let go of the job. A frozen plan stays, and the next run gets it. Safe to call again.
+
+        Parameters
+        ----------
+        is_run
+            Whether the job was taken by a run. Only runs are counted as failed.
+        """
         with self._calls, self._lock:
             if self._closed:
                 return
-            outcome = self._store.swap(self._head, self._head.released(), self._budget)
+            outcome = self._store.swap(self._head, self._head.released(is_run=is_run), self._budget)
             if isinstance(outcome, Lost) and outcome.to is not None and self._is_claimed_by_us(outcome.to):
                 # A freeze had taken effect without an answer, so the head has a plan that this run does not know
                 # of. Once more from there, or the job stays taken until the lease is over.
