@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scripts.cli.commands import command, context_option, job_argument, read_job
 from scripts.cli.deciding import decide, deciding, previewed
-from scripts.cli.retracting import retract_now, retract_option, show_kept, show_retracted
+from scripts.cli.retracting import retract_now, retract_option, show_outputs
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import InvalidValueError
 
@@ -26,11 +26,8 @@ def reset(
     if context is not None and context not in before.watermarks:
         raise InvalidValueError(f"Job {job!r} has no context {context!r}. It has: {', '.join(before.watermarks)}.")
     outputs = around.watermarks.decisions.outputs_after(before, 0) if context is None else ()
-    after = before.reset(previewed(around, why, who), context, outputs if retract else ())
-    if retract:
-        show_retracted(around, after)
-    else:
-        show_kept(around, outputs)
+    after = before.reset(previewed(around, why, who), context, outputs, retract=retract)
+    show_outputs(around, before, after, outputs, retract)
     decide(
         around,
         before,

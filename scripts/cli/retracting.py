@@ -20,18 +20,20 @@ OLD = "whose it is, names of an earlier version do not prove. Run `watermarks do
 retract_option = click.option("--retract", is_flag=True, help="Delete the output of later versions from their targets.")
 
 
-def show_kept(around: Surroundings, outputs: Outputs) -> None:
-    """Show what versions left at each target, where it stays."""
+def show_outputs(around: Surroundings, before: Head, after: Head, outputs: Outputs, retract: bool) -> None:
+    """Show what a decision leaves of later versions at each target, and what it takes back."""
     targets: dict[str, list[Output]] = {}
     for output in outputs:
+        if output in before.unpublished or not after.keeps(output):
+            continue
         targets.setdefault(output.target, []).append(output)
     rows = []
     for target, left in targets.items():
-        versions = sorted(output.version for output in left)
+        kept = sorted(output.version for output in left)
         rows.append(
             [
                 target,
-                f"{versions[0]} to {versions[-1]}" if len(versions) > 1 else str(versions[0]),
+                f"{kept[0]} to {kept[-1]}" if len(kept) > 1 else str(kept[0]),
                 f"{sum(output.files for output in left):,}",
                 size_text(sum(output.bytes for output in left)),
                 "stays; its rows are read again",
@@ -39,12 +41,9 @@ def show_kept(around: Surroundings, outputs: Outputs) -> None:
         )
     if rows:
         show_rows(around.shown, ("target", "versions", "files", "size", "becomes"), rows)
-
-
-def show_retracted(around: Surroundings, after: Head) -> None:
-    """Show what a head takes back: what is found at each target, and not what a record says of it."""
+    # What is found at each target, and not what a record says of it. What was decided earlier is deleted at once, too.
     rows = []
-    for retraction in after.retracting:
+    for retraction in after.retracting[0 if retract else len(before.retracting) :]:
         versions = f"{retraction.first} to {retraction.last}"
         for line in to_delete(around, after, retraction):
             rows.append([versions, printable(line)])

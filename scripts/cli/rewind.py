@@ -8,7 +8,7 @@ from scripts.cli.commands import command, context_option, job_argument
 from scripts.cli.deciding import decide, deciding, previewed
 from scripts.cli.diff import history_entry
 from scripts.cli.progress import progress
-from scripts.cli.retracting import retract_now, retract_option, show_kept, show_retracted
+from scripts.cli.retracting import retract_now, retract_option, show_outputs
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
 
@@ -46,11 +46,8 @@ def rewind(
         assert version is not None
         outputs = marks.decisions.outputs_after(before, version) if context is None else ()
         entry, order = history_entry(around, job, version, before), previewed(around, why, who)
-        after = before.rewound(entry, order, context, outputs if retract else ())
-    if retract:
-        show_retracted(around, after)
-    else:
-        show_kept(around, outputs)
+        after = before.rewound(entry, order, context, outputs, retract=retract)
+    show_outputs(around, before, after, outputs, retract)
     decide(
         around,
         before,

@@ -399,6 +399,17 @@ def test_what_was_published_is_in_the_document_when_it_is_json(
     assert (found["kind"], found["repaired"]) == ("unpublished", True)
 
 
+def test_batch_that_waits_is_shown_as_taken_back_and_others_as_kept_when_a_rewind_does_not_retract(
+    run: Command, watermarks: Watermarks, waiting: Path
+) -> None:
+    done = run(watermarks, "rewind", "repairs", "--to-version", "2", *WHY)
+
+    assert done.exit_code == 0, done.output
+    kept, deleted = [line for line in done.stdout.splitlines() if line.startswith(("file://", "4 to 4"))]
+    assert kept.split()[1:3] == ["3", "1"]
+    assert "1 file" in deleted
+
+
 def test_error_names_what_helps_when_a_committed_batch_cannot_be_published(
     watermarks: Watermarks, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

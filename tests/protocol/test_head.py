@@ -56,12 +56,14 @@ def output(version: int, target: str, sink: str = "iceberg", **more: Any) -> Out
 
 
 @pytest.mark.parametrize(
-    ("unpublished", "retract"),
+    ("unpublished", "outputs"),
     [((output(1, "shop.a", "files"),), ()), ((), (output(3, "shop.a", "files"),))],
     ids=["unseen", "seen"],
 )
-def test_first_version_is_taken_back_when_a_job_is_reset(unpublished: Outputs, retract: Outputs) -> None:
-    after = replace(idle(), unpublished=unpublished).reset(Order("sam", "why", NOW, "token"), retract=retract)
+def test_first_version_is_taken_back_when_a_job_is_reset(unpublished: Outputs, outputs: Outputs) -> None:
+    head = replace(idle(), unpublished=unpublished)
+
+    after = head.reset(Order("sam", "why", NOW, "token"), outputs=outputs, retract=True)
 
     assert [(one.target, one.first) for one in after.retracting] == [("shop.a", 1)]
     assert after.unpublished == ()

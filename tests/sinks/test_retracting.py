@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from scripts.helpers.batch.publishing import COPY_LASTS
 from scripts.helpers.errors import InvalidValueError, RetractedError, RetractionError, TargetError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.outputs import Output
+from scripts.helpers.sinks import DatabaseSink, Sink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
@@ -149,6 +152,106 @@ def test_half_published_batch_is_taken_back_when_the_job_goes_back_before_it(
     assert world.seen == [1, 2, 3, 4]
     with pytest.raises(RetractedError):
         world.watermarks.rewind(JOB, to_version=4, **WHY)
+
+
+class TwoTargets:
+    """A job that copies rows of pandas to two targets, one of which a sink of the second kind may fail to publish."""
+
+    def __init__(self, watermarks: Watermarks, first: Sink, second: Sink) -> None:
+        self.watermarks = watermarks
+        self.sinks: list[Sink] = [first, second]
+        self.source = [1]
+
+    def run(self, *new: int, dies_at: Sink | None = None) -> None:
+        """Let a run copy new rows to both targets; one dies before its rows are published at a target."""
+        self.source += new
+
+        def die(*_: Any) -> None:
+            raise KilledError
+
+        job = IncrementalJob(self.watermarks, JOB, f"jr_{self.source}").__enter__()
+        rows = job.rows_since(pd.DataFrame({"id": self.source}), "id")
+        for sink in self.sinks:
+            job.write(rows, sink)
+        with pytest.MonkeyPatch.context() as patch:
+            if dies_at is None:
+                job.__exit__(None, None, None)
+                return
+            patch.setattr(type(dies_at), "publish", die)
+            with pytest.raises(KilledError):
+                job.__exit__(None, None, None)
+
+
+class Shop:
+    """A database with a table that has a column for the batch, and one that has none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sql("CREATE TABLE told (id integer, batch text)")
+        self.sql("CREATE TABLE plain (id integer)")
+
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path)
+
+    def sql(self, statement: str) -> list[Any]:
+        with closing(self.connect()) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+    def sink(self, table: str) -> DatabaseSink:
+        batch_column = "batch" if table == "told" else None
+        return DatabaseSink(table, connect=self.connect, name="shop", batch_column=batch_column)
+
+    def seen(self, table: str) -> list[int]:
+        return [id_ for (id_,) in self.sql(f"SELECT id FROM {table} ORDER BY id")]
+
+
+def test_version_is_taken_back_at_each_target_when_it_waits_at_one_of_them(
+    watermarks: Watermarks, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop, files = Shop(tmp_path / "shop.db"), FileSink(str(tmp_path / "raw"))
+    world = TwoTargets(watermarks, files, shop.sink("told"))
+    world.run()
+    world.run(2, dies_at=shop.sink("told"))
+
+    watermarks.rewind(JOB, to_version=1, **WHY)
+    world.run(3)
+
+    seen = sorted(row for path in (tmp_path / "raw").glob("*.parquet") for row in pd.read_parquet(path)["id"])
+    assert (seen, shop.seen("told")) == ([1, 2, 3], [1, 2, 3])
+    assert "event=output_kept" not in caplog.text
+
+
+def test_version_is_taken_back_at_each_target_when_later_ones_were_published_meanwhile(
+    watermarks: Watermarks, tmp_path: Path
+) -> None:
+    shop, files = Shop(tmp_path / "shop.db"), FileSink(str(tmp_path / "raw"))
+    world = TwoTargets(watermarks, files, shop.sink("told"))
+    world.run()
+    world.run(2, dies_at=shop.sink("told"))
+    world.sinks = [files]
+    world.run(3)
+    world.sinks = [files, shop.sink("told")]
+
+    watermarks.rewind(JOB, to_version=1, **WHY)
+    world.run(4)
+
+    seen = sorted(row for path in (tmp_path / "raw").glob("*.parquet") for row in pd.read_parquet(path)["id"])
+    assert (seen, shop.seen("told")) == ([1, 2, 3, 4], [1, 2, 3, 4])
+
+
+def test_rows_stay_with_a_warning_when_a_version_waits_elsewhere_and_no_column_holds_their_batch(
+    watermarks: Watermarks, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop, files = Shop(tmp_path / "shop.db"), FileSink(str(tmp_path / "raw"))
+    world = TwoTargets(watermarks, shop.sink("plain"), files)
+    world.run()
+    world.run(2, dies_at=files)
+
+    watermarks.rewind(JOB, to_version=1, **WHY)
+    world.run(3)
+
+    assert "event=output_kept job=repairs versions=2-2 targets=database://shop/plain:" in caplog.text
+    assert shop.seen("plain") == [1, 2, 2, 3]
 
 
 def test_other_jobs_and_other_files_stay_when_one_job_takes_back(world: DirectoryCopy) -> None:

@@ -88,8 +88,9 @@ class Decisions:
             entry = self._entry(head, version)
             if context is not None and context not in entry.watermarks and context not in head.watermarks:
                 raise InvalidValueError(f"Neither version {version} nor the present one has a context {context!r}.")
-            outputs = self._retracted(head, version, retract) if context is None else ()
-            return head.rewound(self._copied(head, entry, context), order, context, outputs)
+            outputs = self._outputs_after(head, version, retract) if context is None else ()
+            after = head.rewound(self._copied(head, entry, context), order, context, outputs, retract=retract)
+            return _with_warning(head, after, version, outputs)
 
         return self._decide(job_id, change, expected=expected)
 
@@ -111,7 +112,8 @@ class Decisions:
         def change(head: Head) -> Head:
             if context is not None and context not in head.watermarks:
                 raise InvalidValueError(f"Job {job_id!r} has no context {context!r} to reset.")
-            return head.reset(order, context, self._retracted(head, 0, retract) if context is None else ())
+            outputs = self._outputs_after(head, 0, retract) if context is None else ()
+            return _with_warning(head, head.reset(order, context, outputs, retract=retract), 0, outputs)
 
         return self._decide(job_id, change, expected=expected)
 
@@ -349,24 +351,15 @@ class Decisions:
                 return
         raise StaleError(f"Job {job_id!r} changed {TO_DECIDE.tries} times meanwhile. The output is deleted. Try again.")
 
-    def _retracted(self, head: Head, version: int, retract: bool) -> Outputs:
-        """Return the output that a decision takes back; warn of what it leaves, where it takes back none."""
-        outputs = self.outputs_after(head, version, None if retract else LOOKED_AT)
-        if retract:
-            for output in outputs:
-                # Files carry the name of their batch, and rows only where a column of theirs was named for it.
-                is_told = output.sink == "files" or output.batch_column
-                if not is_told and output not in head.unpublished:
-                    raise _not_told(output.target, f"the {_counted(output)} that version {output.version} left there")
-            return outputs
-        seen = [output for output in outputs if output not in head.unpublished]
-        if seen:
-            logger.warning(
-                "event=output_kept job=%s versions=%d-%d targets=%s: their rows come again, under other batch ids. "
-                "Decide with retract to have them deleted first, unless the target merges by key",
-                head.job_id, version + 1, head.version, ", ".join(sorted({output.target for output in seen})),
-            )  # fmt: skip
-        return ()
+    def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
+        """Return the output of later versions: all of it to take it back, and else enough of it to warn."""
+        waiting = [output.version for output in head.unpublished if output.version > version]
+        looked_at = max(LOOKED_AT, head.version - min(waiting, default=head.version) + 1)
+        outputs = self.outputs_after(head, version, None if retract else looked_at)
+        for output in outputs if retract else ():
+            if not output.is_retractable and output not in head.unpublished:
+                raise _not_told(output.target, f"the {_counted(output)} that version {output.version} left there")
+        return outputs
 
     def _order(self, who: str | None, why: str) -> Order:
         return make_order(who, why, self._lookups.clock())
@@ -492,6 +485,18 @@ def _not_told(target: str, rows: str) -> InvalidValueError:
         "without retract, and delete those rows by hand, or let the target merge by key. Rows that are written with "
         "batch_column= can be taken back."
     )
+
+
+def _with_warning(before: Head, after: Head, version: int, outputs: Outputs) -> Head:
+    """Return the head after a decision, with a WARNING of output of later versions that it leaves at the targets."""
+    kept = {output.target for output in outputs if output not in before.unpublished and after.keeps(output)}
+    if kept:
+        logger.warning(
+            "event=output_kept job=%s versions=%d-%d targets=%s: their rows come again, under other batch ids. "
+            "Decide with retract to have them deleted first, unless the target merges by key",
+            before.job_id, version + 1, before.version, ", ".join(sorted(kept)),
+        )  # fmt: skip
+    return after
 
 
 def _counted(output: Output) -> str:

@@ -386,31 +386,37 @@ class Head:
 
     # --- decisions of people: from any state; version and fence grow, the plan is gone -----------
 
-    def rewound(self, entry: LogEntry, order: Order, context: str | None = None, retract: Outputs = ()) -> Head:
+    def rewound(
+        self,
+        entry: LogEntry,
+        order: Order,
+        context: str | None = None,
+        outputs: Outputs = (),
+        *,
+        retract: bool = False,
+    ) -> Head:
         """Go back to the watermarks of an earlier version, all of them or those of one context.
 
-        `retract` is output of later versions that goes from its targets. RetractedError for a version whose
-        output is gone: its watermarks stand for rows that are at no target any more.
+        `outputs` are those of later versions, as far as the history has them, and `retract` is whether all of them go
+        from their targets. RetractedError for a version whose output is gone: its watermarks stand for rows that are
+        no longer at a target.
         """
         for first, last in self.retracted:
             if first <= entry.version <= last:
                 raise RetractedError(self.job_id, entry.version, first, last)
         if context is None:
             after = self._decided("REWIND", entry.watermarks, order, entry.change.run_id)
-            return self._without_output(after, entry.version, retract, order)
+            return self._without_output(after, entry.version, outputs, retract, order)
         watermarks = dict(self.watermarks)
         watermarks.pop(context, None)
         if context in entry.watermarks:
             watermarks[context] = entry.watermarks[context]
         return self._decided("REWIND", watermarks, order, self._run_in_force)
 
-    def reset(self, order: Order, context: str | None = None, retract: Outputs = ()) -> Head:
-        """Forget everything, or one context: the next run starts there as on a first run.
-
-        `retract` is output that goes from its targets.
-        """
+    def reset(self, order: Order, context: str | None = None, outputs: Outputs = (), *, retract: bool = False) -> Head:
+        """Forget everything, or one context: the next run starts there as on a first run. Output as of `rewound`."""
         if context is None:
-            return self._without_output(self._decided("RESET", {}, order, None), 0, retract, order)
+            return self._without_output(self._decided("RESET", {}, order, None), 0, outputs, retract, order)
         watermarks = {name: value for name, value in self.watermarks.items() if name != context}
         return self._decided("RESET", watermarks, order, self._run_in_force)
 
@@ -484,12 +490,24 @@ class Head:
         fence = max(fence, self.fence)
         return replace(self, moved_to=None, arriving_from=None, epochs=epochs, fence=fence)
 
-    def _without_output(self, after: Head, version: int, retract: Outputs, order: Order) -> Head:
-        """Take back output of versions above `version`: what is given, and what readers do not wholly see yet."""
+    def keeps(self, output: Output) -> bool:
+        """Return whether nothing that was decided takes the rows of an output from its target."""
+        taken = (one for one in self.retracting if (one.target, one.epoch) == (output.target, output.epoch))
+        return not output.is_retractable or not any(one.covers(output.version) for one in taken)
+
+    def _without_output(self, after: Head, version: int, outputs: Outputs, retract: bool, order: Order) -> Head:
+        """Take back output of versions above `version`: all of it, or that of versions not wholly published."""
         unseen = tuple(output for output in self.unpublished if output.version > version)
-        if not retract and not unseen:
+        # The rows of such a version are read again for all of its targets, also for those where they are already.
+        waiting = {(output.epoch, output.version) for output in unseen}
+        partly = tuple(
+            output for output in outputs if (output.epoch, output.version) in waiting and output.is_retractable
+        )
+        asked = outputs if retract else ()
+        if not asked and not unseen:
             return after
-        retractions = retracted_of(retract, unseen, version, self.last_versions, order.at.astimezone(timezone.utc))
+        at = order.at.astimezone(timezone.utc)
+        retractions = retracted_of(asked, (*unseen, *partly), version, self.last_versions, at)
         gone = ((min(one.first for one in retractions), self.version),) if retractions else ()
         unpublished = tuple(output for output in self.unpublished if output not in unseen)
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)

@@ -99,6 +99,11 @@ class Output:
         return batch_name(self.epoch, self.version)
 
     @property
+    def is_retractable(self) -> bool:
+        """Whether its rows can be found at the target: files have their batch in the name, and rows in a column."""
+        return self.sink == "files" or self.batch_column is not None
+
+    @property
     def terms(self) -> dict[str, Any]:
         """How it is published, in JSON. Its attempt notes that beside the rows, as a record may be altered."""
         found = {name: getattr(self, name) for name in _TERMS if _is_given(getattr(self, name))}
@@ -234,7 +239,7 @@ def retracted_of(
     outputs
         What a person has asked for, of versions above `kept`.
     unseen
-        What readers do not wholly see yet: it comes again under new batch ids, and a part of it may be at its target.
+        What is not wholly at its targets: it is read again under new batch ids, and a part of it may be there.
     kept
         The version gone back to.
     epochs
@@ -251,7 +256,8 @@ def retracted_of(
         return found.get(key)
 
     for output in unseen:
-        # From the first of them on: at one target versions are published in their order, so none above it is seen.
+        # From the first of them on: at one target versions are published in their order. Only where a version waits for
+        # another target are those above it seen. They go as well, as a table refuses earlier versions by the last one.
         made = add(output, output.version)
         # For what to say of rows that stay. Of files none do, and of tables with a batch column none.
         if made is not None and output.rows and output.sink != "files" and not output.batch_column:
