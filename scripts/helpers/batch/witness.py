@@ -163,7 +163,9 @@ def _sinks_of(
                 continue
             sink = opened(output, spark, s3_client)
             if sink is None:
-                logger.warning("event=target_not_asked job=%s target=%s: the next write asks it", head.job_id, output.target)
+                logger.warning(
+                    "event=target_not_asked job=%s target=%s: the next write asks it", head.job_id, output.target
+                )
             else:
                 found.append(sink)
     return found
