@@ -16,7 +16,7 @@ from scripts.cli.screen import show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.batch.leftovers import examine_targets, publish_waiting
 from scripts.helpers.batch.witness import after_restore as restore
-from scripts.helpers.decisions.doctor import DAMAGED, UNPUBLISHED, Finding
+from scripts.helpers.decisions.doctor import DAMAGED, Finding
 from scripts.helpers.display.units import count_of, printable
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.sinks.choice import sink_at
@@ -82,23 +82,21 @@ def doctor(
             lines += _repairs(looked)
             lines += [] if yes else _old_output(around, before)
         if publish:
-            lines += [f"Publishes version {one.version} for {one.target}" for one in before.unpublished]
-            lines += [] if before.unpublished else ["No batch waits to be published."]
+            waiting = [f"Publishes version {one.version} for {one.target}" for one in before.unpublished]
+            lines += waiting or ["No batch waits to be published."]
         for line in lines:
             around.shown.print(printable(line))
         asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", yes=yes)
-    published = _published(around, job) if publish else []
-    if published and before is not None:
-        # The fence has grown by one. Where more has changed, what was shown is not so any more.
-        after = read_job(around, job)
-        before = after if (after.version, after.fence) == (before.version, before.fence + 1) else before
     with progress(around, f"examining {printable(job)}"):
         if after_restore:
             sinks = [sink_at(target) for target in at]
             restore(around.watermarks, job, sinks=sinks, retract=retract, why=why or "", who=who, expected=before)
         findings = around.watermarks.doctor(job, repair=repair)
-        # Of these the cause is known.
-        findings = [*published, *(one for one in findings if not (published and one.kind == UNPUBLISHED))]
+        if publish:
+            published = publish_waiting(around.watermarks, job)
+            # What keeps a batch from its target is known now.
+            details = {one.detail for one in published}
+            findings = [*published, *(one for one in findings if one.detail not in details)]
         # Its targets are told by the head and the history: by damaged ones nothing is looked for, and nothing deleted.
         if targets and not _is_damaged(findings):
             findings += _examined_targets(around, job, agreed if repair else None, is_seen=not yes)
@@ -113,16 +111,6 @@ def doctor(
         show_rows(around.out, ("found", "what", "remedy"), rows)
     if any(not finding.repaired for finding in findings):
         sys.exit(FAILED)
-
-
-def _published(around: Surroundings, job: str) -> list[Finding]:
-    """Publish what waits, and show what was published."""
-    with progress(around, f"publishing {printable(job)}"):
-        found = publish_waiting(around.watermarks, job)
-    for one in found:
-        if one.repaired:
-            around.shown.print(printable(f"Published {one.detail}"))
-    return found
 
 
 def _examined_targets(

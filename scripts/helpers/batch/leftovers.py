@@ -83,17 +83,12 @@ def examine_targets(
     findings = [_retraction(one) for one in head.retracting if not doubt(one, head.last_versions)]
     findings += _unproven(head)
     waiting = [output for output in head.unpublished if not doubt(output, head.last_versions)]
-    looked_at: list[Sink] = []
     for target, output in newest.items():
         try:
             given = (sink for sink in sinks if is_sink_of(sink, output))
             sink = next(given, None) or opened(output, spark, s3_client)
             if sink is None:
                 raise InvalidValueError("only the job's script gets there: examine_targets(…, sinks=[its sink])")
-            # A table may have had another name in an earlier version.
-            if sink in looked_at:
-                continue
-            looked_at.append(sink)
             looked = _Look(watermarks, head, history, sink, output)
             findings += looked.recorded()
             findings += looked.waiting([one for one in waiting if is_sink_of(sink, one)])
@@ -102,7 +97,8 @@ def examine_targets(
                 findings += looked.seen(sink)
         except (InvalidValueError, TargetError) as error:
             findings.append(Finding("target not seen", f"{target}: {error}", "Look from where it can be reached."))
-    return findings
+    # A table may have had another name in an earlier version.
+    return list(dict.fromkeys(findings))
 
 
 def publish_waiting(
@@ -141,10 +137,10 @@ def publish_waiting(
         publication = Publication(run, spark, s3_client, watermarks.clock)
         found = []
         for output, error in publication.publish_waiting(sinks):
-            what = f"version {output.version} for {output.target}"
             why = "" if error is None else str(error.__cause__ or error)
             if isinstance(error, InvalidValueError):
                 why += f" Run the job, or call publish_waiting(watermarks, {job_id!r}, sinks=[its sink], spark=spark)."
+            what = f"version {output.version} for {output.target}"
             found.append(Finding(UNPUBLISHED, what, why, repaired=error is None))
         run.abort(is_run=False)
     return found

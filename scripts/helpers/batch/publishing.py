@@ -89,27 +89,21 @@ class Publication:
         UnpublishedError
             It cannot be published. It would be in nobody's sight if this run went on.
         """
-        if isinstance(self.run, UnsavedRun):
-            return
-        for retraction in self._proven(self.run, self.run.retracting):
-            sink = opened(retraction, self._spark, self._s3_client)
-            if sink is None:
+        for record in self._proven(self._due):
+            sink = opened(record, self._spark, self._s3_client)
+            # Where it is None, only the script knows how to log in. Its first write to that target finishes it.
+            if sink is not None:
+                self._finish(sink, record)
+            elif isinstance(record, Retraction):
                 logger.warning(
                     "event=retraction_waits job=%s versions=%d-%d target=%s: the next write to it does it first",
-                    self.run.job_id, retraction.first, retraction.last, printable(retraction.target),
+                    self.run.job_id, record.first, record.last, printable(record.target),
                 )  # fmt: skip
-                continue
-            self._retract(sink, retraction)
-        for output in self._proven(self.run, self.run.unpublished):
-            sink = opened(output, self._spark, self._s3_client)
-            if sink is None:
-                # Only the script knows how to log in there. Its first write to that target finishes it.
+            else:
                 logger.warning(
                     "event=publication_waits job=%s version=%d target=%s: the next write to it publishes this first",
-                    self.run.job_id, output.version, printable(output.target),
+                    self.run.job_id, record.version, printable(record.target),
                 )  # fmt: skip
-                continue
-            self._resume(sink, output)
         self.witness.ask_last()
 
     def finish(self, sink: Sink) -> None:
@@ -120,10 +114,7 @@ class Publication:
         RetractionError, UnpublishedError
             It cannot be done.
         """
-        if isinstance(self.run, UnsavedRun):
-            return
-        due: list[Output | Retraction] = [*self.run.retracting, *self.run.unpublished]
-        for record in self._proven(self.run, due):
+        for record in self._proven(self._due):
             # What could be reached without the script was deleted at the start. What is published, however its target
             # is written now, comes before this batch: a table that has recorded this one takes no earlier one.
             is_new = isinstance(record, Output) or opened(record, self._spark, self._s3_client) is None
@@ -138,11 +129,10 @@ class Publication:
         """
         assert isinstance(self.run, Run)
         failed: list[tuple[Output | Retraction, WatermarkError]] = []
-        due: list[Output | Retraction] = [*self.run.retracting, *self.run.unpublished]
-        for record in due:
+        for record in self._due:
             try:
                 # None for a record that is not of this job: the doctor reports it, and no run publishes it.
-                for proven in self._proven(self.run, (record,)):
+                for proven in self._proven([record]):
                     given = (sink for sink in sinks if is_sink_of(sink, proven))
                     sink = next(given, None) or opened(proven, self._spark, self._s3_client)
                     if sink is None:
@@ -193,7 +183,7 @@ class Publication:
         own = [output for _, output in self.staged]
         # What a person took back while it was published is among `own`, and was reported then.
         waiting = tuple(output for output in self.run.unpublished if output not in own)
-        for output in self._proven(self.run, waiting):
+        for output in self._proven(waiting):
             given = (sink for sink, _ in self.staged if is_sink_of(sink, output))
             winner = opened(output, self._spark, self._s3_client) or next(given, None)
             if winner is not None:
@@ -206,7 +196,12 @@ class Publication:
         for sink, output in self.staged:
             self._clear(sink.drop, output)
 
-    def _proven(self, run: Run, records: Sequence[T]) -> Iterator[T]:
+    @property
+    def _due(self) -> Sequence[Output | Retraction]:
+        """What decisions took back, and then what waits to be published, as the run knows of it."""
+        return [*self.run.retracting, *self.run.unpublished] if isinstance(self.run, Run) else []
+
+    def _proven(self, records: Sequence[T]) -> Iterator[T]:
         """Yield the records that are of this job, by its head; log each other one, and leave it as it is.
 
         Raises
@@ -216,7 +211,8 @@ class Publication:
             its rows, or have them twice.
         """
         for record in records:
-            why = doubt(record, run.head.last_versions)
+            assert isinstance(self.run, Run)
+            why = doubt(record, self.run.head.last_versions)
             if why is not None:
                 self._warn_of(record, why)
             elif is_old(record):

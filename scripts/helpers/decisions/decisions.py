@@ -353,9 +353,8 @@ class Decisions:
 
     def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
         """Return the output of later versions: all of it to take it back, and else enough of it to warn."""
-        waiting = [output.version for output in head.unpublished if output.version > version]
-        looked_at = max(LOOKED_AT, head.version - min(waiting, default=head.version) + 1)
-        outputs = self.outputs_after(head, version, None if retract else looked_at)
+        first = min((output.version for output in head.unpublished if output.version > version), default=head.version)
+        outputs = self.outputs_after(head, version, None if retract else max(LOOKED_AT, head.version - first + 1))
         for output in outputs if retract else ():
             if not output.is_retractable and output not in head.unpublished:
                 raise _not_told(output.target, f"the {_counted(output)} that version {output.version} left there")

@@ -379,21 +379,12 @@ class Head:
 
     def released(self, *, is_run: bool = True) -> Head:
         """Abort: let go of the job; the plan stays for the next run. What was not a run is not counted in `begun`."""
-        last = self.last
-        if not is_run and last is not None and last.fence is not None:
-            last = replace(last, fence=last.fence + 1)
-        return replace(self, claim=None, last=last)
+        return replace(self, claim=None, last=self.last if is_run else self.fenced().last)
 
     # --- decisions of people: from any state; version and fence grow, the plan is gone -----------
 
     def rewound(
-        self,
-        entry: LogEntry,
-        order: Order,
-        context: str | None = None,
-        outputs: Outputs = (),
-        *,
-        retract: bool = False,
+        self, entry: LogEntry, order: Order, context: str | None = None, outputs: Outputs = (), *, retract: bool = False
     ) -> Head:
         """Go back to the watermarks of an earlier version, all of them or those of one context.
 
