@@ -38,6 +38,8 @@ BY_HAND = {
     "scripts/helpers/glue/catalog.py:Catalog.partitions",
 }
 """Where the SQL of the author of a script comes in: `query=`, `where=` and `push_down_predicate`."""
+IN_CATALOGUE = {"scripts/helpers/sinks/database_sql.py:Statements.refused"}
+"""Where the constraints of a target come in, as its owner declared them."""
 
 Place = tuple[str, ast.AST]
 """The function or method that a node is in, and the node."""
@@ -197,3 +199,7 @@ def other():
 """
 
     assert list(users_of(ast.parse(code), "SQL")) == ["Dialect.quote", "Dialect.quote", "other", "other"]
+
+
+def test_text_of_a_catalogue_becomes_sql_only_where_constraints_are_looked_at() -> None:
+    assert found_by(lambda tree: users_of(tree, "of_catalogue")) == sorted(IN_CATALOGUE)

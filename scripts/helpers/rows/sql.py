@@ -16,7 +16,7 @@ class SQL(str):
 
     It is made by `sql` of a literal, by a dialect of a name or a typed value, and by joins of such. A text of any other
     origin is a `str`, an f-string as well, and mypy refuses a `str` where SQL is run. What a person wrote, such as the
-    `where` of a source, is made SQL by `written_by_hand`, and by nothing else.
+    `where` of a source, is made SQL by `written_by_hand` and `of_catalogue`, and by nothing else.
     """
 
     __slots__ = ()
@@ -106,4 +106,9 @@ def with_marks(statement: SQL, mark: LiteralString, percent: LiteralString, coun
 
 def written_by_hand(text: str) -> SQL:
     """Return what the author of a script gave as SQL: it runs with the script's own rights, as the script does."""
+    return SQL(text)
+
+
+def of_catalogue(text: str) -> SQL:
+    """Return a constraint of a table as its catalogue has it: each INSERT runs it, with the same rights."""
     return SQL(text)

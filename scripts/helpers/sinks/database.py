@@ -623,6 +623,7 @@ class DatabaseSink:
             rows = _count(session, statements.count(table))
             session.commit()
             session.run(statements.drop(table + LANDING))
+        self._check_constraints(target, table, arriving)
         return rows
 
     def _check_landed(self, session: Session, target: _Target, table: str, arriving: Sequence[Arriving]) -> None:
@@ -653,6 +654,25 @@ class DatabaseSink:
                     f"column {column.name!r} is {declared.declared}, which would cut, round, pad or otherwise change "
                     f"the value in {int(count or 0):,} rows. Declare it as {self._sql.declaration(column)}, or change "
                     "the rows. Nothing is written.",
+                )
+
+    def _check_constraints(self, target: _Target, table: str, arriving: Sequence[Arriving]) -> None:
+        """Raise TargetTableError for staged rows that a CHECK constraint or a unique key of the target refuses."""
+        statements, sql = target.statements, target.statements.sql
+        absent = target.columns.keys() - {column.name for column in arriving}
+        counts: dict[str, int] = {}
+        # A condition may call what this user may not call. Then the publication finds out.
+        with suppress(TargetError), self._session("constraints cannot be looked at") as session:
+            found = [row for query in sql.constraints(self._parts) for row in session.rows(*query)]
+            # A merge stages several rows of one key, and leaves one.
+            for constraint, query in statements.refused(table, found, absent, has_keys=self.rules is None).items():
+                counts[constraint] = _count(session, query)
+        for constraint, count in counts.items():
+            if count:
+                raise TargetTableError(
+                    self.name,
+                    f"its {constraint} refuses {count_of(count, 'row')}. Correct or filter them, or use job.merge to "
+                    "have one row of each key. Nothing is written.",
                 )
 
     def _reduce(self, session: Session, target: _Target, table: str, arriving: Sequence[Arriving]) -> None:

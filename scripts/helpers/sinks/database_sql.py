@@ -8,13 +8,14 @@ target: what does not fit is refused before the commit. Publishing moves them on
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from scripts.helpers.databases.dialects import Database, Declared, MySQL, PostgreSQL, SQLite, TableColumn
 from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.rows.sql import SQL, VALUE, Bound, Values, in_quotes, internal, joined, sql, whole
+from scripts.helpers.rows.sql import SQL, VALUE, Bound, Values, in_quotes, internal, joined, of_catalogue, sql, whole
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import LANDING, batch_value, epoch_in_batches
 
@@ -39,6 +40,7 @@ PLACE, STARTED, ENDED, NOTHING = internal("place"), internal("started"), interna
 """What is computed in a statement."""
 TEXT_LIKE = ("date", "timestamp", "timestamp_ntz", "string", "unknown")
 WHOLE = ("tinyint", "smallint", "int", "bigint")
+_TOKENS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|\w+|.""", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,15 @@ class WritingSQL:
     def wide_types(self, parts: Sequence[str]) -> Bound | None:
         """Return the query for the columns' types without length, precision, scale and domain; None for no need."""
         return None
+
+    def constraints(self, parts: Sequence[str]) -> Sequence[Bound]:
+        """Return the queries for the unique keys of a table and for its CHECK constraints.
+
+        Of a unique key each part is a row: the name of the key, the part in SQL or NULL if the database cannot say it,
+        and the condition of the key. In other rows the second column has CHECK constraints, among other text. None is
+        found where a row may be changed, or ignored, as it is inserted: a staged row is not what is checked then.
+        """
+        raise NotImplementedError
 
     def is_transactional(self, parts: Sequence[str]) -> Bound | None:
         """Return the query for whether a table takes part in transactions (1 or 0); None where all do."""
@@ -270,6 +281,19 @@ class WritingPostgres(WritingSQL):
             VALUE,
         )
         return query, [self.database.table(parts)]
+
+    def constraints(self, parts: Sequence[str]) -> Sequence[Bound]:
+        """Return the query for the unique keys of a table and its CHECK constraints."""
+        query = sql(
+            "SELECT x.* FROM pg_class c CROSS JOIN LATERAL (SELECT CAST(i.indexrelid AS text), "
+            "pg_get_indexdef(i.indexrelid, k, true), pg_get_expr(i.indpred, i.indrelid) FROM pg_index i CROSS JOIN "
+            "generate_series(1, i.indnkeyatts) k WHERE i.indisunique AND i.indrelid = c.oid UNION ALL SELECT NULL, "
+            "pg_get_constraintdef(o.oid), NULL FROM pg_constraint o WHERE o.contype = 'c' AND o.conrelid = c.oid) x "
+            "WHERE c.oid = to_regclass({}) AND NOT c.relhasrules AND NOT EXISTS (SELECT 1 FROM pg_trigger t "
+            "WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgtype & 7 = 7)",
+            VALUE,
+        )
+        return [(query, [self.database.table(parts)])]
 
     def changes(self, column: Arriving, target: TargetColumn) -> SQL | None:
         """Write that a staged value is another than the one that arrived."""
@@ -414,6 +438,17 @@ class WritingMySQL(WritingSQL):
         )
         return query, parts[-2:]
 
+    def constraints(self, parts: Sequence[str]) -> Sequence[Bound]:
+        """Return the queries for the unique keys of a table and for its CHECK constraints."""
+        keys = sql(
+            "SELECT INDEX_NAME, CASE WHEN SUB_PART IS NULL THEN {0} ELSE CONCAT('LEFT(', {0}, ', ', SUB_PART, ')') END,"
+            " NULL FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND {1} AND NOT EXISTS (SELECT 1 FROM "
+            "information_schema.TRIGGERS WHERE ACTION_TIMING = 'BEFORE' AND EVENT_MANIPULATION = 'INSERT' AND "
+            "EVENT_OBJECT_SCHEMA = TABLE_SCHEMA AND EVENT_OBJECT_TABLE = TABLE_NAME)",
+            sql("CONCAT('`', REPLACE(COLUMN_NAME, '`', '``'), '`')"), self._is_table(parts),
+        )  # fmt: skip
+        return [(keys, parts[-2:]), (sql("SHOW CREATE TABLE {}", self.database.table(parts)), [])]
+
     def takes(self, column: Arriving, declared: str) -> bool:
         """Tell whether a declared type holds every value as it is."""
         found = Declared.parse(declared)
@@ -526,6 +561,20 @@ class WritingSQLite(WritingSQL):
         )  # fmt: skip
         return query, [start]
 
+    def constraints(self, parts: Sequence[str]) -> Sequence[Bound]:
+        """Return the query for the unique keys of a table, without those with a condition, and CHECK constraints."""
+        # A conflict may be declared to be ignored. Columns of a staging table do not have the collation of the target.
+        query = sql(
+            "SELECT l.name, {0} || ' COLLATE ' || x.coll, NULL FROM {1}, pragma_index_list(m.name) l, "
+            'pragma_index_xinfo(l.name) x WHERE l."unique" = 1 AND l.partial = 0 AND x.key = 1 AND {2} UNION ALL '
+            "SELECT 'rowid', MAX({0}), NULL FROM {1}, pragma_table_info(m.name) x WHERE x.pk > 0 AND {2} "
+            "HAVING COUNT(*) = 1 AND MAX(lower(x.type)) = 'integer' UNION ALL "
+            "SELECT NULL, m.sql, NULL FROM {1} WHERE m.sql NOT LIKE '%COLLATE%' AND {2}",
+            sql("""'"' || replace(x.name, '"', '""') || '"'"""), sql("sqlite_master m"),
+            sql("m.type = 'table' AND m.name = {} AND m.sql NOT LIKE '%CONFLICT%'", VALUE),
+        )  # fmt: skip
+        return [(query, [parts[-1]] * 3)]
+
     def takes(self, column: Arriving, declared: str) -> bool:
         """Tell whether a declared type holds every value as it is, by SQLite's rules of affinity."""
         lower = declared.lower()
@@ -577,6 +626,27 @@ def writing_of(database: Database) -> WritingSQL:
     raise TargetError(
         database.name, "batches are written to PostgreSQL, MySQL, MariaDB and SQLite. Write files, and load them there."
     )
+
+
+def checks_in(definition: str) -> list[str]:
+    """Return the conditions of the CHECK constraints in the definition of a table, each in its parentheses.
+
+    >>> checks_in("CREATE TABLE t (id int CHECK (id > 0), word text DEFAULT 'CHECK (', CHECK ((id < 9) OR word = ')'))")
+    ['(id > 0)', "((id < 9) OR word = ')')"]
+    """
+    # With a backslash a text may end elsewhere. One that is not enforced refuses no row.
+    is_clear = "\\" not in definition and "NOT ENFORCED" not in definition
+    found, tokens = [], iter(_TOKENS.findall(definition) if is_clear else ())
+    for word in tokens:
+        if word.upper() == "CHECK":
+            depth, text = 0, ""
+            for token in tokens:
+                depth += (token == "(") - (token == ")")
+                text += token
+                if not depth and text.strip():
+                    break
+            found.append(text.strip())
+    return found
 
 
 class Statements:
@@ -656,6 +726,44 @@ class Statements:
             "ON taken.p = l.p AND taken.a = l.a JOIN {} s ON s.{} = l.n",
             joined(", ", counts), self.beside(staging), ROW, landing=self.beside(staging + LANDING),
         )  # fmt: skip
+
+    def refused(
+        self, staging: str, constraints: Sequence[Sequence[str | None]], absent: Collection[str], *, has_keys: bool
+    ) -> dict[str, SQL]:
+        """Return the counts of staged rows that constraints refuse, by constraint.
+
+        Parameters
+        ----------
+        constraints
+            What the queries of `WritingSQL.constraints` find.
+        absent
+            Columns that the rows lack: what is there is known when they are inserted.
+        has_keys
+            Whether no two staged rows may share a unique key.
+        """
+        # A word of a text counts as well.
+        names = "|".join([*map(re.escape, absent), "(?!)"])
+        lacks = re.compile(rf"(?<!\w)(?:{names})(?!\w)", re.IGNORECASE).search
+        counts, staged = {}, self.beside(staging)
+        keys: dict[str, list[tuple[str, str]]] = {}
+        for name, text, *condition in constraints:
+            for check in checks_in(text or ""):
+                if not lacks(check):
+                    # Of a delete no row is left.
+                    where = sql("{} = 0 AND NOT {}", DELETED, of_catalogue(check))
+                    counts[f"CHECK {check}"] = sql("SELECT COUNT(*) FROM {} WHERE {}", staged, where)
+            if name is not None and condition and has_keys:
+                keys.setdefault(name, []).append((text or "", condition[0] or "(1 = 1)"))
+        for parts in keys.values():
+            if all(part and not lacks(f"{part} {condition}") for part, condition in parts):
+                listed = [of_catalogue(part) for part, _ in parts]
+                where = _all(of_catalogue(parts[0][1]), *(sql("({}) IS NOT NULL", part) for part in listed))
+                counts[f"unique key ({joined(', ', listed)})"] = sql(
+                    "SELECT COALESCE(SUM({0}), 0) FROM (SELECT COUNT(*) AS {0} FROM {1} WHERE {2} GROUP BY {3} "
+                    "HAVING COUNT(*) > 1) copies",
+                    PLACE, staged, where, joined(", ", listed),
+                )  # fmt: skip
+        return counts
 
     def count(self, table: str) -> SQL:
         """Return the count of all rows of a table beside the target."""
