@@ -21,6 +21,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from scripts.helpers.errors import (
+    KeyColumnError,
     MergeNullError,
     MergeTieError,
     StagedFilesLostError,
@@ -657,3 +658,25 @@ def test_rows_are_merged_after_the_commit_when_a_job_does(watermarks: Watermarks
 
     assert table.rows == expected("history", [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, None)])
     assert watermarks.latest(job_id).unpublished == ()
+
+
+def test_merge_is_refused_before_the_plan_is_frozen_when_its_key_has_a_dot_and_pyiceberg_takes_it_for_a_struct(
+    catalog: Any, watermarks: Watermarks
+) -> None:
+    sink = IcebergSink(f"lake.raw.t{secrets.token_hex(4)}", catalog=catalog)
+    rows = pd.DataFrame({"a.b": [1, 2], "at": [1, 2]})
+
+    with (
+        pytest.raises(KeyColumnError, match=r"'a\.b': .* Rename the column, or give the sink spark="),
+        IncrementalJob(watermarks, "parts", "jr_1") as job,
+    ):
+        job.merge(job.rows_since(rows, "at"), sink, keys="a.b", sequence_by="at")
+
+    assert watermarks.latest("parts").plan is None
+
+
+def test_batch_column_is_refused_when_it_has_a_dot_and_pyiceberg_takes_it_for_a_struct(catalog: Any) -> None:
+    sink = IcebergSink(f"lake.raw.t{secrets.token_hex(4)}", catalog=catalog, batch_column="batch.id")
+
+    with pytest.raises(KeyColumnError, match=r"'batch\.id'"):
+        sink.check(pd.DataFrame({"id": [1]}))

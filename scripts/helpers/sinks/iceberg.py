@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
+    KeyColumnError,
     MissingConnectorError,
     StagedFilesLostError,
     TargetError,
@@ -214,10 +215,16 @@ class IcebergSink:
         return made
 
     def check(self, df: Any) -> None:
-        """Raise InvalidValueError for no frame or a wrong `partition_by`, MissingConnectorError for no connector."""
+        """Raise InvalidValueError for no frame or a wrong column, MissingConnectorError for no connector."""
         merges = self.rules is not None
         check_rows(df, self.name, self._partition_by, self._batch_column, self._engine.name, merges=merges)
         self._engine.check(merges=merges)
+        names = self.rules.keys if self.rules is not None else filter(None, [self._batch_column])
+        for name in names if self._engine.name == "pyiceberg" else ():
+            if "." in name:
+                raise KeyColumnError(
+                    name, "pyiceberg takes the dot for a field of a struct. Rename the column, or give the sink spark=."
+                )
 
     def places(self, df: Any) -> list[str]:
         """Return the URI of each folder that these rows would bring files to: of the table, and where they are staged.
