@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
     PlanConflictError,
+    ReservedNameError,
     StagedFilesLostError,
     TargetError,
     TargetTakenError,
@@ -24,6 +26,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
+from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.directory_copy import JOB, DirectoryCopy
@@ -175,6 +178,24 @@ def test_staged_folder_of_a_dead_attempt_goes_when_a_later_batch_is_published(wo
     world.run("jr_1")
 
     assert (world.seen, world.staged) == ([1, 2, 3], [])
+
+
+@pytest.mark.parametrize("name", ["glue_watermarks_deleted", "Glue_Watermarks_Deleted", "glue_watermarks_row"])
+@pytest.mark.parametrize("kind", ["files", "delta", "iceberg", "database"])
+def test_rows_are_refused_before_the_plan_is_frozen_when_a_column_has_a_name_of_this_package(
+    world: DirectoryCopy, tmp_path: Path, kind: str, name: str
+) -> None:
+    """Sinks would take it for a mark of theirs, and leave it out at the target."""
+    frame = pd.DataFrame({"id": [1, 2], name: [True, False]})
+    target: Any = str(world.target) if kind != "iceberg" else "lake.raw.repairs"
+    if kind == "database":
+        target = DatabaseSink("repairs", connect=lambda: sqlite3.connect(tmp_path / "shop.db"), name="shop")
+    options: dict[str, Any] = {"format": kind} if kind in ("delta", "iceberg") else {}
+
+    with pytest.raises(ReservedNameError, match=name.lower()), world.job() as job:
+        job.write(job.rows_since(frame, "id"), target, **options)
+
+    assert (world.watermarks.latest(JOB).plan, list(tmp_path.glob("raw*"))) == (None, [])
 
 
 def test_target_has_the_new_rows_only_when_the_plan_was_discarded_after_the_write(world: DirectoryCopy) -> None:

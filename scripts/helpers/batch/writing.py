@@ -11,6 +11,7 @@ from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.sinks.choice import Layout, sink_for
 from scripts.helpers.sinks.iceberg import IcebergSink
+from scripts.helpers.sinks.merge_frames import check_names
 from scripts.helpers.sinks.places import is_within, place_of_name
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.sinks.staging import Staging
@@ -54,6 +55,7 @@ class BatchWriter:
                     f"it and the target {other!r} of this run are one in the other, so readers of the outer one would "
                     "see the rows of both. Write elsewhere.",
                 )
+        check_names(df, is_marked=getattr(sink, "rules", None) is not None)
         sink.check(df)
         self._check_apart_from_sources(sink, df)
         batch.publication.witness.ask(sink)

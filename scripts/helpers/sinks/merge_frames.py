@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import InvalidValueError, KeyColumnError, ReservedNameError
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.rows.sql import internal
 from scripts.helpers.sinks.merging import DELETED, Merge
+from scripts.helpers.sinks.staged_rows import columns_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,8 +44,7 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
     # A frame without columns is that of a source where nothing is new.
     if not len(df.columns) and missing is None:
         return df
-    if DELETED in (str(name).lower() for name in df.columns):
-        raise ReservedNameError(DELETED, [DELETED])
+    check_names(df)
     _check_columns(df, merge, "the rows")
     if missing is not None:
         if is_pandas(df) != is_pandas(missing):
@@ -51,6 +52,17 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
         _check_columns(missing, merge, "missing")
     marked = _marked_in_pandas if is_pandas(df) else _marked_in_spark
     return marked(df, [*merge.keys, *merge.sequence_by], deletes, missing)
+
+
+def check_names(df: Any, *, is_marked: bool = False) -> None:
+    """Raise ReservedNameError for a column of the user with a name of this package.
+
+    Sinks mark deletes, and number rows, in columns with such names, and leave them out at the target. In rows that are
+    marked, one of them is not the user's.
+    """
+    for name in map(str.lower, columns_of(df)):
+        if name.startswith(internal("")) and not (is_marked and name == DELETED):
+            raise ReservedNameError(name, [internal("") + "…"])
 
 
 def _check_columns(df: Any, merge: Merge, whose: str) -> None:
