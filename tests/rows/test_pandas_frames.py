@@ -416,6 +416,24 @@ def test_whole_numbers_are_what_was_written_when_some_are_missing(
     )
 
 
+@pytest.mark.parametrize("lacking", [{"id": [None, 7]}, {"bay": ["B", "C"]}], ids=["NULL", "no column"])
+def test_whole_numbers_of_parquet_stay_whole_when_a_file_lacks_some(
+    tmp_path: Path, lacking: dict[str, list[Any]]
+) -> None:
+    number = 2**53 + 1
+    # By pyarrow, as by Spark: pandas leaves its own types in a file, and reads them.
+    for name, rows in {"a": {"id": [number]}, "b": lacking}.items():
+        pq.write_table(pa.table(rows), tmp_path / name)
+
+    found = FileBookmark(str(tmp_path)).new_files().read_pandas("parquet")
+
+    assert (str(found["id"].dtype), int(found["id"][0]), bool(found["id"].isna()[1])) == (
+        "Int64",
+        number,
+        True,
+    )
+
+
 def test_values_of_json_stay_as_they_are_when_they_look_like_others(tmp_path: Path) -> None:
     record = {"date": "2026-01-01", "timestamp": 1700000000, "code": "007", "f": 0.30000000000000004, "big": 2**64 - 1}
 

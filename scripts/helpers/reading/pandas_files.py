@@ -134,7 +134,7 @@ def _parser(
             str(location), f"pandas reads {', '.join(FORMATS)} from S3 or a directory, not {format!r} from here."
         )
     if format == "parquet":
-        return lambda body, key: pd.read_parquet(BytesIO(body), **options)
+        return lambda body, key: pd.read_parquet(BytesIO(body), **{"dtype_backend": "numpy_nullable", **options})
     reader: Any = pd.read_csv
     if format == "json":
         reader, options = pd.read_json, {"lines": True} | options
