@@ -574,9 +574,10 @@ class TargetSchemaError(TargetError):
         found = [f"the rows lack {_shown(missing)}"] if missing else []
         found += [f"the table lacks {_shown(unknown)}"] if unknown else []
         found += [f"{name!r} is {rows} in the rows and {table} in the table" for name, (rows, table) in changed.items()]
+        self.found = "; ".join(found)
         super().__init__(
             target,
-            f"the rows do not fit the table: {'; '.join(found)}. Select and cast what the table has, or alter the "
+            f"the rows do not fit the table: {self.found}. Select and cast what the table has, or alter the "
             "table first. Nothing is written.",
         )
 

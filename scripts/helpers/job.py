@@ -618,7 +618,7 @@ class IncrementalJob:
 
         Rows are counted while they are written (Spark's Observation), without a second pass. Parquet
         timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of. A DataFrame
-        of pandas is written as Parquet; see `write_pandas`.
+        of pandas is written as Parquet; see `write_arrow`.
 
         A run that is paused or disabled has a batch id made of the mode, the run id and a hash of the
         job: a retry under the same run id replaces it, and what earlier runs wrote stays beside it.
@@ -644,7 +644,7 @@ class IncrementalJob:
             For ``delta`` and ``iceberg``: a column that holds the batch id of each row, so that a decision with
             ``retract=True`` can delete published rows.
         **options
-            Of Spark's writer, or of `pandas.DataFrame.to_parquet`.
+            Of Spark's writer, or of `pyarrow.parquet.write_table`.
 
         Raises
         ------

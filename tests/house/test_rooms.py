@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "schemas": {"protocol.fields", "protocol.packed_json"},
     "reading": {"listing", "schemas", "spark"},
     "files": {"reading", "protocol.chunks", "protocol.fields", "protocol.names", "protocol.values"},
-    "sinks": {"listing", "databases", "protocol.fields", "protocol.names", "protocol.outputs", "protocol.values"},
+    "sinks": {"listing", "databases", "schemas", "protocol.names", "protocol.outputs", "protocol.values"},
     "tables": {"rows", "sinks.connectors", "sinks.java_errors", "sinks.places", "protocol.names"},
     "relational": {"protocol"},
     "metrics": {"protocol"},

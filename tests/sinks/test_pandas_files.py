@@ -16,7 +16,7 @@ import pytest
 from scripts.helpers.errors import TargetLayoutError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.pandas_files import partition_folder, write_arrow, write_pandas
+from scripts.helpers.sinks.pandas_files import file_rows, partition_folder, write_arrow
 from scripts.helpers.sinks.places import LocalPlace
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -36,9 +36,9 @@ def place(tmp_path: Path) -> LocalPlace:
 
 
 def write(rows: Any, place: LocalPlace, **options: Any) -> None:
-    """Write rows by the function for their kind."""
-    writer = write_arrow if isinstance(rows, pa.Table) else write_pandas
-    writer(rows, place, "staged", options.pop("options", {}), **options)
+    """Write rows of pandas or pyarrow."""
+    table = file_rows(rows, options.get("partition_by", ()), "t")
+    write_arrow(table, place, "staged", options.pop("options", {}), **options)
 
 
 def read(place: LocalPlace, name: str) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -55,6 +56,90 @@ def test_file_is_another_when_written_again(make: Make) -> None:
     place.write("a.csv", b"second")
 
     assert place.read("a.csv") == b"second"
+
+
+@pytest.mark.parametrize(("last", "found"), [(3, b"def"), (6, b"abcdef"), (9, b"abcdef")])
+def test_last_bytes_are_read_when_asked_for(make: Make, last: int, found: bytes) -> None:
+    place = make("raw")
+    place.write("a.csv", b"abcdef")
+
+    assert place.read("a.csv", last) == found
+    assert place.read("b.csv", last) is None
+
+
+def test_content_is_that_of_the_function_when_a_file_is_updated(make: Make) -> None:
+    place, seen = make("raw"), list[bytes | None]()
+
+    def change(found: bytes | None) -> bytes | None:
+        seen.append(found)
+        return {None: b"first", b"first": b"second"}.get(found)
+
+    for _ in range(3):
+        place.update("_state", change)
+
+    assert seen == [None, b"first", b"second"]
+    assert place.read("_state") == b"second"
+
+
+@pytest.mark.parametrize("there", [b"0", None], ids=["another", "new"])
+def test_function_is_called_again_when_an_object_changed_meanwhile(s3: Any, bucket: str, there: bytes | None) -> None:
+    place, seen = S3Place(f"s3://{bucket}/raw", s3), list[bytes | None]()
+    if there is not None:
+        place.write("_state", there)
+
+    def change(found: bytes | None) -> bytes:
+        if not seen:
+            place.write("_state", b"of another job")
+        seen.append(found)
+        return (found or b"") + b"+"
+
+    place.update("_state", change)
+
+    assert seen == [there, b"of another job"]
+    assert place.read("_state") == b"of another job+"
+
+
+def test_function_is_called_again_when_an_object_was_deleted_meanwhile(s3: Any, bucket: str) -> None:
+    place, seen = S3Place(f"s3://{bucket}/raw", s3), list[bytes | None]()
+    place.write("_state", b"0")
+
+    def change(found: bytes | None) -> bytes:
+        place.delete(["_state"])
+        seen.append(found)
+        return b"1"
+
+    place.update("_state", change)
+
+    assert (seen, place.read("_state")) == ([b"0", None], b"1")
+
+
+def test_update_ends_with_an_error_when_others_change_an_object_without_end(s3: Any, bucket: str) -> None:
+    place, count = S3Place(f"s3://{bucket}/raw", s3), itertools.count()
+
+    def change(_: bytes | None) -> bytes:
+        place.write("_state", str(next(count)).encode())
+        return b"mine"
+
+    with pytest.raises(TargetError, match=r"s3:PutObject on s3://.*_state: others changed it 100 times meanwhile"):
+        place.update("_state", change)
+
+
+@pytest.mark.parametrize("action", ["GetObject", "PutObject"])
+def test_action_is_named_when_an_update_is_refused(s3: Any, bucket: str, action: str) -> None:
+    place = S3Place(f"s3://{bucket}/raw", s3)
+
+    with refusing(s3, action), pytest.raises(TargetError, match=f"s3:{action} on s3://{bucket}/raw/_state"):
+        place.update("_state", lambda _: b"1")
+
+
+def test_file_is_not_updated_over_a_link_when_it_leads_out(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "_state.lock").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(TargetError, match="lock"):
+        LocalPlace(str(tmp_path / "raw")).update("_state", lambda _: b"1")
+
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_all_bytes_are_on_disk_when_a_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.schemas.kinds import Columns, Kind, decimal_size
+from scripts.helpers.schemas.kinds import Columns, Kind, decimal_size, kind_text
 from scripts.helpers.schemas.policy import Decision
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _ARROW = {
     "boolean": "bool_", "string": "string", "date": "date32", "binary": "binary", "null": "null",
 }  # fmt: skip
 """Functions of pyarrow that make a type, by Spark's name of it."""
+_OF_SQL = {kind_text(name): name for name in _ARROW}
 _AS_SHOWN = {
     "int8": "byte", "int16": "short", "int32": "integer", "int64": "long", "float": "float", "double": "double",
     "bool": "boolean", "string": "string", "large_string": "string", "date32[day]": "date", "binary": "binary",
@@ -50,7 +52,7 @@ def columns_of_rows(rows: Any) -> dict[str, Kind]:
             f"on_schema_change needs rows of Spark, pandas or pyarrow, and the source returns a {type(rows).__name__}. "
             "Leave it out."
         )
-    return {field.name: _kind_of_arrow(str(field.type)) for field in rows.schema}
+    return {field.name: kind_of_arrow(str(field.type)) for field in rows.schema}
 
 
 def fitted_rows(rows: Any, decision: Decision) -> Any:
@@ -75,17 +77,18 @@ def _fitted_arrow(table: pa.Table, target: Columns) -> pa.Table:
     there = {name.lower(): name for name in table.column_names}
     columns = []
     for name, kind in target.items():
-        wanted = _arrow_type(kind)
+        wanted = arrow_type(kind)
         if name.lower() not in there:
             columns.append(pa.nulls(table.num_rows, wanted or pa.null()))
             continue
         column = table.column(there[name.lower()])
-        is_same = wanted is None or _kind_of_arrow(str(column.type)) == kind
+        is_same = wanted is None or kind_of_arrow(str(column.type)) == kind
         columns.append(column if is_same else column.cast(wanted))
     return pa.table(columns, names=list(target))
 
 
-def _kind_of_arrow(shown: str) -> str:
+def kind_of_arrow(shown: str) -> str:
+    """Return Spark's name of a type, by what pyarrow writes for it; that text where Spark has no such type."""
     decimal = _DECIMAL.fullmatch(shown)
     if decimal is not None:
         return f"decimal({decimal[1]},{decimal[2]})"
@@ -94,12 +97,29 @@ def _kind_of_arrow(shown: str) -> str:
     return _AS_SHOWN.get(shown, shown)
 
 
-def _arrow_type(kind: Kind) -> pa.DataType | None:
+def arrow_type(kind: Kind) -> pa.DataType | None:
     """Return a type of pyarrow; None for one whose values are not cast, as their unit or fields are not kept."""
     import pyarrow as pa
 
     decimal = decimal_size(str(kind))
     if decimal is not None:
         return pa.decimal128(*decimal)
-    made = _ARROW.get(str(kind))
+    made = _ARROW.get(_OF_SQL.get(str(kind), str(kind)))
     return None if made is None else getattr(pa, made)()
+
+
+def arrow_type_at(path: str, types: Mapping[str, str]) -> pa.DataType | None:
+    """Return the type of pyarrow at a path of `kinds.types_by_path`; None where there is none, or only Spark has it."""
+    import pyarrow as pa
+
+    kind = types.get(path)
+    if kind in ("timestamp", "timestamp_ntz"):
+        return pa.timestamp("us", "UTC" if kind == "timestamp" else None)
+    if kind == "array":
+        element = arrow_type_at(f"{path}[]", types)
+        return None if element is None else pa.list_(element)
+    if kind == "struct":
+        paths = [each for each in types if re.fullmatch(r"\.[^.\[{]+", each.removeprefix(path))]
+        fields = [(each[len(path) + 1 :], arrow_type_at(each, types)) for each in paths]
+        return None if None in dict(fields).values() else pa.struct(fields)
+    return arrow_type(kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scripts.helpers.errors import InvalidValueError
@@ -15,6 +15,8 @@ Columns = Mapping[str, Kind]
 
 _SHOWN = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "null": "void"}
 """Names of Spark's SQL, which people know, where its JSON has others."""
+_MARKS = {"elementType": "[]", "keyType": "{key}", "valueType": "{value}"}
+"""What paths have for the parts of an array or a map."""
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 """Decimal digits of the largest value. In their order each holds the ones before it."""
 _WHOLE = list(_DIGITS)
@@ -82,6 +84,29 @@ def kind_text(kind: Kind) -> str:
     if name == "map":
         return f"map<{kind_text(kind['keyType'])},{kind_text(kind['valueType'])}>"
     return str(name)
+
+
+def types_by_path(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Return the type of each field of a struct, and of all within it, by its path. That it may be NULL is left out.
+
+    >>> ids = {"type": "array", "elementType": "long"}
+    >>> types_by_path({"type": "struct", "fields": [{"name": "ids", "type": ids}]})
+    {'ids': 'array', 'ids[]': 'bigint'}
+    """
+    return {path: kind for field in schema["fields"] for path, kind in _walk(field["name"], field["type"])}
+
+
+def _walk(path: str, kind: Kind) -> Iterator[tuple[str, str]]:
+    parts = {}
+    if isinstance(kind, Mapping):
+        kind = kind.get("sqlType", kind)  # A type of a user's own is stored as another one.
+    if isinstance(kind, Mapping):
+        parts = {f".{field['name']}": field["type"] for field in kind.get("fields", ())}
+        parts |= {mark: kind[part] for part, mark in _MARKS.items() if part in kind}
+        kind = kind["type"]
+    yield path, kind_text(kind)
+    for mark, within in parts.items():
+        yield from _walk(path + mark, within)
 
 
 def is_nested(kind: Kind) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scripts.helpers.sinks.iceberg import IcebergSink
     from scripts.helpers.sinks.merge_frames import events_of
     from scripts.helpers.sinks.merging import Merge, Versions
-    from scripts.helpers.sinks.pandas_files import write_pandas
+    from scripts.helpers.sinks.pandas_files import write_arrow
     from scripts.helpers.sinks.sink import Sink
     from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 
@@ -34,7 +34,7 @@ __all__ = [
     "opened",
     "sink_for",
     "timestamps_with_statistics",
-    "write_pandas",
+    "write_arrow",
 ]
 __getattr__, __dir__ = lazy(
     __name__,
@@ -47,7 +47,7 @@ __getattr__, __dir__ = lazy(
         "merge_frames": ["events_of"],
         "merging": ["Versions", "Merge"],
         ".protocol.outputs": ["Output"],
-        "pandas_files": ["write_pandas"],
+        "pandas_files": ["write_arrow"],
         "sink": ["Sink"],
         "spark_files": ["timestamps_with_statistics"],
     },

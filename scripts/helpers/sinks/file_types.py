@@ -1,24 +1,28 @@
-"""Whether rows have the types of the files that lie at a target already: readers take all files for one table."""
+"""Rows and the schema of the files at their target: compared, and cast where a column has no value of its own."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from io import BytesIO
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import TargetLayoutError, TargetSchemaError
-from scripts.helpers.rows.arrow_tables import is_arrow
+from scripts.helpers.errors import InvalidValueError, TargetLayoutError
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.schemas.frames import arrow_type, arrow_type_at, kind_of_arrow
+from scripts.helpers.schemas.kinds import Kind, types_by_path
+from scripts.helpers.sinks.file_schema import COLUMNS, VOID, FileSchema
 from scripts.helpers.sinks.outputs import batch_folder_of, batch_of
 from scripts.helpers.sinks.places import Place
-from scripts.helpers.sinks.staged_rows import arrow_types, spark_of
+from scripts.helpers.sinks.spark_files import literal_path
+from scripts.helpers.sinks.staged_rows import SPARK_ROWS, columns_of, plain_type, spark_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +31,6 @@ FORMATS = ("parquet", "orc", "csv", "json")
 """What names of files tell, and a reader of the target takes all of them for."""
 TEXTS = ("csv", "json")
 """Formats whose files do not tell the types of their columns."""
-COLUMNS = "_glue_watermarks_columns"
-"""A hidden file of the target that tells them, as JSON: the types by name, in the order of the columns, and the options
-of the writer that readers have to know."""
 READER_OPTIONS = {"charset": "encoding", "delimiter": "sep"} | {
     name: name
     for name in (
@@ -41,6 +42,21 @@ READER_OPTIONS = {"charset": "encoding", "delimiter": "sep"} | {
 MAX_LINE = 1_000_000
 """Characters of a file's first line that are brought here."""
 DEFAULTS = {"header": "false", "sep": ","}
+MAX_FILES = 100
+"""Files that are looked at where a target of Parquet or ORC has no schema. Of texts it is one."""
+FOOTER_BYTES = 64 * 1024
+"""Read first of a file's end. A longer footer says how long it is."""
+WHOLE = ("tinyint", "smallint", "int", "bigint")
+NUMBERS = (*WHOLE, "float", "double", "decimal")
+PLAIN = (*NUMBERS, "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")
+"""Types that both Spark and pyarrow have, without the ones that hold others."""
+JSON_KINDS = (bool, "boolean"), ((int, float), "number"), (str, "text"), (list, "array"), (dict, "object")
+WRITTEN_AS = {"struct": "object", "map": "object", "array": "array", "boolean": "boolean"} | dict.fromkeys(
+    NUMBERS, "number"
+)
+"""What Spark writes a type as in JSON. All others are texts."""
+NOT_NUMBERS = ("NaN", "Infinity", "-Infinity")
+"""Texts that Spark writes for floats."""
 
 
 def check_same_format(target: Place, names: Iterable[str], format: str) -> None:
@@ -55,29 +71,62 @@ def check_same_format(target: Place, names: Iterable[str], format: str) -> None:
             )
 
 
-def check_target_types(target: Place, name: str, df: Any, format: str) -> None:
-    """Raise TargetSchemaError if a column has another type than in a file of the target. New columns are welcome.
+def fit_to_schema(
+    target: Place, ours: Mapping[str, int], rows: Any, format: str, partition_by: Sequence[str],
+    options: Mapping[str, Any],
+) -> tuple[Any, FileSchema]:  # fmt: skip
+    """Compare rows with the schema of a target; return them as they are to be written, and the schema with theirs.
+
+    A column without a value in any row has no type: it becomes one of the target's type. If the target does not have
+    the column, it is left out, but for CSV, where it can never be added: it keeps its place as an empty text, and the
+    first batch with a value decides its type. Of Spark's rows, which would have to be read for it, these are the
+    columns of type void.
 
     Parameters
     ----------
-    name
-        A file of the target.
-    df
-        The rows, a DataFrame of Spark or of pandas.
-    format
-        "parquet" or "orc", the latter of Spark alone.
+    ours
+        The bytes of each file that batches have left there, at least of some.
+    rows
+        A DataFrame of Spark, or a table of pyarrow.
+    options
+        Of the writer.
+
+    Raises
+    ------
+    TargetSchemaError
+        The rows have other columns or types.
+    TargetLayoutError
+        An option differs that readers have to know.
+    InvalidValueError
+        Two names differ only in case, or a type is needed of a column that has no value.
     """
-    try:
-        there = _types_there(target, name, spark_of(df), format)
-    except Exception as error:
-        # It may be gone: a job that compacts files may be at work there. Its readers say so, should it be broken.
-        logger.warning("event=types_not_compared target=%s file=%s error=%s", target.uri(""), name, error)
-        return
-    changed = {
-        column: (kind, there[column]) for column, kind in types_of(df).items() if there.get(column, kind) != kind
-    }
-    if changed:
-        raise TargetSchemaError(target.uri(""), (), (), changed)
+    before = FileSchema.read(target.read(COLUMNS))
+    if not ours and before is not None:
+        # The files of others may fill the first page.
+        ours = _published(target)
+    # Where all was taken back other columns may come.
+    there = before if ours else None
+    is_spark = spark_of(rows) is not None
+    if there is not None and not is_spark:
+        rows = _with_whole_numbers(rows, {name: there.partitions.get(name, VOID) for name in partition_by})
+    found = types_by_path(rows.schema.jsonValue()) if is_spark else _types_of_arrow(rows.schema)
+    known = {name: kind for name, kind in found.items() if kind != VOID or format == "csv"}
+    schema = FileSchema(
+        {name: kind for name, kind in known.items() if name not in partition_by},
+        {name: known[name] for name in partition_by if found.get(name, VOID) != VOID},
+        reader_options(options) if format in TEXTS else {},
+        format,
+    )
+    if ours and there is None:
+        there = _schema_of_files(target, rows, schema)
+    there = there or schema
+    _check_options(target, there, schema)
+    misfit = there.misfit(target.uri(""), schema)
+    if misfit is not None:
+        raise misfit
+    schema = there.merged(schema)
+    rows = _filled(rows, found, {**schema.columns, **schema.partitions}, format, partition_by)
+    return rows, replace(schema, instead_of=before.attempt if before is not None and not ours else None)
 
 
 def reader_options(options: Mapping[str, Any]) -> dict[str, str]:
@@ -87,155 +136,87 @@ def reader_options(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in sorted(texts.items()) if DEFAULTS.get(name) != text}
 
 
-def check_texts(
-    target: Place, files: Mapping[str, int], df: DataFrame, ours: Mapping[str, str], format: str,
-    options: Mapping[str, Any],
-) -> dict[str, Any]:  # fmt: skip
-    """Compare columns with those that are remembered at a target of texts; return what is to be remembered now.
-
-    Where nothing is remembered, as files of versions before were published without, the first line of the newest of
-    them is looked at, and a WARNING says what it does not tell.
-
-    Columns of JSON may come and go. Those of CSV may not, and keep their order: Spark, Athena and others read all files
-    by the columns of the first one, by position, so every value would move to another column.
-
-    Parameters
-    ----------
-    files
-        The bytes of each file that batches have left there.
-    df
-        The rows.
-    ours
-        The type of each of their columns, in their order, but for those that become folders.
-    options
-        Of Spark's writer.
-
-    Raises
-    ------
-    TargetSchemaError
-        They differ.
-    TargetLayoutError
-        An option differs that readers have to know.
-    """
-    data, own = target.read(COLUMNS), reader_options(options)
-    if data is None:
-        _check_newest(target, files, df, ours, format, own)
-        return kept_of_texts(ours, options)
-    found = json.loads(data)
-    there: dict[str, str] = found["columns"]
-    for name in sorted({*own, *found["options"]}):
+def _check_options(target: Place, there: FileSchema, schema: FileSchema) -> None:
+    for name in sorted({*schema.options, *there.options}):
         default = DEFAULTS.get(name, "not given")
-        now, before = own.get(name, default), found["options"].get(name, default)
+        now, before = schema.options.get(name, default), there.options.get(name, default)
         if now != before:
             raise TargetLayoutError(
                 target.uri(""),
                 f"the option {name!r} is {now!r}, and {before!r} in the files there, and readers take all files alike. "
                 "Write with the same option, or name another folder.",
             )
-    changed = {name: (kind, there[name]) for name, kind in ours.items() if there.get(name, kind) != kind}
-    missing, unknown = _names_apart(there, ours) if format == "csv" else ([], [])
-    if format == "csv" and not (changed or missing or unknown):
-        changed = _moved(there, ours)
-    if changed or missing or unknown:
-        raise TargetSchemaError(target.uri(""), missing, unknown, changed)
-    return kept_of_texts(there | dict(ours), options)
 
 
-def kept_of_texts(columns: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a target of texts remembers of its columns and options."""
-    return {"columns": dict(columns), "options": reader_options(options)}
+def _published(target: Place) -> dict[str, int]:
+    return {name: size for name, size in target.files().items() if batch_of(name) or batch_folder_of(name)}
 
 
-def types_of(df: Any) -> dict[str, str]:
-    """Return the type of each column of a frame; of Spark that of each field within it, too, by its path."""
-    if spark_of(df) is not None:
-        return dict(_of_spark("", df.schema))
-    import pyarrow as pa
+def _schema_of_files(target: Place, rows: Any, schema: FileSchema) -> FileSchema | None:
+    """Return the columns of the newest files of a target that has no schema, of texts as far as the newest shows them.
 
-    if is_arrow(df):
-        return _of_arrow(df.schema)
-    return _of_arrow(pa.Schema.from_pandas(df, preserve_index=False))
-
-
-def _names_apart(there: Collection[str], ours: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the columns that only a target has, and those that only the rows have."""
-    return [name for name in there if name not in ours], [name for name in ours if name not in there]
-
-
-def _moved(there: Iterable[str], ours: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return where two orders of the same columns differ, by place, as `TargetSchemaError` takes it."""
-    both = enumerate(zip(ours, there, strict=True), 1)
-    return {f"column {place}": (own, other) for place, (own, other) in both if own != other}
-
-
-def _check_newest(
-    target: Place, files: Mapping[str, int], df: DataFrame, ours: Mapping[str, str], format: str, own: Mapping[str, str]
-) -> None:
-    """Compare columns with the first line of the newest file at a target of texts.
-
-    Raises
-    ------
-    TargetSchemaError
-        They differ.
+    None if no file can be read.
     """
-    # One without bytes is what a task without rows has left.
-    name = max((name for name in files if files[name]), key=_version_of, default=None)
-    if name is None:
-        return
-    try:
-        seen = _seen_in(target.uri(name), df, ours, format, own)
-    except Exception as error:
-        # As in `check_target_types`. Or its first line is none of Spark's.
-        seen = _Seen(f"anything ({type(error).__name__}: {next(iter(str(error).splitlines()), '')})")
-    if seen.changed or seen.missing or seen.unknown:
-        raise TargetSchemaError(target.uri(""), seen.missing, seen.unknown, seen.changed)
+    sizes = _published(target)
+    # A file without bytes is what a task without rows has left.
+    names = sorted((name for name in sizes if sizes[name]), key=_version_of, reverse=True)
+    there, read = None, 0
+    for name in names[: 1 if schema.format in TEXTS else MAX_FILES]:
+        # It may be gone, as a job that compacts files may be at work there, or none of Spark's. Its readers say so.
+        with suppress(Exception):
+            found = FileSchema(_columns_in(target, name, rows, schema), {}, schema.options, schema.format)
+            there, read = found if there is None else there.merged(found), read + 1
     logger.warning(
-        "event=columns_not_remembered target=%s file=%s: the target has no %s, so the rows are compared with the first "
-        "line of its newest file. Not checked: %s. It is remembered from this batch on",
-        target.uri(""), name, COLUMNS, seen.unchecked,
+        "event=columns_not_remembered target=%s: the target has no %s, so the rows are compared with its newest files. "
+        "Not read: %d of %d. Not checked: the types of columns whose values are folders, and what the first line of "
+        "CSV and JSON does not show. The columns are remembered from this batch on",
+        target.uri(""), COLUMNS, len(names) - read, len(names),
     )  # fmt: skip
+    return there
 
 
-class _Seen(NamedTuple):
-    """What the first line of a file does not show, and the columns that differ, as `TargetSchemaError` takes them."""
+def _columns_in(target: Place, name: str, rows: Any, schema: FileSchema) -> Mapping[str, str]:
+    """Return the columns of a file, as far as its footer or first line shows them."""
+    uri, spark = literal_path(target.uri(name)), spark_of(rows)
+    if schema.format == "csv":
+        return _columns_of_csv(uri, spark, schema)
+    if schema.format == "json":
+        return _columns_of_json(uri, spark, schema)
+    if schema.format == "orc":
+        return types_by_path(spark.read.orc(uri).schema.jsonValue())
+    import pyarrow.parquet as pq
 
-    unchecked: str
-    missing: Sequence[str] = ()
-    unknown: Sequence[str] = ()
-    changed: Mapping[str, tuple[str, str]] = MappingProxyType({})
-
-
-def _seen_in(uri: str, df: DataFrame, ours: Mapping[str, str], format: str, own: Mapping[str, str]) -> _Seen:
-    if format != "csv":
-        return _seen_in_json(uri, df, ours, own)
-    if own.get("header") != "true":
-        return _Seen("the number and the order of the columns, and their types, as the file has no header")
-    unchecked = "the types of the columns"
-    names, there = [column.strip() for column in ours], _header(uri, df.sparkSession, own)
-    missing, unknown = _names_apart(there, names)
-    if missing or unknown:
-        return _Seen(unchecked, missing, unknown)
-    return _Seen(unchecked, changed=_moved(there, names))
+    data = target.read(name, FOOTER_BYTES) or b""
+    size = int.from_bytes(data[-8:-4], "little") + 8
+    found = pq.read_schema(BytesIO(data if size <= len(data) else target.read(name, size) or b""))
+    of_spark = (found.metadata or {}).get(SPARK_ROWS)
+    return types_by_path(json.loads(of_spark)) if of_spark else _types_of_arrow(found)
 
 
-def _seen_in_json(uri: str, df: DataFrame, ours: Mapping[str, str], own: Mapping[str, str]) -> _Seen:
-    kinds = _json_kinds(uri, df.sparkSession, own)
-    columns = {field.name: field.dataType for field in df.schema.fields if _is_in(ours, field.name)}
-    changed = {}
-    for column, kind in kinds.items():
-        if column in columns and kind not in _written_as(columns[column]):
-            changed[column] = (columns[column].simpleString(), kind)
-    unchecked = "the exact types of the columns"
-    # Spark leaves out what is NULL.
-    left = [column for column in columns if column not in kinds]
-    if left:
-        unchecked += f", and of {', '.join(left)} any"
-    return _Seen(unchecked, changed=changed)
+def _columns_of_csv(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
+    if schema.options.get("header") != "true":
+        return schema.columns
+    # A column may be called what stands for NULL.
+    options = {name: value for name, value in schema.options.items() if name != "nullvalue"}
+    # Spark cuts the spaces at the ends of a name.
+    spelled = {name.strip(): name for name in schema.columns}
+    columns = spark.read.format("csv").options(**options | {"inferSchema": "false"}).load(uri).columns
+    return dict.fromkeys((spelled.get(name, name) for name in columns), VOID)
 
 
-def _is_in(paths: Iterable[str], column: str) -> bool:
-    """Tell whether types by path, as `types_of` returns them, are of a column."""
-    return any(path == column or path.startswith((f"{column}.", f"{column}[", f"{column}{{")) for path in paths)
+def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
+    """Return the columns in the first line: with the type in the rows if it is written so, else as the line has it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    options = {"lineSep": schema.options["linesep"]} if "linesep" in schema.options else {}
+    first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
+    columns = {}
+    for name, value in json.loads(first[0] if first else "{}").items():
+        kind, plain = schema.columns.get(name, VOID), schema.columns.get(name, VOID).partition("(")[0]
+        written = next((written for types, written in JSON_KINDS if isinstance(value, types)), VOID)
+        fits = VOID in (kind, written) or value in NOT_NUMBERS or written == WRITTEN_AS.get(plain, "text")
+        columns[name] = kind if fits else written
+    return columns
 
 
 def _version_of(name: str) -> tuple[int, str]:
@@ -244,85 +225,90 @@ def _version_of(name: str) -> tuple[int, str]:
     return found[-1], name
 
 
-def _header(uri: str, spark: SparkSession, own: Mapping[str, str]) -> list[str]:
-    """Return the names in the first line of a CSV file, which is all that Spark reads of it here."""
-    # A column may be called what stands for NULL.
-    options = {name: value for name, value in own.items() if name != "nullvalue"}
-    return list(
-        spark.read.format("csv").options(**options | {"header": "true", "inferSchema": "false"}).load(uri).columns
+# --- types --------------------------------------------------------------------------------------
+
+
+def _types_of_arrow(schema: pa.Schema) -> dict[str, str]:
+    import pyarrow as pa
+
+    return types_by_path(_kind_of(pa.struct(list(schema))))
+
+
+def _kind_of(kind: pa.DataType) -> Kind:
+    """Return a type of pyarrow as Spark's JSON has it, and reads it from Parquet."""
+    from pyarrow import types
+
+    kind = plain_type(kind)
+    if types.is_struct(kind):
+        return {"type": "struct", "fields": [{"name": field.name, "type": _kind_of(field.type)} for field in kind]}
+    if types.is_map(kind):
+        return {"type": "map", "keyType": _kind_of(kind.key_type), "valueType": _kind_of(kind.item_type)}
+    if types.is_list(kind) or types.is_fixed_size_list(kind):
+        return {"type": "array", "elementType": _kind_of(kind.value_type)}
+    return "date" if types.is_date64(kind) else kind_of_arrow(str(kind))
+
+
+# --- columns without values -----------------------------------------------------------------------
+
+
+def _with_whole_numbers(rows: pa.Table, partitions: Mapping[str, str]) -> pa.Table:
+    """Return rows with whole numbers for floats in the columns of folders that have whole numbers at the target.
+
+    pandas makes floats of whole numbers where one is missing. Beyond 2**53 they may have become others by that.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, name in enumerate(rows.column_names):
+        column, is_whole = rows[name], partitions.get(name) in WHOLE
+        if is_whole and pa.types.is_floating(column.type) and (pc.max(pc.abs(column)).as_py() or 0) < 2**53:
+            # Rows that do not fit are refused with all other types.
+            with suppress(pa.ArrowInvalid):
+                rows = rows.set_column(place, name, column.cast(arrow_type_at(name, partitions)))
+    return rows
+
+
+def _filled(
+    rows: Any, found: Mapping[str, str], types: Mapping[str, str], format: str, partition_by: Sequence[str]
+) -> Any:
+    """Return rows whose columns without a value have the type of the target, or are left out."""
+    spark, names = spark_of(rows), columns_of(rows)
+    void = [path for path, kind in found.items() if kind == VOID]
+    # Spark writes no NULL to JSON, and rows that are not there make no file.
+    if not void or format == "json" or not (spark or len(rows)):
+        return rows
+    wanted: dict[str, Any] = {}
+    for path in void:
+        kind = types.get(path, VOID)
+        of_spark = kind if kind.partition("(")[0] in PLAIN else None
+        wanted[path] = of_spark if spark else arrow_type_at(path, types)
+        if wanted[path] is None and (format == "csv" or path in partition_by):
+            wanted[path] = "string" if spark else arrow_type("string")
+    left = [name for name in names if wanted.get(name, name) is not None]
+    for path, kind in wanted.items():
+        # A column can be left out, unless no other one is left. What is within a column cannot.
+        if kind is None and (path not in names or set(left) <= set(partition_by)):
+            raise InvalidValueError(f"{path!r} has no value in any row, and the target has no type for it. Cast it.")
+    if spark is None:
+        import pyarrow as pa
+
+        # Without what pandas says of its own types.
+        return pa.table({name: rows[name].cast(_filled_type(rows[name].type, name, wanted)) for name in left})
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = {name: F.col(SPARK.quote(name)) for name in left}
+    return rows.select(
+        *(one.cast(wanted[name]).alias(name) if name in wanted else one for name, one in columns.items())
     )
 
 
-def _json_kinds(uri: str, spark: SparkSession, own: Mapping[str, str]) -> dict[str, str]:
-    """Return what the first line of a JSON file has in each column.
+def _filled_type(kind: pa.DataType, path: str, wanted: Mapping[str, Any]) -> pa.DataType:
+    import pyarrow as pa
 
-    Raises
-    ------
-    ValueError
-        It is no object of JSON, or longer than `MAX_LINE`.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    options = {"lineSep": own["linesep"]} if "linesep" in own else {}
-    first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
-    found = json.loads(first[0] if first else "{}")
-    return {name: _kind_of_json(value) for name, value in found.items() if value is not None}
-
-
-def _kind_of_json(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "not a number" if value in ("NaN", "Infinity", "-Infinity") else "text"
-    return "array" if isinstance(value, list) else "object"
-
-
-def _written_as(kind: DataType) -> tuple[str, ...]:
-    """Return what Spark may write a type as in JSON."""
-    from pyspark.sql.types import ArrayType, BooleanType, FractionalType, MapType, NullType, NumericType, StructType
-
-    if isinstance(kind, NullType):
-        return ("boolean", "number", "not a number", "text", "array", "object")
-    if isinstance(kind, StructType | MapType):
-        return ("object",)
-    if isinstance(kind, ArrayType):
-        return ("array",)
-    if isinstance(kind, BooleanType):
-        return ("boolean",)
-    if isinstance(kind, FractionalType):
-        return ("number", "not a number")
-    return ("number",) if isinstance(kind, NumericType) else ("text", "not a number")
-
-
-def _types_there(target: Place, name: str, spark: Any, format: str) -> dict[str, str]:
-    if spark is not None:
-        return dict(_of_spark("", spark.read.format(format).load(target.uri(name)).schema))
-    import pyarrow.parquet as pq
-
-    data = target.read(name)
-    if data is None:
-        raise FileNotFoundError(name)
-    return _of_arrow(pq.read_schema(BytesIO(data)))
-
-
-def _of_arrow(schema: pa.Schema) -> dict[str, str]:
-    # A column without any value has no type of its own.
-    return {column: kind for column, kind in arrow_types(schema).items() if kind != "null"}
-
-
-def _of_spark(path: str, kind: DataType) -> Iterator[tuple[str, str]]:
-    """Walk through a type of Spark. Whether a value may be NULL is left out: readers take both."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
-        for field in kind.fields:
-            yield from _of_spark(f"{path}.{field.name}" if path else field.name, field.dataType)
-    elif isinstance(kind, ArrayType):
-        yield from _of_spark(f"{path}[]", kind.elementType)
-    elif isinstance(kind, MapType):
-        yield from _of_spark(f"{path}{{key}}", kind.keyType)
-        yield from _of_spark(f"{path}{{value}}", kind.valueType)
-    else:
-        yield path, kind.simpleString()
+    if path in wanted:
+        return wanted[path]
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _filled_type(field.type, f"{path}.{field.name}", wanted)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_filled_type(kind.value_type, f"{path}[]", wanted))
+    return kind

@@ -10,12 +10,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -33,15 +32,8 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.pandas_frames import is_pandas
-from scripts.helpers.sinks.file_types import (
-    COLUMNS,
-    TEXTS,
-    check_same_format,
-    check_target_types,
-    check_texts,
-    kept_of_texts,
-    types_of,
-)
+from scripts.helpers.sinks.file_schema import COLUMNS, FileSchema, store_schema
+from scripts.helpers.sinks.file_types import FORMATS, check_same_format, fit_to_schema
 from scripts.helpers.sinks.outputs import (
     BATCH_COLUMN,
     MANIFEST,
@@ -66,6 +58,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_partition_columns,
     check_partition_texts,
     columns_of,
+    spark_of,
 )
 from scripts.helpers.sinks.staging import Staging, is_beside
 
@@ -97,7 +90,7 @@ class FileSink:
     target
         The folder that readers read.
     format, options
-        Of Spark's writer; of pandas' `to_parquet` where its frames are written, which is always as Parquet.
+        Of Spark's writer; of pyarrow's `write_table` for rows of pandas and pyarrow, which are written as Parquet.
     partition_by
         Columns whose values become folders.
     batch_folders
@@ -166,9 +159,11 @@ class FileSink:
         check_partition_columns(self._partition_by, columns_of(df))
         check_columns_left(self._partition_by, columns_of(df))
         if is_pandas(df) or is_arrow(df):
-            from scripts.helpers.sinks.pandas_files import check_parquet
-
-            check_parquet(self._format)
+            if self._format.lower() != "parquet":
+                raise InvalidValueError(
+                    f"pandas and pyarrow write format='parquet' here, not {self._format!r}. Make the rows a DataFrame "
+                    "of Spark."
+                )
             check_partition_texts(df, self._partition_by)
 
     def stage(self, batch: BatchId, fence: int, df: DataFrame | pd.DataFrame, *, replaces: bool = False) -> Output:
@@ -183,14 +178,14 @@ class FileSink:
         EmptyPartitionError
             Rows with an empty text in a column of `partition_by`. What was staged is deleted.
         TargetTakenError, TargetLayoutError, TargetSchemaError, ReservedNameError
-            Before anything is written. The types of Parquet and ORC are compared with one file of the target, the
-            columns of CSV and JSON with what the last publication has left there in a hidden file, or without one with
-            the first line of the newest file.
+            Before anything is written. Columns are compared with those that earlier publications have stored in a
+            hidden file of the target; without one with the footers of its newest files, or for CSV and JSON with the
+            first line of the newest file.
         TargetError
             A folder or file that cannot be listed or written.
         """
         self.check(df)
-        return self.stage_files(batch, fence, partial(self._write, df), rows=df, replaces=replaces)
+        return self._stage(batch, fence, self._write, df, replaces)
 
     def stage_files(
         self,
@@ -210,28 +205,33 @@ class FileSink:
         rows
             The frame that it writes: its columns are compared with what is at the target.
         """
+        return self._stage(batch, fence, lambda _, *to: write(*to), rows, replaces)
+
+    def _stage(
+        self, batch: BatchId, fence: int, write: Callable[[Any, Place, str], Any], rows: Any, replaces: bool
+    ) -> Output:
         found = {name: size for name, size in self.target.files(most=LOOKED_AT).items() if not is_hidden(name)}
         batch_folders = self._layout(list(found))
         # A reader takes a column of that name from the folders: one in the rows would be hidden by it, or clash.
-        if batch_folders and rows is not None and BATCH_COLUMN in (str(name).lower() for name in rows.columns):
+        if batch_folders and rows is not None and BATCH_COLUMN in (name.lower() for name in columns_of(rows)):
             raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
         ours = {name: size for name, size in found.items() if batch_of(name) or batch_folder_of(name)}
-        if rows is not None and len(rows.columns):
+        if rows is not None and columns_of(rows):
             self._check_parted(ours)
-        columns = self._compared(rows, ours)
+        rows, schema = self._compared(rows, ours)
         self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
 
         def fill(place: Place, folder: str) -> Any:
-            written = write(place, folder)
-            if columns:
-                place.write(f"{folder}/{COLUMNS}", json.dumps(columns).encode())
+            written = write(rows, place, folder)
+            if schema is not None:
+                place.write(f"{folder}/{COLUMNS}", replace(schema, attempt=folder).to_bytes())
             return written
 
         made = Output(
             "files", self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,
-            batch_folders=batch_folders, replaces=replaces, beside_others=self._beside_others, columns=bool(columns),
-            job_id=batch.job_id,
+            batch_folders=batch_folders, replaces=replaces, beside_others=self._beside_others,
+            columns=schema is not None, job_id=batch.job_id,
         )  # fmt: skip
         output, sizes = self.staging.stage(batch, made, fill)
         # Once, and before anything is there that could be taken back.
@@ -268,9 +268,9 @@ class FileSink:
         if not output.replaces and manifest:
             # Before the first file: a reader who has seen a row of a batch finds its record.
             self.target.write(record_of(output.job, output.batch), b"")
-        columns = self.staging.place.read(f"{output.folder}/{COLUMNS}") if output.columns else None
-        if columns is not None:
-            self.target.write(COLUMNS, columns)
+        # Not when the batch is staged: an attempt that never commits must not refuse the columns of those that do.
+        if output.columns:
+            store_schema(self.target, self.staging.place.read(f"{output.folder}/{COLUMNS}"), output.version)
         self._move(output, moves, {f"{output.folder}/{name}": size for name, size in manifest.items()})
 
     def _warn_of_others(self, output: Output) -> None:
@@ -376,37 +376,27 @@ class FileSink:
         """Return where an attempt has left files, and how many."""
         return self.staging.left_at(folder)
 
-    def _write(self, df: Any, place: Place, folder: str) -> int:
-        if is_pandas(df):
-            from scripts.helpers.sinks.pandas_files import write_pandas
+    def _write(self, rows: Any, place: Place, folder: str) -> int:
+        if spark_of(rows) is not None:
+            return write_spark(rows, place.uri(folder), self._format, self._options, self._partition_by)
+        from scripts.helpers.sinks.pandas_files import write_arrow
 
-            write_pandas(df, place, folder, self._options, self._partition_by)
-            return len(df)
-        if is_arrow(df):
-            from scripts.helpers.sinks.pandas_files import write_arrow
+        return write_arrow(rows, place, folder, self._options, self._partition_by)
 
-            return write_arrow(df, place, folder, self._options, self._partition_by)
-        return write_spark(df, place.uri(folder), self._format, self._options, self._partition_by)
+    def _compared(self, rows: Any, ours: Mapping[str, int]) -> tuple[Any, FileSchema | None]:
+        """Compare rows with the schema of the target; return them as they are written, and the schema with theirs."""
+        kind = self._format.lower()
+        if rows is not None and spark_of(rows) is None:
+            from scripts.helpers.sinks.pandas_files import file_rows
 
-    def _compared(self, rows: Any, ours: Mapping[str, int]) -> dict[str, Any]:
-        """Compare rows with the bytes of each file that was published; return the columns to remember of a text."""
-        kind_of_files = self._format.lower()
+            rows = file_rows(rows, self._partition_by, self.name)
         # A frame without columns is that of a source where nothing is new.
         if rows is None or not columns_of(rows):
-            return {}
-        check_same_format(self.target, ours, kind_of_files)
-        if kind_of_files in TEXTS:
-            # A column in which no row has a value has no type of its own.
-            kinds = {name: kind for name, kind in types_of(rows).items() if kind != "void"}
-            columns = {name: kind for name, kind in kinds.items() if name not in self._partition_by}
-            # Where all was taken back other columns may come.
-            if not ours:
-                return kept_of_texts(columns, self._options)
-            return check_texts(self.target, ours, rows, columns, kind_of_files, self._options)
-        if ours and kind_of_files in ("parquet", "orc"):
-            # The smallest: it may be read as a whole.
-            check_target_types(self.target, min(ours, key=ours.__getitem__), rows, kind_of_files)
-        return {}
+            return rows, None
+        check_same_format(self.target, ours, kind)
+        if kind not in FORMATS:
+            return rows, None
+        return fit_to_schema(self.target, ours, rows, kind, self._partition_by, self._options)
 
     def _move(self, output: Output, moves: Mapping[str, str], sizes: Mapping[str, int]) -> None:
         """Move staged files to the target, which lies below another root of the same bucket or file system."""

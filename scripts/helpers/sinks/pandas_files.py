@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import NULL_FOLDER
+from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.places import Place
+from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,58 +24,59 @@ ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")
 """The characters of Spark's `ExternalCatalogUtils.escapePathName`, beside those below the space."""
 
 
-def check_parquet(format: str) -> None:
-    """Raise InvalidValueError for another format than Parquet."""
-    if format.lower() != "parquet":
-        raise InvalidValueError(
-            f"pandas and pyarrow write format='parquet' here, not {format!r}. Make it a DataFrame of Spark."
-        )
+def file_rows(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequence[str], target: str) -> pa.Table:
+    """Return rows of pandas or pyarrow as a table without the index of pandas, the columns of `partition_by` last.
+
+    A column without a value in any row has no type: pandas reads an empty column of CSV as numbers.
+
+    Raises
+    ------
+    InvalidValueError
+        A column that holds several kinds of values.
+    """
+    import pyarrow as pa
+
+    by = [name for name in partition_by if name in columns_of(df)]
+    if is_pandas(df):
+        with _typed({}):
+            table, parted = pa.Table.from_pandas(df.drop(columns=by), preserve_index=False), df[by]
+    else:
+        whole = df if isinstance(df, pa.Table) else pa.Table.from_batches([df])
+        # Spark would read a file by the columns of the one that the rows are from.
+        metadata = {key: value for key, value in (whole.schema.metadata or {}).items() if key != SPARK_ROWS}
+        table, parted = whole.drop_columns(by).replace_schema_metadata(metadata), whole.select(by)
+    # What pandas says of its own types in the table is of the columns in the files alone.
+    parted = arrow_rows(parted, target)
+    for name in by:
+        table = table.append_column(name, parted[name])
+    for place, name in enumerate(table.column_names):
+        if table[name].null_count == len(table):
+            table = table.set_column(place, name, pa.nulls(len(table)))
+    return table
 
 
-def write_pandas(
-    frame: pd.DataFrame, place: Place, folder: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
-) -> None:
-    """Write rows to one file, or to one for each value of some columns, in folders as Spark names them.
+def write_arrow(
+    table: pa.Table, place: Place, folder: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
+) -> int:
+    """Write rows to one file, or to one for each value of some columns; return how many. Spark names the folders so.
 
-    Rows without columns, as `read_pandas` returns where nothing is new, make no file.
-
-    The index is not written. Times are written in microseconds, which all versions of Spark read;
-    nanoseconds are cut off.
+    Rows without columns, as `read_pandas` returns where nothing is new, make no file. Times are written in
+    microseconds, which all versions of Spark read; nanoseconds are cut off.
 
     Parameters
     ----------
     folder
         Relative to the place, and empty.
     options
-        Of `pandas.DataFrame.to_parquet`, such as `compression`.
+        Of `pyarrow.parquet.write_table`, such as `compression`.
 
     Raises
     ------
     TargetError
         The files cannot be written there.
     """
-    if not len(frame.columns):
-        return
-    if not partition_by:
-        place.write(_new_file(folder, Counter()), _packed(frame, options))
-        return
-    columns = list(partition_by)
-    files = Counter[str]()
-    for found, rows in frame.groupby(columns, dropna=False, sort=False, observed=True):
-        folders = "/".join(partition_folder(column, value) for column, value in zip(columns, found, strict=True))
-        place.write(_new_file(f"{folder}/{folders}", files), _packed(rows.drop(columns=columns), options))
+    import pyarrow as pa
 
-
-def write_arrow(
-    table: pa.Table, place: Place, folder: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
-) -> int:
-    """Write a table of pyarrow as `write_pandas` writes a frame, without one in between; return how many rows.
-
-    Parameters
-    ----------
-    options
-        Of `pyarrow.parquet.write_table`, such as `compression`.
-    """
     if not table.num_columns:
         return 0
     if not partition_by:
@@ -83,7 +86,7 @@ def write_arrow(
     files = Counter[str]()
     # A column of places of rows, under a name that no column has: the rows of a folder are taken by it.
     number = "_".join(["row", *table.column_names])
-    grouped = table.select(columns).append_column(number, _numbers(table.num_rows)).group_by(columns)
+    grouped = table.select(columns).append_column(number, pa.array(range(len(table)), pa.int64())).group_by(columns)
     for group in grouped.aggregate([(number, "list")]).to_pylist():
         # A number that is none is equal to nothing, itself included.
         values = [None if group[column] != group[column] else group[column] for column in columns]
@@ -102,12 +105,6 @@ def _new_file(folder: str, files: Counter[str]) -> str:
     return name
 
 
-def _numbers(count: int) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(range(count), pa.int64())
-
-
 def _packed_table(table: pa.Table, options: Mapping[str, Any]) -> bytes:
     import pyarrow.parquet as pq
 
@@ -115,14 +112,6 @@ def _packed_table(table: pa.Table, options: Mapping[str, Any]) -> bytes:
     given = {"coerce_timestamps": "us", "allow_truncated_timestamps": True}
     with _typed(options):
         pq.write_table(table, packed, **(given | dict(options)))
-    return packed.getvalue()
-
-
-def _packed(frame: pd.DataFrame, options: Mapping[str, Any]) -> bytes:
-    packed = BytesIO()
-    given = {"index": False, "coerce_timestamps": "us", "allow_truncated_timestamps": True}
-    with _typed(options):
-        frame.to_parquet(packed, engine="pyarrow", **(given | dict(options)))
     return packed.getvalue()
 
 
@@ -143,18 +132,26 @@ def _typed(options: Mapping[str, Any]) -> Iterator[None]:
 def partition_folder(column: str, value: Any) -> str:
     """Return the folder of a partition's rows, as Spark calls it."""
     name = "".join(map(_escaped, column))
-    if value is None or _is_no_value(value) or value == "":
+    if value is None or value == "" or value != value:  # NaN, or pandas' NaT.
         return f"{name}={NULL_FOLDER}"
-    # Spark writes true, and reads "True" as a text; of a decimal it writes all digits.
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    text = f"{value:f}" if isinstance(value, Decimal) else text
-    return f"{name}={''.join(map(_escaped, text))}"
+    return f"{name}={''.join(map(_escaped, _text_of(value)))}"
 
 
-def _is_no_value(value: Any) -> bool:
-    # What pyarrow has for no value is None, and needs no pandas.
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and bool(pandas.isna(value))
+def _text_of(value: Any) -> str:
+    """Return a value as Spark casts it to a text, in a session whose time zone is UTC."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, datetime):
+        utc = value.astimezone(timezone.utc) if value.tzinfo else value
+        return utc.replace(tzinfo=None).isoformat(" ", "microseconds").rstrip("0").rstrip(".")
+    if isinstance(value, float) and value and not 1e-3 <= abs(value) < 1e7:
+        digits, _, exponent = f"{Decimal(repr(value)).normalize():E}".partition("E")
+        return f"{digits if '.' in digits else f'{digits}.0'}E{int(exponent)}" if exponent else digits
+    return str(value)
 
 
 def _escaped(character: str) -> str:

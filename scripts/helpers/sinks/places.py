@@ -7,10 +7,11 @@ manifest or an item that somebody else wrote.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import BytesIO
@@ -40,6 +41,9 @@ PROBE = "_may-write"
 """An object that is put and deleted to see whether that is allowed. Readers pass over its name."""
 MAX_DELETED = 1_000
 """Keys in one request to delete."""
+MAX_UPDATES = 100
+CHANGED_MEANWHILE = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412", "409", "404")
+"""What S3 answers if an object is not the one that a condition names: another one, one being written, or gone."""
 
 
 class Place(Protocol):
@@ -53,11 +57,18 @@ class Place(Protocol):
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
         """Return the bytes of each file in a folder and below, by name; at most so many. None if it is not there."""
 
-    def read(self, name: str) -> bytes | None:
-        """Return what a file holds; None if it is not there."""
+    def read(self, name: str, last: int | None = None) -> bytes | None:
+        """Return what a file holds, or at most so many of its last bytes; None if it is not there."""
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file as a whole: whoever reads it sees all of it or nothing."""
+
+    def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
+        """Write what a function returns for the content of a file, which is None if it is not there; nothing for None.
+
+        If somebody else changes the file meanwhile, the function is called with that content: no change is lost. In
+        what only Hadoop knows nothing can be written on a condition, so there the later of two replaces the other.
+        """
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: Any) -> list[str]:
         """Move files, by old name, to their new names at a place of the same kind.
@@ -100,11 +111,13 @@ class LocalPlace:
                 return {}
             return dict(islice(self._walk(folder), most))
 
-    def read(self, name: str) -> bytes | None:
-        """Return what a file holds; None if it is not there."""
+    def read(self, name: str, last: int | None = None) -> bytes | None:
+        """Return what a file holds, or its last bytes; None if it is not there."""
         with _typed("read", self.uri(name)):
             try:
                 with open(self._path(name, follows=True), "rb") as file:
+                    if last is not None:
+                        file.seek(max(0, os.fstat(file.fileno()).st_size - last))
                     return file.read()
             except FileNotFoundError:
                 return None
@@ -121,6 +134,21 @@ class LocalPlace:
                 # Else a power cut after the rename may leave an empty file under the final name.
                 os.fsync(file.fileno())
             os.replace(unfinished, path)
+
+    def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
+        """Write what a function returns for the content of a file, under a lock that ends with this process.
+
+        The file that is locked stays: another process may be waiting for it.
+        """
+        with _typed("lock", self.uri(name)):
+            os.makedirs(self.root, exist_ok=True)
+        with _typed("lock", self.uri(name)), open(self._path(f"{name}.lock"), "ab", opener=open_itself) as lock:
+            # Some mounted stores have no locks. What is to be written is committed, and must not wait for another one.
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            data = change(self.read(name))
+            if data is not None:
+                self.write(name, data)
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: LocalPlace) -> list[str]:
         """Rename files, which takes no time whatever their size."""
@@ -246,14 +274,19 @@ class S3Place:
                     break
         return found
 
-    def read(self, name: str) -> bytes | None:
-        """Return what an object holds; None if it is not there."""
+    def read(self, name: str, last: int | None = None) -> bytes | None:
+        """Return what an object holds, or its last bytes; None if it is not there."""
+        return self._read(name, **({} if last is None else {"Range": f"bytes=-{last}"}))[0]
+
+    def _read(self, name: str, **options: Any) -> tuple[bytes | None, str]:
+        """Return what an object holds and its ETag; None and an empty text if it is not there."""
         with _typed("s3:GetObject on", self.uri(name)):
             try:
-                return self._client.get_object(Bucket=self.bucket, Key=self._key(name))["Body"].read()
+                found = self._client.get_object(Bucket=self.bucket, Key=self._key(name), **options)
+                return found["Body"].read(), found["ETag"]
             except ClientError as error:
                 if code_of(error) in ("NoSuchKey", "404"):
-                    return None
+                    return None, ""
                 raise
 
     def write(self, name: str, data: bytes) -> None:
@@ -261,6 +294,26 @@ class S3Place:
         with _typed("s3:PutObject on", self.uri(name)):
             # In parts where it is large: a single request takes no more than 5 GB.
             self._client.upload_fileobj(BytesIO(data), self.bucket, self._key(name))
+
+    def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
+        """Put what a function returns for the content of an object, unless it is another object by then."""
+        # A boto3 from before 2024-11, as on Glue 4, sends no condition.
+        given = self._client.meta.service_model.operation_model("PutObject").input_shape
+        knows = "IfMatch" in getattr(given, "members", ())
+        for _ in range(MAX_UPDATES):
+            found, tag = self._read(name)
+            data = change(found)
+            if data is None:
+                return
+            condition: Any = ({"IfMatch": tag} if tag else {"IfNoneMatch": "*"}) if knows else {}
+            with _typed("s3:PutObject on", self.uri(name)):
+                try:
+                    self._client.put_object(Bucket=self.bucket, Key=self._key(name), Body=data, **condition)
+                    return
+                except ClientError as error:
+                    if code_of(error) not in CHANGED_MEANWHILE:
+                        raise
+        raise _refused(self.uri(name), "s3:PutObject on", f"others changed it {MAX_UPDATES} times meanwhile")
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: S3Place) -> list[str]:
         """Copy objects within S3, many at once. Their bytes come nowhere near this machine."""
@@ -341,13 +394,15 @@ class HadoopPlace:
                 found[status.getPath().toUri().getPath()[self._start :]] = int(status.getLen())
         return found
 
-    def read(self, name: str) -> bytes | None:
-        """Return what a file holds; None if it is not there."""
+    def read(self, name: str, last: int | None = None) -> bytes | None:
+        """Return what a file holds, or its last bytes; None if it is not there."""
         with _typed("read", self.uri(name)):
             if not self._system.exists(self._named(name)):
                 return None
             stream = self._system.open(self._named(name))
             try:
+                if last is not None:
+                    stream.seek(max(0, self._system.getFileStatus(self._named(name)).getLen() - last))
                 return bytes(self._java.org.apache.commons.io.IOUtils.toByteArray(stream))
             finally:
                 stream.close()
@@ -361,6 +416,12 @@ class HadoopPlace:
             stream.close()
             self._system.delete(path, False)
             self._system.rename(unfinished, path)
+
+    def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
+        """Write what a function returns for the content of a file."""
+        data = change(self.read(name))
+        if data is not None:
+            self.write(name, data)
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: HadoopPlace) -> list[str]:
         """Rename files."""

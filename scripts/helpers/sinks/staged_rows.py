@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NAME = "part-00000.parquet"
+SPARK_ROWS = b"org.apache.spark.sql.parquet.row.metadata"
+"""Where Spark keeps its own types in a Parquet file. Parquet's types do not distinguish all of them."""
 
 
 def spark_of(df: Any) -> Any:
@@ -116,7 +118,7 @@ def _empty_in_arrow(column: pa.ChunkedArray) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if _plain(column.type) != pa.string():
+    if plain_type(column.type) != pa.string():
         return 0
     return pc.sum(pc.equal(column.cast(pa.string()), "")).as_py() or 0
 
@@ -292,17 +294,17 @@ def arrow_rows(df: Any, target: str) -> pa.Table:
         table = df if isinstance(df, pa.Table) else pa.Table.from_pandas(df, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidValueError(f"The rows for {target!r} have no one type for each column: {error}.") from error
-    schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in table.schema])
+    schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in table.schema])
     return table.replace_schema_metadata(None).cast(schema, safe=False)
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return the type that stands for all that tables do not tell apart, such as texts with 32 and 64 bit offsets."""
     import pyarrow as pa
 
     types = pa.types
     if types.is_dictionary(kind):
-        return _plain(kind.value_type)
+        return plain_type(kind.value_type)
     if types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
     if types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
@@ -310,17 +312,17 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if types.is_timestamp(kind):
         return pa.timestamp("us", "UTC" if kind.tz else None)
     if types.is_list(kind) or types.is_large_list(kind):
-        return pa.list_(_plain(kind.value_type))
+        return pa.list_(plain_type(kind.value_type))
     if types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
     if types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _plain(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in kind])
     return kind
 
 
 def arrow_types(schema: pa.Schema) -> dict[str, str]:
     """Return the types of pyarrow's columns."""
-    return {field.name: str(_plain(field.type)) for field in schema}
+    return {field.name: str(plain_type(field.type)) for field in schema}
 
 
 def check_typed(rows: pa.Table, target: str) -> None:

@@ -1,0 +1,121 @@
+"""`FileSchema`: the columns that all files of a target share, whatever their format and whatever wrote them. Pure."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+
+from scripts.helpers.errors import TargetSchemaError
+from scripts.helpers.sinks.places import Place
+
+logger = logging.getLogger(__name__)
+
+COLUMNS = "_glue_watermarks_columns"
+"""The file of a target that holds its schema, as JSON. Readers skip its name."""
+VOID = "void"
+"""The type of a column without a value in any row."""
+
+
+@dataclass(frozen=True)
+class FileSchema:
+    """The schema of a target, or of rows that are written there.
+
+    Attributes
+    ----------
+    columns
+        Types by path, in the order of the columns: ``id``, ``inner``, ``inner.tags``, ``inner.tags[]``. A type has its
+        name of Spark's SQL, and a type that only pyarrow has its name there.
+    partitions
+        The types of the columns whose values become folders.
+    options
+        Options of the writer that readers have to be given as well.
+    format
+        Of the files.
+    attempt
+        The folder of the attempt that stored it.
+    instead_of
+        Only in a staged schema: the `attempt` of the schema that it replaces, because the target had no files when the
+        rows were staged. None: it is merged with the one at the target.
+    """
+
+    columns: Mapping[str, str]
+    partitions: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    format: str = field(default="", compare=False)
+    attempt: str = field(default="", compare=False)
+    instead_of: str | None = field(default=None, compare=False)
+
+    @classmethod
+    def read(cls, data: bytes | None) -> FileSchema | None:
+        """Read what `to_bytes` returns, with any field left out but `columns`; None of anything else, and of None."""
+        try:
+            found = json.loads(data or b"")
+            made = cls(**{each.name: found[each.name] for each in fields(cls) if each.name in found})
+            kinds = [kind for each in (made.columns, made.partitions, made.options) for kind in each.values()]
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return None
+        return made if all(isinstance(kind, str) for kind in kinds) else None
+
+    def to_bytes(self) -> bytes:
+        """Write it as JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    def misfit(self, target: str, rows: FileSchema) -> TargetSchemaError | None:
+        """Return the error of rows that do not fit; None if they do. Columns may come and go, but for those of CSV.
+
+        Names are compared without case, as Spark does. The columns of CSV keep their number and order: Spark, Athena
+        and others read all files by the columns of the first one, by position, so values would move to other columns.
+        """
+        there = {**self.columns, **self.partitions}
+        spelled, changed = {name.lower(): name for name in there}, {}
+        for name, kind in {**rows.columns, **rows.partitions}.items():
+            other = spelled.get(name.lower(), name)
+            if other != name:
+                changed[name] = (f"named {name!r}", f"named {other!r}")
+            elif kind != there.get(name, kind) and VOID not in (kind, there[name]):
+                changed[name] = (kind, there[name])
+        missing, unknown = [], []
+        if rows.format == "csv":
+            missing = [name for name in self.columns if name not in rows.columns]
+            unknown = [name for name in rows.columns if name not in self.columns]
+            if not (missing or unknown or changed):
+                both = enumerate(zip(rows.columns, self.columns, strict=True), 1)
+                changed = {f"column {place}": (own, other) for place, (own, other) in both if own != other}
+        return TargetSchemaError(target, missing, unknown, changed) if missing or unknown or changed else None
+
+    def merged(self, rows: FileSchema) -> FileSchema:
+        """Return this schema with the columns that only the rows have, and their types where it has none."""
+        known = {name.lower() for name in (*self.columns, *self.partitions)}
+
+        def both(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+            new = {name: kind for name, kind in ours.items() if name.lower() not in known or there.get(name) == VOID}
+            return {**there, **new}
+
+        columns, partitions = both(self.columns, rows.columns), both(self.partitions, rows.partitions)
+        return replace(rows, columns=columns, partitions=partitions, options=self.options)
+
+
+def store_schema(target: Place, staged: bytes | None, version: int) -> None:
+    """Store the staged schema of a committed batch at its target, merged with what others have stored since."""
+    ours = FileSchema.read(staged)
+    if ours is None:
+        return
+
+    def stored(found: bytes | None) -> bytes | None:
+        there = FileSchema.read(found)
+        if there is None or there.attempt == ours.instead_of:
+            return replace(ours, instead_of=None).to_bytes()
+        misfit, kept = there.misfit(target.uri(""), ours), there.merged(ours)
+        if misfit is not None or there.options != ours.options:
+            logger.warning(
+                "event=schema_conflict target=%s version=%d: another job has published other columns or options since "
+                "the batch was staged, and readers cannot read both: %s. Rewind one of the jobs with retract, and let "
+                "it write to another folder", target.uri(""), version, misfit.found if misfit else "options differ",
+            )  # fmt: skip
+        # Later batches of the other job fit the columns of CSV that it has stored.
+        kept = there if misfit is not None and ours.format == "csv" else kept
+        return None if kept == there else replace(kept, instead_of=None).to_bytes()
+
+    target.update(COLUMNS, stored)
