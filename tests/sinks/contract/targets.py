@@ -1,0 +1,591 @@
+"""Every target that a job can write to: how rows get there, what it can do, and a reader that is not ours."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import StaticTable
+
+from scripts.helpers.errors import WatermarkError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks import DatabaseSink, DeltaSink, FileSink, IcebergSink
+from scripts.helpers.watermarks import Watermarks
+from tests.support.written import Written
+
+Rows = list[dict[str, Any]]
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of target.
+
+    Attributes
+    ----------
+    family
+        Whose rules it follows: those of files, Delta, Iceberg or a database.
+    engine
+        What the rows are: a frame of Spark or pandas, or a table of pyarrow.
+    form
+        The format of files, or which database it is.
+    on_s3
+        Whether it is in a bucket.
+    """
+
+    family: str
+    engine: str
+    form: str = "parquet"
+    on_s3: bool = False
+
+    @property
+    def can(self) -> frozenset[str]:
+        """What it can do: partition_by, merge (with and without a history), batch_column."""
+        able = {
+            "files": {"partition_by"}, "delta": {"partition_by", "merge", "batch_column"},
+            "iceberg": {"partition_by", "merge", "batch_column"}, "database": {"merge", "batch_column"},
+        }[self.family]  # fmt: skip
+        # Deletes are marked in frames of Spark and pandas.
+        return frozenset(able - ({"merge"} if self.engine == "pyarrow" else set()))
+
+    @property
+    def adds_empty_snapshots(self) -> bool:
+        """Whether a batch without rows is written all the same, as Spark cannot tell before it writes to Iceberg."""
+        return (self.family, self.engine) == ("iceberg", "spark")
+
+
+TARGETS: Mapping[str, Kind] = {
+    "parquet": Kind("files", "spark"),
+    "orc": Kind("files", "spark", "orc"),
+    "csv": Kind("files", "spark", "csv"),
+    "json": Kind("files", "spark", "json"),
+    "pandas": Kind("files", "pandas"),
+    "pyarrow": Kind("files", "pyarrow"),
+    "parquet-s3": Kind("files", "spark", on_s3=True),
+    "orc-s3": Kind("files", "spark", "orc", on_s3=True),
+    "csv-s3": Kind("files", "spark", "csv", on_s3=True),
+    "json-s3": Kind("files", "spark", "json", on_s3=True),
+    "pandas-s3": Kind("files", "pandas", on_s3=True),
+    "pyarrow-s3": Kind("files", "pyarrow", on_s3=True),
+    "delta-spark": Kind("delta", "spark"),
+    "deltalake": Kind("delta", "pandas"),
+    "deltalake-s3": Kind("delta", "pyarrow", on_s3=True),
+    "iceberg-spark": Kind("iceberg", "spark"),
+    "pyiceberg": Kind("iceberg", "pandas"),
+    "postgres": Kind("database", "pandas", "postgres"),
+    "maria": Kind("database", "pandas", "maria"),
+    "sqlite": Kind("database", "pandas", "sqlite"),
+    "postgres-jdbc": Kind("database", "spark", "postgres"),
+}
+
+
+def every(able: str = "", where: Callable[[Kind], bool] = lambda kind: True) -> pytest.MarkDecorator:
+    """Run a test on every target that can do something."""
+    names = [name for name, kind in TARGETS.items() if (not able or able in kind.can) and where(kind)]
+    return pytest.mark.parametrize("target", names, indirect=True)
+
+
+def without_spark(kind: Kind) -> bool:
+    """Return whether a target is written to by Python alone, which takes a tenth of the time."""
+    return kind.engine != "spark"
+
+
+def in_one_place(kind: Kind) -> bool:
+    """Return whether a target is no format of Spark in a bucket, which differs from both others in nothing of ours."""
+    return not (kind.on_s3 and kind.engine == "spark")
+
+
+class Target(ABC):
+    """One target, empty at first."""
+
+    sink_class: Any
+    """The class whose `publish` a run may die in."""
+    is_named = True
+    """Whether its name alone leads there, without what only the script has."""
+
+    def __init__(self, kind: Kind, spark: Any = None, s3: Any = None) -> None:
+        self.kind, self.spark, self.s3 = kind, spark, s3
+
+    def frame(self, rows: pa.Table) -> Any:
+        """Return rows as this target is given them."""
+        if self.kind.engine == "pyarrow":
+            return rows
+        if self.kind.engine == "pandas":
+            return rows.to_pandas(types_mapper=pd.ArrowDtype)
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+        values = [tuple(_for_spark(value) for value in row.values()) for row in rows.to_pylist()]
+        return self.spark.createDataFrame(values, schema)
+
+    def create(self, schema: pa.Schema, **more: pa.DataType) -> None:  # noqa: B027
+        """Make the table where the sink does not, with more columns than those of the rows."""
+
+    @abstractmethod
+    def write(self, job: IncrementalJob, rows: pa.Table, **options: Any) -> None:
+        """Write a batch through the public door."""
+
+    def sink(self, **options: Any) -> Any:
+        """Return a sink for this target, for what is not written by its name."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def read(self) -> Rows:
+        """Return all rows that a reader sees, in any order; none where nothing is there."""
+
+    @abstractmethod
+    def contents(self) -> Any:
+        """Return what is stored at and beside the target, so that two looks compare."""
+
+    def ids(self) -> list[int]:
+        """Return the ids that a reader sees."""
+        return sorted(row["id"] for row in self.read())
+
+    def another(self, name: str) -> Target:
+        """Return an empty target of the same kind beside this one, under a name."""
+        raise NotImplementedError
+
+
+def _for_spark(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple(_for_spark(inner) for inner in value.values())
+    return value
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+class Folder:
+    """A folder of this machine, as names and bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.uri = path, str(path)
+
+    def all(self) -> dict[str, bytes]:
+        """Return the files in it by name."""
+        files = [path for path in self.path.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self.path)): path.read_bytes() for path in files}
+
+    def beside(self, name: str) -> Folder:
+        return Folder(self.path.parent / name)
+
+    def around(self) -> Folder:
+        return Folder(self.path.parent)
+
+
+class Prefix:
+    """A prefix of a bucket, as names and bytes."""
+
+    def __init__(self, s3: Any, bucket: str, prefix: str) -> None:
+        self._s3, self._bucket, self._prefix = s3, bucket, prefix
+        self.uri = f"s3://{bucket}/{prefix}".rstrip("/")
+
+    def all(self) -> dict[str, bytes]:
+        """Return the files in it by name."""
+        start = f"{self._prefix}/" if self._prefix else ""
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=start)
+        keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
+        return {
+            key.removeprefix(start): self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+            for key in keys
+            if not key.endswith("/")
+        }
+
+    def beside(self, name: str) -> Prefix:
+        return Prefix(self._s3, self._bucket, f"{self._prefix.rpartition('/')[0]}/{name}")
+
+    def around(self) -> Prefix:
+        return Prefix(self._s3, self._bucket, self._prefix.rpartition("/")[0])
+
+
+Place = Folder | Prefix
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether readers such as Spark and Athena pass over a file."""
+    return any(part.startswith(("_", ".")) and "=" not in part for part in name.split("/"))
+
+
+class Files(Target):
+    """Files below one folder."""
+
+    sink_class = FileSink
+
+    def __init__(self, kind: Kind, place: Place, spark: Any = None, s3: Any = None) -> None:
+        super().__init__(kind, spark, s3)
+        self.place = place
+        self.schema: pa.Schema | None = None
+
+    def another(self, name: str) -> Files:
+        return Files(self.kind, self.place.beside(name), self.spark, self.s3)
+
+    def write(self, job: IncrementalJob, rows: pa.Table, **options: Any) -> None:
+        if self.kind.form == "csv":
+            options = {"header": True} | options
+        # Files of texts do not tell the types of their columns.
+        self.schema = self.schema or rows.schema
+        job.write(self.frame(rows), self.place.uri, format=self.kind.form, **options)
+
+    def read(self) -> Rows:
+        found = {name: data for name, data in self.place.all().items() if not is_hidden(name) and data}
+        if not found:
+            return []
+        if self.kind.form in ("csv", "json", "orc"):
+            return self._by_spark()
+        rows = []
+        for name, data in found.items():
+            folders = [part.split("=", 1) for part in name.split("/")[:-1]]
+            values = {unquote(column): _of_folder(value) for column, value in folders}
+            rows += [row | values for row in pq.ParquetFile(BytesIO(data)).read().to_pylist()]
+        return rows
+
+    def _by_spark(self) -> Rows:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        assert self.schema is not None
+        reader = self.spark.read.format(self.kind.form).option("multiLine", self.kind.form == "csv")
+        schema = from_arrow_schema(self.schema, prefer_timestamp_ntz=True)
+        # As users read them. Another option at each read, or Spark would answer from its list of files.
+        found = reader.schema(schema).options(header=True, unused=next(_numbers)).load(literal(self.place.uri))
+        exact = {"timestamp": "unix_micros({})", "timestamp_ntz": "CAST({} AS STRING)", "date": "CAST({} AS STRING)"}
+        named = [exact.get(kind, "{}").format(f"`{name.replace('`', '``')}`") for name, kind in found.dtypes]
+        rows = [row.asDict(recursive=True) for row in found.selectExpr(
+            *(f"{one} AS `{name.replace('`', '``')}`" for one, name in zip(named, found.columns, strict=True))
+        ).collect()]  # fmt: skip
+        kinds = {field.name: field.type for field in self.schema}
+        return [{name: _exact(value, kinds[name]) for name, value in row.items()} for row in rows]
+
+    def contents(self) -> Any:
+        return self.place.around().all().keys()
+
+
+def literal(path: str) -> str:
+    """Escape what Spark's reader takes for a pattern."""
+    return "".join(f"\\{sign}" if sign in "\\*?[]{}" else sign for sign in path)
+
+
+def _of_folder(value: str) -> str | None:
+    return None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)
+
+
+def _exact(value: Any, kind: pa.DataType) -> Any:
+    """Return a value that Spark was asked for as a number or a text."""
+    if value is None:
+        return None
+    if pa.types.is_timestamp(kind):
+        return (
+            EPOCH.replace(tzinfo=timezone.utc) + timedelta(microseconds=value)
+            if kind.tz
+            else datetime.fromisoformat(value)
+        )
+    if pa.types.is_date(kind):
+        return date.fromisoformat(value)
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+# --- Delta and Iceberg ----------------------------------------------------------------------------------
+
+
+class Delta(Target):
+    """A Delta table at a path."""
+
+    sink_class = DeltaSink
+
+    def __init__(self, kind: Kind, place: Place, spark: Any = None, s3: Any = None) -> None:
+        super().__init__(kind, spark, s3)
+        self.place = place
+
+    def another(self, name: str) -> Delta:
+        return Delta(self.kind, self.place.beside(name), self.spark, self.s3)
+
+    def write(self, job: IncrementalJob, rows: pa.Table, **options: Any) -> None:
+        job.write(self.frame(rows), self.place.uri, format="delta", **options)
+
+    def sink(self, **options: Any) -> DeltaSink:
+        return DeltaSink(self.place.uri, spark=self.spark, s3_client=self.s3, **options)
+
+    def read(self) -> Rows:
+        # By hand, after the log: to open a table by its path is what is tested.
+        files, rows = self.place.all(), list[dict[str, Any]]()
+        added, kinds = dict[str, dict[str, str | None]](), dict[str, Any]()
+        for name in sorted(name for name in files if name.startswith("_delta_log/") and name.endswith(".json")):
+            for line in files[name].decode().splitlines():
+                action = json.loads(line)
+                if "metaData" in action:
+                    fields = json.loads(action["metaData"]["schemaString"])["fields"]
+                    kinds = {field["name"]: field["type"] for field in fields}
+                if "add" in action:
+                    added[unquote(action["add"]["path"])] = action["add"]["partitionValues"]
+                if "remove" in action:
+                    added.pop(unquote(action["remove"]["path"]), None)
+        for name, values in added.items():
+            found = pq.ParquetFile(BytesIO(files[name]), coerce_int96_timestamp_unit="us").read().to_pylist()
+            rows += [
+                {column: _of_delta(value, kinds[column]) for column, value in (row | values).items()} for row in found
+            ]
+        return rows
+
+    def contents(self) -> Any:
+        return self.place.around().all().keys()
+
+
+def _of_delta(value: Any, kind: Any) -> Any:
+    """Return a value of a file or of a partition in the type that the log says."""
+    if kind == "timestamp" and isinstance(value, datetime):
+        return value.replace(tzinfo=timezone.utc)
+    return int(value) if kind == "long" and value is not None else value
+
+
+class Iceberg(Target):
+    """An Iceberg table of a catalog."""
+
+    sink_class = IcebergSink
+
+    def __init__(self, kind: Kind, name: str, catalog: Any = None, spark: Any = None) -> None:
+        super().__init__(kind, spark)
+        self.is_named = spark is not None
+        self.name, self.catalog = name, catalog
+
+    def another(self, name: str) -> Iceberg:
+        return Iceberg(self.kind, f"{self.name.rpartition('.')[0]}.{name}", self.catalog, self.spark)
+
+    def write(self, job: IncrementalJob, rows: pa.Table, **options: Any) -> None:
+        if self.spark is not None:
+            job.write(self.frame(rows), self.name, format="iceberg", **options)
+        else:
+            job.write(self.frame(rows), self.sink(**options))
+
+    def sink(self, **options: Any) -> IcebergSink:
+        return IcebergSink(self.name, spark=self.spark, catalog=self.catalog, **options)
+
+    @property
+    def table(self) -> Any:
+        """The table as pyiceberg has it; None where there is none."""
+        _, namespace, name = self.name.split(".", 2)
+        if self.spark is None:
+            try:
+                return self.catalog.load_table((namespace, name))
+            except NoSuchTableError:
+                return None
+        metadata = Path(self.spark.conf.get("spark.sql.catalog.lake.warehouse"), namespace, name, "metadata")
+        if not (metadata / "version-hint.text").exists():
+            return None
+        newest = (metadata / "version-hint.text").read_text().strip()
+        return StaticTable.from_metadata(str(metadata / f"v{newest}.metadata.json"))
+
+    def read(self) -> Rows:
+        table = self.table
+        found: Rows = [] if table is None else table.scan().to_arrow().to_pylist()
+        return found
+
+    def contents(self) -> Any:
+        table = self.table
+        if table is None:
+            return None
+        return [one.snapshot_id for one in table.snapshots()], str(table.schema()), sorted(table.refs())
+
+
+# --- databases ------------------------------------------------------------------------------------------
+
+DECLARED: Mapping[str, Mapping[str, str]] = {
+    "postgres": {
+        "int64": "bigint", "int32": "integer", "double": "double precision", "string": "text", "binary": "bytea",
+        "bool": "boolean", "date32[day]": "date", "timestamp[us]": "timestamp", "timestamp[us, tz=UTC]": "timestamptz",
+    },
+    "maria": {
+        "int64": "bigint", "int32": "integer", "double": "double", "binary": "longblob", "bool": "boolean",
+        "string": "varchar(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin", "date32[day]": "date",
+        "timestamp[us]": "datetime(6)", "timestamp[us, tz=UTC]": "timestamp(6) NULL",
+    },
+    "sqlite": {
+        "int64": "integer", "int32": "integer", "double": "real", "string": "text", "binary": "blob",
+        "bool": "boolean", "date32[day]": "text", "timestamp[us]": "text", "timestamp[us, tz=UTC]": "text",
+    },
+}  # fmt: skip
+
+
+class Database(Target):
+    """A table of a database."""
+
+    sink_class = DatabaseSink
+    is_named = False
+
+    def __init__(self, kind: Kind, written: Written, name: str, spark: Any = None) -> None:
+        super().__init__(kind, spark)
+        self.written, self.name = written, name
+        self.schema: pa.Schema | None = None
+
+    def another(self, name: str) -> Database:
+        return Database(self.kind, self.written, name, self.spark)
+
+    def quoted(self, name: str) -> str:
+        sign = "`" if self.kind.form == "maria" else '"'
+        return sign + name.replace(sign, sign * 2) + sign
+
+    def _declared(self, kind: pa.DataType) -> str:
+        if pa.types.is_decimal(kind):
+            return "text" if self.kind.form == "sqlite" else f"numeric({kind.precision},{kind.scale})"
+        return DECLARED[self.kind.form][str(kind)]
+
+    def create(self, schema: pa.Schema, **more: pa.DataType) -> None:
+        self.schema = schema
+        columns = {field.name: field.type for field in schema} | more
+        listed = ", ".join(f"{self.quoted(name)} {self._declared(kind)}" for name, kind in columns.items())
+        with self._cursor() as cursor:
+            cursor.execute(f"CREATE TABLE {self.quoted(self.name)} ({listed})")
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        with closing(self.written.connect()) as connection:
+            cursor = connection.cursor()
+            if self.kind.form != "sqlite":
+                cursor.execute("SET TIME ZONE 'UTC'" if self.kind.form == "postgres" else "SET time_zone = '+00:00'")
+            yield cursor
+            connection.commit()
+
+    def write(self, job: IncrementalJob, rows: pa.Table, **options: Any) -> None:
+        job.write(self.frame(rows), self.sink(**options))
+
+    def sink(self, **options: Any) -> DatabaseSink:
+        if self.spark is None:
+            return DatabaseSink([self.name], connect=self.written.connect, name="shop", **options)
+        written = self.written
+        return DatabaseSink([self.name], spark=self.spark, url=written.url, properties=written.properties, **options)
+
+    def read(self) -> Rows:
+        with self._cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {self.quoted(self.name)}")
+            names = [column[0] for column in cursor.description]
+            rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        kinds = {field.name: field.type for field in self.schema or ()}
+        return [{name: _of_database(value, kinds.get(name)) for name, value in row.items()} for row in rows]
+
+    def contents(self) -> Any:
+        query = {
+            "postgres": "SELECT tablename FROM pg_tables WHERE schemaname = 'public'",
+            "maria": "SELECT table_name FROM information_schema.tables WHERE table_schema = 'shop'",
+            "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",
+        }[self.kind.form]
+        with self._cursor() as cursor:
+            cursor.execute(query)
+            # Staging tables, of all targets; that of batches is made by whoever is first.
+            tables = sorted(name for (name,) in cursor.fetchall() if name.startswith("gw_"))
+            cursor.execute(f"SELECT COUNT(*) FROM {self.quoted(self.name)}")
+            return tables, cursor.fetchone()
+
+
+def _of_database(value: Any, kind: pa.DataType | None) -> Any:
+    """Return a value in the type that it had: SQLite has no times, and MariaDB neither flags nor zones."""
+    if value is None or kind is None:
+        return value
+    if pa.types.is_boolean(kind):
+        return bool(value)
+    if pa.types.is_decimal(kind):
+        return Decimal(value)
+    if pa.types.is_date(kind) and isinstance(value, str):
+        return date.fromisoformat(value)
+    if pa.types.is_timestamp(kind):
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return moment.replace(tzinfo=timezone.utc) if kind.tz and moment.tzinfo is None else moment
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+# --- a job ----------------------------------------------------------------------------------------------
+
+
+class Copy:
+    """A job that brings batches to a target.
+
+    Its source has a number for each batch that there is so far, so a replay of a plan takes the batches that the plan
+    had, and no later one.
+
+    Attributes
+    ----------
+    batches
+        What the source has.
+    """
+
+    def __init__(self, watermarks: Watermarks, target: Target, job_id: str = "repairs", **options: Any) -> None:
+        self.watermarks, self.target, self.job_id, self.options = watermarks, target, job_id, options
+        self.batches: list[pa.Table] = []
+
+    def job(self, run_id: str = "") -> IncrementalJob:
+        """Return a run that has not begun."""
+        run_id = run_id or f"jr_{next(_numbers)}"
+        return IncrementalJob(self.watermarks, self.job_id, run_id, spark=self.target.spark, s3_client=self.target.s3)
+
+    def begin(self, *batches: pa.Table, run_id: str = "", **options: Any) -> IncrementalJob:
+        """Let the source have more batches, and stage what is new."""
+        self.batches += batches
+        job = self.job(run_id).__enter__()
+        try:
+            self.stage(job, **options)
+        except BaseException as error:
+            job.__exit__(type(error), error, None)
+            raise
+        return job
+
+    def stage(self, job: IncrementalJob, **options: Any) -> None:
+        """Write what is new to the target."""
+        numbers = job.rows_since(pd.DataFrame({"number": range(1, len(self.batches) + 1)}), "number")
+        taken = [self.batches[number - 1] for number in numbers["number"]]
+        rows = pa.concat_tables(taken) if taken else self.batches[-1].schema.empty_table()
+        self.put(job, rows, **{**self.options, **options})
+
+    def put(self, job: IncrementalJob, rows: pa.Table, **options: Any) -> None:
+        """Write rows: appended, unless there are keys."""
+        if "keys" not in options:
+            self.target.write(job, rows, **options)
+            return
+        made = {name: options.pop(name) for name in ("partition_by", "staging") if name in options}
+        job.merge(self.target.frame(rows), self.target.sink(**made), **options)
+
+    def run(self, *batches: pa.Table, **options: Any) -> None:
+        """Stage, commit and publish what is new."""
+        self.begin(*batches, **options).__exit__(None, None, None)
+
+    def refused(self, batch: pa.Table, error: type[WatermarkError], match: str = "", **options: Any) -> None:
+        """Let a batch be refused before its commit, and forget it."""
+        with pytest.raises(error, match=match):
+            self.begin(batch, **options)
+        self.batches.pop()
+        if self.watermarks.latest(self.job_id).plan is not None:
+            self.watermarks.discard_plan(self.job_id, why="it was refused")
+
+
+def numbers(*ids: int) -> pa.Table:
+    """Return rows that differ in their id."""
+    return pa.table({"id": pa.array(ids, pa.int64()), "word": pa.array([f"w{one}" for one in ids], pa.string())})
+
+
+def shown(rows: Rows) -> list[str]:
+    """Return rows as texts that compare, NaN among them, in the order of their ids."""
+    return [repr(sorted((name, _plain(value)) for name, value in row.items())) for row in sorted(rows, key=_by_id)]
+
+
+def _by_id(row: Mapping[str, Any]) -> Any:
+    return row["id"]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(timezone.utc).isoformat()
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

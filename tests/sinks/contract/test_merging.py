@@ -1,0 +1,145 @@
+"""A merge leaves what the set of all rows says, whatever the order of the batches and the types of the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from scripts.helpers.errors import MergeNullError, MergeTieError
+from scripts.helpers.watermarks import Watermarks
+from tests.sinks.contract.targets import TARGETS, Copy, Target, every, shown
+from tests.support.merge_reference import Event, expected
+
+SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("word", pa.string())])
+BATCHES = [
+    [Event(0, 1, "a"), Event(0, 3, "c"), Event(1, 5, None), Event(2, 1, "x"), Event(-1, 2, "y")],
+    # Late ones, one of them older than the delete of its key, and one that comes again.
+    [Event(0, 2, "late"), Event(1, 4, "late"), Event(2, 1, "x"), Event(-1, 3, None)],
+    [Event(1, 6, "back"), Event(0, 3, "c"), Event(-1, 1, "late")],
+]
+
+
+def rows_of(events: Sequence[Event]) -> pa.Table:
+    """Return events as rows, in which the word `gone` says that one is a delete."""
+    rows = [{"id": event.key, "at": event.sequence, "word": event.value or "gone"} for event in events]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def options_of(target: Target, **more: Any) -> dict[str, Any]:
+    deletes: Any = "word = 'gone'" if target.spark is not None else lambda rows: rows.word == "gone"
+    return {"keys": "id", "sequence_by": "at", "deletes": deletes} | more
+
+
+@pytest.mark.parametrize("kind", ["newest", "history"])
+@every("merge")
+def test_target_has_what_all_rows_say_when_they_come_late_again_and_in_any_order(
+    target: Target, copy: Copy, kind: str
+) -> None:
+    is_history = kind == "history"
+    ends = ["valid_from", "valid_to"] if is_history else []
+    target.create(SCHEMA, **dict.fromkeys(ends, pa.int64()))
+
+    for events in BATCHES:
+        copy.run(rows_of(events), **options_of(target, history=is_history))
+
+    found = sorted(tuple(row[name] for name in [*SCHEMA.names, *ends]) for row in target.read())
+    assert found == expected(kind, [event for events in BATCHES for event in events])
+
+
+@every("merge")
+def test_batch_is_refused_before_it_is_written_when_nothing_orders_its_rows(target: Target, copy: Copy) -> None:
+    target.create(SCHEMA)
+    options = options_of(target)
+    copy.run(rows_of([Event(1, 1, "a")]), **options)
+    rows = target.read()
+
+    for events in ([Event(2, 1, "a"), Event(2, 1, "b")], [Event(1, 1, "b")], [Event(1, 1, None)]):
+        copy.refused(rows_of(events), MergeTieError, **options)
+    for empty in ("id", "at"):
+        nulls = rows_of([Event(1, 1, "a")]).set_column(
+            SCHEMA.get_field_index(empty), empty, pa.array([None], pa.int64())
+        )
+        copy.refused(nulls, MergeNullError, match=empty, **options)
+
+    assert target.read() == rows
+    assert target.sink().staged("") == []
+
+
+UTC = timezone.utc
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "whole": (pa.int64(), [0, 2**53, 2**53 + 1, -(2**63), 2**63 - 1]),
+    "text": (
+        pa.string(),
+        ["", " ", "a", "A", "a ", "\u00e9", "e\u0301", "\U0001f600", "\U0001f601", "0", "00", "NULL", "'"],
+    ),
+    "data": (pa.binary(), [b"", b"\0", b"\0\0", b"a", b"A", b"\xff\xfe"]),
+    "price": (
+        pa.decimal128(38, 18),
+        [Decimal(0), Decimal("1E-18"), Decimal(10) ** 19, Decimal("10000000000000000000.000000000000000001")],
+    ),
+    "moment": (
+        pa.timestamp("us", "UTC"),
+        [datetime(2026, 10, 25, hour, 30, 0, micros, UTC) for hour in (0, 1) for micros in (0, 1)],
+    ),
+}
+"""Of each type values that are nearly the same, or were taken for the same somewhere."""
+
+
+def keyed(names: Sequence[str], at: int) -> pa.Table:
+    """Return rows whose keys differ in one column from the first row, each time by another value."""
+    first = {name: KEYS[name][1][0] for name in names}
+    rows = [first, *(first | {name: value} for name in names for value in KEYS[name][1][1:])]
+    fields = [*((name, KEYS[name][0]) for name in names), ("id", pa.int64()), ("at", pa.int64())]
+    return pa.Table.from_pylist([row | {"id": id_, "at": at} for id_, row in enumerate(rows)], schema=pa.schema(fields))
+
+
+@every("merge")
+def test_each_key_is_there_once_when_keys_are_of_any_type_and_nearly_the_same(
+    watermarks: Watermarks, target: Target
+) -> None:
+    # Of pandas also one by one: what finds the rows of a batch looks at the first key alone.
+    for number, names in enumerate([list(KEYS), *([[name] for name in KEYS] if target.spark is None else [])]):
+        one = target.another(f"keys_{number}_{target.kind.form}") if number else target
+        copy = Copy(watermarks, one, f"repairs-{number}", keys=names, sequence_by="at")
+        one.create(keyed(names, 1).schema)
+
+        copy.run(keyed(names, 2))
+        copy.run(pa.concat_tables([keyed(names, 3), keyed(names, 1)]))
+
+        assert shown(one.read()) == shown(keyed(names, 3).to_pylist()), names
+
+
+NAMES = [
+    "one", "row_id", "started", "ended", "s", "t", "l", "p", "a", "n", "d", "c0", "deleted", "taken", "order", "a.b",
+    "a'b", 'a"b', "a`b", "a%s", "\u00fc", "a?", ":x",
+]  # fmt: skip
+"""Names in statements of the sinks, or in those of earlier versions, and signs of SQL."""
+LATER = [
+    (name, history)
+    for history in (False, True)
+    for name, kind in TARGETS.items()
+    # Those of Spark take long, and those without a history are merged by such keys above.
+    if "merge" in kind.can and (history or kind.engine != "spark" or kind.family == "database")
+]
+
+
+@pytest.mark.parametrize(("target", "history"), LATER, indirect=["target"])
+def test_newest_row_of_each_key_is_there_when_the_columns_have_names_of_ours_or_signs_of_sql(
+    target: Target, copy: Copy, history: bool
+) -> None:
+    def rows_at(*moments: int) -> pa.Table:
+        ids, ones = pa.array(range(len(moments)), pa.int64()), pa.array([1] * len(moments), pa.int64())
+        return pa.table({"id": ids, **dict.fromkeys(NAMES, ones), "place": pa.array(moments, pa.int64())})
+
+    ends = ["valid_from", "valid_to"] if history else []
+    target.create(rows_at(1).schema, **dict.fromkeys(ends, pa.int64()))
+
+    for moments in ([10, 30, 20], [40, 5]):
+        copy.run(rows_at(*moments), keys=NAMES, sequence_by="place", history=history)
+
+    assert sorted(row["place"] for row in target.read()) == ([5, 10, 20, 30, 40] if history else [40])

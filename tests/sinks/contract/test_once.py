@@ -1,0 +1,119 @@
+"""Each row is at the target once: before and after the commit, after a crash between the two, beside other jobs."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from scripts.helpers.batch import examine_targets
+from scripts.helpers.errors import FencedError, TargetError
+from scripts.helpers.watermarks import Watermarks
+from tests.sinks.contract.targets import Copy, Target, every, in_one_place, numbers
+from tests.support.steps import KilledError
+
+
+def problems(copy: Copy) -> list[str]:
+    """Return what a look at the targets of the job finds to be wrong."""
+    target = copy.target
+    sinks = [] if target.is_named else [target.sink()]
+    found = examine_targets(copy.watermarks, copy.job_id, sinks=sinks, spark=target.spark, s3_client=target.s3)
+    return [f"{one.kind}: {one.detail}" for one in found]
+
+
+@every()
+def test_rows_of_each_batch_are_there_once_after_their_commit_and_not_before_when_a_run_fails_in_between(
+    target: Target, copy: Copy
+) -> None:
+    target.create(numbers().schema)
+    error = ValueError("the script fails")
+
+    job = copy.begin(numbers(1, 2))
+    staged = target.read()
+    job.__exit__(type(error), error, None)
+    failed = target.read()
+    copy.run(numbers(3))  # The plan has the first batch alone.
+    replayed = target.ids()
+    copy.run()
+
+    assert (staged, failed, replayed, target.ids()) == ([], [], [1, 2], [1, 2, 3])
+    assert problems(copy) == []
+
+
+@every(where=lambda kind: not kind.adds_empty_snapshots and in_one_place(kind))
+def test_nothing_is_written_and_a_version_is_made_when_a_batch_is_empty(target: Target, copy: Copy) -> None:
+    target.create(numbers().schema)
+    copy.run(numbers(1))
+    before = target.contents()
+
+    copy.run()
+    copy.run(numbers())
+
+    assert (target.ids(), target.contents()) == ([1], before)
+    assert copy.watermarks.latest(copy.job_id).version == 3
+
+
+@every(where=in_one_place)
+def test_rows_are_there_once_when_runs_die_between_commit_and_publication_and_others_publish_late_and_at_once(
+    target: Target, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.create(numbers().schema)
+    asleep: list[Any] = []
+    publish = target.sink_class.publish
+
+    def die(sink: Any, output: Any) -> None:
+        asleep.append((sink, output))
+        raise KilledError
+
+    def run_and_die(*ids: int) -> list[int]:
+        job = copy.begin(numbers(*ids))
+        with monkeypatch.context() as patch:
+            patch.setattr(target.sink_class, "publish", die)
+            with pytest.raises(KilledError):
+                job.commit()
+        return target.ids()
+
+    def published(_: int) -> None:
+        publish(*asleep[0])
+
+    dead = run_and_die(1, 2)
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = [pool.submit(published, number) for number in range(2)]
+    # Whoever was overtaken each time may call again.
+    assert all(isinstance(one.exception(), TargetError | None) for one in outcomes)
+    at_once = target.ids()
+    dead_again = run_and_die(3)
+    copy.run(numbers(4))
+    for sink, output in asleep:
+        publish(sink, output)
+
+    assert (dead, at_once, dead_again) == ([], [1, 2], [1, 2])
+    assert target.ids() == [1, 2, 3, 4]
+    assert problems(copy) == []
+
+
+@every(where=in_one_place)
+def test_losers_are_swept_and_other_jobs_keep_theirs_when_a_batch_was_staged_several_times(
+    watermarks: Watermarks, target: Target, copy: Copy
+) -> None:
+    target.create(numbers().schema)
+    other = Copy(watermarks, target, "parking")
+    other.run(numbers(70))
+    waiting = other.begin(numbers(71))
+
+    loser = copy.begin(numbers(1, 2), run_id="jr_1")
+    winner = copy.begin(run_id="jr_1")
+    outcomes = winner.commit(), loser.commit()
+    fenced = copy.begin(numbers(3), run_id="jr_2")
+    watermarks.discard_plan(copy.job_id, why="3 was wrong")
+    with pytest.raises(FencedError):
+        fenced.__exit__(None, None, None)
+    copy.batches[-1] = numbers(33)
+    copy.run()
+    alone = target.ids()
+    waiting.__exit__(None, None, None)
+
+    assert (outcomes, alone) == (("done", "already"), [1, 2, 33, 70])
+    assert target.ids() == [1, 2, 33, 70, 71]
+    assert problems(copy) + problems(other) == []

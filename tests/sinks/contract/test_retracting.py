@@ -1,0 +1,30 @@
+"""What a decision takes back is gone from the target, and comes again once; the rest stays."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from scripts.helpers.watermarks import Watermarks
+from tests.sinks.contract.targets import Copy, Target, every, in_one_place, numbers
+
+
+@every(where=in_one_place)
+def test_rows_of_later_versions_go_and_come_again_once_when_a_rewind_takes_them_back(
+    watermarks: Watermarks, target: Target
+) -> None:
+    target.create(numbers().schema, batch=pa.string())
+    options = {"batch_column": "batch"} if "batch_column" in target.kind.can else {}
+    copy, other = (Copy(watermarks, target, job_id, **options) for job_id in ("repairs", "parking"))
+    other.run(numbers(70))
+    for number in (1, 2, 3):
+        copy.run(numbers(number))
+
+    watermarks.rewind(copy.job_id, to_version=1, retract=True, why="2 was wrong")
+    copy.batches[1:] = [numbers(22)]
+    job = copy.begin()
+    decided = target.ids()
+    job.__exit__(None, None, None)
+    copy.run(numbers(4))
+
+    assert decided == [1, 70]
+    assert target.ids() == [1, 4, 22, 70]

@@ -1,0 +1,83 @@
+"""A later batch has other columns, types or partitions: it fits, or is refused before it is written."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from scripts.helpers.errors import TargetError, TargetLayoutError, TargetSchemaError, TargetTableError
+from tests.sinks.contract.targets import Copy, Kind, Target, every, in_one_place
+
+FIRST = pa.table({"id": pa.array([1], pa.int64()), "word": ["a"], "rate": [0.5]})
+LATER = pa.table({"id": pa.array([2], pa.int64()), "word": ["b"], "rate": [1.5]})
+
+
+CHANGES = {
+    "more": LATER.append_column("new", pa.array(["x"])), "fewer": LATER.drop_columns("word"),
+    "retyped": LATER.set_column(1, "word", pa.array([7], pa.int64())), "moved": LATER.select(["rate", "id", "word"]),
+    "renamed": LATER.rename_columns(["id", "Word", "rate"]),
+}  # fmt: skip
+
+
+def refused(kind: Kind) -> dict[str, type[TargetError]]:
+    """Return which changes a target refuses."""
+    if kind.family == "database":
+        return dict.fromkeys(["more", "retyped", "renamed"], TargetTableError)
+    if kind.family in ("delta", "iceberg"):
+        return dict.fromkeys(["more", "fewer", "retyped", "renamed"], TargetSchemaError)
+    return dict.fromkeys(
+        ["more", "fewer", "retyped", "moved"] if kind.form == "csv" else ["retyped"], TargetSchemaError
+    )
+
+
+@every(where=in_one_place)
+def test_batch_is_refused_or_its_rows_are_whole_when_its_columns_are_others(target: Target, copy: Copy) -> None:
+    target.create(FIRST.schema)
+    copy.run(FIRST)
+    errors = refused(target.kind)
+    before, rows = target.contents(), target.read()
+
+    # Which spelling of a name counts is, for files, the reader's choice.
+    tried = [name for name in CHANGES if not (name == "renamed" and target.kind.family == "files")]
+    for name in tried:
+        if name in errors:
+            copy.refused(CHANGES[name], errors[name])
+    refused_all = target.contents(), target.read()
+    for name in tried:
+        if name not in errors:
+            copy.run(CHANGES[name])
+
+    assert refused_all == (before, rows)
+    known = FIRST.column_names
+    wanted = [{name: row.get(name) for name in known} for row in rows]
+    for name in tried:
+        if name not in errors:
+            wanted += [{key: row.get(key) for key in known} for row in CHANGES[name].to_pylist()]
+    found = [{name: row.get(name) for name in known} for row in target.read()]
+    assert sorted(found, key=repr) == sorted(wanted, key=repr)
+
+
+@every("partition_by", where=in_one_place)
+def test_batch_is_refused_when_its_partitions_are_others(target: Target, copy: Copy) -> None:
+    copy.run(FIRST, partition_by=["word"])
+    before = target.contents()
+
+    copy.refused(LATER, TargetLayoutError, partition_by=["rate"])
+    unchanged = target.contents()
+    if target.kind.family == "files":
+        copy.refused(LATER, TargetLayoutError, partition_by=[])
+    else:
+        copy.run(LATER)
+        copy.batches.append(LATER.set_column(0, "id", pa.array([3], pa.int64())))
+    copy.run(*([LATER] if target.kind.family == "files" else []), partition_by=["word"])
+
+    assert unchanged == before
+    assert target.ids() == ([1, 2] if target.kind.family == "files" else [1, 2, 3])
+
+
+@every(where=lambda kind: "partition_by" not in kind.can)
+def test_partitions_are_refused_when_a_target_has_none(target: Target, copy: Copy) -> None:
+    target.create(FIRST.schema)
+
+    with pytest.raises(TypeError, match="partition_by"):
+        copy.run(FIRST, partition_by=["word"])
