@@ -119,6 +119,8 @@ class WritingSQL:
     """The first statement of a publication, for how much it sees of others."""
     engine = sql("")
     """What follows a CREATE TABLE, so that it takes part in transactions."""
+    by_bytes, moment = sql(""), sql("text")
+    """What follows a type of texts that are compared byte by byte; the type of a time with a zone."""
     attempt = sql("")
     """Expression for the connection or transaction that inserts: one attempt of a Spark task has one of its own."""
     compares_staged = False
@@ -194,7 +196,13 @@ class WritingSQL:
 
     def batches_table(self, table: SQL) -> SQL:
         """Return the CREATE TABLE for the batches that are published."""
-        raise NotImplementedError
+        return sql(
+            "CREATE TABLE IF NOT EXISTS {0} (target varchar(64){1} NOT NULL, job varchar(8){1} NOT NULL, "
+            "epoch varchar(64){1} NOT NULL, version bigint NOT NULL, job_name varchar(255){1}, "
+            "staged varchar(64) NOT NULL, published_at {2} NOT NULL DEFAULT CURRENT_TIMESTAMP, "
+            "PRIMARY KEY (target, job, epoch, version)){3}",
+            table, self.by_bytes, self.moment, self.engine,
+        )  # fmt: skip
 
     def create_like(self, table: SQL, columns: Sequence[SQL], like: SQL, own: Sequence[SQL] = ()) -> SQL:
         """Return the CREATE TABLE for columns of another table, all of them nullable, and for numbers of ours."""
@@ -236,6 +244,7 @@ class WritingPostgres(WritingSQL):
     # Under REPEATABLE READ, if that is a user's default, a publisher that waited for another one would fail instead of
     # seeing that the batch is there.
     isolation = sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    moment = sql("timestamptz")
     attempt = sql("txid_current()")
     rights = "GRANT CREATE ON SCHEMA {schema}"
     types = {  # noqa: RUF012
@@ -350,21 +359,9 @@ class WritingPostgres(WritingSQL):
         """Return what a column of the rows would be declared as."""
         named = {"timestamp": "timestamptz", "timestamp_ntz": "timestamp", "date": "date", "unknown": "text",
                  "smallint": "smallint", "tinyint": "smallint", "int": "integer"}  # fmt: skip
-        is_decimal = column.kind.startswith("decimal")
-        return (
-            column.kind.replace("decimal", "numeric")
-            if is_decimal
-            else named.get(column.kind) or self.types[column.kind]
-        )
-
-    def batches_table(self, table: SQL) -> SQL:
-        """Return the CREATE TABLE for the batches that are published."""
-        return sql(
-            "CREATE TABLE IF NOT EXISTS {} (target varchar(64), job varchar(8), epoch varchar(64), "
-            "version bigint, job_name varchar(255), staged varchar(64) NOT NULL, "
-            "published_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (target, job, epoch, version))",
-            table,
-        )
+        if column.kind.startswith("decimal"):
+            return column.kind.replace("decimal", "numeric")
+        return named.get(column.kind) or self.types[column.kind]
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
         """Write that two values are not the same."""
@@ -391,6 +388,7 @@ class WritingMySQL(WritingSQL):
     begins = sql("START TRANSACTION")
     insert = sql("INSERT IGNORE")
     engine = sql(" ENGINE=InnoDB")
+    by_bytes, moment = sql(" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"), sql("timestamp")
     compares_staged = True  # It casts to few types.
     attempt = sql("CONNECTION_ID()")
     rights = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON {schema}.*"
@@ -489,15 +487,6 @@ class WritingMySQL(WritingSQL):
         named = {"timestamp": "timestamp(6)", "timestamp_ntz": "datetime(6)", "date": "date", "unknown": "text",
                  "string": "text", "int": "int", "boolean": "boolean"}  # fmt: skip
         return column.kind if column.kind.startswith("decimal") else named.get(column.kind) or self.types[column.kind]
-
-    def batches_table(self, table: SQL) -> SQL:
-        """Return the CREATE TABLE for the batches that are published."""
-        return sql(
-            "CREATE TABLE IF NOT EXISTS {0} (target varchar(64) {1}, job varchar(8) {1}, epoch varchar(64) {1}, "
-            "version bigint, job_name varchar(255) {1}, staged varchar(64) NOT NULL, published_at timestamp NOT NULL "
-            "DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (target, job, epoch, version)){2}",
-            table, sql("CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"), self.engine,
-        )  # fmt: skip
 
     def create_like(self, table: SQL, columns: Sequence[SQL], like: SQL, own: Sequence[SQL] = ()) -> SQL:
         """Return the CREATE TABLE for columns of another table."""
@@ -600,15 +589,6 @@ class WritingSQLite(WritingSQL):
         if column.kind in (*WHOLE, "boolean"):
             return "integer"
         return {"float": "real", "double": "real", "binary": "blob"}.get(column.kind, "text")
-
-    def batches_table(self, table: SQL) -> SQL:
-        """Return the CREATE TABLE for the batches that are published."""
-        return sql(
-            "CREATE TABLE IF NOT EXISTS {} (target text NOT NULL, job text NOT NULL, epoch text NOT NULL, "
-            "version integer NOT NULL, job_name text, staged text NOT NULL, "
-            "published_at text NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (target, job, epoch, version))",
-            table,
-        )
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
         """Write that two values are not the same."""

@@ -14,6 +14,7 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.places import Place
+from scripts.helpers.sinks.spark_files import NO_BYTES
 from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of
 
 if TYPE_CHECKING:
@@ -75,24 +76,20 @@ def write_arrow(
     TargetError
         The files cannot be written there.
     """
-    import pyarrow as pa
-
     if not table.num_columns:
         return 0
     if not partition_by:
-        place.write(_new_file(folder, Counter()), _packed_table(table, options))
+        place.write(_new_file(folder, Counter()), _packed(table, options))
         return int(table.num_rows)
     columns = list(partition_by)
     files = Counter[str]()
     # A column of places of rows, under a name that no column has: the rows of a folder are taken by it.
     number = "_".join(["row", *table.column_names])
-    grouped = table.select(columns).append_column(number, pa.array(range(len(table)), pa.int64())).group_by(columns)
+    grouped = table.select(columns).append_column(number, [range(len(table))]).group_by(columns)
     for group in grouped.aggregate([(number, "list")]).to_pylist():
-        # A number that is none is equal to nothing, itself included.
-        values = [None if group[column] != group[column] else group[column] for column in columns]
-        folders = "/".join(partition_folder(column, value) for column, value in zip(columns, values, strict=True))
+        folders = "/".join(partition_folder(column, group[column]) for column in columns)
         rows = table.take(group[f"{number}_list"]).drop_columns(columns)
-        place.write(_new_file(f"{folder}/{folders}", files), _packed_table(rows, options))
+        place.write(_new_file(f"{folder}/{folders}", files), _packed(rows, options))
     return int(table.num_rows)
 
 
@@ -105,7 +102,7 @@ def _new_file(folder: str, files: Counter[str]) -> str:
     return name
 
 
-def _packed_table(table: pa.Table, options: Mapping[str, Any]) -> bytes:
+def _packed(table: pa.Table, options: Mapping[str, Any]) -> bytes:
     import pyarrow.parquet as pq
 
     packed = BytesIO()
@@ -134,6 +131,8 @@ def partition_folder(column: str, value: Any) -> str:
     name = "".join(map(_escaped, column))
     if value is None or value == "" or value != value:  # NaN, or pandas' NaT.
         return f"{name}={NULL_FOLDER}"
+    if isinstance(value, bytes):
+        raise InvalidValueError(NO_BYTES.format(column))
     return f"{name}={''.join(map(_escaped, _text_of(value)))}"
 
 
@@ -143,8 +142,6 @@ def _text_of(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, Decimal):
         return f"{value:f}"
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
     if isinstance(value, datetime):
         utc = value.astimezone(timezone.utc) if value.tzinfo else value
         return utc.replace(tzinfo=None).isoformat(" ", "microseconds").rstrip("0").rstrip(".")

@@ -7,19 +7,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import EmptyPartitionError
+from scripts.helpers.errors import EmptyPartitionError, InvalidValueError, rows_have
+from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.sinks.java_errors import reason_of
 from scripts.helpers.spark.observed import observe
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+NO_BYTES = "Partition column {!r} is binary, and the name of a folder is a text. Encode it, or leave partition_by out."
+AS_NULL = ("", NULL_FOLDER)
+"""Texts that readers read as NULL from the name of a folder."""
 TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
+WITH_STATISTICS = {TIMESTAMP_TYPE: "TIMESTAMP_MICROS"}
+EXACT_PARQUET = WITH_STATISTICS | {"spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED"}
+"""Settings of a session for Parquet files with statistics of times, and with times of any year."""
+EXACT_TEXTS: dict[str, str | bool] = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False,
+}  # fmt: skip
+"""Options of CSV and JSON for what Spark cuts by default: microseconds, seconds of a zone, blanks at the ends."""
 
 
 def write_spark(
-    df: DataFrame, folder: str, format: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
-) -> int:
+    df: DataFrame, folder: str, format: str, options: Mapping[str, Any], partition_by: Sequence[str] = (),
+    settings: Mapping[str, str] = EXACT_PARQUET,
+) -> int:  # fmt: skip
     """Write rows to a folder that is not there yet, and return how many. Rows without columns make no file.
 
     Rows are counted while they are written (Spark's Observation), without a second pass; where Spark Connect has no
@@ -31,23 +45,32 @@ def write_spark(
         Its URI.
     options
         Of Spark's writer.
+    settings
+        Of the session for Parquet, unless it has its own.
 
     Raises
     ------
-    EmptyPartitionError
-        Rows with an empty text in a column of `partition_by`. They are written by then, and so are all others.
+    EmptyPartitionError, InvalidValueError
+        Rows with a text of `AS_NULL` in a column of `partition_by`: all rows are written by then. Before that, a column
+        that the format does not hold.
     """
     from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
 
     # A frame without columns is that of a source where nothing is new, and Spark refuses to write one.
     if not df.columns:
         return 0
+    _check_storable(df.dtypes, format, partition_by)
     empty = empty_texts(partition_by)
     counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *empty])
-    with timestamps_with_statistics(df, format):
+    with timestamps_with_statistics(df, format, settings):
         # Not "overwrite": it would begin by deleting, and nothing here may be anybody else's.
-        writer = counted.write.format(format).options(**options).mode("error")
-        (writer.partitionBy(*partition_by) if partition_by else writer).save(folder)
+        exact = EXACT_TEXTS if format.lower() in ("csv", "json") else {}
+        writer = counted.write.format(format).options(**exact).options(**options).mode("error")
+        try:
+            writer.partitionBy(*partition_by).save(folder)
+        except AnalysisException as error:
+            raise InvalidValueError(f"The rows cannot be written as {format}: {reason_of(error)}") from error
     found = None if observed is None else observed.after_action()
     if found is None:
         found = {"rows": _counted_again(df, folder, format, options)}
@@ -58,33 +81,46 @@ def write_spark(
     return int(found["rows"])
 
 
+def _check_storable(types: Sequence[tuple[str, str]], format: str, partition_by: Sequence[str]) -> None:
+    """Raise InvalidValueError for a column, by name and type, that readers do not get back as it is written."""
+    for name, kind in types:
+        if kind == "binary" and name in partition_by:
+            raise InvalidValueError(NO_BYTES.format(name))
+        if format.lower() == "orc" and "`" in name + kind:
+            raise InvalidValueError(f"Column {name!r}: Spark reads NULL from ORC if a name has a backtick. Rename it.")
+
+
 def empty_texts(columns: Sequence[str]) -> list[Column]:
-    """Return what counts the rows with an empty text in each of some columns, for `check_empty_texts`."""
+    """Return what counts, in each of some columns, the rows with each text of `AS_NULL`, for `check_empty_texts`."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    counts = []
-    for number, column in enumerate(columns):
-        # As a text whatever its type: that is how the name of a folder is made.
-        is_empty = F.col(SPARK.quote(column)).cast("string") == ""
-        counts.append(F.count(F.when(is_empty, 1)).alias(f"empty_{number}"))
-    return counts
+    # As a text whatever its type: that is how the name of a folder is made.
+    values = {column: F.col(SPARK.quote(column)).cast("string") for column in columns}
+    return [
+        F.count(F.when(values[column] == text, 1)).alias(f"{text}{at}")
+        for at, column in enumerate(columns)
+        for text in AS_NULL
+    ]
 
 
 def check_empty_texts(columns: Sequence[str], counts: Mapping[str, Any]) -> None:
-    """Raise EmptyPartitionError for the first of some columns in which `empty_texts` has counted a row."""
-    for number, column in enumerate(columns):
-        if counts[f"empty_{number}"]:
-            raise EmptyPartitionError(column, int(counts[f"empty_{number}"]))
+    """Raise EmptyPartitionError, or InvalidValueError, for the first of some columns in which `empty_texts` counted."""
+    for at, column in enumerate(columns):
+        empty, null = (int(counts[f"{text}{at}"]) for text in AS_NULL)
+        if empty:
+            raise EmptyPartitionError(column, empty)
+        if null:
+            raise InvalidValueError(
+                f"Partition column {column!r}: {rows_have(null)} {NULL_FOLDER!r}, and readers get NULL. Replace it."
+            )
 
 
 def _counted_again(df: DataFrame, folder: str, format: str, options: Mapping[str, Any]) -> int:
     """Count the rows of files that were just written."""
-    reader = df.sparkSession.read.format(format).schema(df.schema).options(**options)
     # A value of CSV may hold the end of a line, and then ends no row.
-    if format.lower() == "csv":
-        reader = reader.option("multiLine", True)
+    reader = df.sparkSession.read.format(format).options(**options).option("multiLine", format.lower() == "csv")
     # Over Spark Connect it is a number of numpy.
-    return int(reader.load(literal_path(folder)).count())
+    return int(reader.schema(df.schema).load(literal_path(folder)).count())
 
 
 def literal_path(path: str) -> str:
@@ -93,18 +129,21 @@ def literal_path(path: str) -> str:
 
 
 @contextmanager
-def timestamps_with_statistics(df: DataFrame, format: str) -> Iterator[None]:
-    """Let Parquet timestamps be TIMESTAMP_MICROS within, unless the session says otherwise.
+def timestamps_with_statistics(
+    df: DataFrame, format: str, settings: Mapping[str, str] = EXACT_PARQUET
+) -> Iterator[None]:
+    """Let Parquet timestamps be TIMESTAMP_MICROS within, of any year, unless the session says otherwise.
 
-    Spark's own default, INT96, has no usable order: row groups of it cannot be skipped.
+    Spark's own default, INT96, has no usable order: row groups of it cannot be skipped. By default Spark refuses dates
+    before 1582 and times before 1900.
     """
     conf = df.sparkSession.conf
     # Set by the user, it stays, and so does INT96: an old reader may need it.
-    if format.lower() != "parquet" or conf.get(TIMESTAMP_TYPE, None) is not None:
-        yield
-        return
-    conf.set(TIMESTAMP_TYPE, "TIMESTAMP_MICROS")
+    unset = [name for name in settings if format.lower() == "parquet" and conf.get(name, None) is None]
+    for name in unset:
+        conf.set(name, settings[name])
     try:
         yield
     finally:
-        conf.unset(TIMESTAMP_TYPE)
+        for name in unset:
+            conf.unset(name)

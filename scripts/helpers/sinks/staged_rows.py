@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import (
-    EmptyPartitionError,
     InvalidValueError,
     MissingConnectorError,
     TargetLayoutError,
@@ -17,10 +17,17 @@ from scripts.helpers.protocol.outputs import Retraction
 from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
-from scripts.helpers.rows.sql import SQL, in_quotes, sql
+from scripts.helpers.rows.sql import SQL, in_quotes, joined, sql
 from scripts.helpers.sinks.outputs import batch_values
 from scripts.helpers.sinks.places import Place
-from scripts.helpers.sinks.spark_files import check_empty_texts, empty_texts, literal_path, write_spark
+from scripts.helpers.sinks.spark_files import (
+    AS_NULL,
+    WITH_STATISTICS,
+    check_empty_texts,
+    empty_texts,
+    literal_path,
+    write_spark,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,28 +106,19 @@ def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) ->
 
 
 def check_partition_texts(rows: Any, partition_by: Sequence[str]) -> None:
-    """Raise EmptyPartitionError for rows of Spark, pandas or pyarrow with an empty text in a column of `partition_by`.
-
-    Rows of Spark are read for it.
-    """
+    """Raise an error of `check_empty_texts` for rows of Spark, pandas or pyarrow. Rows of Spark are read for it."""
     if not partition_by or not columns_of(rows):
         return
     if spark_of(rows) is not None:
         check_empty_texts(partition_by, rows.select(*empty_texts(partition_by)).collect()[0].asDict())
         return
-    for name in partition_by:
-        count = int((rows[name] == "").sum()) if is_pandas(rows) else _empty_in_arrow(rows[name])
-        if count:
-            raise EmptyPartitionError(name, count)
-
-
-def _empty_in_arrow(column: pa.ChunkedArray) -> int:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    if plain_type(column.type) != pa.string():
-        return 0
-    return pc.sum(pc.equal(column.cast(pa.string()), "")).as_py() or 0
+    table = arrow_rows(rows[list(partition_by)] if is_pandas(rows) else rows.select(partition_by), "partition_by")
+    texts = {at: table[name] for at, name in enumerate(partition_by) if str(table[name].type) == "string"}
+    check_empty_texts(partition_by, Counter({
+        f"{text}{at}": pc.sum(pc.equal(column, text)).as_py() or 0 for at, column in texts.items() for text in AS_NULL
+    }))  # fmt: skip
 
 
 def check_batch_column(batch_column: str | None, columns: Collection[str], *, merges: bool) -> None:
@@ -168,7 +166,8 @@ def columns_of(df: Any) -> list[str]:
 def write_rows(rows: Any, place: Place, folder: str) -> int:
     """Write a DataFrame of Spark, or a table of pyarrow, as Parquet into a folder; return how many rows."""
     if spark_of(rows) is not None:
-        return write_spark(rows, place.uri(folder), "parquet", {})
+        # A table of Delta refuses old dates when the batch is published, so they are refused here, before the commit.
+        return write_spark(rows, place.uri(folder), "parquet", {}, settings=WITH_STATISTICS)
     import pyarrow.parquet as pq
 
     if rows.num_columns:
@@ -254,10 +253,8 @@ def check_required(target: str, rows: Any, required: Collection[str]) -> None:
     if not required:
         return
     if spark_of(rows) is not None:
-        from functools import reduce
-
-        lacking = reduce(lambda left, right: left | right, (rows[name].isNull() for name in required))
-        found = rows.where(lacking).select(*required).limit(1).collect()
+        lacking = joined(" OR ", (sql("{} IS NULL", SPARK.quote(name)) for name in required))
+        found = rows.where(str(lacking)).select(*required).limit(1).collect()
         empty = [name for name in required if found and found[0][name] is None]
     else:
         empty = [name for name in required if rows[name].null_count]

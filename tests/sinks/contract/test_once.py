@@ -10,7 +10,7 @@ import pytest
 from scripts.helpers.batch import examine_targets
 from scripts.helpers.errors import FencedError, TargetError
 from scripts.helpers.watermarks import Watermarks
-from tests.sinks.contract.targets import Copy, Target, every, in_one_place, numbers
+from tests.sinks.contract.targets import Copy, Target, every, in_one_format, in_one_place, numbers
 from tests.support.steps import KilledError
 
 
@@ -54,7 +54,15 @@ def test_nothing_is_written_and_a_version_is_made_when_a_batch_is_empty(target: 
     assert copy.watermarks.latest(copy.job_id).version == 3
 
 
-@every(where=in_one_place)
+@every(where=lambda kind: kind.family in ("files", "delta") and in_one_place(kind))
+def test_nothing_is_made_and_a_version_is_when_the_first_batch_is_empty(target: Target, copy: Copy) -> None:
+    copy.run(numbers())
+
+    assert list(target.contents()) == []
+    assert copy.watermarks.latest(copy.job_id).version == 1
+
+
+@every(where=in_one_format)
 def test_rows_are_there_once_when_runs_die_between_commit_and_publication_and_others_publish_late_and_at_once(
     target: Target, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +101,7 @@ def test_rows_are_there_once_when_runs_die_between_commit_and_publication_and_ot
     assert problems(copy) == []
 
 
-@every(where=in_one_place)
+@every(where=in_one_format)
 def test_losers_are_swept_and_other_jobs_keep_theirs_when_a_batch_was_staged_several_times(
     watermarks: Watermarks, target: Target, copy: Copy
 ) -> None:

@@ -1,0 +1,197 @@
+"""Values arrive as they left, or are refused before the commit."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from scripts.helpers.errors import EmptyPartitionError, InvalidValueError, TargetError, WatermarkError
+from tests.sinks.contract.targets import TARGETS, Copy, Kind, Target, every, in_one_place, shown
+
+TEXTS = [
+    "", " ", "  blanks ", "\ttab\t", '"', "'", "a\"b'c", "a,b;c|d", "one\ntwo", "one\r\ntwo", "\\", "a\\b", '\\"',
+    "\u00e9", "\U0001f600", "NULL", "null", "None", "NaN", "__HIVE_DEFAULT_PARTITION__", "%20", "{}", "[]", "#", "-",
+    "007", "true", "1e5",
+]  # fmt: skip
+OLD_DAYS = [date(1, 1, 1), date(1500, 1, 1), date(1582, 10, 4), date(1582, 10, 10)]
+OLD_MOMENTS = [
+    datetime(1, 1, 1), datetime(1500, 2, 28, 12), datetime(1883, 11, 18, 12, 3, 58, 1),
+    datetime(1899, 12, 31, 23, 59, 59, 999_999),
+]  # fmt: skip
+# Hours that summer time skips or repeats in London, the zone of the session of Spark, are among them.
+MOMENTS = [
+    datetime(1970, 1, 1, 0, 0, 1), datetime(2026, 3, 29, 1, 30, 0, 123_456), datetime(2026, 10, 25, 0, 30, 0, 1),
+    datetime(2026, 10, 25, 1, 30),
+]  # fmt: skip
+LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999)
+
+
+def instants(moments: list[datetime]) -> list[datetime]:
+    return [moment.replace(tzinfo=timezone.utc) for moment in moments]
+
+
+VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "whole": (pa.int64(), [-(2**63), 2**63 - 1, 2**53 + 1, -(2**53) - 1, 0]),
+    "small": (pa.int32(), [-(2**31), 2**31 - 1]),
+    "price": (pa.decimal128(38, 18), [Decimal(f"{sign}12345678901234567890.123456789012345678") for sign in ("", "-")]),
+    "ratio": (pa.float64(), [0.1, 1 / 3, 1e308, 5e-324, -0.0, float("nan"), float("inf"), float("-inf")]),
+    "text": (pa.string(), TEXTS),
+    "data": (pa.binary(), [b"", b"\0\xff", b"'\"\\\n", bytes(range(256))]),
+    "flag": (pa.bool_(), [True, False]),
+    "day": (pa.date32(), [*OLD_DAYS, date(1582, 10, 15), date(1899, 12, 31), date(2026, 3, 29), date(9999, 12, 31)]),
+    "wall": (pa.timestamp("us"), [*OLD_MOMENTS, *MOMENTS, LAST]),
+    "moment": (pa.timestamp("us", "UTC"), instants([*OLD_MOMENTS, *MOMENTS, LAST])),
+    "items": (pa.list_(pa.int64()), [[1, 2], [], [None]]),
+    "inner": (pa.struct([("n", pa.int64()), ("t", pa.string())]), [{"n": 2**53 + 1, "t": "x"}, {"n": None, "t": ""}]),
+}
+
+
+def refused(kind: Kind) -> dict[str, tuple[type[WatermarkError], list[Any]]]:
+    """Return the values of each column that a target does not take, and how it says so."""
+    nested: dict[str, tuple[type[WatermarkError], list[Any]]] = {
+        name: (InvalidValueError, VALUES[name][1]) for name in ("items", "inner")
+    }
+    if kind.form == "csv":
+        return nested | {"data": (InvalidValueError, VALUES["data"][1])}
+    if kind.form == "maria":
+        # Its timestamps are of 1970 to 2038, and its numbers are all finite.
+        too_far = instants([*OLD_MOMENTS, LAST])
+        return nested | {"moment": (TargetError, too_far), "ratio": (TargetError, VALUES["ratio"][1][-3:])}
+    return nested if kind.family == "database" else {}
+
+
+def changed(kind: Kind) -> dict[str, dict[Any, Any]]:
+    """Return the values that are known to arrive as others."""
+    if kind.form == "csv":
+        return {"text": {"": None}}  # Spark's reader takes an empty text for NULL.
+    if kind.form == "orc":
+        return {"day": {date(1582, 10, 10): date(1582, 10, 15)}}  # In its calendar there is no such day.
+    return {"ratio": {-0.0: 0.0}} if kind.form in ("sqlite", "maria") else {}  # Their zero has no sign.
+
+
+def left_out(kind: Kind) -> dict[str, list[Any]]:
+    """Return the values that are not tested on a target."""
+    if (kind.family, kind.engine) == ("delta", "spark"):
+        return {"day": OLD_DAYS, "moment": instants(OLD_MOMENTS)}
+    return {"ratio": VALUES["ratio"][1][5:6]} if kind.form == "sqlite" else {}
+
+
+def rows_of(values: dict[str, list[Any]]) -> pa.Table:
+    """Return a row for each value, with NULL in its other columns, and one with nothing but its id."""
+    longest = max(map(len, values.values())) + 1
+    columns = {name: pa.array(of + [None] * (longest - len(of)), VALUES[name][0]) for name, of in values.items()}
+    return pa.table({"id": pa.array(range(longest), pa.int64()), **columns})
+
+
+@every(where=in_one_place)
+def test_values_are_read_back_as_they_were_when_they_are_of_any_type(target: Target, copy: Copy) -> None:
+    missing, other = refused(target.kind), changed(target.kind)
+    outside = {name: [*left_out(target.kind).get(name, []), *missing.get(name, (None, []))[1]] for name in VALUES}
+    # By their texts: NaN is not equal to itself.
+    kept = {name: [one for one in of if repr(one) not in map(repr, outside[name])] for name, (_, of) in VALUES.items()}
+    values = {name: of for name, of in kept.items() if of}
+    rows = rows_of(values)
+    target.create(rows.schema)
+
+    copy.run(rows)
+
+    as_read = {name: [other.get(name, {}).get(_key(one), one) for one in of] for name, of in values.items()}
+    assert shown(target.read()) == shown(rows_of(as_read).to_pylist())
+
+
+def _key(value: Any) -> Any:
+    return repr(value) if isinstance(value, list | dict) else value
+
+
+@pytest.mark.parametrize("target", [name for name, kind in TARGETS.items() if refused(kind)], indirect=True)
+def test_value_is_refused_before_the_commit_when_the_target_cannot_keep_it(target: Target, copy: Copy) -> None:
+    names = ["text", *({"moment", "ratio"} & refused(target.kind).keys())]
+    target.create(rows_of({name: [] for name in names}).schema)
+    before = target.contents()
+
+    for name, (error, values) in refused(target.kind).items():
+        for value in values:
+            # What a server says of a value that it refuses does not name the column.
+            copy.refused(rows_of({"text": ["x"], name: [value]}), error, match="" if name in names else name)
+    left = target.contents()
+    copy.run(rows_of({"text": ["x"]}))
+
+    assert left == before
+    assert target.ids() == [0, 1]
+
+
+PARTITIONS = [
+    " ", "  x ", "a b", "\u00e9", "\U0001f600", "a/b", "a=b", "a%b", "%41", "NULL", "null", "a\nb", "'", '"', "a:b",
+    "a\\b", "?", "#", "+", "{x}", "[x]", "*", ".", "..", "~", "007", "1.0", "true", None,
+]  # fmt: skip
+
+
+@every("partition_by", where=in_one_place)
+def test_texts_are_read_back_as_they_were_when_a_target_is_partitioned_by_them(target: Target, copy: Copy) -> None:
+    rows = pa.table({"id": pa.array(range(len(PARTITIONS)), pa.int64()), "v": PARTITIONS})
+
+    copy.run(rows, partition_by=["v"])
+
+    assert shown(target.read()) == shown(rows.to_pylist())
+
+
+@every("partition_by", where=in_one_place)
+def test_texts_that_readers_take_for_null_are_refused_where_partitions_are_folders(target: Target, copy: Copy) -> None:
+    def rows_with(value: Any) -> pa.Table:
+        return pa.table({"id": pa.array([1, 2, 3], pa.int64()), "v": ["x", value, value]})
+
+    empty, null = rows_with(""), rows_with("__HIVE_DEFAULT_PARTITION__")
+
+    if target.kind.family != "iceberg":
+        copy.refused(empty, EmptyPartitionError, match="'v': 2 rows have", partition_by=["v"])
+        copy.refused(null, InvalidValueError, match="'v': 2 rows have", partition_by=["v"])
+    if target.kind.family == "files":
+        copy.refused(
+            rows_with(b"x").set_column(1, "v", pa.array([b"x"] * 3)), InvalidValueError, "'v'", partition_by=["v"]
+        )
+    nothing = target.read()
+    if target.kind.family == "iceberg":
+        copy.run(empty, partition_by=["v"])
+        copy.run(null.set_column(0, "id", pa.array([4, 5, 6], pa.int64())))
+
+    assert nothing == []
+    wanted = ["", "", "__HIVE_DEFAULT_PARTITION__", "__HIVE_DEFAULT_PARTITION__", "x", "x"]
+    assert sorted(row["v"] for row in target.read()) == (wanted if target.kind.family == "iceberg" else [])
+
+
+NAMES = [
+    "a.b", "a'b", 'a"b', "a`b", "a%b", "a%41", "%s", "\u00fc", "CamelCase", "a/b", "a:b", "a\\b", "a?b", "a#b", "$1",
+    ":x", "a-b", "1a", "place", "one", "row_id", "started", "ended", "s", "t", "l", "p", "a", "n", "d", "c0", "deleted",
+    "taken", "ranked", "events", "version", "batch_id", "select", "order", "valid_from", "_x", ".", "a b", " a", "a ",
+    "a=b", "a,b", "a;b", "a{b}", "a(b)", "a\nb", "a\tb", "\U0001f600",
+]  # fmt: skip
+
+
+def unfit(kind: Kind) -> str:
+    """Return the characters that a target does not take in names, or is not tested with."""
+    if (kind.family, kind.engine) == ("delta", "spark"):
+        return " =,;{}()\n\t"
+    if kind.form == "maria":
+        return "\U0001f600"  # The server takes no such name, and no blank at the end of one.
+    return "`" if kind.form == "orc" else ""
+
+
+@every(where=in_one_place)
+def test_values_are_read_back_by_their_names_when_columns_have_names_of_ours_or_odd_signs(
+    target: Target, copy: Copy
+) -> None:
+    names = [name for name in NAMES if not set(name) & set(unfit(target.kind))]
+    names = [name for name in names if not (target.kind.form == "maria" and name.endswith(" "))]
+    columns = {name: pa.array([f"value of {name!r}", None], pa.string()) for name in names}
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), **columns})
+    target.create(rows.schema)
+
+    copy.run(rows)
+    if target.kind.form == "orc":
+        copy.refused(rows.rename_columns({"place": "a`b"}), InvalidValueError, match="'a`b'")
+
+    assert shown(target.read()) == shown(rows.to_pylist())
