@@ -164,18 +164,6 @@ def test_rows_come_once_when_the_plan_was_discarded_before_the_commit(world: Sql
     assert (world.seen, world.staged) == ([1, 22], [])
 
 
-def test_rows_come_once_when_two_attempts_had_staged_before_either_committed(world: SqliteCopy) -> None:
-    older = world.begin("jr_1")
-    world.stage(older)
-    newer = world.begin("jr_1")
-    world.stage(newer)
-
-    outcomes = newer.commit(), older.commit()
-
-    assert outcomes == ("done", "already")
-    assert (world.seen, world.staged) == ([1, 2, 3], [])
-
-
 def test_loser_publishes_what_the_winner_had_no_time_for_when_it_finds_out(
     world: SqliteCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,6 @@ from deltalake.schema import PrimitiveType
 
 from scripts.helpers.errors import (
     EmptyPartitionError,
-    FencedError,
     InvalidValueError,
     MissingConnectorError,
     NotATableError,
@@ -673,17 +672,6 @@ def run(watermarks: Watermarks, table: Table, rows: list[int], run_id: str) -> I
     return job
 
 
-def test_rows_are_seen_after_the_commit_when_a_job_writes(watermarks: Watermarks, arrow: Table) -> None:
-    job = run(watermarks, arrow, [1, 2, 3], "jr_1")
-    before = arrow.seen
-    job.__exit__(None, None, None)
-    run(watermarks, arrow, [1, 2, 3, 4], "jr_2").__exit__(None, None, None)
-
-    assert (before, arrow.seen, arrow.staged) == ([], [1, 2, 3, 4], [])
-    assert watermarks.latest(JOB).unpublished == ()
-    assert job.metrics["rows_written"] == 3
-
-
 @pytest.mark.parametrize(
     ("source", "reason"), [("link/..", "is below the source"), ("link/landing", "the source .* is below it")]
 )
@@ -698,41 +686,6 @@ def test_write_is_refused_when_source_and_table_lie_within_each_other(
         job.write(table.frame([1]), table.sink())
 
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["landing", "link", "repairs"]
-
-
-@pytest.mark.parametrize("step", ["publish"])
-def test_rows_are_there_once_when_a_run_dies_after_its_commit(
-    watermarks: Watermarks, table: Table, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    job = run(watermarks, table, [1, 2], "jr_1")
-    with monkeypatch.context() as patch:
-        patch.setattr(DeltaSink, step, die)
-        with pytest.raises(KilledError):
-            job.commit()
-    run(watermarks, table, [1, 2, 3], "jr_2").__exit__(None, None, None)
-
-    assert (table.seen, table.staged) == ([1, 2, 3], [])
-    assert watermarks.latest(JOB).unpublished == ()
-
-
-def test_rows_are_there_once_when_both_attempts_have_staged(watermarks: Watermarks, arrow: Table) -> None:
-    older = run(watermarks, arrow, [1, 2], "jr_1")
-    newer = run(watermarks, arrow, [1, 2], "jr_1")
-
-    assert (newer.commit(), older.commit()) == ("done", "already")
-    assert (arrow.seen, arrow.staged) == ([1, 2], [])
-
-
-def test_no_row_is_left_when_the_plan_is_discarded_and_the_attempt_fenced(watermarks: Watermarks, arrow: Table) -> None:
-    job = run(watermarks, arrow, [1, 2], "jr_1")
-    watermarks.discard_plan(JOB, why="2 was wrong")
-
-    with pytest.raises(FencedError):
-        job.__exit__(None, None, None)
-    assert arrow.seen == []
-    run(watermarks, arrow, [1, 22], "jr_2").__exit__(None, None, None)
-
-    assert (arrow.seen, arrow.staged) == ([1, 22], [])
 
 
 def test_output_of_spark_waits_for_it_when_the_next_run_begins_without(

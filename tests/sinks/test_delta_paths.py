@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pandas as pd
-import pytest
 
-from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.merging import Merge
@@ -42,23 +39,3 @@ def test_deletes_are_remembered_beside_the_named_folder_when_its_name_has_signs_
     publish(str(tmp_path / "m#1"), {"id": [1, 2], "at": [1, 1]}, Merge.of("id", "at"))
 
     assert sorted(path.name for path in tmp_path.iterdir() if (path / "_delta_log").is_dir()) == ["_m#1.deleted", "m#1"]
-
-
-def test_keys_are_those_of_the_named_prefix_when_it_is_in_a_bucket(moto_process: str, bucket_of_process: str) -> None:
-    s3 = boto3.client("s3", endpoint_url=moto_process)
-    for number, name in enumerate(NAMES):
-        publish(f"s3://{bucket_of_process}/lake/{name}", {"id": [number]}, s3_client=s3)
-
-    listed = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket_of_process, Prefix="lake/")
-    keys = [found["Key"] for page in listed for found in page["Contents"]]
-    assert {key.split("/")[1] for key in keys if "/_delta_log/" in key} == set(NAMES)
-
-
-@pytest.mark.parametrize("name", UNFIT)
-def test_name_is_refused_before_anything_is_written_when_no_table_can_have_it(tmp_path: Path, name: str) -> None:
-    sink = DeltaSink(str(tmp_path / name))
-
-    with pytest.raises(InvalidValueError, match="with Spark"):
-        sink.stage(BatchId(JOB, EPOCH, 1), 1, pd.DataFrame({"id": [1]}))
-
-    assert list(tmp_path.iterdir()) == []

@@ -24,7 +24,6 @@ from pyiceberg.utils.config import Config
 from sqlalchemy.exc import OperationalError
 
 from scripts.helpers.errors import (
-    FencedError,
     InvalidValueError,
     MissingConnectorError,
     StagedFilesLostError,
@@ -1113,43 +1112,18 @@ def test_table_is_written_when_a_source_of_files_lies_elsewhere(
     assert table.seen == [1, 2]
 
 
-@pytest.mark.parametrize("step", ["publish", "clear"])
-def test_rows_are_there_once_when_a_run_dies_after_its_commit(
-    watermarks: Watermarks, table: Table, monkeypatch: pytest.MonkeyPatch, step: str
+def test_rows_are_there_once_when_a_run_dies_before_it_clears_what_it_has_published(
+    watermarks: Watermarks, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = run(watermarks, table, [1, 2], "jr_1")
-    before = table.seen
     with monkeypatch.context() as patch:
-        if step == "none":
+        patch.setattr(IcebergSink, "clear", die)
+        with pytest.raises(KilledError):
             job.commit()
-        else:
-            patch.setattr(IcebergSink, step, die)
-            with pytest.raises(KilledError):
-                job.commit()
     run(watermarks, table, [1, 2, 3], "jr_2").__exit__(None, None, None)
 
-    assert (before, table.seen, table.staged) == ([], [1, 2, 3], [])
+    assert (table.seen, table.staged) == ([1, 2, 3], [])
     assert watermarks.latest(JOB).unpublished == ()
-
-
-def test_rows_are_there_once_when_both_attempts_have_staged(watermarks: Watermarks, arrow: Table) -> None:
-    older = run(watermarks, arrow, [1, 2], "jr_1")
-    newer = run(watermarks, arrow, [1, 2], "jr_1")
-
-    assert (newer.commit(), older.commit()) == ("done", "already")
-    assert (arrow.seen, arrow.staged) == ([1, 2], [])
-
-
-def test_no_row_is_left_when_the_plan_is_discarded_and_the_attempt_fenced(watermarks: Watermarks, table: Table) -> None:
-    job = run(watermarks, table, [1, 2], "jr_1")
-    watermarks.discard_plan(JOB, why="2 was wrong")
-
-    with pytest.raises(FencedError):
-        job.__exit__(None, None, None)
-    assert table.seen == []
-    run(watermarks, table, [1, 22], "jr_2").__exit__(None, None, None)
-
-    assert (table.seen, table.staged) == ([1, 22], [])
 
 
 def test_retry_keeps_what_was_published_when_the_run_saves_nothing(

@@ -43,16 +43,6 @@ def die(*_: Any) -> None:
     raise KilledError
 
 
-def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(world: DirectoryCopy) -> None:
-    job = world.job().__enter__()
-    world.stage(job)
-    before = world.seen
-
-    job.__exit__(None, None, None)
-
-    assert (before, world.seen, world.staged) == ([], [1, 2, 3], [])
-
-
 def test_rows_go_to_the_sink_that_the_script_made_when_one_is_given(world: DirectoryCopy) -> None:
     with world.job().__enter__() as job:
         rows = job.rows_since(pd.DataFrame({"id": world.source, "note": "x"}), "id")
@@ -129,18 +119,6 @@ def test_rows_are_there_once_when_the_older_attempt_goes_on_after_the_newer_has_
     with pytest.raises(FencedError):
         older.write(rows, str(world.target))
 
-    assert (world.seen, world.staged) == ([1, 2, 3], [])
-
-
-def test_rows_are_there_once_when_both_attempts_had_staged_before_either_committed(world: DirectoryCopy) -> None:
-    older = world.job("jr_1").__enter__()
-    world.stage(older)
-    newer = world.job("jr_1").__enter__()
-    world.stage(newer)
-
-    outcomes = newer.commit(), older.commit()
-
-    assert outcomes == ("done", "already")
     assert (world.seen, world.staged) == ([1, 2, 3], [])
 
 

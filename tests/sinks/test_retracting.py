@@ -35,19 +35,15 @@ def world(watermarks: Watermarks, tmp_path: Path) -> DirectoryCopy:
     return world
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["rewind", "reset"])
-def test_rows_are_at_the_target_once_when_a_decision_took_them_back(world: DirectoryCopy, whole: bool) -> None:
-    if whole:
-        world.watermarks.reset(JOB, retract=True, **WHY)
-    else:
-        world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
+def test_rows_are_at_the_target_once_when_a_reset_took_them_back(world: DirectoryCopy) -> None:
+    world.watermarks.reset(JOB, retract=True, **WHY)
     decided = world.seen
 
     with world.job("jr_again"):
         begun = world.seen
     world.run_with(4)
 
-    assert (decided, begun, world.seen) == ([1, 2, 3], [] if whole else [1], [1, 2, 3, 4])
+    assert (decided, begun, world.seen) == ([1, 2, 3], [], [1, 2, 3, 4])
 
 
 def test_rows_stay_and_their_target_is_named_when_nothing_is_taken_back(

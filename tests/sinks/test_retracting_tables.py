@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from scripts.helpers.errors import FencedError, InvalidValueError
+from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import DatabaseSink, IcebergSink
 from scripts.helpers.sinks.outputs import mark_of
@@ -85,21 +85,17 @@ def world(request: pytest.FixtureRequest, watermarks: Watermarks, tmp_path: Path
     return made
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["rewind", "reset"])
-def test_rows_are_in_the_table_once_when_a_decision_took_them_back(world: TableCopy, whole: bool) -> None:
+def test_rows_are_in_the_table_once_when_a_reset_took_them_back(world: TableCopy) -> None:
     for row in (1, 2, 3):
         world.run(row)
-    if whole:
-        world.watermarks.reset(JOB, retract=True, **WHY)
-    else:
-        world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
+    world.watermarks.reset(JOB, retract=True, **WHY)
 
     job = world.begin("jr_again")
     begun = world.seen
     job.__exit__(None, None, None)
     world.run(4)
 
-    assert (begun, world.seen) == (Counter([] if whole else [1]), Counter([1, 2, 3, 4]))
+    assert (begun, world.seen) == (Counter(), Counter([1, 2, 3, 4]))
     assert world.watermarks.latest(JOB).unpublished == ()
     assert world.sink().staged(mark_of(JOB)) == []
 
@@ -139,34 +135,6 @@ def test_publisher_that_sleeps_adds_nothing_when_its_batch_is_taken_back_meanwhi
     job.__exit__(None, None, None)
 
     assert world.seen == Counter([1, 22])
-
-
-def test_no_row_is_left_when_the_plan_was_discarded_under_an_attempt(world: TableCopy) -> None:
-    world.run(1)
-    world.source = [1, 2]
-    job = world.begin("jr_2")
-    world.watermarks.discard_plan(JOB, **WHY)
-
-    with pytest.raises(FencedError):
-        job.__exit__(None, None, None)
-    fenced = world.seen
-    world.source = [1, 22]
-    world.run()
-
-    assert (fenced, world.seen) == (Counter([1]), Counter([1, 22]))
-    assert world.sink().staged(mark_of(JOB)) == []
-
-
-def test_rows_of_other_jobs_stay_when_one_takes_back(world: TableCopy) -> None:
-    world.run(1)
-    with IncrementalJob(world.watermarks, "parking", "jr_1") as other:
-        other.write(other.rows_since(pd.DataFrame({"id": [70]}), "id"), world.sink(batch_column="batch"))
-    world.watermarks.reset(JOB, retract=True, **WHY)
-    world.source = []
-
-    world.run(5)
-
-    assert world.seen == Counter([5, 70])
 
 
 def test_retraction_is_refused_when_rows_have_no_batch(world: TableCopy) -> None:
