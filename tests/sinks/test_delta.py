@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,11 +30,12 @@ from scripts.helpers.errors import (
     TargetError,
     TargetLayoutError,
     TargetSchemaError,
+    UnprovenError,
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.sinks import delta
+from scripts.helpers.sinks import staged_rows, table_sink
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import MANIFEST
@@ -421,10 +423,67 @@ def test_batch_is_there_once_when_another_publishes_and_clears_it_before_its_fil
         return overtaken
 
     for name in ("read_rows", "read_spark"):
-        monkeypatch.setattr(delta, name, late(getattr(delta, name)))
+        monkeypatch.setattr(staged_rows, name, late(getattr(staged_rows, name)))
     table.sink().publish(output)
 
     assert (pending, table.seen) == ([], [1])
+
+
+def test_loss_is_told_to_a_person_who_asks_when_staged_files_are_gone(table: Table) -> None:
+    table.sink().publish(table.stage(1, [1]))
+    output, other = table.stage(2, [2]), table.stage(3, [3])
+    table.sink().drop(output)
+
+    with pytest.raises(StagedFilesLostError, match="staged files of version 2 are gone"):
+        table.sink().check_staged(output)
+    with pytest.raises(UnprovenError, match=r"of version 2 .* is of another attempt"):
+        table.sink().check_staged(replace(output, folder=other.folder))
+    table.sink().check_staged(other)
+
+
+def test_batch_is_left_as_it_is_when_the_script_stages_elsewhere_by_now(arrow: Table, tmp_path: Path) -> None:
+    output = arrow.stage(1, [1])
+
+    with pytest.raises(UnprovenError, match=r"of version 1 .* not staged where this job stages"):
+        arrow.sink(staging=str(tmp_path / "elsewhere")).publish(output)
+    arrow.sink().publish(output)
+    arrow.sink(staging=str(tmp_path / "elsewhere")).publish(output)
+
+    assert arrow.seen == [1]
+
+
+def test_nothing_is_published_again_when_it_is_there_and_its_record_was_altered(arrow: Table) -> None:
+    output, other = arrow.stage(1, [1]), arrow.stage(2, [2])
+    arrow.sink().publish(output)
+
+    arrow.sink().publish(replace(output, folder=other.folder))
+
+    assert arrow.seen == [1]
+
+
+def test_reason_is_told_when_a_table_cannot_be_looked_at(table: Table) -> None:
+    table.sink().publish(table.stage(1, [1]))
+    log = Path(table.path, "_delta_log")
+    (log / f"{0:020d}.json").write_text("not a log")
+    (log / f".{0:020d}.json.crc").unlink(missing_ok=True)
+    for file in log.glob("*.crc"):
+        file.unlink()
+    if table.spark is not None:
+        table.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+    with pytest.raises(TargetError, match=r"repairs': .* Check the name, and the rights there"):
+        table.stage(2, [2])
+
+
+@pytest.mark.parametrize("missing", ["valid_to", "valid_from"])
+def test_history_is_refused_before_anything_is_staged_when_the_table_lacks_an_end(table: Table, missing: str) -> None:
+    columns = {"id": [1], "kind": ["k1"], "valid_from": ["k1"], "valid_to": ["k2"]}
+    write_deltalake(table.path, pa.table({name: values for name, values in columns.items() if name != missing}))
+
+    with pytest.raises(TargetSchemaError, match=missing):
+        table.stage(1, [2], merge=Merge.of("id", "kind", history=True))
+
+    assert table.staged == []
 
 
 def test_reason_is_told_at_once_when_the_table_refuses_the_rows(arrow: Table) -> None:
@@ -448,7 +507,7 @@ def test_publication_ends_and_may_be_repeated_when_others_commit_each_time(
         raise CommitFailedError("version 1 is taken.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(delta, "TRIES", 2)
+        patch.setattr(table_sink, "TRIES", 2)
         patch.setattr("deltalake.write_deltalake", refuse)
         with pytest.raises(
             TargetError, match=r"others came between 2 times: version 1 is taken\. Publishing"
@@ -477,7 +536,7 @@ def test_reason_is_told_when_a_batch_cannot_be_taken_back(
     def refuse(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(delta, "TRIES", 2)
+    monkeypatch.setattr(table_sink, "TRIES", 2)
     monkeypatch.setattr("deltalake.write_deltalake", refuse)
     with pytest.raises(TargetError) as caught:
         arrow.sink().retract(taken)
@@ -531,7 +590,7 @@ def test_first_batch_never_comes_when_it_is_taken_back_after_its_publisher_has_r
 
     with monkeypatch.context() as patch:
         for name in ("read_rows", "read_spark"):
-            patch.setattr(delta, name, sleeping(getattr(delta, name)))
+            patch.setattr(staged_rows, name, sleeping(getattr(staged_rows, name)))
         with suppress(StagedFilesLostError):
             table.sink().publish(output)
     woken = table.seen

@@ -34,7 +34,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.sinks import iceberg
+from scripts.helpers.sinks import staged_rows
 from scripts.helpers.sinks.choice import Layout, opened, sink_for
 from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.iceberg_merge import MovedError
@@ -323,11 +323,12 @@ def test_loss_is_told_with_the_file_when_one_of_those_staged_is_gone(arrow: Tabl
     assert arrow.seen == []
 
 
-def having_looked_before(table: Table, monkeypatch: pytest.MonkeyPatch) -> IcebergSink:
-    """Return a sink whose first look at what is published has been before everything else."""
-    sink, found = table.sink(), [0]
-    published = sink._engine.published
-    monkeypatch.setattr(sink._engine, "published", lambda of: found.pop() if found else published(of))
+def having_looked_before(table: Table, output: Output, monkeypatch: pytest.MonkeyPatch) -> IcebergSink:
+    """Return a sink whose first look, at the table or at its branches, is now, whatever comes before it publishes."""
+    sink = table.sink(staging=output.staging or None)
+    look = "refs" if table.spark is not None else "table"
+    looked, again = [getattr(sink._log, look)()], getattr(sink._log, look)
+    monkeypatch.setattr(sink._log, look, lambda: looked.pop() if looked else again())
     return sink
 
 
@@ -336,6 +337,7 @@ def test_rows_are_seen_once_when_snapshots_expire_before_or_after_clearing(
 ) -> None:
     table = Table(f"lake.raw.x{abs(hash(tmp_path))}", spark_with_tables)
     output = table.stage(1, [1])
+    has_looked_before = having_looked_before(table, output, monkeypatch)
     table.sink().publish(output)
     spark_with_tables.sql(f"INSERT INTO {table.name} VALUES (2, 'k')")
     expire = f"CALL lake.system.expire_snapshots(table => '{table.name}', older_than => timestamp'2100-01-01 00:00:00')"
@@ -344,7 +346,7 @@ def test_rows_are_seen_once_when_snapshots_expire_before_or_after_clearing(
     table.sink().publish(output)
     table.sink().clear(output)
     spark_with_tables.sql(expire).collect()
-    having_looked_before(table, monkeypatch).publish(output)
+    has_looked_before.publish(output)
 
     assert table.seen == [1, 2]
 
@@ -574,7 +576,7 @@ def test_folder_to_stage_in_is_asked_for_when_the_table_is_a_whole_bucket(
     arrow: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = arrow.sink()
-    monkeypatch.setattr(sink._engine, "location", lambda: "s3://lake")
+    monkeypatch.setattr(sink._log, "location", lambda: "s3://lake")
 
     with pytest.raises(InvalidValueError, match=r"'lake\.raw\.repairs' is a whole bucket\. .* staging='s3://"):
         sink.staged("5e8c9902")
@@ -589,7 +591,7 @@ def test_no_table_is_made_when_spark_cannot_tell_whether_it_is_there(
     def refuse() -> None:
         raise ConnectionError("reset by peer")
 
-    monkeypatch.setattr(sink._engine, "_table", refuse)
+    monkeypatch.setattr(sink._log, "table", refuse)
     with pytest.raises(ConnectionError):
         sink.places(rows.select())
     with pytest.raises(ConnectionError):
@@ -628,9 +630,10 @@ def test_batch_is_there_once_when_another_publishes_between_two_looks(
     arrow: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = arrow.stage(1, [1])
+    has_looked_before = having_looked_before(arrow, output, monkeypatch)
     arrow.sink().publish(output)
 
-    having_looked_before(arrow, monkeypatch).publish(output)
+    has_looked_before.publish(output)
 
     assert arrow.seen == [1]
 
@@ -647,7 +650,7 @@ def test_batch_is_there_once_when_another_publishes_and_clears_it_before_its_fil
             arrow.sink().clear(output)
         return read_rows(*given)
 
-    monkeypatch.setattr(iceberg, "read_rows", late)
+    monkeypatch.setattr(staged_rows, "read_rows", late)
     arrow.sink().publish(output)
 
     assert (pending, arrow.seen) == ([], [1])
@@ -701,7 +704,7 @@ def test_publication_fails_when_spark_refuses_it_for_good_or_each_time(
     ref = SimpleNamespace(snapshotId=lambda: 1)
     there.refs = lambda: {branch_of(output.folder): ref}
     there.snapshot = lambda _: ref
-    monkeypatch.setattr(sink._engine, "_table", lambda: there)
+    monkeypatch.setattr(sink._log, "table", lambda: there)
 
     with pytest.raises(TargetError, match=f"{why}.*Publishing again is safe"):
         sink.publish(output)
@@ -773,8 +776,9 @@ def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
     table.sink().publish(table.stage(1, [1]))
     output = table.stage(2, [2])
     put_back = looked_at(table, output)
-    engine: Any = table.sink()._engine
-    refs = engine._refs() if table.spark is not None else None
+    log: Any = table.sink()._log
+    refs = log.refs() if table.spark is not None else None
+    looks = [having_looked_before(table, output, monkeypatch) for _ in range(2)]
     taken = Retraction("iceberg", table.name, output.staging, output.job, "e1", 2, 2, SINCE)
 
     table.sink().retract(taken)
@@ -783,11 +787,10 @@ def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
     table.sink().retract(taken)
     put_back()
     table.sink().publish(output)
-    has_looked_before = table.sink()
-    monkeypatch.setattr(has_looked_before._engine, "published", lambda _: 1)
-    if refs is not None:
-        monkeypatch.setattr(has_looked_before._engine, "_refs", lambda: refs)
-    for is_kept in (False, True):
+    for has_looked_before, is_kept in zip(looks, (False, True), strict=True):
+        if refs is not None:
+            monkeypatch.setattr(has_looked_before._log, "recorded", lambda _: 1)
+            monkeypatch.setattr(has_looked_before._log, "refs", lambda: refs)
         has_looked_before.publish(replace(output, replaces=is_kept))
     retracted = table.seen
     table.sink().publish(later)
@@ -955,7 +958,7 @@ def test_branch_is_dropped_once_when_another_drops_it_after_the_look(
     table = Table(f"lake.raw.d{abs(hash(tmp_path))}", spark_with_tables)
     output, sink = table.stage(1, [1]), table.sink()
     looked: Any = dict.fromkeys(table.staged)
-    monkeypatch.setattr(sink._engine, "_refs", lambda: looked)
+    monkeypatch.setattr(sink._log, "refs", lambda: looked)
 
     sink.drop(output)
     sink.drop(output)

@@ -392,8 +392,8 @@ def test_batch_is_not_lost_when_another_has_merged_and_cleared_it_after_the_look
     output = Table(catalog, "newest").stage([Event(1, 1, "a")])
     Table(catalog, "newest", output.target).sink.clear(output)
     session: Any = SimpleNamespace()
-    sink, recorded = IcebergSink(output.target, spark=session, staging=output.staging), [1, 0]
-    monkeypatch.setattr(sink._engine, "published", lambda _: recorded.pop())
+    sink, recorded = IcebergSink(output.target, spark=session, staging=output.staging), [1]
+    monkeypatch.setattr(sink._log, "recorded", lambda _: recorded.pop())
 
     sink.publish(replace(output, engine="spark"))
 
@@ -557,7 +557,7 @@ def test_batch_is_not_merged_by_spark_when_a_later_one_was_recorded_after_the_lo
     table.spark.sql(f"CREATE TABLE {table.name} USING iceberg AS SELECT 1L AS id, 1L AS at, 'a' AS word")
     early, late = table.stage([Event(2, 1, "early")]), table.stage([Event(1, 2, "b")])
     has_looked_before = table.sink
-    monkeypatch.setattr(has_looked_before._engine, "published", lambda _: 0)
+    monkeypatch.setattr(has_looked_before._log, "recorded", lambda _: 0)
 
     table.sink.publish(late)
     snapshots = spark_with_tables.sql(f"SELECT * FROM {table.name}.snapshots").count()

@@ -80,6 +80,8 @@ def checkpoint_by_spark(log: Log, **settings: str) -> None:
 
 
 def make_v2(log: Log) -> None:
+    # Delta asks the session that is active for its catalog.
+    log.spark._jvm.SparkSession.setActiveSession(log.spark._jsparkSession)
     log.spark.sql(f"ALTER TABLE delta.`{log.path}` SET TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')")
 
 

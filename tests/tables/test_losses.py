@@ -21,6 +21,7 @@ from scripts.helpers.errors import (
     TargetError,
 )
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks import connectors
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.tables import IcebergTable, delta, iceberg
 from scripts.helpers.tables.iceberg_metadata import Metadata, Snapshot
@@ -233,8 +234,8 @@ def test_connector_is_asked_for_when_spark_has_the_extension_but_not_the_jar(mon
             )
         )
     )
-    monkeypatch.setattr(delta, "java_of", lambda _: java)
-    monkeypatch.setattr(delta, "java_session", lambda _: None)
+    monkeypatch.setattr(connectors, "java_of", lambda _: java)
+    monkeypatch.setattr(connectors, "java_session", lambda _: None)
 
     with pytest.raises(MissingConnectorError, match="format='delta' is not installed"):
         delta._SparkEngine("s3://lake/sales", SPARK).newest()

@@ -90,6 +90,12 @@ def deltalake_place(place: Place) -> tuple[str, dict[str, str] | None]:
     return place.uri(""), None
 
 
+def is_of_deltalake(error: Exception) -> bool:
+    """Return whether it is `deltalake`, or what it reads files with, that complains."""
+    module = type(error).__module__
+    return module.startswith(("deltalake", "_internal", "pyarrow", "arro3")) or isinstance(error, OSError)
+
+
 def delta_log_on_spark(uri: str, spark: SparkSession) -> Any:
     """Return the log of a table and its snapshot, as a pair of Scala, looked up anew."""
     java, session = java_of(spark), java_session(spark)

@@ -14,22 +14,11 @@ they append: the later one fails, looks again, and finds that the batch is there
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.display.units import count_of
-from scripts.helpers.errors import (
-    InvalidValueError,
-    NotATableError,
-    StagedFilesLostError,
-    TargetError,
-    WatermarkError,
-)
+from scripts.helpers.errors import InvalidValueError, NotATableError, TargetError
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
@@ -42,73 +31,43 @@ from scripts.helpers.sinks.connectors import (
     check_delta_on_spark,
     delta_log_on_spark,
     deltalake_place,
+    is_of_deltalake,
 )
 from scripts.helpers.sinks.delta_log import LOG, applications_in
-from scripts.helpers.sinks.delta_merge import (
-    DeltaMerge,
-    compared_in,
-    create_with_deltalake,
-    create_with_spark,
-    delta_rows,
-    recorded_with_deltalake,
-    recorded_with_spark,
-    table_of_deltalake,
-)
+from scripts.helpers.sinks.delta_merge import DeltaMerge, DeltaTables, Record
 from scripts.helpers.sinks.files import check_apart
-from scripts.helpers.sinks.java_errors import is_of_java, reason_of
-from scripts.helpers.sinks.merge_frames import events_of
-from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
-from scripts.helpers.sinks.outputs import (
-    MANIFEST,
-    application_of,
-    batch_values,
-    mark_of,
-    staging_beside,
-    value_of_batch,
-)
+from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
+from scripts.helpers.sinks.merging import DELETED, Merge
+from scripts.helpers.sinks.outputs import batch_values, staging_beside
 from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.sinks.staged_rows import (
-    arrow_rows,
-    arrow_types,
+    ARROW_ROWS,
     check_columns_left,
-    check_fits,
-    check_layout,
-    check_list,
-    check_partition_texts,
-    check_required,
-    check_rows,
-    check_typed,
     columns_of,
     of_batches,
-    read_rows,
-    read_spark,
-    spark_types,
-    with_batch,
+    rows_of_spark,
     with_later_columns,
-    write_rows,
 )
-from scripts.helpers.sinks.staging import Staging, is_beside
+from scripts.helpers.sinks.staging import StagedRows, Staging, is_beside
+from scripts.helpers.sinks.table_merge import Step, keys_of, of_arrow_keys, of_keys, quote
+from scripts.helpers.sinks.table_sink import Append, Meaning, MergeRows, Nothing, TableLog, TableShape, TableSink
+from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
 
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
 APPEND_ONLY = "delta.appendOnly"
+NO_MERGE = f"it has the property {APPEND_ONLY}, so no merge can change a row. Append."
 WRITTEN_ON_ARROW = {
     "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "generatedColumns",
     "invariants", "timestampNtz", "v2Checkpoint", "variantType", "variantType-preview",
 }  # fmt: skip
 """Features of a table that `deltalake` 1 writes, as its commits say."""
-TRIES = 10
-"""Transactions of others may come between look and append so often. Each try appends anew, so more would only cost."""
 
 
-class DeltaSink:
+class DeltaSink(TableSink):
     """A Delta table at a path, to which each batch is appended, or merged by key, in one transaction.
 
     Promises: once a batch is committed and published, its rows are in the table exactly once, whatever attempts still
@@ -162,17 +121,15 @@ class DeltaSink:
             raise InvalidValueError(
                 f"{target!r} is not a path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
             )
-        check_list(partition_by)
         check_classic(spark, "A Delta table")
         self.target: Place = place_of(target, spark, s3_client)
         chosen = staging.rstrip("/") if staging else staging_beside(self.target.uri(""))
         if not chosen:
             raise InvalidValueError(f"{target!r} is a whole bucket. Name a folder of it for the Delta table.")
-        self.staging = Staging(place_of(chosen, spark, s3_client))
+        self._staging = Staging(place_of(chosen, spark, s3_client))
         check_apart(self.target, self.staging.place)
-        self._partition_by, self._batch_column = list(partition_by), batch_column
-        self.rules = merge
-        self._engine: _Engine = _SparkEngine(self.target, spark) if spark is not None else _ArrowEngine(self.target)
+        log = _SparkLog(self.target, spark) if spark is not None else _ArrowLog(self.target)
+        super().__init__(self.target.uri(""), log, partition_by, merge, batch_column)
 
     @classmethod
     def of(
@@ -183,454 +140,122 @@ class DeltaSink:
         None if Spark staged it, and there is none here, or where only the job's own script knows the place.
         """
         engine = output.engine if isinstance(output, Output) else None
-        if (engine == _SparkEngine.name and spark is None) or not is_beside(output, output.target):
+        if (engine == _SparkLog.engine and spark is None) or not is_beside(output, output.target):
             return None
         # The engine that staged a batch publishes it: the other one does not find what it left.
-        with_spark = None if engine == _ArrowEngine.name else spark
+        with_spark = None if engine == _ArrowLog.engine else spark
         return cls(
             output.target, spark=with_spark, s3_client=s3_client, staging=output.staging,
             batch_column=output.batch_column or None,
         )  # fmt: skip
 
-    def merging(self, rules: Merge) -> DeltaSink:
-        """Return a sink for the same table that merges."""
-        made = copy(self)
-        made.rules = rules
-        return made
-
     @property
-    def name(self) -> str:
-        """The URI of the table."""
-        return self.target.uri("")
+    def staging(self) -> Staging:
+        """Where attempts stage files."""
+        return self._staging
 
     def check(self, df: Any) -> None:
         """Raise InvalidValueError for no frame or a wrong `partition_by`, MissingConnectorError for no connector."""
-        merges = self.rules is not None
-        check_rows(df, self.name, self._partition_by, self._batch_column, self._engine.name, merges=merges)
+        super().check(df)
         stored = [name for name in columns_of(df) if name != DELETED]
         check_columns_left(self._partition_by, [*stored, self._batch_column] if self._batch_column else stored)
-        self._engine.check()
 
-    def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
-        """Write the rows as Parquet to a folder of this attempt alone. No reader of the table sees it.
-
-        Parameters
-        ----------
-        df
-            A DataFrame of Spark or pandas, or a table of pyarrow.
-        replaces
-            A table does not tell which rows are of which attempt, so nothing is replaced: the first attempt stays. A
-            merge is done once more.
-
-        Raises
-        ------
-        MergeNullError, MergeTieError, EmptyPartitionError
-            Rows that a merge cannot decide about, or with an empty text in a column that the table is partitioned by.
-            What was staged is deleted.
-        TargetSchemaError, TargetLayoutError, NotATableError, InvalidValueError
-            Before anything is written.
-        TargetError
-            What cannot be listed, read or written.
-        """
-        # `IncrementalJob.merge` has marked deletes already; rows that come otherwise are all upserts.
-        if self.rules is not None and DELETED not in columns_of(df):
-            df = events_of(df, self.rules)
-        self.check(df)
-        rows = with_batch(self._engine.rows(df), self._batch_column, value_of_batch(batch))
-        texts = self._check_table(rows)
+    def _stage(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
         # Spark writes to the table by a login of its own, of which this one tells nothing.
-        if isinstance(self._engine, _ArrowEngine):
+        if made.engine == _ArrowLog.engine:
             self.staging.place.check_rights(self.target)
-        made = Output(
-            "delta", self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,
-            replaces=replaces, engine=self._engine.name, partition_by=tuple(self._partition_by),
-            batch_column=self._batch_column, merge=self.rules.columns if self.rules is not None else None,
-            job_id=batch.job_id,
-        )  # fmt: skip
-        output, sizes = self.staging.stage(batch, made, partial(write_rows, rows))
-        self._check_staged(_Staged(self.staging.place, output.folder, sorted(sizes)), texts)
-        return output
+        return super()._stage(batch, made, rows)
 
-    def publish(self, output: Output) -> None:
-        """Append or merge the staged rows in one transaction that records the batch; nothing if it is recorded already.
 
-        To be called by a caller who knows from the head that the attempt won. May be called again, late, and by two at
-        once.
+class _Log(TableLog, DeltaTables):
+    """A Delta table, and the one beside it that remembers deletes, each by its URI."""
 
-        Raises
-        ------
-        StagedFilesLostError
-            The batch is not in the table, and its files are not staged.
-        UnprovenError
-            What is staged is not of this attempt, or for another table.
-        TargetError
-            The transaction failed, for a reason that stays, or because others kept coming between. Call again.
-        """
-        if not output.rows:
-            return None
-        is_merge = output.merge is not None
-        if output.replaces and not is_merge and self._has(output):
-            logger.warning(
-                "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
-                self.name, output.batch,
-            )  # fmt: skip
-            return None
-        failed: Exception
-        for _ in range(TRIES):
-            try:
-                staged = self._staged(output)
-                if staged is not None and not self.target.files(LOG, most=1):
-                    # Without rows, and only then looked at again. A decision that takes the batch back deletes what
-                    # is staged, and then records that in the table, if there is one: a table that is made together
-                    # with its first rows could come after both.
-                    self._engine.create(output, staged)
-                    staged = self._staged(output)
-                if staged is None:
-                    return None
-                if is_merge:
-                    return self._merge(output, staged)
-                return self._engine.append(output, staged)
-            except WatermarkError:
-                raise
-            except Exception as error:
-                if not self._engine.may_pass(error):
-                    raise TargetError(self.name, f"{reason_of(error)} Publishing again is safe.") from error
-                # Another publisher of this batch, or one who made the table first. Or the files went while they were
-                # read, as the batch was published elsewhere. Whatever it is, look again.
-                logger.info("event=delta_retried target=%s version=%d: %s", self.name, output.version, reason_of(error))
-                failed = error
-        raise TargetError(
-            self.name, f"others came between {TRIES} times: {reason_of(failed)} Publishing again is safe."
-        ) from failed
+    format, title, way_back = "delta", "Delta", "RESTORE TABLE"
+    is_made_early, decides_again, loses_empty_texts = False, True, True
 
-    def check_staged(self, output: Output) -> None:
-        """Raise what speaks against publishing an output; see `Sink`."""
-        if output.rows:
-            self._tried(lambda: self._staged(output))
+    def __init__(self, target: Place, uri: str) -> None:
+        self._place, self._uri = target, uri
 
-    def clear(self, output: Output) -> None:
-        """Delete what is left of a published attempt's staged folder."""
-        self.staging.clear(output.folder)
+    def exists(self) -> bool:
+        return bool(self._place.files(LOG, most=1))
 
-    def drop(self, output: Output) -> None:
-        """Delete what an attempt staged that is never to be published."""
-        self.staging.drop(output.folder)
-
-    def sweep(self, output: Output, kept: Collection[str]) -> int:
-        """Delete what losers staged for batches up to this one; see `Sink`."""
-        return self.staging.sweep(output, kept)
-
-    def staged(self, job: str) -> list[str]:
-        """Return the folders that attempts of a job have left."""
-        return self.staging.left(job)
-
-    def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
-        """Return the record by which some versions of a job are taken back here."""
-        column, staging = self._batch_column or "", self.staging.place.uri("")
-        return Retraction(
-            "delta", self.name, staging, mark_of(job_id), epoch, first, last, since, column, job_id=job_id
-        )
-
-    def retract(self, retraction: Retraction) -> int:
-        """Delete what attempts staged, and published rows by the batch column; return how many rows.
-
-        Without that column published rows stay, with a WARNING: Delta does not tell which rows a transaction has added
-        once files were compacted, and ``RESTORE`` would take rows of others along.
-
-        Raises
-        ------
-        TargetError
-            A transaction failed. Call again.
-        """
-        is_staged = self.staging.withdraw(retraction)
-        # Whoever makes the table after this look finds out then that nothing is staged any more.
-        count = self._take_back(retraction, is_staged) if self.target.files(LOG, most=1) else 0
-        self.staging.retract(retraction)
-        return count
-
-    def to_retract(self, retraction: Retraction) -> list[str]:
-        """Return what `retract` would delete, as it is found here; see `Sink`."""
-        count = 0
-        if self.target.files(LOG, most=1) and self._has_column(retraction):
-            count = self._tried(lambda: self._engine.count(retraction))
-        shown = [f"{count_of(count, 'row')} in {self.name}"] if count else []
-        return shown + self.staging.to_retract(retraction)
-
-    def recorded(self, job: str) -> dict[str, int]:
-        """Return the last version that the table has recorded of each epoch of a job, as `mark_of` writes it.
-
-        Empty where there is no table. A transaction that has expired by the properties of the table is not recorded.
-        """
-        return self._tried(lambda: self._recorded(f"{job}/")) if self.target.files(LOG, most=1) else {}
-
-    def _recorded(self, start: str) -> dict[str, int]:
-        found = [app for app in self._engine.applications() if app.startswith(start)]
-        versions = {app.removeprefix(start): self._engine.recorded(app) for app in found}
-        return {epoch: version for epoch, version in versions.items() if version}
-
-    def _has(self, output: Output) -> bool:
-        return self._engine.recorded(application_of(output)) >= output.version
-
-    def left_at(self, folder: str) -> str:
-        """Return where an attempt has left files, and how many."""
-        return self.staging.left_at(folder)
-
-    def _take_back(self, retraction: Retraction, is_staged: bool) -> int:
-        recorded = self._tried(lambda: self._engine.recorded(application_of(retraction)))
-        # A table that has nothing of this job, and that nothing was staged for, is another job's.
-        if not recorded and not is_staged:
-            return 0
-        # First: whoever publishes later finds it recorded, so no row comes after the delete.
-        self._tried(lambda: self._engine.close(retraction))
-        if self._has_column(retraction):
-            return self._tried(lambda: self._engine.delete(retraction))
-        if retraction.is_published(recorded):
-            logger.warning(
-                "event=retraction_left target=%s versions=%d-%d rows=%s: the Delta table keeps what they have "
-                "published. Delete those rows by key, or go back with RESTORE TABLE if nothing else was written since",
-                self.name, retraction.first, recorded, retraction.rows_until(recorded),
-            )  # fmt: skip
-        return 0
-
-    def _has_column(self, retraction: Retraction) -> bool:
-        column = retraction.batch_column
-        return bool(column) and column in self._tried(self._engine.table).types
-
-    def _check_staged(self, staged: _Staged, texts: Sequence[str]) -> None:
-        """Raise what speaks against the values of staged rows, and delete them: merged, or parted by some columns."""
-        if not staged.names or not (texts or self.rules):
-            return
-        # Not of the rows as they came: Spark would compute each of them once more.
-        try:
-            rows = self._engine.read(staged)
-            check_partition_texts(rows if self.rules is None else self._engine.kept(rows), texts)
-            if self.rules is not None:
-                self._engine.merging(self.rules).check(rows)
-        except BaseException:
-            self.staging.drop(staged.folder)
-            raise
-
-    def _merge(self, output: Output, staged: _Staged) -> None:
-        is_recorded = self._has(output)
-        # Else a publisher of long ago would remember its deletes once more.
-        if is_recorded and not output.replaces:
-            return
-        events = self._engine.read(staged)
-        columns = [name for name in columns_of(events) if name != DELETED]
-        assert output.merge is not None
-        merge = self._engine.merging(Merge.by(output.merge))
-        record = None if is_recorded else (application_of(output), output.version)
-        merge.publish(events, columns, record, self._engine.may_pass)
-
-    def _tried(self, action: Callable[[], T]) -> T:
-        """Do something at the table, again where others came between.
-
-        Raises
-        ------
-        TargetError
-            The transaction failed. Call again.
-        """
-        for _ in range(TRIES):
-            try:
-                return action()
-            except Exception as error:
-                if not self._engine.may_pass(error):
-                    raise TargetError(self.name, reason_of(error)) from error
-                failed = error
-        raise TargetError(self.name, f"others came between {TRIES} times: {reason_of(failed)}") from failed
-
-    def _staged(self, output: Output) -> _Staged | None:
-        """Return the files of the manifest; None if they are gone as the batch is published.
-
-        Raises
-        ------
-        StagedFilesLostError
-            Files are gone, and the batch is not in the table.
-        """
-        manifest = self.staging.manifest(output)
-        there = self.staging.place.files(output.folder) if manifest is not None else {}
-        lost = [name for name in manifest or [MANIFEST] if f"{output.folder}/{name}" not in there]
-        if not lost:
-            return _Staged(self.staging.place, output.folder, sorted(manifest or []))
-        if not self._has(output):
-            raise StagedFilesLostError(output.target, output.version, lost)
+    def shape(self) -> TableShape | None:
+        if self.exists():
+            return self._shape()
+        found = [name for name in self._place.files(most=100) if not is_hidden(name)]
+        if found:
+            raise NotATableError(self._place.uri(""), self.title, found[0])
         return None
 
-    def _check_table(self, rows: Any) -> list[str]:
-        """Raise what speaks against the rows at the table, or against the target where there is no table.
-
-        Returns the columns of text that the table is partitioned by, or is going to be.
-        """
-        if not columns_of(rows):
-            return []
-        brought = self._engine.types(rows)
-        table = self._engine.table() if self.target.files(LOG, most=1) else None
-        if table is None:
-            found = [name for name in self.target.files(most=100) if not is_hidden(name)]
-            if found:
-                raise NotATableError(self.name, "Delta", found[0])
-            self._engine.check_new(rows)
-            return _texts(self._partition_by, brought)
-        there = dict(table.types)
-        if self.rules is not None:
-            if table.is_append_only:
-                raise TargetError(
-                    self.name, f"it has the property {APPEND_ONLY}, so no merge can change a row. Append."
-                )
-            del brought[DELETED]
-            history = self.rules.history
-            filled = {history.valid_from, history.valid_to} if history else set()
-            there = {name: kind for name, kind in there.items() if name in brought or name not in filled}
-        check_fits(self.name, brought, there)
-        needed = [name for name in table.required if name in brought]
-        check_required(self.name, rows if self.rules is None else self._engine.kept(rows), needed)
-        check_layout(self.name, self._partition_by, table.partition_by)
-        return _texts(table.partition_by, brought)
-
-
-def _texts(names: Sequence[str], types: Mapping[str, str]) -> list[str]:
-    """Return those of some columns that hold texts, by the types that an engine tells."""
-    return [name for name in names if types.get(name) == "string"]
-
-
-@dataclass(frozen=True)
-class _Table:
-    """What a Delta table is."""
-
-    types: dict[str, str]
-    required: list[str]
-    partition_by: list[str]
-    is_append_only: bool
-
-
-@dataclass(frozen=True)
-class _Staged:
-    """The files of an attempt."""
-
-    place: Place
-    folder: str
-    names: list[str]
-
-
-def _made_of(rows: Any, output: Output) -> dict[str, str]:
-    """Return the columns of a table that is made for staged rows, each with the one of the rows that has its type."""
-    columns = [name for name in rows.schema.names if name != DELETED]
-    ends = Merge.by(output.merge).ends(columns) if output.merge is not None else {}
-    return {name: name for name in columns} | ends
-
-
-class _Engine(Protocol):
-    """What writes Delta's log."""
-
-    name: str
-
-    def check(self) -> None:
-        """Raise MissingConnectorError if it is not there."""
-
-    def rows(self, df: Any) -> Any:
-        """Return a frame in the form that is staged."""
-
-    def types(self, rows: Any) -> dict[str, str]:
-        """Return the types of rows, by column."""
-
-    def check_new(self, rows: Any) -> None:
-        """Raise InvalidValueError for rows that no table can be made of."""
-
-    def table(self) -> _Table:
-        """Return what the table is."""
-
-    def applications(self) -> Collection[str]:
-        """Return all applications that the table has, or had, a transaction of; there is a table."""
+    def make(self, like: Any, partition_by: Sequence[str]) -> None:
+        self.create(self._uri, like, columns_of(like), partition_by)
 
     def recorded(self, app: str) -> int:
-        """Return the last version that the table has recorded of an application; 0 for none, as of no table."""
+        return self.recorded_at(self._uri, app)
 
-    def create(self, output: Output, staged: _Staged) -> None:
-        """Make the table for staged rows, without any of them; nothing if somebody else has made it."""
+    def epochs(self, job: str) -> dict[str, int]:
+        start = f"{job}/"
+        found = [app for app in self._applications() if app.startswith(start)] if self.exists() else []
+        versions = {app.removeprefix(start): self.recorded(app) for app in found}
+        return {epoch: version for epoch, version in versions.items() if version}
 
-    def append(self, output: Output, staged: _Staged) -> None:
-        """Append staged rows, and record the batch, in one transaction; nothing if it is recorded."""
-
-    def read(self, staged: _Staged) -> Any:
-        """Return staged rows as a frame."""
-
-    def kept(self, rows: Any) -> Any:
-        """Return the rows of a merge that are no deletes."""
+    def commit(self, app: str, version: int, change: Append | MergeRows | Nothing) -> None:
+        if not isinstance(change, MergeRows):
+            self._append((app, version), change.staged if isinstance(change, Append) else None)
+            return
+        is_recorded = self.recorded(app) >= version
+        # Else a publisher of long ago would remember its deletes once more.
+        if not is_recorded or change.repeats:
+            record = None if is_recorded else (app, version)
+            self.merging(change.rules).publish(self.rows.read(change.staged), record)
 
     def merging(self, rules: Merge) -> DeltaMerge:
-        """Return what merges into the table."""
+        return DeltaMerge(self._uri, rules, self, self.rows.frames)
 
-    def close(self, retraction: Retraction) -> None:
-        """Record the versions of a retraction as if they had no rows; nothing if a later one is recorded."""
+    def has(self, table: str) -> bool:
+        return self.version(table) is not None
 
-    def delete(self, retraction: Retraction) -> int:
-        """Delete the rows of a retraction's batches, by their column; return how many."""
+    @abstractmethod
+    def _shape(self) -> TableShape: ...
 
-    def count(self, retraction: Retraction) -> int:
-        """Count them."""
+    @abstractmethod
+    def _applications(self) -> Collection[str]:
+        """Return all applications that the table has, or had, a transaction of."""
 
-    def may_pass(self, error: Exception) -> bool:
-        """Return whether to look again after an error."""
+    @abstractmethod
+    def _append(self, record: Record, staged: StagedRows | None) -> None:
+        """Append staged rows, or none, and record the batch, in one transaction; nothing if it is recorded."""
 
 
-class _SparkEngine:
+def delta_rows(spark: SparkSession, uri: str) -> DataFrame:
+    """Return the rows that a table has now.
+
+    By its version: where the script has cached the table, Spark would read what it had then.
+    """
+    reader = spark.read.format("delta")
+    # Where there is no table, Spark says so.
+    version = _version(spark, uri)
+    return (reader if version is None else reader.option("versionAsOf", version)).load(uri)
+
+
+def _version(spark: SparkSession, uri: str) -> int | None:
+    if not java_of(spark).io.delta.tables.DeltaTable.isDeltaTable(java_session(spark), uri):
+        return None
+    return int(delta_log_on_spark(uri, spark)._2().version())
+
+
+class _SparkLog(_Log):
     """Delta's connector for Spark."""
 
-    name = "spark"
+    engine = "spark"
 
     def __init__(self, target: Place, spark: SparkSession) -> None:
-        self._uri, self._spark = target.uri(""), spark
+        super().__init__(target, target.uri(""))
+        self._spark, self.rows = spark, rows_of_spark(spark)
         self._quoted = sql("delta.{}", SPARK.quote(self._uri))
 
-    def check(self) -> None:
+    def check(self, *, merges: bool) -> None:
         check_delta_on_spark(self._spark)
-
-    def rows(self, df: DataFrame) -> DataFrame:
-        return df
-
-    def types(self, rows: DataFrame) -> dict[str, str]:
-        return spark_types(rows.schema)
-
-    def check_new(self, rows: DataFrame) -> None:
-        untyped = [field.name for field in rows.schema.fields if field.dataType.simpleString() == "void"]
-        if untyped:
-            raise InvalidValueError(f"Column {untyped[0]!r} is NULL in every row and has no type. Cast it.")
-
-    def table(self) -> _Table:
-        schema = self._spark.read.format("delta").load(self._uri).schema
-        detail = self._spark.sql(sql("DESCRIBE DETAIL {}", self._quoted)).select("partitionColumns", "properties")
-        ((partition_by, properties),) = detail.collect()
-        required = [field.name for field in schema.fields if not field.nullable]
-        return _Table(spark_types(schema), required, list(partition_by), properties.get(APPEND_ONLY) == "true")
-
-    def applications(self) -> Collection[str]:
-        # As one text: each name would be a call to the JVM.
-        return str(delta_log_on_spark(self._uri, self._spark)._2().transactions().keys().mkString("\n")).split("\n")
-
-    def recorded(self, app: str) -> int:
-        return recorded_with_spark(self._spark, self._uri, app)
-
-    def create(self, output: Output, staged: _Staged) -> None:
-        rows = self.read(staged)
-        create_with_spark(self._spark, self._uri, rows, _made_of(rows, output), output.partition_by)
-
-    def append(self, output: Output, staged: _Staged) -> None:
-        writer = self.read(staged).write.format("delta").mode("append")
-        writer.option("txnAppId", application_of(output)).option("txnVersion", output.version).save(self._uri)
-
-    def read(self, staged: _Staged) -> DataFrame:
-        return read_spark(self._spark, staged.place, staged.folder, staged.names)
-
-    def kept(self, rows: DataFrame) -> DataFrame:
-        return rows.where(NOT_DELETED)
-
-    def merging(self, rules: Merge) -> DeltaMerge:
-        return DeltaMerge.with_spark(self._uri, rules, self._spark)
-
-    def close(self, retraction: Retraction) -> None:
-        nothing = self._spark.read.format("delta").load(self._uri).limit(0)
-        writer = nothing.write.format("delta").mode("append")
-        writer.option("txnAppId", application_of(retraction)).option("txnVersion", retraction.closed).save(self._uri)
 
     def delete(self, retraction: Retraction) -> int:
         delete = sql("DELETE FROM {} WHERE {}", self._quoted, of_batches(retraction))
@@ -639,38 +264,144 @@ class _SparkEngine:
     def count(self, retraction: Retraction) -> int:
         return delta_rows(self._spark, self._uri).where(of_batches(retraction)).count()
 
-    def may_pass(self, error: Exception) -> bool:
+    def meaning(self, error: Exception) -> Meaning | None:
         # ConcurrentTransactionException and, for the first batch, ProtocolChangedException or MetadataChangedException.
-        return is_of_java(error, "io.delta.exceptions.", "java.io.FileNotFoundException", "PATH_NOT_FOUND")
+        if is_of_java(error, "io.delta.exceptions.", "java.io.FileNotFoundException", "PATH_NOT_FOUND"):
+            return "moved"
+        return "refused" if is_of_spark(error) else None
+
+    def version(self, uri: str) -> int | None:
+        return _version(self._spark, uri)
+
+    def columns(self, table: str) -> list[str]:
+        return list(self._load(table).columns)
+
+    def read(self, table: str, events: DataFrame, merge: Merge) -> DataFrame:
+        return of_keys(delta_rows(self._spark, table), events, merge)
+
+    def create(self, uri: str, like: DataFrame, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
+        if self.has(uri):
+            return
+        # Ignored where another publisher of this batch has made it meanwhile.
+        writer = like.limit(0).select(*map(quote, columns)).write.format("delta").mode("ignore")
+        (writer.partitionBy(*partition_by) if partition_by else writer).save(uri)
+
+    def recorded_at(self, uri: str, app: str) -> int:
+        done = delta_log_on_spark(uri, self._spark)._2().transactions().get(app)
+        return int(done.get()) if done.isDefined() else 0
+
+    def merge(self, uri: str, source: DataFrame, step: Step, record: Record | None) -> None:
+        # A session of its own: the settings that name the transaction would be those of other threads, too.
+        session = java_session(self._spark).cloneSession()
+        if record is not None:
+            session.conf().set("spark.databricks.delta.write.txnAppId", record[0])
+            session.conf().set("spark.databricks.delta.write.txnVersion", str(record[1]))
+        target = java_of(self._spark).io.delta.tables.DeltaTable.forPath(session, uri).alias("t")
+        merging = target.merge(java_frame(source.alias("s")), step.on)
+        if step.delete_when is not None:
+            merging = merging.whenMatched(step.delete_when).delete()
+        if step.update_when is not None:
+            merging = merging.whenMatched(step.update_when).updateExpr(dict(step.sets))
+        merging.whenNotMatched(step.insert_when).insertExpr(dict(step.inserts)).execute()
+
+    def _shape(self) -> TableShape:
+        schema = self._load(self._uri).schema
+        detail = self._spark.sql(sql("DESCRIBE DETAIL {}", self._quoted)).select("partitionColumns", "properties")
+        ((partition_by, properties),) = detail.collect()
+        no_merge = NO_MERGE if properties.get(APPEND_ONLY) == "true" else ""
+        return TableShape(self.rows.types(schema), self.rows.required(schema), list(partition_by), no_merge)
+
+    def _applications(self) -> Collection[str]:
+        # As one text: each name would be a call to the JVM.
+        return str(delta_log_on_spark(self._uri, self._spark)._2().transactions().keys().mkString("\n")).split("\n")
+
+    def _append(self, record: Record, staged: StagedRows | None) -> None:
+        # Whether it is recorded is not asked before: Delta looks by itself, within the transaction.
+        rows = self._load(self._uri).limit(0) if staged is None else self.rows.read(staged)
+        writer = rows.write.format("delta").mode("append").option("txnAppId", record[0])
+        writer.option("txnVersion", record[1]).save(self._uri)
+
+    def _load(self, uri: str) -> DataFrame:
+        return self._spark.read.format("delta").load(uri)
 
 
-class _ArrowEngine:
+class _ArrowLog(_Log):
     """The package `deltalake`."""
 
-    name = "deltalake"
+    engine = "deltalake"
+    rows = ARROW_ROWS
 
     def __init__(self, target: Place) -> None:
-        self._place, (self._uri, self._options) = target, deltalake_place(target)
+        uri, self._options = deltalake_place(target)
+        super().__init__(target, uri)
 
-    def check(self) -> None:
+    def check(self, *, merges: bool) -> None:
         check_delta_on_arrow()
         address_of(self._uri)
 
-    def rows(self, df: Any) -> pa.Table:
-        return arrow_rows(df, self._uri)
+    def delete(self, retraction: Retraction) -> int:
+        return int(self._open(self._uri).delete(of_batches(retraction)).get("num_deleted_rows") or 0)
 
-    def types(self, rows: pa.Table) -> dict[str, str]:
-        return arrow_types(rows.schema)
+    def count(self, retraction: Retraction) -> int:
+        rows, (first, last) = self._open(self._uri).to_pyarrow_dataset(), batch_values(retraction)
+        column, _ = compared_in(rows, retraction.batch_column)
+        return int(rows.count_rows(filter=(column >= first) & (column <= last)))
 
-    def check_new(self, rows: pa.Table) -> None:
-        check_typed(rows, self._uri)
+    def meaning(self, error: Exception) -> Meaning | None:
+        from deltalake.exceptions import CommitFailedError
 
-    def table(self) -> _Table:
+        # The reader of staged files is called from Rust as well, whose error has theirs as text.
+        if isinstance(error, CommitFailedError | FileNotFoundError) or "FileNotFoundError" in str(error):
+            return "moved"
+        return "refused" if is_of_deltalake(error) else None
+
+    def version(self, uri: str) -> int | None:
+        table = self._open(uri)
+        return None if table is None else int(table.version())
+
+    def columns(self, table: str) -> list[str]:
+        return [field.name for field in self._open(table).schema().fields]
+
+    def read(self, table: str, events: pa.Table, merge: Merge) -> pa.Table:
+        rows = self._open(table).to_pyarrow_dataset()
+        # Files whose statistics rule the first column of the key out are not read, but for texts.
+        first = merge.keys[0]
+        field, kind = compared_in(rows, first)
+        found = rows.to_table(filter=field.isin(events[first].unique().cast(kind)))
+        return of_arrow_keys(found, keys_of(events, merge.keys), merge.keys)
+
+    def create(self, uri: str, like: pa.Table, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
         import pyarrow as pa
+        from deltalake import DeltaTable, Schema
 
-        table = self._table()
-        assert table is not None
-        schema = pa.schema(table.schema().to_arrow())
+        if self.has(uri):
+            return
+        schema = pa.schema([pa.field(name, like.schema.field(name).type) for name in columns])
+        # Never together with rows: two who make a table at once do not see each other, and the later one would append
+        # the batch to that of the first. Made twice without rows, it is still one table.
+        DeltaTable.create(
+            address_of(uri), schema=Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by) or None,
+            storage_options=self._options,
+        )  # fmt: skip
+
+    def recorded_at(self, uri: str, app: str) -> int:
+        return _recorded_in(self._open(uri), app)
+
+    def merge(self, uri: str, source: pa.Table, step: Step, record: Record | None) -> None:
+        table = self._open(uri)
+        # Of the table that is merged into: whoever records the batch after this look conflicts with this transaction.
+        if record is not None and _recorded_in(table, record[0]) >= record[1]:
+            return
+        merging = table.merge(source, step.on, source_alias="s", target_alias="t", commit_properties=_noting(record))
+        if step.delete_when is not None:
+            merging = merging.when_matched_delete(step.delete_when)
+        if step.update_when is not None:
+            merging = merging.when_matched_update(dict(step.sets), step.update_when)
+        merging.when_not_matched_insert(dict(step.inserts), step.insert_when).execute()
+
+    def _shape(self) -> TableShape:
+        table = self._open(self._uri)
+        schema = self._schema(table)
         # It finds out with the commit of rows, when those of the job are committed already.
         if unfit := set(table.protocol().writer_features or ()) - WRITTEN_ON_ARROW:
             raise TargetError(
@@ -678,75 +409,67 @@ class _ArrowEngine:
                 f"it has the features {', '.join(sorted(unfit))}, which the package deltalake does not write. Write it "
                 "with Spark.",
             )
-        required = [field.name for field in schema if not field.nullable]
         found = table.metadata()
-        is_append_only = found.configuration.get(APPEND_ONLY) == "true"
-        return _Table(arrow_types(schema), required, list(found.partition_columns), is_append_only)
+        no_merge = NO_MERGE if found.configuration.get(APPEND_ONLY) == "true" else ""
+        types, required = self.rows.types(schema), self.rows.required(schema)
+        return TableShape(types, required, list(found.partition_columns), no_merge)
 
-    def applications(self) -> Collection[str]:
+    def _applications(self) -> Collection[str]:
         return applications_in(self._place)
 
-    def recorded(self, app: str) -> int:
-        return recorded_with_deltalake(self._table(), app)
+    def _append(self, record: Record, staged: StagedRows | None) -> None:
+        from deltalake import write_deltalake
 
-    def create(self, output: Output, staged: _Staged) -> None:
-        rows = read_rows(staged.place, staged.folder, staged.names)
-        create_with_deltalake(self._options, self._uri, rows, _made_of(rows, output), output.partition_by)
+        table = self._open(self._uri)
+        # Not over a later number: it is that of a batch, or of a decision, which closes these versions as well.
+        if _recorded_in(table, record[0]) >= record[1]:
+            return
+        # To the table as it was looked at, not to the path: else another publisher's append in between, which conflicts
+        # with this one, goes unnoticed, and the batch is there twice.
+        schema = self._schema(table)
+        rows: Any = (
+            with_later_columns(self._uri, self.rows.stream(staged), schema)
+            if staged is not None
+            else schema.empty_table()
+        )
+        write_deltalake(table, rows, mode="append", commit_properties=_noting(record))
 
-    def append(self, output: Output, staged: _Staged) -> None:
+    def _schema(self, table: Any) -> pa.Schema:
         import pyarrow as pa
-        from deltalake import CommitProperties, Transaction, write_deltalake
 
-        once = CommitProperties(app_transactions=[Transaction(application_of(output), output.version)])
-        table = self._table()
-        if not _is_done(table, output):
-            # To the table as it was looked at, not to the path: else another publisher's append in between, which
-            # conflicts with this one, goes unnoticed, and the batch is there twice.
-            rows: Any = read_rows(staged.place, staged.folder, staged.names)
-            rows = with_later_columns(self._uri, rows, pa.schema(table.schema().to_arrow()))
-            write_deltalake(table, rows, mode="append", commit_properties=once)
+        return pa.schema(table.schema().to_arrow())
 
-    def read(self, staged: _Staged) -> pa.Table:
-        return read_rows(staged.place, staged.folder, staged.names).read_all()
+    def _open(self, uri: str) -> Any:
+        """Return a table as it is now; None where there is none."""
+        from deltalake import DeltaTable
 
-    def kept(self, rows: pa.Table) -> pa.Table:
-        import pyarrow.compute as pc
-
-        return rows.filter(pc.invert(rows[DELETED]))
-
-    def merging(self, rules: Merge) -> DeltaMerge:
-        return DeltaMerge.with_deltalake(self._uri, rules, self._options)
-
-    def close(self, retraction: Retraction) -> None:
-        import pyarrow as pa
-        from deltalake import CommitProperties, Transaction, write_deltalake
-
-        table = self._table()
-        done = table.transaction_version(application_of(retraction))
-        # Not over a later number: it is that of a batch, or of another decision, which closes these versions as well.
-        if done is None or done < retraction.closed:
-            once = CommitProperties(app_transactions=[Transaction(application_of(retraction), retraction.closed)])
-            nothing = pa.schema(table.schema().to_arrow()).empty_table()
-            write_deltalake(table, nothing, mode="append", commit_properties=once)
-
-    def delete(self, retraction: Retraction) -> int:
-        deleted = self._table().delete(of_batches(retraction))
-        return int(deleted.get("num_deleted_rows") or 0)
-
-    def count(self, retraction: Retraction) -> int:
-        rows, (first, last) = self._table().to_pyarrow_dataset(), batch_values(retraction)
-        column, _ = compared_in(rows, retraction.batch_column)
-        return int(rows.count_rows(filter=(column >= first) & (column <= last)))
-
-    def may_pass(self, error: Exception) -> bool:
-        from deltalake.exceptions import CommitFailedError
-
-        # The reader of staged files is called from Rust as well, whose error has theirs as text.
-        return isinstance(error, CommitFailedError | FileNotFoundError) or "FileNotFoundError" in str(error)
-
-    def _table(self) -> Any:
-        return table_of_deltalake(self._options, self._uri)
+        address = address_of(uri)
+        is_there = DeltaTable.is_deltatable(address, self._options)
+        return DeltaTable(address, storage_options=self._options) if is_there else None
 
 
-def _is_done(table: Any, output: Output) -> bool:
-    return recorded_with_deltalake(table, application_of(output)) >= output.version
+def _recorded_in(table: Any, app: str) -> int:
+    return int((table and table.transaction_version(app)) or 0)
+
+
+def _noting(record: Record | None) -> Any:
+    """Return what lets a transaction record a batch."""
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(app_transactions=[Transaction(*record)]) if record else None
+
+
+def compared_in(rows: Any, name: str) -> tuple[Any, pa.DataType]:
+    """Return a column of a table for a filter of pyarrow, and the type of what it is compared with.
+
+    Of files that `deltalake` has merged, statistics of texts have a type that pyarrow cannot compare with the column's.
+    It asks none for a column that is cast.
+    """
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    kind = rows.schema.field(name).type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        kind = pa.large_string() if pa.types.is_string(kind) else pa.large_binary()
+        return ds.field(name).cast(kind), kind
+    return ds.field(name), kind

@@ -34,6 +34,8 @@ from scripts.helpers.sinks.table_merge import (
     Step,
     TableMerge,
     is_newer,
+    keys_of,
+    of_arrow_keys,
     of_keys,
     quote,
     rows_of,
@@ -327,8 +329,7 @@ class ArrowMerge:
             return True
         those = _those(keys, replaced)
         # The condition is about each column of the key by itself, so it may be true for others: they stay.
-        found, gone = table.scan(row_filter=those).to_arrow(), set(replaced)
-        others = found.filter(pa.array([values_of(row, keys) not in gone for row in rows_of(found, keys)], pa.bool_()))
+        others = of_arrow_keys(table.scan(row_filter=those).to_arrow(), set(replaced), keys, others=True)
         rows = pa.concat_tables([written, others.select(schema.names).cast(schema)])
         transaction.overwrite(rows, those, dict(summary))
         return True
@@ -373,15 +374,10 @@ class _ArrowTables:
         return [field.name for field in self.table(table).schema().fields]
 
     def read(self, table: str, events: pa.Table, merge: Merge) -> pa.Table:
-        import pyarrow as pa
-
-        wanted = {values_of(event, merge.keys) for event in rows_of(events, merge.keys)}
-        there = self.table(table)
+        wanted, there = keys_of(events, merge.keys), self.table(table)
         if not wanted:
             return there.schema().as_arrow().empty_table()
-        found = there.scan(row_filter=_those(merge.keys, wanted)).to_arrow()
-        is_wanted = [values_of(row, merge.keys) in wanted for row in rows_of(found, merge.keys)]
-        return found.filter(pa.array(is_wanted, pa.bool_()))
+        return of_arrow_keys(there.scan(row_filter=_those(merge.keys, wanted)).to_arrow(), wanted, merge.keys)
 
 
 def _identifier(name: str) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+SPARK_ERRORS = {
+    "AnalysisException", "Py4JJavaError", "Py4JError", "IllegalArgumentException", "UnsupportedOperationException",
+    "SparkUpgradeException", "SparkRuntimeException",
+}  # fmt: skip
 MOST = 300
 """Characters of a reason. Delta and Spark append whole documents to it."""
 
@@ -11,6 +15,11 @@ def is_of_java(error: BaseException, *names: str) -> bool:
     # Py4J's error has the trace as its text, causes included; those that PySpark has converted have the message.
     text = str(error)
     return any(name in text for name in names)
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """Return whether it is Spark, or what it runs in its JVM, that complains."""
+    return type(error).__name__ in SPARK_ERRORS
 
 
 def reason_of(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -18,6 +18,7 @@ from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import SQL, in_quotes, joined, sql
+from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 from scripts.helpers.sinks.outputs import batch_values
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.spark_files import (
@@ -28,6 +29,8 @@ from scripts.helpers.sinks.spark_files import (
     literal_path,
     write_spark,
 )
+from scripts.helpers.sinks.staging import StagedRows
+from scripts.helpers.sinks.table_merge import ARROW_FRAMES, SPARK_FRAMES, Frames
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,29 +180,25 @@ def write_rows(rows: Any, place: Place, folder: str) -> int:
     return int(rows.num_rows)
 
 
-def read_spark(spark: SparkSession, place: Place, folder: str, names: Collection[str]) -> DataFrame:
+def read_spark(spark: SparkSession, staged: StagedRows) -> DataFrame:
     """Return the rows of staged files as a DataFrame."""
     # As they are written: a target such as `[raw]/repairs` would be globbed, and the batch never be published.
-    return spark.read.parquet(*[literal_path(place.uri(f"{folder}/{name}")) for name in sorted(names)])
+    return spark.read.parquet(*map(literal_path, staged.uris))
 
 
-def read_rows(place: Place, folder: str, names: Collection[str]) -> pa.RecordBatchReader:
+def read_rows(staged: StagedRows) -> pa.RecordBatchReader:
     """Return the rows of staged files, one file in memory at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     def opened(name: str) -> Any:
-        data = place.read(f"{folder}/{name}")
-        if data is None:
-            raise FileNotFoundError(place.uri(f"{folder}/{name}"))
-        return pq.ParquetFile(BytesIO(data))
+        return pq.ParquetFile(BytesIO(staged.read(name)))
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for name in files:
+        for name in staged.names:
             yield from opened(name).iter_batches()
 
-    files = sorted(names)
-    return pa.RecordBatchReader.from_batches(opened(files[0]).schema_arrow.remove_metadata(), batches())
+    return pa.RecordBatchReader.from_batches(opened(staged.names[0]).schema_arrow.remove_metadata(), batches())
 
 
 def with_later_columns(target: str, rows: pa.RecordBatchReader, table: pa.Schema) -> pa.RecordBatchReader:
@@ -265,11 +264,6 @@ def check_required(target: str, rows: Any, required: Collection[str]) -> None:
         )
 
 
-def spark_types(schema: Any) -> dict[str, str]:
-    """Return the types of Spark's columns; whether they take NULL, and comments, are left out."""
-    return {field.name: field.dataType.simpleString() for field in schema.fields}
-
-
 # --- pyarrow ------------------------------------------------------------------------------------
 
 
@@ -322,12 +316,123 @@ def arrow_types(schema: pa.Schema) -> dict[str, str]:
     return {field.name: str(plain_type(field.type)) for field in schema}
 
 
-def check_typed(rows: pa.Table, target: str) -> None:
-    """Raise InvalidValueError for a column of a new table of which no row has a value: it has no type."""
-    import pyarrow as pa
+# --- engines ------------------------------------------------------------------------------------
 
-    untyped = [field.name for field in rows.schema if pa.types.is_null(field.type)]
-    if untyped:
-        raise InvalidValueError(
-            f"Column {untyped[0]!r} has no value in any row, so the new table {target!r} has no type for it. Cast it."
-        )
+
+class Rows(Protocol):
+    """What is done with rows before they are in a table, in the frames of one engine."""
+
+    frames: Frames
+
+    def taken(self, df: Any, target: str) -> Any:
+        """Return a frame that a script gave, in the form that is staged."""
+
+    def types(self, schema: Any) -> dict[str, str]:
+        """Return the types in a schema of this engine, by column, as texts that compare."""
+
+    def required(self, schema: Any) -> list[str]:
+        """Return the columns of a schema that take no NULL."""
+
+    def check_typed(self, rows: Any, target: str) -> None:
+        """Raise InvalidValueError for a column of a new table that has no type, as it has no value."""
+
+    def read(self, staged: StagedRows) -> Any:
+        """Return staged rows as a frame."""
+
+    def stream(self, staged: StagedRows) -> Any:
+        """Return staged rows in a form that is not in memory at once."""
+
+    def empty(self, staged: StagedRows) -> Any:
+        """Return a frame with the columns of staged rows, and none of the rows."""
+
+    def kept(self, rows: Any, rules: Merge) -> Any:
+        """Return the rows of a merge that are no deletes, with the columns of a history, and without `DELETED`."""
+
+
+class _SparkRows:
+    """DataFrames of Spark."""
+
+    frames = SPARK_FRAMES
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def taken(self, df: DataFrame, target: str) -> DataFrame:
+        return df
+
+    def types(self, schema: Any) -> dict[str, str]:
+        # Whether they take NULL, and comments, are left out.
+        return {field.name: field.dataType.simpleString() for field in schema.fields}
+
+    def required(self, schema: Any) -> list[str]:
+        return [field.name for field in schema.fields if not field.nullable]
+
+    def check_typed(self, rows: DataFrame, target: str) -> None:
+        untyped = [name for name, kind in self.types(rows.schema).items() if kind == "void"]
+        if untyped:
+            raise InvalidValueError(f"Column {untyped[0]!r} is NULL in every row and has no type. Cast it.")
+
+    def read(self, staged: StagedRows) -> DataFrame:
+        return read_spark(self._spark, staged)
+
+    stream = read
+
+    def empty(self, staged: StagedRows) -> DataFrame:
+        return self.read(staged).limit(0)
+
+    def kept(self, rows: DataFrame, rules: Merge) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        found = rows.where(NOT_DELETED).drop(DELETED)
+        types = {field.name: field.dataType for field in found.schema.fields}
+        ends = {name: F.lit(None).cast(types[like]) for name, like in rules.ends(found.columns).items()}
+        return found.select("*", *(column.alias(name) for name, column in ends.items()))
+
+
+class _ArrowRows:
+    """Tables of pyarrow; frames of pandas become such."""
+
+    frames = ARROW_FRAMES
+
+    def taken(self, df: Any, target: str) -> pa.Table:
+        return arrow_rows(df, target)
+
+    def types(self, schema: Any) -> dict[str, str]:
+        return arrow_types(schema)
+
+    def required(self, schema: Any) -> list[str]:
+        return [field.name for field in schema if not field.nullable]
+
+    def check_typed(self, rows: pa.Table, target: str) -> None:
+        untyped = [name for name, kind in self.types(rows.schema).items() if kind == "null"]
+        if untyped:
+            raise InvalidValueError(
+                f"Column {untyped[0]!r} has no value in any row, so the new table {target!r} has no type for it. Cast "
+                "it."
+            )
+
+    def read(self, staged: StagedRows) -> pa.Table:
+        return self.stream(staged).read_all()
+
+    def stream(self, staged: StagedRows) -> pa.RecordBatchReader:
+        return read_rows(staged)
+
+    def empty(self, staged: StagedRows) -> pa.Table:
+        return self.stream(staged).schema.empty_table()
+
+    def kept(self, rows: pa.Table, rules: Merge) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = rows.filter(pc.invert(rows[DELETED])).drop_columns([DELETED])
+        for name, like in rules.ends(found.column_names).items():
+            found = found.append_column(name, pa.nulls(found.num_rows, found.schema.field(like).type))
+        return found
+
+
+ARROW_ROWS: Rows = _ArrowRows()
+
+
+def rows_of_spark(spark: SparkSession) -> Rows:
+    """Return what is done with the frames of a session."""
+    return _SparkRows(spark)

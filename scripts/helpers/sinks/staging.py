@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from scripts.helpers.display.units import count_of
-from scripts.helpers.errors import EmptyPartitionError, TargetError, UnprovenError, rows_have
+from scripts.helpers.errors import EmptyPartitionError, StagedFilesLostError, TargetError, UnprovenError, rows_have
 from scripts.helpers.listing.paths import is_hidden, is_plain
 from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.names import BatchId, new_token
@@ -19,6 +20,27 @@ from scripts.helpers.sinks.outputs import MANIFEST, Attempt, attempt_of, folder_
 from scripts.helpers.sinks.places import Place, is_same_folder, place_of_name
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StagedRows:
+    """Where the rows of an attempt are: in files of its folder, or on its branch of a table, which has no place."""
+
+    folder: str
+    place: Place | None = None
+    names: Sequence[str] = ()
+
+    @property
+    def uris(self) -> list[str]:
+        """The files."""
+        return [self.place.uri(f"{self.folder}/{name}") for name in self.names] if self.place else []
+
+    def read(self, name: str) -> bytes:
+        """Return what a file holds; FileNotFoundError if it is gone."""
+        data = self.place.read(f"{self.folder}/{name}") if self.place else None
+        if data is None:
+            raise FileNotFoundError(f"{self.folder}/{name}")
+        return data
 
 
 class Staged(NamedTuple):
@@ -103,7 +125,74 @@ def _checked_files(found: Any) -> dict[str, int]:
     return dict(found)
 
 
-class Staging:
+class Attempts(ABC):
+    """What attempts leave where no reader looks, each under its `Output.folder`, until the head has named one."""
+
+    @abstractmethod
+    def find(self, output: Output) -> StagedRows:
+        """Return the rows of an attempt.
+
+        Raises
+        ------
+        StagedFilesLostError
+            They are gone, or a part of them is.
+        UnprovenError
+            They are of another attempt, or for another target, whatever the output says. Nothing may be published.
+        """
+
+    @abstractmethod
+    def left(self, job: str) -> list[str]:
+        """Return what attempts of a job, as `mark_of` writes it, have left, each as `Output.folder`."""
+
+    @abstractmethod
+    def left_at(self, folder: str) -> str:
+        """Return where an attempt has left something, and how much."""
+
+    @abstractmethod
+    def clear(self, folder: str) -> None:
+        """Delete what is left of an attempt when all of it is published."""
+
+    @abstractmethod
+    def drop(self, folder: str) -> None:
+        """Delete what an attempt staged that is never to be published."""
+
+    @abstractmethod
+    def withdraw(self, retraction: Retraction) -> bool:
+        """Let nobody publish what attempts staged for a retraction; return whether one of them was for its target.
+
+        That they did is still found afterwards, until `retract` deletes it.
+        """
+
+    def to_retract(self, retraction: Retraction) -> list[str]:
+        """Return what attempts have left for the versions of a retraction, as texts."""
+        return [self.left_at(folder) for folder in self.covered(retraction)]
+
+    def covered(self, retraction: Retraction) -> list[str]:
+        """Return the folder of each attempt that has left something for the versions of a retraction."""
+        left = self.left(retraction.job)
+        return [folder for folder in left if retraction.covers(version_of(folder, retraction.epoch))]
+
+    def retract(self, retraction: Retraction) -> None:
+        """Delete what attempts staged for the versions of a retraction."""
+        for folder in self.covered(retraction):
+            self.drop(folder)
+
+    def sweep(self, output: Output, kept: Collection[str]) -> int:
+        """Delete what losers staged for batches up to this one; return how many they were."""
+        # Versions above this one may be at work, or have won and wait to be published: a process that sleeps
+        # here for a day and goes on then must not touch them.
+        losers = []
+        for folder in self.left(output.job):
+            version = version_of(folder, output.epoch)
+            if version is not None and version <= output.version and folder not in kept:
+                losers.append(folder)
+        for folder in losers:
+            self.drop(folder)
+            logger.info("event=staging_swept target=%s folder=%s", output.target, folder)
+        return len(losers)
+
+
+class Staging(Attempts):
     """A place where each attempt has a folder of its own, ``<job>/<batch>-f<fence>-<token>/``, with a manifest."""
 
     def __init__(self, place: Place) -> None:
@@ -152,6 +241,16 @@ class Staging:
             output, staging=self.place.uri(""), folder=folder, rows=rows if isinstance(rows, int) else None
         )
         return Staged(replace(output, files=len(sizes), bytes=sum(sizes.values())), sizes)
+
+    def find(self, output: Output) -> StagedRows:
+        """Return the files of an attempt; see `Attempts.find`."""
+        manifest = self.manifest(output)
+        there = self.place.files(output.folder) if manifest is not None else {}
+        needed = {name: f"{output.folder}/{name}" for name in manifest or [MANIFEST]}
+        lost = [self.place.uri(path) for path in needed.values() if path not in there]
+        if lost:
+            raise StagedFilesLostError(output.target, output.version, lost)
+        return StagedRows(output.folder, self.place, sorted(manifest or ()))
 
     def manifest(self, output: Output) -> Mapping[str, int] | None:
         """Return the bytes of each file of an attempt, by name; None where the list is gone, or was taken back.
@@ -203,20 +302,6 @@ class Staging:
         count = len(self.place.files(folder).keys() - {f"{folder}/{MANIFEST}"})
         return f"{count_of(count, 'file')} in {self.place.uri(folder)}"
 
-    def to_retract(self, retraction: Retraction) -> list[str]:
-        """Return where attempts have left files for the versions of a retraction, and how many."""
-        return [self.left_at(folder) for folder in self.covered(retraction)]
-
-    def covered(self, retraction: Retraction) -> list[str]:
-        """Return the folders that attempts have left for the versions of a retraction."""
-        left = self.left(retraction.job)
-        return [folder for folder in left if retraction.covers(version_of(folder, retraction.epoch))]
-
-    def retract(self, retraction: Retraction) -> None:
-        """Delete what attempts staged for the versions of a retraction."""
-        for folder in self.covered(retraction):
-            self.drop(folder)
-
     def withdraw(self, retraction: Retraction) -> bool:
         """Delete the files that attempts staged for a retraction; return whether one of them was for its target.
 
@@ -234,17 +319,3 @@ class Staging:
                 self._write(folder, replace(found, files=None))
                 self.place.delete([name for name in self.place.files(folder) if name != f"{folder}/{MANIFEST}"])
         return is_for_target
-
-    def sweep(self, output: Output, kept: Collection[str]) -> int:
-        """Delete what losers staged for batches up to this one; return how many they were."""
-        # Versions above this one may be at work, or have won and wait to be published: a process that sleeps
-        # here for a day and goes on then must not touch them.
-        losers = []
-        for folder in self.left(output.job):
-            version = version_of(folder, output.epoch)
-            if version is not None and version <= output.version and folder not in kept:
-                losers.append(folder)
-        for folder in losers:
-            self.drop(folder)
-            logger.info("event=staging_swept target=%s folder=%s", output.target, folder)
-        return len(losers)

@@ -7,7 +7,7 @@ look and write is found out, is each format's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -361,6 +361,20 @@ def _ends_of(moments: Iterable[tuple[Any, Any]]) -> dict[tuple[Any, Any], Any]:
 def of_keys(rows: DataFrame, events: DataFrame, merge: Merge) -> DataFrame:
     """Return the rows of Spark that have the key of one of the events."""
     return rows.join(events.select(*map(quote, merge.keys)).distinct(), list(merge.keys), "left_semi")
+
+
+def keys_of(events: pa.Table, keys: Sequence[str]) -> set[tuple[Any, ...]]:
+    """Return the keys of rows of pyarrow."""
+    return {values_of(row, keys) for row in rows_of(events, keys)}
+
+
+def of_arrow_keys(rows: pa.Table, wanted: Collection[Any], keys: Sequence[str], *, others: bool = False) -> pa.Table:
+    """Return the rows of pyarrow that have one of some keys; or the others."""
+    import pyarrow as pa
+
+    return rows.filter(
+        pa.array([(values_of(row, keys) in wanted) != others for row in rows_of(rows, keys)], pa.bool_())
+    )
 
 
 SPARK_FRAMES: Frames = _SparkFrames()

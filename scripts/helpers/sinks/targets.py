@@ -21,7 +21,7 @@ from scripts.helpers.sinks.connectors import (
     is_delta_on_spark,
     spark_table,
 )
-from scripts.helpers.sinks.delta_merge import delta_rows
+from scripts.helpers.sinks.delta import delta_rows
 from scripts.helpers.sinks.iceberg_merge import rows_at, snapshot_id
 from scripts.helpers.sinks.places import place_of
 from scripts.helpers.spark.jvm import has_jvm

@@ -26,8 +26,9 @@ from scripts.helpers.sinks.connectors import (
     check_delta_on_spark,
     delta_log_on_spark,
     deltalake_place,
+    is_of_deltalake,
 )
-from scripts.helpers.sinks.java_errors import is_of_java, reason_of
+from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark, reason_of
 from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of
 from scripts.helpers.tables.arrow_frames import check_returns, of_arrow, with_feed_columns
@@ -316,10 +317,7 @@ class _SparkEngine:
         return rows
 
     def is_of_connector(self, error: Exception) -> bool:
-        return type(error).__name__ in (
-            "AnalysisException", "Py4JJavaError", "Py4JError", "IllegalArgumentException",
-            "UnsupportedOperationException", "SparkUpgradeException", "SparkRuntimeException",
-        )  # fmt: skip
+        return is_of_spark(error)
 
     def is_gone(self, error: Exception) -> bool:
         if is_of_java(error, "Cannot time travel Delta table", "DELTA_VERSION_NOT_FOUND"):
@@ -407,8 +405,7 @@ class _ArrowEngine:
         return of_arrow(rows, returns)
 
     def is_of_connector(self, error: Exception) -> bool:
-        module = type(error).__module__
-        return module.startswith(("deltalake", "_internal", "pyarrow", "arro3")) or isinstance(error, OSError)
+        return is_of_deltalake(error)
 
     def is_gone(self, error: Exception) -> bool:
         return isinstance(error, FileNotFoundError) or "not found" in str(error) or "No such file" in str(error)

@@ -29,7 +29,7 @@ from scripts.helpers.sinks.connectors import (
     quoted_table,
     spark_table,
 )
-from scripts.helpers.sinks.java_errors import is_of_java
+from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.spark.jvm import java_of
 from scripts.helpers.tables.arrow_frames import check_returns, of_arrow
 from scripts.helpers.tables.iceberg_metadata import Metadata, read_metadata
@@ -265,10 +265,7 @@ class _SparkEngine:
         return rows
 
     def is_of_connector(self, error: Exception) -> bool:
-        return type(error).__name__ in (
-            "AnalysisException", "Py4JJavaError", "Py4JError", "IllegalArgumentException",
-            "UnsupportedOperationException",
-        )  # fmt: skip
+        return is_of_spark(error)
 
     def is_gone(self, error: Exception) -> bool:
         if is_of_java(error, "Cannot find snapshot", "Cannot find the end snapshot", "is not a parent ancestor"):

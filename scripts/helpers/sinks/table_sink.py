@@ -1,0 +1,518 @@
+"""`TableSink`: how a batch gets into a table that records, in the commit of its rows, that it has the batch.
+
+::
+
+    stage     each attempt leaves its rows where no reader looks, apart from all others
+    commit    the head names one attempt: not here, and nothing else does
+    publish   one commit with the rows and the record, unless the batch is recorded; where others came between the look
+              at the table and the commit, look again
+    sweep     what attempts staged is deleted; that of losers too
+
+What differs between formats, and between the connectors of a format, is a `TableLog`.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Literal, Protocol, TypeVar
+
+from scripts.helpers.display.units import count_of
+from scripts.helpers.errors import StagedFilesLostError, TargetError, UnprovenError, WatermarkError
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.sinks.java_errors import reason_of
+from scripts.helpers.sinks.merge_frames import events_of
+from scripts.helpers.sinks.merging import DELETED, Merge
+from scripts.helpers.sinks.outputs import application_of, mark_of, value_of_batch
+from scripts.helpers.sinks.places import is_same_folder
+from scripts.helpers.sinks.staged_rows import (
+    Rows,
+    check_fits,
+    check_layout,
+    check_list,
+    check_partition_texts,
+    check_required,
+    check_rows,
+    columns_of,
+    with_batch,
+    write_rows,
+)
+from scripts.helpers.sinks.staging import Attempts, StagedRows, Staging
+
+logger = logging.getLogger(__name__)
+
+S = TypeVar("S", bound="TableSink")
+T = TypeVar("T")
+
+TRIES = 10
+"""Commits of others may come between look and commit so often. Each try writes the rows anew, so more only cost."""
+CHECK = " Check the name, and the rights there."
+SAFE = " Publishing again is safe."
+Meaning = Literal["moved", "missing", "refused"]
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """What a table takes.
+
+    Attributes
+    ----------
+    types
+        By column, as `Rows.types` writes them.
+    required
+        Columns that take no NULL.
+    partition_by
+        Columns that it is partitioned by.
+    no_merge
+        Why no rows can be merged into it; empty if they can.
+    """
+
+    types: Mapping[str, str]
+    required: Sequence[str]
+    partition_by: Sequence[str]
+    no_merge: str = ""
+
+
+@dataclass(frozen=True)
+class Append:
+    """The rows of an attempt are added."""
+
+    staged: StagedRows
+
+
+@dataclass(frozen=True)
+class MergeRows:
+    """The events of an attempt are merged. If it `repeats`, also where the batch is recorded already."""
+
+    staged: StagedRows
+    rules: Merge
+    repeats: bool
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No row is added, or taken away.
+
+    If attempts staged files, whoever has looked at the table before is refused, as by a commit of rows.
+    """
+
+    staged_files: bool
+
+
+class Merging(Protocol):
+    """What merges into a table by some rules."""
+
+    def check(self, events: Any) -> None:
+        """Raise what nothing orders; see `TableMerge.check`."""
+
+
+class TableLog(Protocol):
+    """One table, and how a connector commits to it.
+
+    What it records are versions of applications. An application is a job with its epoch, ``<job>/<epoch>``: after a
+    restore versions begin again lower, and would be skipped.
+    """
+
+    format: str
+    """As `Output.sink` has it."""
+    engine: str
+    """As `Output.engine` has it."""
+    title: str
+    """Of the format, in messages."""
+    way_back: str
+    """How a person takes the whole table back."""
+    is_made_early: bool
+    """Whether the table is made when a batch is staged, since attempts need it; else with the first publication."""
+    decides_again: bool
+    """Whether a decision is carried out once more where others came between; else the next run does it."""
+    loses_empty_texts: bool
+    """Whether an empty text becomes NULL in a column that the table is partitioned by."""
+    rows: Rows
+
+    def check(self, *, merges: bool) -> None:
+        """Raise MissingConnectorError, or InvalidValueError for a table that the connector cannot get to."""
+
+    def exists(self) -> bool:
+        """Return whether there is a table."""
+
+    def shape(self) -> TableShape | None:
+        """Return what the table is; None if there is none. NotATableError where something else is in its place."""
+
+    def make(self, like: Any, partition_by: Sequence[str]) -> None:
+        """Make the table with the columns of a frame, without its rows; nothing if somebody else has made it."""
+
+    def recorded(self, app: str) -> int:
+        """Return the last version that the table has recorded of an application; 0 for none."""
+
+    def epochs(self, job: str) -> dict[str, int]:
+        """Return the last version that the table has recorded of each epoch of a job; empty where there is no table."""
+
+    def commit(self, app: str, version: int, change: Append | MergeRows | Nothing) -> None:
+        """Make a change, and record a version, in one commit; nothing if that or a later version is recorded.
+
+        Where others came between the look at the table and the commit, the error has that meaning.
+        """
+
+    def merging(self, rules: Merge) -> Merging:
+        """Return what merges into the table."""
+
+    def delete(self, retraction: Retraction) -> int:
+        """Delete the rows of a retraction's batches, by their column; return how many."""
+
+    def count(self, retraction: Retraction) -> int:
+        """Count them."""
+
+    def meaning(self, error: Exception) -> Meaning | None:
+        """Return what an error says; None if it is none of the connector.
+
+        "moved": look again, as others came between, or staged files went while they were read. "missing": there is no
+        such table. "refused": anything else.
+        """
+
+
+class TableSink(ABC):
+    """A table to which each batch is appended, or merged by key, in one commit.
+
+    Parameters
+    ----------
+    name
+        Of the target.
+    log
+        The table.
+    partition_by, merge, batch_column
+        As those of `DeltaSink` and `IcebergSink`.
+    """
+
+    def __init__(
+        self, name: str, log: TableLog, partition_by: Sequence[str], merge: Merge | None, batch_column: str | None
+    ) -> None:
+        check_list(partition_by)
+        self._name, self.rules, self._log = name, merge, log
+        self._partition_by, self._batch_column = list(partition_by), batch_column
+
+    @property
+    def name(self) -> str:
+        """The table."""
+        return self._name
+
+    @property
+    @abstractmethod
+    def staging(self) -> Staging:
+        """Where attempts stage files."""
+
+    def merging(self: S, rules: Merge) -> S:
+        """Return a sink for the same table that merges."""
+        made = copy(self)
+        made.rules = rules
+        return made
+
+    def check(self, df: Any) -> None:
+        """Raise InvalidValueError for no frame or a wrong `partition_by`, MissingConnectorError for no connector."""
+        merges = self.rules is not None
+        check_rows(df, self.name, self._partition_by, self._batch_column, self._log.engine, merges=merges)
+        self._log.check(merges=merges)
+
+    def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
+        """Write the rows to a folder, or a branch, of this attempt alone. No reader of the table sees it.
+
+        Parameters
+        ----------
+        df
+            A DataFrame of Spark or pandas, or a table of pyarrow.
+        replaces
+            A table does not tell which rows are of which attempt, so nothing is replaced: the first attempt stays. A
+            merge is done once more.
+
+        Raises
+        ------
+        MergeNullError, MergeTieError, EmptyPartitionError
+            Rows that a merge cannot decide about, or with an empty text in a column that the table is partitioned by.
+            What was staged is deleted.
+        TargetSchemaError, TargetLayoutError, NotATableError, InvalidValueError
+            Before any row is written.
+        TargetError
+            What cannot be listed, read or written.
+        """
+        log, rules = self._log, self.rules
+        # `IncrementalJob.merge` has marked deletes already; rows that come otherwise are all upserts.
+        if rules is not None and DELETED not in columns_of(df):
+            df = events_of(df, rules)
+        self.check(df)
+        rows = with_batch(log.rows.taken(df, self.name), self._batch_column, value_of_batch(batch))
+        texts = self._check_table(rows) if columns_of(rows) else []
+        made = Output(
+            log.format, self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,
+            replaces=replaces, engine=log.engine, batch_column=self._batch_column, job_id=batch.job_id,
+            partition_by=() if log.is_made_early else tuple(self._partition_by),
+            merge=rules.columns if rules is not None else None,
+        )  # fmt: skip
+        output, staged = self._stage(batch, made, rows)
+        self._check_staged(staged, texts)
+        return output
+
+    def publish(self, output: Output) -> None:
+        """Append or merge the staged rows in one commit that records the batch; nothing if it is recorded already.
+
+        To be called by whoever knows from the head that the attempt won. May be called again, late, and by two at once.
+
+        Raises
+        ------
+        StagedFilesLostError
+            The batch is not in the table, and what was staged is gone.
+        UnprovenError
+            What is staged is not of this attempt, or for another table.
+        TargetError
+            The commit failed, for a reason that stays, or because others kept coming between. Call again.
+        """
+        if output.rows:
+            self._done(lambda: self._publish(output), TRIES, SAFE, output)
+
+    def check_staged(self, output: Output) -> None:
+        """Raise what speaks against publishing an output; see `Sink`."""
+        if output.rows:
+            self._decided(lambda: self._staged(output))
+
+    def clear(self, output: Output) -> None:
+        """Delete what is left of a published attempt."""
+        self._done(lambda: self._attempts(output)[-1].clear(output.folder))
+
+    def drop(self, output: Output) -> None:
+        """Delete what an attempt staged that is never to be published."""
+        self._done(lambda: [place.drop(output.folder) for place in self._attempts(output)])
+
+    def sweep(self, output: Output, kept: Collection[str]) -> int:
+        """Delete what losers staged for batches up to this one; see `Sink`."""
+        return self._done(lambda: sum(place.sweep(output, kept) for place in self._attempts(output)))
+
+    def staged(self, job: str) -> list[str]:
+        """Return the folders, or branches, that attempts of a job have left."""
+        return self._done(lambda: [folder for place in self._attempts(None) for folder in place.left(job)])
+
+    def left_at(self, folder: str) -> str:
+        """Return where an attempt has left something, and how much."""
+        return self._done(lambda: self._left_at(folder))
+
+    def recorded(self, job: str) -> dict[str, int]:
+        """Return the last version that the table has recorded of each epoch of a job, as `mark_of` writes it.
+
+        Empty where there is no table, or what it has recorded has expired by its own properties.
+        """
+        return self._decided(lambda: self._log.epochs(job))
+
+    def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
+        """Return the record by which some versions of a job are taken back here."""
+        column, staging = self._batch_column or "", self._done(lambda: self.staging).place.uri("")
+        return Retraction(
+            self._log.format, self.name, staging, mark_of(job_id), epoch, first, last, since, column, job_id=job_id
+        )
+
+    def retract(self, retraction: Retraction) -> int:
+        """Delete what attempts staged, and published rows by the batch column; return how many rows.
+
+        Without that column published rows stay, with a WARNING: a table does not tell which rows a commit has added
+        once files were compacted, and to take the whole table back would take rows of others along.
+
+        Raises
+        ------
+        TargetError
+            A commit failed. Call again.
+        """
+        log, app = self._log, application_of(retraction)
+        places = self._done(lambda: self._attempts(retraction))
+        withdrawn = [self._done(partial(place.withdraw, retraction)) for place in places]
+        # Whoever makes the table after this look finds out then that nothing is staged any more.
+        is_there = self._done(log.exists)
+        recorded = self._decided(lambda: log.recorded(app)) if is_there else 0
+        # A table that has nothing of this job, and that nothing was staged for, is another job's.
+        is_touched = is_there and bool(recorded or any(withdrawn))
+        if is_touched:
+            # First: whoever publishes later finds it recorded, so no row comes after the delete.
+            nothing = Nothing(staged_files=bool(retraction.staging))
+            self._decided(lambda: log.commit(app, retraction.closed, nothing))
+        # After that: until then they say that the table has something of this job.
+        for place in places:
+            self._done(partial(place.retract, retraction))
+        if is_touched and self._has_column(retraction):
+            return self._decided(lambda: log.delete(retraction))
+        if retraction.is_published(recorded):
+            logger.warning(
+                "event=retraction_left target=%s versions=%d-%d rows=%s: the %s table keeps what they have published. "
+                "Delete those rows by key, or go back with %s if nothing else was written since",
+                self.name, retraction.first, recorded, retraction.rows_until(recorded), log.title, log.way_back,
+            )  # fmt: skip
+        return 0
+
+    def to_retract(self, retraction: Retraction) -> list[str]:
+        """Return what `retract` would delete, as it is found here; see `Sink`."""
+        has_column = retraction.batch_column and self._done(self._log.exists) and self._has_column(retraction)
+        count = self._decided(lambda: self._log.count(retraction)) if has_column else 0
+        shown = [f"{count_of(count, 'row')} in {self.name}"] if count else []
+        for place in self._done(lambda: self._attempts(retraction)):
+            shown += self._done(partial(place.to_retract, retraction))
+        return shown
+
+    # --- what a format does in its own way ---------------------------------------------------------
+
+    def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
+        """Return where attempts stage; where those of an output or a retraction have, that of the output last."""
+        return [self.staging]
+
+    def _is_own_place(self, of: Output | Retraction) -> bool:
+        """Return whether files, if there are any, are staged where this job stages."""
+        return not of.staging or is_same_folder(of.staging, self.staging.place.uri(""))
+
+    def _stage(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
+        """Write rows where no reader looks; return `made` with where that is."""
+        staging = self._done(lambda: self.staging, after=CHECK)
+        output, sizes = staging.stage(batch, made, partial(write_rows, rows))
+        return output, StagedRows(output.folder, staging.place, sorted(sizes))
+
+    # --- within ------------------------------------------------------------------------------------
+
+    def _check_table(self, rows: Any) -> list[str]:
+        """Raise what speaks against the rows at the table, or against making one for them.
+
+        Returns the columns of text that the table is partitioned by, or is going to be, and that take no empty text.
+        """
+        log, rules = self._log, self.rules
+        brought = rows if rules is None else log.rows.kept(rows, rules)
+        types, shape = log.rows.types(brought.schema), self._done(log.shape, after=CHECK)
+        if shape is None:
+            log.rows.check_typed(brought, self.name)
+            shape = TableShape(types, [], self._partition_by)
+            if log.is_made_early:
+                self._done(lambda: log.make(brought, self._partition_by), after=CHECK)
+                shape = self._done(log.shape, after=CHECK) or shape
+        if rules is not None and shape.no_merge:
+            raise TargetError(self.name, shape.no_merge)
+        check_fits(self.name, types, shape.types)
+        # The ends of a version are filled later.
+        check_required(self.name, brought, [name for name in shape.required if name in columns_of(rows)])
+        check_layout(self.name, self._partition_by, shape.partition_by)
+        return [name for name in shape.partition_by if log.loses_empty_texts and types.get(name) == "string"]
+
+    def _check_staged(self, staged: StagedRows, texts: Sequence[str]) -> None:
+        """Raise what the values of staged rows make impossible, a merge or a partition, and delete them."""
+        if not staged.names or not (texts or self.rules):
+            return
+        log, rules = self._log, self.rules
+        # Not of the rows as they came: Spark would compute each of them once more.
+        try:
+            rows = log.rows.read(staged)
+            check_partition_texts(rows if rules is None else log.rows.kept(rows, rules), texts)
+            if rules is not None:
+                self._done(lambda: log.merging(rules).check(rows))
+        except BaseException:
+            self.staging.drop(staged.folder)
+            raise
+
+    def _publish(self, output: Output) -> None:
+        log, rules = self._log, Merge.by(output.merge) if output.merge is not None else None
+        # Attempts of a run that saves nothing share a version. To merge the same rows again does no harm.
+        if output.replaces and rules is None and self._has(output):
+            logger.warning(
+                "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
+                self.name, output.batch,
+            )  # fmt: skip
+            return
+        staged = self._staged(output)
+        if staged is not None and not log.is_made_early and not log.exists():
+            # Without rows, and only then looked at again. A decision that takes the batch back deletes what is staged,
+            # and then records that in the table, if there is one: a table that is made together with its first rows
+            # could come after both.
+            like = log.rows.empty(staged)
+            log.make(like if rules is None else log.rows.kept(like, rules), output.partition_by)
+            staged = self._staged(output)
+        if staged is not None:
+            change = Append(staged) if rules is None else MergeRows(staged, rules, output.replaces)
+            log.commit(application_of(output), output.version, change)
+
+    def _staged(self, output: Output) -> StagedRows | None:
+        """Return what an attempt staged; None if it is gone as the batch is published.
+
+        Raises
+        ------
+        StagedFilesLostError
+            It is gone, and the batch is not in the table.
+        UnprovenError
+            It is not of this attempt, or not for this table, and the batch is not there.
+        """
+        try:
+            if not self._is_own_place(output):
+                raise UnprovenError(self.name, output.version, "its files are not staged where this job stages")
+            return self._attempts(output)[-1].find(output)
+        except (StagedFilesLostError, UnprovenError):
+            if not self._has(output):
+                raise
+            return None
+
+    def _has(self, output: Output) -> bool:
+        return self._log.recorded(application_of(output)) >= output.version
+
+    def _has_column(self, retraction: Retraction) -> bool:
+        shape = self._decided(self._log.shape) if retraction.batch_column else None
+        return shape is not None and retraction.batch_column in shape.types
+
+    def _left_at(self, folder: str) -> str:
+        job = folder.partition("/")[0]
+        places = [place for place in self._attempts(None) if folder in place.left(job)]
+        return (places or [self.staging])[0].left_at(folder)
+
+    def _decided(self, action: Callable[[], T]) -> T:
+        """Do what a decision needs at the table."""
+        return self._done(action, TRIES if self._log.decides_again else 1)
+
+    def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:
+        """Do something at the table, again where others came between.
+
+        Parameters
+        ----------
+        after
+            What an error says at its end.
+        output
+            What is published. Then every error is a TargetError; else only those of the connector.
+
+        Raises
+        ------
+        TargetError
+            What the connector says, once others came between as often as there are tries.
+        """
+        for left in reversed(range(tries)):
+            try:
+                return action()
+            except WatermarkError:
+                raise
+            except Exception as error:
+                meaning, reason = self._log.meaning(error), reason_of(error)
+                if output is not None and meaning == "missing":
+                    raise moved_table(output) from error
+                if output is None and meaning is None:
+                    raise
+                if tries == 1 or meaning != "moved":
+                    raise TargetError(self.name, f"{reason}{after}") from error
+                if not left:
+                    raise TargetError(self.name, f"others came between {tries} times: {reason}{after}") from error
+                if output is not None:
+                    # Another publisher of this batch, or another writer of the table. Or the staged files went while
+                    # they were read, as the batch was published elsewhere. Whatever it is, look again.
+                    logger.info(
+                        "event=%s_retried target=%s version=%d: %s",
+                        self._log.format, self.name, output.version, reason,
+                    )  # fmt: skip
+        raise AssertionError("the last try returns or raises")
+
+
+def moved_table(output: Output) -> TargetError:
+    """Return the error for a batch whose table is under this name no longer."""
+    return TargetError(
+        output.target,
+        f"the table that version {output.version} was staged in is no longer here: it was renamed, dropped or "
+        "replaced. If it was renamed, give it this name again, run the job once, and then rename it. Otherwise rewind "
+        "the job to the version before and run it again.",
+    )
