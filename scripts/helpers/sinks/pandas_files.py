@@ -79,7 +79,7 @@ def write_arrow(
     if not table.num_columns:
         return 0
     if not partition_by:
-        place.write(_new_file(folder, Counter()), _packed(table, options))
+        place.write(f"{folder}/part-00000.parquet", _packed(table, options))
         return int(table.num_rows)
     columns = list(partition_by)
     files = Counter[str]()
@@ -89,17 +89,11 @@ def write_arrow(
     for group in grouped.aggregate([(number, "list")]).to_pylist():
         folders = "/".join(partition_folder(column, group[column]) for column in columns)
         rows = table.take(group[f"{number}_list"]).drop_columns(columns)
-        place.write(_new_file(f"{folder}/{folders}", files), _packed(rows, options))
+        # Values that differ may have one folder, such as NULL and NaN: under one name, the rows of the second would
+        # replace those of the first.
+        place.write(f"{folder}/{folders}/part-{files[folders]:05d}.parquet", _packed(rows, options))
+        files[folders] += 1
     return int(table.num_rows)
-
-
-def _new_file(folder: str, files: Counter[str]) -> str:
-    """Return the next name in a folder, and count it in the files of this write."""
-    # Values that differ may have one folder, such as NULL and an empty text: under one name, the rows of the second
-    # would replace those of the first.
-    name = f"{folder}/part-{files[folder]:05d}.parquet"
-    files[folder] += 1
-    return name
 
 
 def _packed(table: pa.Table, options: Mapping[str, Any]) -> bytes:

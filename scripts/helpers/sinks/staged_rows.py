@@ -68,6 +68,11 @@ def check_rows(
     check_frame(df, target)
     check_partition_columns(partition_by, columns_of(df))
     check_batch_column(batch_column, columns_of(df), merges=merges)
+    lower = [name.lower() for name in columns_of(df)]
+    twice = max(lower, key=lower.count, default="")
+    # Else the table would refuse the batch after the commit. Spark refuses such columns by itself.
+    if engine == "deltalake" and lower.count(twice) > 1:
+        raise InvalidValueError(f"Delta takes columns {twice!r} of different case for one. Rename one of them.")
     if (spark_of(df) is not None) != (engine == "spark"):
         raise InvalidValueError(
             f"The rows for {target!r} are a {type(df).__name__}, and the sink was made for {engine}. Give spark= to "

@@ -195,3 +195,14 @@ def test_values_are_read_back_by_their_names_when_columns_have_names_of_ours_or_
         copy.refused(rows.rename_columns({"place": "a`b"}), InvalidValueError, match="'a`b'")
 
     assert shown(target.read()) == shown(rows.to_pylist())
+
+
+@every(where=lambda kind: kind.family == "delta")
+def test_rows_are_refused_before_the_commit_when_names_of_columns_differ_only_in_case(
+    target: Target, copy: Copy
+) -> None:
+    ids = pa.array([1], pa.int64())
+
+    copy.refused(pa.table({"id": ids, "a": ids, "A": ids}), InvalidValueError, match="(?i)`?'?a'?`? ")
+
+    assert target.read() == []
