@@ -434,7 +434,7 @@ def test_loss_is_told_to_a_person_who_asks_when_staged_files_are_gone(table: Tab
     output, other = table.stage(2, [2]), table.stage(3, [3])
     table.sink().drop(output)
 
-    with pytest.raises(StagedFilesLostError, match="staged files of version 2 are gone"):
+    with pytest.raises(StagedFilesLostError, match=rf"of version 2 are gone \(.*/{output.folder}/{MANIFEST}\)"):
         table.sink().check_staged(output)
     with pytest.raises(UnprovenError, match=r"of version 2 .* is of another attempt"):
         table.sink().check_staged(replace(output, folder=other.folder))
@@ -542,6 +542,20 @@ def test_reason_is_told_when_a_batch_cannot_be_taken_back(
         arrow.sink().retract(taken)
 
     assert (caught.value.target, str(caught.value).endswith(message)) == (arrow.sink().name, True)
+
+
+def test_error_is_not_hidden_when_it_is_none_of_the_connector(arrow: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = arrow.stage(1, [1])
+    arrow.sink().publish(output)
+    taken = Retraction("delta", arrow.sink().name, output.staging, output.job, "e1", 1, 1, SINCE)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyError("a fault")
+
+    monkeypatch.setattr("deltalake.write_deltalake", fail)
+
+    with pytest.raises(KeyError, match="a fault"):
+        arrow.sink().retract(taken)
 
 
 def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(table: Table) -> None:

@@ -582,6 +582,43 @@ def test_folder_to_stage_in_is_asked_for_when_the_table_is_a_whole_bucket(
         sink.staged("5e8c9902")
 
 
+def test_column_is_named_when_a_new_table_has_no_type_for_it_on_spark(spark_with_tables: Any, tmp_path: Path) -> None:
+    table = Table(f"lake.raw.v{abs(hash(tmp_path))}", spark_with_tables)
+
+    with pytest.raises(InvalidValueError, match=r"Column 'kind' is NULL in every row and has no type\. Cast it"):
+        table.sink().stage(BatchId(JOB, "e1", 1), 7, spark_with_tables.sql("SELECT 1L AS id, NULL AS kind"))
+
+    assert not table.location.exists()
+
+
+def test_error_of_the_rows_is_none_of_the_target_when_they_are_staged_in_files(
+    spark_with_tables: Any, tmp_path: Path
+) -> None:
+    table = Table(f"lake.raw.u{abs(hash(tmp_path))}", spark_with_tables)
+    rows = spark_with_tables.sql("SELECT 1L AS id, CAST(raise_error('no word') AS bigint) AS at")
+
+    with pytest.raises(Exception, match="no word") as caught:
+        table.sink(merge=Merge.of("id", "at")).stage(BatchId(JOB, "e1", 1), 7, rows)
+
+    assert not isinstance(caught.value, TargetError)
+
+
+def test_branch_is_dropped_when_the_last_batch_was_merged_and_one_before_was_appended(
+    spark_with_tables: Any, tmp_path: Path
+) -> None:
+    table = Table(f"lake.raw.m{abs(hash(tmp_path))}", spark_with_tables)
+    left = table.stage(1, [1])
+    sink = table.sink(staging=str(tmp_path / "staging"), merge=Merge.of("id", "kind"))
+    merged = sink.stage(BatchId(JOB, "e1", 2), 7, table.frame([2]))
+    shown = sink.left_at(left.folder), sink.left_at(merged.folder)
+
+    sink.drop(replace(merged, folder=left.folder))
+
+    assert (table.staged, sink.staged(left.job)) == ([], [merged.folder])
+    assert shown[0].startswith("1 row on branch")
+    assert " files in file:" in shown[1]
+
+
 def test_no_table_is_made_when_spark_cannot_tell_whether_it_is_there(
     spark_with_tables: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

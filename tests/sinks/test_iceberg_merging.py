@@ -400,6 +400,15 @@ def test_batch_is_not_lost_when_another_has_merged_and_cleared_it_after_the_look
     assert recorded == []
 
 
+def test_ties_are_refused_and_nothing_stays_when_they_are_staged_without_spark(catalog: Any) -> None:
+    table = Table(catalog, "newest")
+
+    with pytest.raises(MergeTieError, match="as a different row of the batch"):
+        table.stage([Event(1, 1, "a"), Event(1, 1, "b")])
+
+    assert table.sink.staged(mark_of("repairs")) == []
+
+
 def test_ties_are_refused_and_nothing_stays_when_spark_has_staged_them(spark_with_tables: Any, tmp_path: Path) -> None:
     table = Table(spark_with_tables, "newest")
     sink = IcebergSink(table.name, spark=table.spark, staging=str(tmp_path)).merging(rules("newest"))
