@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import MergeNullError, MergeTieError
+from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import TARGETS, Copy, Target, every, shown
 from tests.support.merge_reference import Event, expected
@@ -75,7 +76,7 @@ def test_batch_is_refused_before_it_is_written_when_nothing_orders_its_rows(targ
         copy.refused(nulls, MergeNullError, match=empty, **options)
 
     assert target.read() == rows
-    assert target.sink().staged("") == []
+    assert target.sink().staged(mark_of(copy.job_id)) == []
 
 
 UTC = timezone.utc
