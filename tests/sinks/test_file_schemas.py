@@ -509,7 +509,16 @@ def test_time_of_spark_is_a_time_with_zone_when_a_footer_tells_it(make: Callable
 
 @pytest.mark.parametrize(
     "found",
-    [b"", b"[]", b"{", b'{"columns": []}', b'{"columns": {"id": 1}}', b'{"columns": {}, "options": 1}', b"[" * 99_999],
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"columns": {}, "attempt": null}',
+        b'{"columns": []}',
+        b'{"columns": {"id": 1}}',
+        b'{"columns": {}, "options": 1}',
+        b"[" * 99_999,
+    ],
 )
 def test_schema_is_that_of_the_files_when_the_stored_one_is_damaged(
     make: Callable[[str], Target], found: bytes

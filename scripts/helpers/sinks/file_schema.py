@@ -53,10 +53,10 @@ class FileSchema:
         try:
             found = json.loads(data or b"")
             made = cls(**{each.name: found[each.name] for each in fields(cls) if each.name in found})
-            kinds = [kind for each in (made.columns, made.partitions, made.options) for kind in each.values()]
+            texts = [text for each in (made.columns, made.partitions, made.options) for text in each.values()]
         except (ValueError, TypeError, AttributeError, RecursionError):
             return None
-        return made if all(isinstance(kind, str) for kind in kinds) else None
+        return made if all(isinstance(text, str) for text in (*texts, made.format, made.attempt)) else None
 
     def to_bytes(self) -> bytes:
         """Write it as JSON."""
@@ -107,15 +107,15 @@ def store_schema(target: Place, staged: bytes | None, version: int) -> None:
         there = FileSchema.read(found)
         if there is None or there.attempt == ours.instead_of:
             return replace(ours, instead_of=None).to_bytes()
-        misfit, kept = there.misfit(target.uri(""), ours), there.merged(ours)
+        misfit = there.misfit(target.uri(""), ours)
         if misfit is not None or there.options != ours.options:
             logger.warning(
                 "event=schema_conflict target=%s version=%d: another job has published other columns or options since "
                 "the batch was staged, and readers cannot read both: %s. Rewind one of the jobs with retract, and let "
                 "it write to another folder", target.uri(""), version, misfit.found if misfit else "options differ",
             )  # fmt: skip
-        # Later batches of the other job fit the columns of CSV that it has stored.
-        kept = there if misfit is not None and ours.format == "csv" else kept
+        # Of CSV later batches of the other job must fit the columns that it has stored.
+        kept = there if misfit is not None and ours.format == "csv" else there.merged(ours)
         return None if kept == there else replace(kept, instead_of=None).to_bytes()
 
     target.update(COLUMNS, stored)

@@ -16,6 +16,7 @@ from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.values import ImplausibleError
+from scripts.helpers.sinks.file_schema import COLUMNS
 from scripts.helpers.sinks.outputs import MANIFEST, Attempt, attempt_of, folder_of, staging_beside, version_of
 from scripts.helpers.sinks.places import Place, is_same_folder, place_of_name
 
@@ -298,8 +299,8 @@ class Staging(Attempts):
         return sorted({"/".join(name.split("/")[:2]) for name in self.place.files(job) if name.count("/") >= 2})
 
     def left_at(self, folder: str) -> str:
-        """Return where an attempt has left files, and how many, the manifest not counted."""
-        count = len(self.place.files(folder).keys() - {f"{folder}/{MANIFEST}"})
+        """Return where an attempt has left files, and how many, without the manifest and the columns."""
+        count = len(self.place.files(folder).keys() - {f"{folder}/{MANIFEST}", f"{folder}/{COLUMNS}"})
         return f"{count_of(count, 'file')} in {self.place.uri(folder)}"
 
     def withdraw(self, retraction: Retraction) -> bool:
