@@ -123,10 +123,15 @@ def test_null_is_no_empty_text_and_floats_are_compared_by_value(
 ) -> None:
     target = str(tmp_path / "raw")
     numbers = pa.array([0.1, float("nan"), -0.0], pa.float64())
-    load(watermarks, rows(0, 1, 2, number=numbers), target)
-    same = job.verify(rows(0, 1, 2, number=pa.array([0.1, float("nan"), 0.0])), target)
-    narrow = job.verify(rows(0, 1, 2, number=numbers.cast(pa.float32())), target)
-    texts = job.verify(rows(0, 1, 2, number=numbers).set_column(2, "note", pa.array(["", None, None])), target)
+    notes = pa.array([None, None, "x"])
+
+    def changed(number: pa.Array, note: pa.Array = notes) -> pa.Table:
+        return rows(0, 1, 2, number=number).set_column(2, "note", note)
+
+    load(watermarks, changed(numbers), target)
+    same = job.verify(changed(pa.array([0.1, float("nan"), 0.0])), target)
+    narrow = job.verify(changed(numbers.cast(pa.float32())), target)
+    texts = job.verify(changed(numbers, pa.array(["", None, "x"])), target)
 
     assert (same.is_equal, narrow.is_equal, texts.is_equal) == (True, False, False)
     assert [sum(one.missing for one in result) for result in (narrow, texts)] == [1, 1]
