@@ -37,11 +37,13 @@ def options_of(target: Target, **more: Any) -> dict[str, Any]:
 
 
 KEPT = [
-    (name, kind)
+    # Merges of tables by Spark take long. Without a history they are tested with keys of all types.
+    pytest.param(name, kind, marks=[pytest.mark.long] if is_slow else [])
     for kind in ("newest", "history")
     for name, one in TARGETS.items()
-    # Merges of tables by Spark take long. Without a history they are tested with keys of all types.
-    if "merge" in one.can and (kind == "history" or one.engine != "spark" or one.family == "database")
+    if "merge" in one.can
+    for is_slow in [one.engine == "spark" and one.family != "database"]
+    if kind == "history" or not is_slow
 ]
 """Targets, with what a merge keeps of each key."""
 
