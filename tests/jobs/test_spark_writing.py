@@ -76,7 +76,7 @@ def test_timestamps_are_as_the_session_says_when_it_does(unset: Any, watermarks:
 
 @pytest.mark.parametrize(("format", "during"), [("PARQUET", "TIMESTAMP_MICROS"), ("csv", None), ("delta", None)])
 def test_setting_is_for_parquet_only_when_other_formats_are_written(unset: Any, format: str, during: Any) -> None:
-    with pytest.raises(ZeroDivisionError), timestamps_with_statistics(unset.range(1), format):
+    with pytest.raises(ZeroDivisionError), timestamps_with_statistics(unset, format):
         seen = unset.conf.get(SETTING, None)
         raise ZeroDivisionError
 

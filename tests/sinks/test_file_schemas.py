@@ -165,7 +165,7 @@ def test_rows_of_another_engine_are_taken_when_their_types_mean_the_same(
 ) -> None:
     target = make("parquet")
     frame = target.rows(SAME)
-    with timestamps_with_statistics(frame, "parquet"):
+    with timestamps_with_statistics(frame.sparkSession):
         frame.write.parquet(str(target.folder.parent / "copy"))
     rows = {"spark": frame, "arrow": pq.read_table(target.folder.parent / "copy")}
     target.write(rows[first])

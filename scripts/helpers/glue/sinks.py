@@ -111,7 +111,7 @@ class FileTarget:
             return
         if job is not None:
             job.run.check()
-        with timestamps_with_statistics(df, self.format):
+        with timestamps_with_statistics(df.sparkSession, self.format):
             writer = df.write.format(self.format).options(**self.options)
             writer.partitionBy(*self.keys).mode("append").save(self.path)
 

@@ -383,6 +383,10 @@ class DriverAccess:
     def fill(self, df: pd.DataFrame, table: SQL, columns: Sequence[Arriving]) -> None:
         """Write rows to a landing table that is there, in one transaction."""
         values = [_landed(column, df.iloc[:, column.position]) for column in columns]
+        for column, found in zip(columns, values, strict=True):
+            is_float = column.kind in ("float", "double")
+            if is_float and isinstance(self.sql.database, SQLite) and any(value != value for value in found):
+                raise InvalidValueError(f"column {column.name!r} has NaN, which becomes NULL in SQLite. Replace it.")
         deleted = [int(flag) for flag in df[DELETED]] if DELETED in df.columns else [0] * len(df)
         rows = list(zip(*values, [0] * len(df), range(len(df)), deleted, strict=True))
         if not rows:

@@ -40,6 +40,7 @@ from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import batch_values, staging_beside
 from scripts.helpers.sinks.places import Place, place_of
+from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
     check_columns_left,
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 APPEND_ONLY = "delta.appendOnly"
+UNFIT_IN_NAMES = frozenset(" ,;{}()\n\t=")
+"""What names of a Parquet file of Delta do not have, unless the table maps its columns."""
 NO_MERGE = f"it has the property {APPEND_ONLY}, so no merge can change a row. Append."
 WRITTEN_ON_ARROW = {
     "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "generatedColumns",
@@ -159,6 +162,13 @@ class DeltaSink(TableSink):
         super().check(df)
         stored = [name for name in columns_of(df) if name != DELETED]
         check_columns_left(self._partition_by, [*stored, self._batch_column] if self._batch_column else stored)
+        unfit = [name for name in stored if isinstance(self._log, _SparkLog) and set(name) & UNFIT_IN_NAMES]
+        # Its first publication would make the table, after the commit.
+        if unfit and not self._log.exists():
+            raise InvalidValueError(
+                f"Column {unfit[0]!r}: no name in a new Delta table of Spark has a blank, a tab, a line break, or one "
+                "of ,;{}()=. Rename it, or make the table first, with delta.columnMapping.mode=name."
+            )
 
     def _stage(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
         # Spark writes to the table by a login of its own, of which this one tells nothing.
@@ -292,7 +302,8 @@ class _SparkLog(_Log):
 
     def merge(self, uri: str, source: DataFrame, step: Step, record: Record | None) -> None:
         # A session of its own: the settings that name the transaction would be those of other threads, too.
-        session = java_session(self._spark).cloneSession()
+        with timestamps_with_statistics(self._spark):
+            session = java_session(self._spark).cloneSession()
         if record is not None:
             session.conf().set("spark.databricks.delta.write.txnAppId", record[0])
             session.conf().set("spark.databricks.delta.write.txnVersion", str(record[1]))
@@ -319,7 +330,8 @@ class _SparkLog(_Log):
         # Whether it is recorded is not asked before: Delta looks by itself, within the transaction.
         rows = self._load(self._uri).limit(0) if staged is None else self.rows.read(staged)
         writer = rows.write.format("delta").mode("append").option("txnAppId", record[0])
-        writer.option("txnVersion", record[1]).save(self._uri)
+        with timestamps_with_statistics(self._spark):
+            writer.option("txnVersion", record[1]).save(self._uri)
 
     def _load(self, uri: str) -> DataFrame:
         return self._spark.read.format("delta").load(uri)

@@ -14,14 +14,13 @@ from scripts.helpers.sinks.java_errors import reason_of
 from scripts.helpers.spark.observed import observe
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 NO_BYTES = "Partition column {!r} is binary, and the name of a folder is a text. Encode it, or leave partition_by out."
 AS_NULL = ("", NULL_FOLDER)
 """Texts that readers read as NULL from the name of a folder."""
 TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
-WITH_STATISTICS = {TIMESTAMP_TYPE: "TIMESTAMP_MICROS"}
-EXACT_PARQUET = WITH_STATISTICS | {"spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED"}
+EXACT_PARQUET = {TIMESTAMP_TYPE: "TIMESTAMP_MICROS", "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED"}
 """Settings of a session for Parquet files with statistics of times, and with times of any year."""
 EXACT_TEXTS: dict[str, str | bool] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -31,9 +30,8 @@ EXACT_TEXTS: dict[str, str | bool] = {
 
 
 def write_spark(
-    df: DataFrame, folder: str, format: str, options: Mapping[str, Any], partition_by: Sequence[str] = (),
-    settings: Mapping[str, str] = EXACT_PARQUET,
-) -> int:  # fmt: skip
+    df: DataFrame, folder: str, format: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
+) -> int:
     """Write rows to a folder that is not there yet, and return how many. Rows without columns make no file.
 
     Rows are counted while they are written (Spark's Observation), without a second pass; where Spark Connect has no
@@ -45,8 +43,6 @@ def write_spark(
         Its URI.
     options
         Of Spark's writer.
-    settings
-        Of the session for Parquet, unless it has its own.
 
     Raises
     ------
@@ -63,7 +59,7 @@ def write_spark(
     _check_storable(df.dtypes, format, partition_by)
     empty = empty_texts(partition_by)
     counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *empty])
-    with timestamps_with_statistics(df, format, settings):
+    with timestamps_with_statistics(df.sparkSession, format):
         # Not "overwrite": it would begin by deleting, and nothing here may be anybody else's.
         exact = EXACT_TEXTS if format.lower() in ("csv", "json") else {}
         writer = counted.write.format(format).options(**exact).options(**options).mode("error")
@@ -129,19 +125,17 @@ def literal_path(path: str) -> str:
 
 
 @contextmanager
-def timestamps_with_statistics(
-    df: DataFrame, format: str, settings: Mapping[str, str] = EXACT_PARQUET
-) -> Iterator[None]:
+def timestamps_with_statistics(spark: SparkSession, format: str = "parquet") -> Iterator[None]:
     """Let Parquet timestamps be TIMESTAMP_MICROS within, of any year, unless the session says otherwise.
 
     Spark's own default, INT96, has no usable order: row groups of it cannot be skipped. By default Spark refuses dates
     before 1582 and times before 1900.
     """
-    conf = df.sparkSession.conf
+    conf = spark.conf
     # Set by the user, it stays, and so does INT96: an old reader may need it.
-    unset = [name for name in settings if format.lower() == "parquet" and conf.get(name, None) is None]
+    unset = [name for name in EXACT_PARQUET if format.lower() == "parquet" and conf.get(name, None) is None]
     for name in unset:
-        conf.set(name, settings[name])
+        conf.set(name, EXACT_PARQUET[name])
     try:
         yield
     finally:

@@ -23,7 +23,6 @@ from scripts.helpers.sinks.outputs import batch_values
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.spark_files import (
     AS_NULL,
-    WITH_STATISTICS,
     check_empty_texts,
     empty_texts,
     literal_path,
@@ -175,7 +174,7 @@ def write_rows(rows: Any, place: Place, folder: str) -> int:
     """Write a DataFrame of Spark, or a table of pyarrow, as Parquet into a folder; return how many rows."""
     if spark_of(rows) is not None:
         # A table of Delta refuses old dates when the batch is published, so they are refused here, before the commit.
-        return write_spark(rows, place.uri(folder), "parquet", {}, settings=WITH_STATISTICS)
+        return write_spark(rows, place.uri(folder), "parquet", {})
     import pyarrow.parquet as pq
 
     if rows.num_columns:
