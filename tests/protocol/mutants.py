@@ -54,8 +54,8 @@ def versionback(patch: pytest.MonkeyPatch) -> None:
     """A rewind takes the version of what it goes back to."""
     rewound = Head.rewound
 
-    def back(self: Head, entry: LogEntry, *given: Any) -> Head:
-        return replace(rewound(self, entry, *given), version=entry.version)
+    def back(self: Head, entry: LogEntry, *given: Any, **named: Any) -> Head:
+        return replace(rewound(self, entry, *given, **named), version=entry.version)
 
     patch.setattr(Head, "rewound", back)
 
@@ -161,7 +161,7 @@ def same_epoch(patch: pytest.MonkeyPatch) -> None:
 def reset_keeps_plan(patch: pytest.MonkeyPatch) -> None:
     """A plan outlives the decision that made it wrong."""
     reset = Head.reset
-    patch.setattr(Head, "reset", lambda self, *args: replace(reset(self, *args), plan=self.plan))
+    patch.setattr(Head, "reset", lambda self, *given, **named: replace(reset(self, *given, **named), plan=self.plan))
 
 
 def release_makes_version(patch: pytest.MonkeyPatch) -> None:

@@ -136,14 +136,18 @@ NAMES = [
 def test_newest_row_of_each_key_is_there_when_the_columns_have_names_of_ours_or_signs_of_sql(
     target: Target, copy: Copy, kind: str
 ) -> None:
+    # Pyiceberg takes a dot for a field of a struct, so a key with one is refused.
+    is_refused = (target.kind.family, target.kind.engine != "spark") == ("iceberg", True)
+    names = [name for name in NAMES if not (is_refused and "." in name)]
+
     def rows_at(*moments: int) -> pa.Table:
         ids, ones = pa.array(range(len(moments)), pa.int64()), pa.array([1] * len(moments), pa.int64())
-        return pa.table({"id": ids, **dict.fromkeys(NAMES, ones), "place": pa.array(moments, pa.int64())})
+        return pa.table({"id": ids, **dict.fromkeys(names, ones), "place": pa.array(moments, pa.int64())})
 
     ends = ["valid_from", "valid_to"] if kind == "history" else []
     target.create(rows_at(1).schema, **dict.fromkeys(ends, pa.int64()))
 
     for moments in ([10, 30, 20], [40, 5]):
-        copy.run(rows_at(*moments), keys=NAMES, sequence_by="place", history=kind == "history")
+        copy.run(rows_at(*moments), keys=names, sequence_by="place", history=kind == "history")
 
     assert sorted(row["place"] for row in target.read()) == ([5, 10, 20, 30, 40] if kind == "history" else [40])
