@@ -95,10 +95,13 @@ TARGETS: Mapping[str, Kind] = {
 }
 
 
-def every(able: str = "", where: Callable[[Kind], bool] = lambda kind: True) -> pytest.MarkDecorator:
-    """Run a test on every target that can do something."""
+def every(
+    able: str = "", where: Callable[[Kind], bool] = lambda kind: True, slow: tuple[str, ...] = ()
+) -> pytest.MarkDecorator:
+    """Run a test on every target that can do something; on some of them among the long tests."""
     names = [name for name, kind in TARGETS.items() if (not able or able in kind.can) and where(kind)]
-    return pytest.mark.parametrize("target", names, indirect=True)
+    marked = [pytest.param(name, marks=[pytest.mark.long] if name in slow else []) for name in names]
+    return pytest.mark.parametrize("target", marked, indirect=True)
 
 
 def in_one_place(kind: Kind) -> bool:

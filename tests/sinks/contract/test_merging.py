@@ -63,7 +63,7 @@ def test_target_has_what_all_rows_say_when_they_come_late_again_and_in_any_order
     assert found == expected(kind, [event for events in BATCHES for event in events])
 
 
-@every("merge")
+@every("merge", slow=("delta-spark", "iceberg-spark"))
 def test_batch_is_refused_before_it_is_written_when_nothing_orders_its_rows(target: Target, copy: Copy) -> None:
     target.create(SCHEMA)
     options = options_of(target)

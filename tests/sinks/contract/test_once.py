@@ -22,7 +22,7 @@ def problems(copy: Copy) -> list[str]:
     return [f"{one.kind}: {one.detail}" for one in found]
 
 
-@every()
+@every(slow=("orc-s3", "csv-s3", "json-s3"))
 def test_rows_of_each_batch_are_there_once_after_their_commit_and_not_before_when_a_run_fails_in_between(
     target: Target, copy: Copy
 ) -> None:
@@ -101,7 +101,7 @@ def test_rows_are_there_once_when_runs_die_between_commit_and_publication_and_ot
     assert problems(copy) == []
 
 
-@every(where=in_one_format)
+@every(where=in_one_format, slow=("delta-spark",))
 def test_losers_are_swept_and_other_jobs_keep_theirs_when_a_batch_was_staged_several_times(
     watermarks: Watermarks, target: Target, copy: Copy
 ) -> None:

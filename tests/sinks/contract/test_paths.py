@@ -20,7 +20,7 @@ def at_a_path(kind: Kind) -> bool:
     return kind.family == "delta" or (kind.family == "files" and kind.form == "parquet")
 
 
-@every(where=at_a_path)
+@every(where=at_a_path, slow=("delta-spark", "parquet-s3"))
 def test_rows_are_in_the_folders_that_were_named_when_one_run_writes_to_many(target: Target, copy: Copy) -> None:
     is_unfit = target.kind.family == "delta" and target.spark is None
     names = NAMES if target.spark is not None else [*NAMES, *MORE]

@@ -8,7 +8,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import Copy, Target, every, in_one_format, numbers
 
 
-@every(where=in_one_format)
+@every(where=in_one_format, slow=("delta-spark",))
 def test_rows_of_later_versions_go_and_come_again_once_when_a_rewind_takes_them_back(
     watermarks: Watermarks, target: Target
 ) -> None:
