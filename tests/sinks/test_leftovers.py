@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,13 @@ import pytest
 from scripts.helpers.batch.leftovers import examine_targets, publish_waiting
 from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.sinks import DatabaseSink, Sink
+from scripts.helpers.sinks import Sink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import final_name
 from scripts.helpers.watermarks import Watermarks
 from tests.support.directory_copy import JOB, DirectoryCopy
 from tests.support.outputs import output_of_run
+from tests.support.shops import Shop
 from tests.support.steps import KilledError
 
 WHY: Any = {"why": "a test"}
@@ -257,23 +256,12 @@ def test_nothing_is_published_when_the_job_has_no_head(watermarks: Watermarks) -
     assert publish_waiting(watermarks, JOB) == []
 
 
-class Shop:
+class Waiting(Shop):
     """A database to which versions of a job were staged and committed, and not published."""
 
     def __init__(self, watermarks: Watermarks, path: Path) -> None:
-        self.watermarks, self.path = watermarks, path
-        self.sql("CREATE TABLE repairs (id integer)")
-        self.sql("CREATE TABLE parts (id integer)")
-
-    def connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path)
-
-    def sql(self, statement: str) -> list[Any]:
-        with closing(self.connect()) as connection, connection:
-            return connection.execute(statement).fetchall()
-
-    def sink(self, table: str) -> DatabaseSink:
-        return DatabaseSink(table, connect=self.connect, name="shop")
+        super().__init__(path, "repairs", "parts")
+        self.watermarks = watermarks
 
     def commit(self, table: str, row: int) -> None:
         run = self.watermarks.begin(JOB, f"jr_{row}")
@@ -285,45 +273,45 @@ class Shop:
         return [(one.detail.partition(":")[0], one.repaired) for one in self.found]
 
     @property
-    def seen(self) -> list[tuple[str, int]]:
+    def rows(self) -> list[tuple[str, int]]:
         return self.sql("SELECT 'repairs', id FROM repairs UNION ALL SELECT 'parts', id FROM parts")
 
 
 @pytest.fixture
-def shop(watermarks: Watermarks, tmp_path: Path) -> Shop:
-    return Shop(watermarks, tmp_path / "shop.db")
+def shop(watermarks: Watermarks, tmp_path: Path) -> Waiting:
+    return Waiting(watermarks, tmp_path / "shop.db")
 
 
-def test_call_is_named_when_only_the_script_reaches_the_target_of_a_batch_that_waits(shop: Shop) -> None:
+def test_call_is_named_when_only_the_script_reaches_the_target_of_a_batch_that_waits(shop: Waiting) -> None:
     shop.commit("repairs", 1)
 
     found = shop.publish()
 
-    assert (found, shop.seen) == ([("version 1 for database", False)], [])
+    assert (found, shop.rows) == ([("version 1 for database", False)], [])
     assert "publish_waiting(watermarks, 'repairs', sinks=[its sink], spark=spark)" in shop.found[0].remedy
 
 
-def test_batch_that_waits_is_published_when_the_sink_of_its_database_is_given(shop: Shop) -> None:
+def test_batch_that_waits_is_published_when_the_sink_of_its_database_is_given(shop: Waiting) -> None:
     shop.commit("repairs", 1)
 
     found = shop.publish([shop.sink("main.repairs")])
 
-    assert (found, shop.seen) == ([("version 1 for database", True)], [("repairs", 1)])
+    assert (found, shop.rows) == ([("version 1 for database", True)], [("repairs", 1)])
     assert shop.watermarks.latest(JOB).unpublished == ()
 
 
-def test_later_batches_of_a_target_wait_and_those_of_others_do_not_when_it_refuses_one(shop: Shop) -> None:
+def test_later_batches_of_a_target_wait_and_those_of_others_do_not_when_it_refuses_one(shop: Waiting) -> None:
     for table, row in (("repairs", 1), ("parts", 2), ("repairs", 3)):
         shop.commit(table, row)
     shop.sql("CREATE UNIQUE INDEX one ON repairs (id)")
     shop.sql("INSERT INTO repairs VALUES (1)")
 
     found = shop.publish([shop.sink("repairs"), shop.sink("parts")])
-    refused, why = shop.seen, [one.remedy for one in shop.found if not one.repaired]
+    refused, why = shop.rows, [one.remedy for one in shop.found if not one.repaired]
     shop.sql("DELETE FROM repairs")
     again = shop.publish([shop.sink("repairs"), shop.sink("parts")])
 
     assert [repaired for _, repaired in found] == [False, True, False]
     assert all("a constraint of the table is violated" in remedy for remedy in why)
     assert (refused, [repaired for _, repaired in again]) == ([("repairs", 1), ("parts", 2)], [True, True])
-    assert sorted(shop.seen) == [("parts", 2), ("repairs", 1), ("repairs", 3)]
+    assert sorted(shop.rows) == [("parts", 2), ("repairs", 1), ("repairs", 3)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,13 @@ from scripts.helpers.batch.publishing import COPY_LASTS
 from scripts.helpers.errors import InvalidValueError, RetractedError, RetractionError, TargetError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.outputs import Output
-from scripts.helpers.sinks import DatabaseSink, Sink
+from scripts.helpers.sinks import Sink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.directory_copy import JOB, DirectoryCopy
 from tests.support.outputs import output_of_run
+from tests.support.shops import Shop
 from tests.support.steps import KilledError
 
 WHY: Any = {"why": "rows of a test were among them"}
@@ -178,33 +177,10 @@ class TwoTargets:
                 job.__exit__(None, None, None)
 
 
-class Shop:
-    """A database with a table that has a column for the batch, and one that has none."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.sql("CREATE TABLE told (id integer, batch text)")
-        self.sql("CREATE TABLE plain (id integer)")
-
-    def connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path)
-
-    def sql(self, statement: str) -> list[Any]:
-        with closing(self.connect()) as connection, connection:
-            return connection.execute(statement).fetchall()
-
-    def sink(self, table: str) -> DatabaseSink:
-        batch_column = "batch" if table == "told" else None
-        return DatabaseSink(table, connect=self.connect, name="shop", batch_column=batch_column)
-
-    def seen(self, table: str) -> list[int]:
-        return [id_ for (id_,) in self.sql(f"SELECT id FROM {table} ORDER BY id")]
-
-
 def test_version_is_taken_back_at_each_target_when_it_waits_at_one_of_them(
     watermarks: Watermarks, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shop, files = Shop(tmp_path / "shop.db"), FileSink(str(tmp_path / "raw"))
+    shop, files = Shop(tmp_path / "shop.db", "plain", told="told"), FileSink(str(tmp_path / "raw"))
     world = TwoTargets(watermarks, files, shop.sink("told"))
     world.run()
     world.run(2, dies_at=shop.sink("told"))
@@ -220,7 +196,7 @@ def test_version_is_taken_back_at_each_target_when_it_waits_at_one_of_them(
 def test_version_is_taken_back_at_each_target_when_later_ones_were_published_meanwhile(
     watermarks: Watermarks, tmp_path: Path
 ) -> None:
-    shop, files = Shop(tmp_path / "shop.db"), FileSink(str(tmp_path / "raw"))
+    shop, files = Shop(tmp_path / "shop.db", "plain", told="told"), FileSink(str(tmp_path / "raw"))
     world = TwoTargets(watermarks, files, shop.sink("told"))
     world.run()
     world.run(2, dies_at=shop.sink("told"))
@@ -238,7 +214,7 @@ def test_version_is_taken_back_at_each_target_when_later_ones_were_published_mea
 def test_rows_stay_with_a_warning_when_a_version_waits_elsewhere_and_no_column_holds_their_batch(
     watermarks: Watermarks, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shop, files = Shop(tmp_path / "shop.db"), FileSink(str(tmp_path / "raw"))
+    shop, files = Shop(tmp_path / "shop.db", "plain", told="told"), FileSink(str(tmp_path / "raw"))
     world = TwoTargets(watermarks, shop.sink("plain"), files)
     world.run()
     world.run(2, dies_at=files)

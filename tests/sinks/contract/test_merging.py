@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -92,6 +92,10 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "price": (
         pa.decimal128(38, 18),
         [Decimal(0), Decimal("1E-18"), Decimal(10) ** 19, Decimal("10000000000000000000.000000000000000001")],
+    ),
+    "day": (
+        pa.date32(),
+        [date(1500, 1, 1), date(1500, 1, 10), date(1582, 10, 4), date(1582, 10, 15), date(2026, 10, 25)],
     ),
     "moment": (
         pa.timestamp("us", "UTC"),
