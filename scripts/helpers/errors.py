@@ -674,8 +674,7 @@ class UnprovenError(TargetError):
 
 def _again(version: int) -> str:
     """Say how a batch of which a part may be at its target is taken back, and read again."""
-    decision = f"rewind JOB --to-version {version - 1}" if version > 1 else "reset JOB"
-    return f"Take back what did arrive, `watermarks {decision} --retract --why TEXT`, and run the job again."
+    return f"Take back what did arrive, `{retracting('JOB', version)}`, and run the job again."
 
 
 class StagedFilesLostError(TargetError):

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pandas as pd
 import pytest
+from deltalake import DeltaTable
 
 from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.errors import RetractionError, TargetAheadError, TargetError, UnpublishedError
@@ -424,3 +425,31 @@ def test_error_names_what_helps_when_a_committed_batch_cannot_be_published(
     text = str(caught.value)
     assert "the next run publishes it, and so does watermarks doctor repairs --publish" in text
     assert "watermarks rewind repairs --to-version 3 --retract --why TEXT" in text
+
+
+def test_rows_of_a_table_are_there_once_when_the_command_of_the_error_is_run(
+    run: Command, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "raw")
+
+    def load(last: int) -> None:
+        with IncrementalJob(watermarks, "repairs", f"jr_{last}") as job:
+            rows = job.rows_since(pd.DataFrame({"id": range(1, last + 1)}), "id")
+            job.write(rows, folder, format="delta", batch_column="batch")
+
+    load(1)
+    backup = all_items(watermarks)
+    load(2)
+    for job_id, key in all_items(watermarks):
+        watermarks.store.delete(job_id, key)
+    for item in backup.values():
+        put_item(watermarks, item)
+    with pytest.raises(TargetAheadError) as caught:
+        load(3)
+
+    command = str(caught.value).partition("are read again: watermarks ")[2].partition(". Or keep")[0]
+    done = run(watermarks, *command.replace("TEXT", "restored").split(), "--yes")
+    load(3)
+
+    assert "no column holds their batch" not in done.output
+    assert sorted(DeltaTable(folder).to_pyarrow_table()["id"].to_pylist()) == [1, 2, 3]

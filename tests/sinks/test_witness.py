@@ -302,6 +302,18 @@ def test_a_target_is_named_when_only_its_script_can_ask_it(
         load(watermarks, target, 12, "jr_3")
 
 
+def test_a_target_is_named_once_when_many_versions_have_written_to_it(
+    watermarks: Watermarks, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = database("sqlite")(request)
+    for last in (1, 2, 3):
+        load(watermarks, target, last, f"jr_{last}")
+
+    after_restore(watermarks, JOB, why="to be sure")
+
+    assert caplog.text.count("event=target_not_asked") == 1
+
+
 def test_a_warning_names_the_target_when_it_was_emptied(
     watermarks: Watermarks, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

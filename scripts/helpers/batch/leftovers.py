@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scripts.helpers.batch.publishing import Publication
-from scripts.helpers.batch.witness import ahead_of, is_behind
+from scripts.helpers.batch.witness import ahead_of, is_behind, newest_outputs
 from scripts.helpers.decisions.doctor import UNPUBLISHED, Finding
 from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, UnprovenError
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.sinks.choice import is_sink_of, opened
+from scripts.helpers.sinks.choice import is_sink_of, sink_of
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import (
     attempt_of,
@@ -77,16 +77,12 @@ def examine_targets(
     if head is None:
         return []
     history = watermarks.lookups.history_of(head)
-    newest: dict[str, Output] = {}
-    for entry in reversed(history):
-        newest |= {output.target: output for output in entry.change.outputs}
     findings = [_retraction(one) for one in head.retracting if not doubt(one, head.last_versions)]
     findings += _unproven(head)
     waiting = [output for output in head.unpublished if not doubt(output, head.last_versions)]
-    for target, output in newest.items():
+    for target, output in newest_outputs(history).items():
         try:
-            given = (sink for sink in sinks if is_sink_of(sink, output))
-            sink = next(given, None) or opened(output, spark, s3_client)
+            sink = sink_of(output, sinks, spark, s3_client)
             if sink is None:
                 raise InvalidValueError("only the job's script gets there: examine_targets(…, sinks=[its sink])")
             looked = _Look(watermarks, head, history, sink, output)

@@ -23,7 +23,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.sinks.choice import is_sink_of, opened
+from scripts.helpers.sinks.choice import is_sink_of, opened, sink_of
 from scripts.helpers.sinks.outputs import doubt, is_old
 from scripts.helpers.sinks.sink import Sink
 
@@ -133,8 +133,7 @@ class Publication:
             try:
                 # None for a record that is not of this job: the doctor reports it, and no run publishes it.
                 for proven in self._proven([record]):
-                    given = (sink for sink in sinks if is_sink_of(sink, proven))
-                    sink = next(given, None) or opened(proven, self._spark, self._s3_client)
+                    sink = sink_of(proven, sinks, self._spark, self._s3_client)
                     if sink is None:
                         raise InvalidValueError("Only the job's script gets there.")
                     for _, error in filter(lambda before: is_sink_of(sink, before[0]), failed):

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.errors import TargetAheadError, WatermarkError
-from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.names import is_epoch
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.sinks.choice import is_sink_of, opened
+from scripts.helpers.sinks.choice import is_sink_of, opened, sink_of
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.outputs import is_old, mark_of
 from scripts.helpers.sinks.places import place_of_name
@@ -39,13 +40,7 @@ class Witness:
         self._asked: set[str] = set()
 
     def ask_last(self) -> None:
-        """Ask the targets of the last commit, as far as they can be reached without the script.
-
-        Raises
-        ------
-        TargetAheadError
-            See `ask`.
-        """
+        """Ask the targets of the last commit, as far as they can be reached without the script; see `ask`."""
         last = self._run.head.last if isinstance(self._run, Run) else None
         for output in last.outputs if last is not None else ():
             try:
@@ -134,40 +129,36 @@ def after_restore(
     TargetAheadError
         A target has recorded batches, and `retract` does not say what becomes of them. Nothing is changed.
     """
-    head = watermarks.latest(job_id)
+    head, asked = watermarks.latest(job_id), list(sinks)
+    history = watermarks.lookups.history_of(head) if head.version else ()
+    newest = newest_outputs(history).values()
+    for output in newest:
+        found = sink_of(output, asked, spark, s3_client)
+        if found is None:
+            logger.warning("event=target_not_asked job=%s target=%s: the next write asks it", job_id, output.target)
+        elif found not in asked:
+            asked.append(found)
     seen: dict[str, int] = {}
     retractions: list[Retraction] = []
-    for sink in _sinks_of(watermarks, head, sinks, spark, s3_client):
+    for sink in asked:
         ahead = ahead_of(sink.recorded(mark_of(job_id)), head)
         if ahead and retract is None:
             raise _ahead(job_id, sink, ahead)
         for epoch, (first, last) in ahead.items():
             seen[epoch] = max(last, seen.get(epoch, 0))
             if retract:
-                retractions.append(sink.retraction(job_id, epoch, first, last, watermarks.clock()))
+                made = sink.retraction(job_id, epoch, first, last, watermarks.clock())
+                # A target that a person names does not say which column it is.
+                column = next((one.batch_column for one in newest if is_sink_of(sink, one)), None)
+                retractions.append(replace(made, batch_column=made.batch_column or column or ""))
     return watermarks.decisions.restore(job_id, seen, tuple(retractions), why=why, who=who, expected=expected)
 
 
-def _sinks_of(
-    watermarks: Watermarks,
-    head: Head,
-    given: Sequence[Sink],
-    spark: SparkSession | None,
-    s3_client: S3Client | None,
-) -> list[Sink]:
-    """Return the sinks of the targets that a history names, and those that are given."""
-    found = list(given)
-    for entry in watermarks.lookups.history_of(head) if head.version else ():
-        for output in entry.change.outputs:
-            if any(is_sink_of(sink, output) for sink in found):
-                continue
-            sink = opened(output, spark, s3_client)
-            if sink is None:
-                logger.warning(
-                    "event=target_not_asked job=%s target=%s: the next write asks it", head.job_id, output.target
-                )
-            else:
-                found.append(sink)
+def newest_outputs(history: Sequence[LogEntry]) -> dict[str, Output]:
+    """Return what the newest version that wrote to each target left there, by the name of the target."""
+    found: dict[str, Output] = {}
+    for entry in reversed(history):
+        found |= {output.target: output for output in entry.change.outputs}
     return found
 
 

@@ -29,7 +29,7 @@ from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, cut, references, re
 from scripts.helpers.protocol.head import Head, LogEntry, Order, Outputs
 from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.names import check_context, check_readable_run_id, check_run_id, new_token
-from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.protocol.outputs import Output, Retraction, has_batches
 from scripts.helpers.protocol.races import TO_DECIDE, TO_RECORD, Written
 from scripts.helpers.protocol.values import ImplausibleError, Spilled, as_stored, same_values
 
@@ -272,7 +272,7 @@ class Decisions:
         """Start a new epoch; see `Head.restored`. InvalidValueError for rows that nothing marks with their batch."""
         order = self._order(who, why)
         for one in retract:
-            if one.sink != "files" and not one.batch_column:
+            if not has_batches(one.sink, one.batch_column):
                 raise _not_told(one.target, f"the rows of versions {one.first} to {one.last}")
         return self._decide(job_id, lambda head: head.restored(order, seen, retract), expected=expected)
 

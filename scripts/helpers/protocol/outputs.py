@@ -100,8 +100,8 @@ class Output:
 
     @property
     def is_retractable(self) -> bool:
-        """Whether its rows can be found at the target: files have their batch in the name, and rows in a column."""
-        return self.sink == "files" or self.batch_column is not None
+        """Whether its rows can be found at the target."""
+        return has_batches(self.sink, self.batch_column)
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -229,6 +229,11 @@ class Retraction:
         return version is not None and self.first <= version <= self.last
 
 
+def has_batches(sink: str, batch_column: str | None) -> bool:
+    """Return whether what is published shows its batch: files have it in the name, and rows in a column."""
+    return sink == "files" or bool(batch_column)
+
+
 def retracted_of(
     outputs: tuple[Output, ...], unseen: tuple[Output, ...], kept: int, epochs: Mapping[str, int], at: datetime
 ) -> tuple[Retraction, ...]:
@@ -260,7 +265,7 @@ def retracted_of(
         # another target are those above it seen. They go as well, as a table refuses earlier versions by the last one.
         made = add(output, output.version)
         # For what to say of rows that stay. Of files none do, and of tables with a batch column none.
-        if made is not None and output.rows and output.sink != "files" and not output.batch_column:
+        if made is not None and output.rows and not output.is_retractable:
             made.rows[output.version] = output.rows
     for output in outputs:
         # From the version gone back to: log entries in between may have expired, and what they left goes as well.

@@ -15,8 +15,8 @@ class SQL(str):
     """Text that a database or Spark may run.
 
     It is made by `sql` of a literal, by a dialect of a name or a typed value, and by joins of such. A text of any other
-    origin is a `str`, an f-string as well, and mypy refuses a `str` where SQL is run. What a person wrote, such as the
-    `where` of a source, is made SQL by `written_by_hand` and `of_catalogue`, and by nothing else.
+    origin is a `str`, an f-string as well, and mypy refuses a `str` where SQL is run. Two texts are taken as they are:
+    what a person wrote, such as the `where` of a source, by `written_by_hand`, and a constraint by `of_catalogue`.
     """
 
     __slots__ = ()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.delta import DeltaSink
+from scripts.helpers.sinks.delta_log import LOG
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.places import place_of, place_of_name
@@ -85,7 +86,7 @@ def sink_at(target: str) -> Sink:
     """Return the sink for a target that a person names: a table of a catalog, or what is in a folder."""
     if "/" not in target:
         return sink_for(target, None, Layout("iceberg"), None)
-    is_delta = bool(place_of(target, None, None).files("_delta_log", most=1))
+    is_delta = bool(place_of(target, None, None).files(LOG, most=1))
     return sink_for(target, None, Layout("delta" if is_delta else "parquet"), None)
 
 
@@ -121,3 +122,10 @@ def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:
 
         return isinstance(sink, DatabaseSink) and sink.is_of(record)
     return place_of_name(record.target) == place_of_name(sink.name)
+
+
+def sink_of(
+    record: Output | Retraction, given: Iterable[Sink], spark: SparkSession | None, s3_client: S3Client | None
+) -> Sink | None:
+    """Return the one of some sinks that an output, or a retraction, is of, or else what `opened` returns."""
+    return next((sink for sink in given if is_sink_of(sink, record)), None) or opened(record, spark, s3_client)
