@@ -602,34 +602,17 @@ class Watermarks:
         """
         return self.decisions.adopt(job_id, run_id, runs=runs, watermarks=watermarks, why=why, who=who)
 
-    def doctor(
-        self,
-        job_id: str,
-        *,
-        repair: bool = False,
-        after_restore: bool = False,
-        why: str = "after a restore",
-        who: str | None = None,
-        expected: Head | None = None,
-    ) -> list[Finding]:
+    def doctor(self, job_id: str, *, repair: bool = False) -> list[Finding]:
         """Look for what is wrong with a job; change nothing unless told.
 
         Parameters
         ----------
         repair
             Write missing log entries that the head still knows, and delete chunks that nothing refers to.
-        after_restore
-            Start a new epoch, so that no batch id of before the restore is used again.
-        why, who
-            Kept in the history, where `after_restore` makes a version.
-        expected
-            The job as `latest` returned it: with `after_restore`, StaleError if it has changed since.
 
         Returns
         -------
         list of Finding
             What was found, each with its remedy; empty if all is well.
         """
-        return self.decisions.doctor(
-            job_id, repair=repair, after_restore=after_restore, why=why, who=who, expected=expected
-        )
+        return self.decisions.doctor(job_id, repair=repair)

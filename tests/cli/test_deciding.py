@@ -437,7 +437,7 @@ DIRECT: dict[str, Any] = {
     "reset": lambda marks, **given: marks.reset("repairs", **given),
     "set": lambda marks, **given: marks.set_watermark("repairs", {"seen": 9}, **given),
     "discard": lambda marks, **given: marks.discard_plan("repairs", **given),
-    "restore": lambda marks, **given: marks.doctor("repairs", after_restore=True, **given),
+    "restore": lambda marks, **given: marks.decisions.restore("repairs", {}, **given),
 }
 
 

@@ -154,7 +154,7 @@ DECISIONS: dict[str, Callable[..., Any]] = {
     "reset": lambda w, job, **said: w.reset(job, **said),
     "set": lambda w, job, **said: w.set_watermark(job, {"n": 1}, **said),
     "discard": lambda w, job, **said: w.discard_plan(job, **said),
-    "after-restore": lambda w, job, **said: w.doctor(job, after_restore=True, **said),
+    "after-restore": lambda w, job, **said: w.decisions.restore(job, {}, **said),
 }
 
 

@@ -155,7 +155,7 @@ CALLS: dict[str, Callable[[Watermarks], object]] = {
     "reset": lambda marks: marks.reset(JOB, why="a test"),
     "set": lambda marks: marks.set_watermark(JOB, {"n": 9}, why="a test"),
     "discard": lambda marks: marks.discard_plan(JOB, why="a test"),
-    "after a restore": lambda marks: marks.doctor(JOB, after_restore=True),
+    "after a restore": lambda marks: marks.decisions.restore(JOB, {}, why="a test"),
 }
 
 
@@ -257,7 +257,7 @@ def test_former_epochs_are_named_when_a_job_comes_back_in_another_one(two: tuple
     first = source.latest(JOB).epoch
     copy(source, target)
     commit(target, JOB, "jr_2", {"n": 2})
-    target.doctor(JOB, after_restore=True)
+    target.decisions.restore(JOB, {}, why="a test")
     second = target.latest(JOB).epoch
     copy(target, source)
 

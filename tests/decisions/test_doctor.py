@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.batch import after_restore
 from scripts.helpers.errors import FencedError, UnknownJobError
 from scripts.helpers.protocol.items import log_key
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
@@ -105,7 +106,7 @@ def test_every_page_is_read_when_a_job_has_many_items(watermarks: Watermarks, jo
     assert [finding.kind for finding in found] == ["orphaned chunk"] * 10
 
 
-@pytest.mark.parametrize("options", [{}, {"repair": True}, {"after_restore": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"repair": True}], ids=str)
 def test_doctor_says_that_the_job_is_unknown_when_it_never_ran(
     watermarks: Watermarks, job_id: str, stored: Stored, options: dict[str, Any]
 ) -> None:
@@ -225,16 +226,16 @@ def test_legacy_writer_is_found_when_runs_of_ours_have_committed(
 # --- after a restore ----------------------------------------------------------------------------------
 
 
-def test_batch_ids_are_others_when_the_doctor_is_called_after_a_restore(watermarks: Watermarks, job_id: str) -> None:
+def test_batch_ids_are_others_when_a_restore_is_declared(watermarks: Watermarks, job_id: str) -> None:
     commit(watermarks, job_id, "r1", {"n": 1})
     lost = watermarks.begin(job_id, "r2")
     lost.freeze({}, {"n": 2})
     before = watermarks.latest(job_id)
 
-    found = watermarks.doctor(job_id, after_restore=True, who="duty officer")
+    after_restore(watermarks, job_id, why="a backup came back", who="duty officer")
 
     head = watermarks.latest(job_id)
-    assert found == []
+    assert watermarks.doctor(job_id) == []
     assert (head.version, head.fence, head.watermarks) == (before.version + 1, before.fence + 1, before.watermarks)
     assert (head.claim, head.plan) == (None, None)
     assert head.epoch != before.epoch
@@ -244,15 +245,15 @@ def test_batch_ids_are_others_when_the_doctor_is_called_after_a_restore(watermar
     run.freeze({}, {"n": 2})
     assert run.batch_id.epoch == head.epoch
     change = watermarks.history(job_id)[0].change
-    assert (change.op, change.who, change.why) == ("SET", "duty officer", "after a restore")
+    assert (change.op, change.who, change.why) == ("SET", "duty officer", "a backup came back")
 
 
-def test_epoch_is_another_each_time_when_the_doctor_is_called_again(watermarks: Watermarks, job_id: str) -> None:
+def test_epoch_is_another_each_time_when_a_restore_is_declared_again(watermarks: Watermarks, job_id: str) -> None:
     commit(watermarks, job_id, "r1", {"n": 1})
     epochs = [watermarks.latest(job_id).epoch]
 
     for _ in range(3):
-        watermarks.doctor(job_id, after_restore=True, why="restored from a backup")
+        after_restore(watermarks, job_id, why="restored from a backup")
         epochs.append(watermarks.latest(job_id).epoch)
 
     assert len(set(epochs)) == 4

@@ -210,7 +210,7 @@ class Neighbour:
             lambda: marks.set_watermark(name, {"n": 1}, why="a test"),
             lambda: marks.discard_plan(name, why="a test"),
             lambda: marks.doctor(name, repair=True),
-            lambda: marks.doctor(name, after_restore=True, why="a test"),
+            lambda: marks.decisions.restore(name, {}, why="a test"),
         ])  # fmt: skip
         decide()
 

@@ -54,7 +54,7 @@ OPERATIONS = {
         lambda marks: marks.set_watermark(JOB, {CONTEXT: VALUES}, **WHY), "nothing", value=2
     ),
     "discard-plan": Operation(lambda marks: marks.discard_plan(JOB, **WHY), again=PlanConflictError),
-    "after-restore": Operation(lambda marks: marks.doctor(JOB, after_restore=True, **WHY)),
+    "after-restore": Operation(lambda marks: marks.decisions.restore(JOB, {}, **WHY)),
     "adopt": Operation(lambda marks: marks.adopt(JOB, LEGACY), "legacy", again=PlanConflictError, value=4),
     "add-watermark": Operation(add_five, "committed at once", again=0, value=5),
     "add-watermark-to-a-new-job": Operation(add_five, "nothing", again=0, value=5),
@@ -68,7 +68,7 @@ REQUESTS = {
     "set-context": (4, 12),
     "set-for-a-new-job": (4, 4),
     "discard-plan": (4, 8),
-    "after-restore": (8, 12),
+    "after-restore": (4, 8),
     "adopt": (5, 5),
     "add-watermark": (6, 6),
     "add-watermark-to-a-new-job": (6, 6),

@@ -80,7 +80,8 @@ def administrate(watermarks: Watermarks) -> None:
     watermarks.discard_plan(JOB, **WHY)
     watermarks.reset(JOB, **WHY)
     watermarks.begin(JOB, "r8").freeze({"files": SPILLED}, {"n": 9})
-    watermarks.doctor(JOB, after_restore=True, repair=True, **WHY)
+    watermarks.decisions.restore(JOB, {}, **WHY)
+    watermarks.doctor(JOB, repair=True)
     watermarks.set_watermark(NEW, {"n": 1}, **WHY)
 
 

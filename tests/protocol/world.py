@@ -135,7 +135,7 @@ class World(Runs):
             "restore",
             lambda state: ("SET", state.watermarks, state.run_id),
             None,
-            lambda: self.actors[actor].doctor(JOB, after_restore=True),
+            lambda: self.actors[actor].decisions.restore(JOB, {}, why="a backup came back"),
         )
 
     # --- another table ----------------------------------------------------------------------------

@@ -347,7 +347,7 @@ def test_staging_table_of_an_earlier_epoch_is_found_and_dropped_when_the_table_c
     world.source = pd.DataFrame({"id": [1, 2, 3, 4]})
     leave_staged(world, "jr_2").run.abort()
     (left,) = world.staged
-    world.watermarks.doctor(JOB, after_restore=True, why="restored")
+    world.watermarks.decisions.restore(JOB, {}, why="restored")
     world.run("jr_3")
 
     assert world.staged == [left]
@@ -380,7 +380,7 @@ def test_batch_that_waits_is_no_leftover_when_the_table_came_back_from_a_backup(
         patch.setattr(DatabaseSink, "publish", die)
         with pytest.raises(KilledError):
             world.run("jr_2")
-    world.watermarks.doctor(JOB, after_restore=True, why="restored")
+    world.watermarks.decisions.restore(JOB, {}, why="restored")
 
     assert (found(world, repair=True), len(world.staged)) == ([], 1)
 

@@ -207,7 +207,7 @@ def test_batch_of_an_earlier_epoch_is_published_when_the_table_of_watermarks_was
 ) -> None:
     before = world.watermarks.latest(JOB)
 
-    world.watermarks.doctor(JOB, after_restore=True, why="a test")
+    world.watermarks.decisions.restore(JOB, {}, why="a test")
     after = world.watermarks.latest(JOB)
     world.run_with(3)
 

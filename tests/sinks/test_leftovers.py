@@ -155,7 +155,7 @@ def test_files_are_named_when_the_table_came_back_from_before_they_were_committe
     (entry,) = world.watermarks.history(JOB)
     later = final_name(replace(entry.change.outputs[0], version=7), 0, "part.parquet")
     pd.DataFrame({"id": [7]}).to_parquet(world.target / later)
-    world.watermarks.doctor(JOB, after_restore=True, **WHY)
+    world.watermarks.decisions.restore(JOB, {}, **WHY)
 
     assert found(world) == [("unexplained files", f"{later} at file:///raw", False)]
 

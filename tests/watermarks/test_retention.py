@@ -160,7 +160,7 @@ def test_superseded_entry_expires_when_a_decision_makes_the_next_version(
         "reset": lambda: kept.reset(job_id, **WHY),
         "set": lambda: kept.set_watermark(job_id, {"n": 7}, **WHY),
         "discard": lambda: kept.discard_plan(job_id, **WHY),
-        "after-restore": lambda: kept.doctor(job_id, after_restore=True, **WHY),
+        "after-restore": lambda: kept.decisions.restore(job_id, {}, **WHY),
     }
 
     decisions[decision]()

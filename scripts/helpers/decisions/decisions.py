@@ -242,20 +242,9 @@ class Decisions:
                 return self._decide(job_id, changed, may_be_new=True)
         raise StaleError(f"Job {job_id!r} kept changing; nothing was decided. Try again.")
 
-    def doctor(
-        self,
-        job_id: str,
-        *,
-        repair: bool = False,
-        after_restore: bool = False,
-        why: str = "after a restore",
-        who: str | None = None,
-        expected: Head | None = None,
-    ) -> list[Finding]:
+    def doctor(self, job_id: str, *, repair: bool = False) -> list[Finding]:
         """Look for what is wrong with a job; change nothing unless told. See `Watermarks.doctor`."""
         self._lookups.check_job(job_id)
-        if after_restore:
-            self.restore(job_id, {}, why=why, who=who, expected=expected)
         found = examine(self._lookups, job_id, repair)
         return [*examine_table(self._store), *found]
 

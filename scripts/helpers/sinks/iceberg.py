@@ -91,7 +91,6 @@ FOLDERS = ("write.data.path", "write.metadata.path", "write.object-storage.path"
 """Properties of a table that lead its files elsewhere than below its location; the last two are the older names."""
 FOR_EVER = 2**63 - 1
 """Milliseconds: the largest number that Iceberg takes for an age."""
-FILES_GONE = ("FileNotFoundException", "PATH_NOT_FOUND")
 CONFLICTS = ("Found conflicting", "Found new conflicting", "Missing required files")
 """What Iceberg says of a merge into a table that others have written to meanwhile."""
 

@@ -195,11 +195,6 @@ def application_of(of: Output | Retraction) -> str:
     return f"{of.job}/{of.epoch}"
 
 
-def property_of(of: Output | Retraction) -> str:
-    """Return the property of an Iceberg table that holds the last version of a job and epoch."""
-    return f"glue-watermarks.{of.job}.{of.epoch}"
-
-
 def batch_value(of: Output | Retraction, version: int) -> str:
     """Return what a table's batch column holds of a version: the job's mark, too, as tables have rows of several jobs.
 
