@@ -50,12 +50,12 @@ class Log:
         return sorted(file.name.partition(".checkpoint")[2] for file in self.folder.glob("[0-9]*.checkpoint*"))
 
     def recorded(self) -> dict[str, int]:
-        return DeltaSink(self.path).recorded(JOB)
+        return DeltaSink(self.path).recorded(JOB).epochs
 
     def recorded_on_spark(self) -> dict[str, int]:
         # Another process has read nothing yet of what the tests delete.
         self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-        return DeltaSink(self.path, spark=self.spark).recorded(JOB)
+        return DeltaSink(self.path, spark=self.spark).recorded(JOB).epochs
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_versions_are_returned_when_the_hint_at_the_last_checkpoint_is_of_no_use
     if hint is not None:
         last.write_text(hint)
 
-    assert DeltaSink(log.path).recorded(JOB) == {"e1": 1, "e2": 1}
+    assert log.recorded() == {"e1": 1, "e2": 1}
 
 
 def test_older_checkpoint_counts_when_a_part_of_the_newest_is_missing(spark_with_tables: Any, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_log_is_listed_again_when_a_clean_up_deletes_what_was_listed(log: Log, m
 
     monkeypatch.setattr(sink.target, "read", read_after_the_clean_up)
 
-    assert sink.recorded(JOB) == {"e1": 1}
+    assert sink.recorded(JOB).epochs == {"e1": 1}
     assert not Path(log.path, deleted[0]).exists()
 
 
@@ -226,6 +226,29 @@ def test_versions_are_returned_when_a_text_in_the_log_holds_another_end_of_a_lin
     assert log.recorded() == {"e1": 1}
 
 
+@pytest.mark.parametrize(
+    "properties", [{}, {"setTransactionRetentionDuration": "interval 1 days"}], ids=["kept", "expire"]
+)
+def test_table_is_opened_at_most_once_when_it_has_many_epochs(
+    log: Log, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]
+) -> None:
+    log.make(**properties)
+    for number in range(1, 6):
+        log.record(f"{JOB}/e{number}", number, LONG_AFTER)
+    opened: list[str] = []
+
+    class Counted(DeltaTable):
+        def __init__(self, uri: str, **options: Any) -> None:
+            opened.append(uri)
+            super().__init__(uri, **options)
+
+    monkeypatch.setattr("deltalake.DeltaTable", Counted)
+    found = log.recorded()
+
+    assert found == {f"e{number}": number for number in range(1, 6)}
+    assert len(opened) == len(properties)
+
+
 @pytest.mark.parametrize("engine", ["spark", "pyiceberg"])
 def test_versions_of_all_epochs_are_returned_when_an_iceberg_table_has_them(
     request: pytest.FixtureRequest, tmp_path: Path, engine: str
@@ -240,8 +263,9 @@ def test_versions_of_all_epochs_are_returned_when_an_iceberg_table_has_them(
         catalog.create_namespace("raw")
         name, options, frame = "lake.raw.recorded", {"catalog": catalog}, pa.table({"id": [1]})
     sink = IcebergSink(name, **options)
-    before = sink.recorded(JOB)
+    before = sink.recorded(JOB).epochs
     for job, epoch, version in (("repairs", "e1", 3), ("repairs", "e1", 4), ("repairs", "e2", 1), ("parking", "e1", 9)):
         sink.publish(sink.stage(BatchId(job, epoch, version), 7, frame))
 
-    assert (before, sink.recorded(JOB), sink.recorded(OTHER)) == ({}, {"e1": 4, "e2": 1}, {"e1": 9})
+    found = [sink.recorded(job).epochs for job in (JOB, OTHER)]
+    assert (before, *found) == ({}, {"e1": 4, "e2": 1}, {"e1": 9})

@@ -168,7 +168,7 @@ class _Look:
 
     def recorded(self) -> Iterator[Finding]:
         """Find versions that the target has recorded and the job does not have, or the other way round."""
-        recorded = self.sink.recorded(mark_of(self.head.job_id))
+        recorded = self.sink.recorded(mark_of(self.head.job_id)).epochs
         for first, last in ahead_of(recorded, self.head).values():
             yield Finding(
                 "target ahead",

@@ -266,7 +266,7 @@ class Publication:
     def _sweep(self, sink: Sink, output: Output) -> None:
         assert isinstance(self.run, Run)
         kept = [output.folder for output in self.run.unpublished]
-        self._clear(lambda output: sink.sweep(output, kept), output)
+        self._clear(lambda output: sink.sweep(output, kept, self.witness.recorded(sink)), output)
 
     def _clear(self, delete: Any, output: Output) -> None:
         """Delete what no reader sees. Where that fails the target is right all the same, and `doctor` tells of it."""

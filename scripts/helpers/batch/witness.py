@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.errors import TargetAheadError, WatermarkError
 from scripts.helpers.protocol.head import Head, LogEntry
-from scripts.helpers.protocol.names import is_epoch
+from scripts.helpers.protocol.names import is_epoch, served_by, split_name
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.choice import is_sink_of, opened, sink_of
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.outputs import is_old, mark_of
 from scripts.helpers.sinks.places import place_of_name
-from scripts.helpers.sinks.sink import Sink
+from scripts.helpers.sinks.sink import Sink, Witnessed
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -37,7 +37,7 @@ class Witness:
 
     def __init__(self, run: Run | UnsavedRun, spark: SparkSession | None, s3_client: S3Client | None) -> None:
         self._run, self._spark, self._s3_client = run, spark, s3_client
-        self._asked: set[str] = set()
+        self._asked: dict[str, Witnessed] = {}
 
     def ask_last(self) -> None:
         """Ask the targets of the last commit, as far as they can be reached without the script; see `ask`."""
@@ -66,7 +66,8 @@ class Witness:
         run, place = self._run, place_of_name(sink.name)
         if isinstance(run, UnsavedRun) or place in self._asked:
             return
-        recorded = sink.recorded(mark_of(run.job_id))
+        found = sink.recorded(mark_of(run.job_id), others=run.head.version == 0)
+        recorded = found.epochs
         ahead = ahead_of(recorded, run.head)
         if ahead:
             run.check()
@@ -78,7 +79,20 @@ class Witness:
                     "was published. If it was emptied or rolled back by mistake, rewind the job",
                     run.job_id, sink.name, output.version,
                 )  # fmt: skip
-        self._asked.add(place)
+        # Each slice and each namespace of a job has a first run, beside those of the others.
+        is_whole = served_by(run.job_id) is None and split_name(run.job_id)[1] is None
+        if found.others and not recorded and run.head.version == 0 and is_whole:
+            logger.warning(
+                "event=target_shared job=%s target=%s others=%s: this job writes there for the first time, and other "
+                "jobs have before. If it was renamed, it reads everything again: stop it, and set its watermark. The "
+                "others are shown by the first digits of the SHA-256 of their names",
+                run.job_id, sink.name, ",".join(found.others),
+            )  # fmt: skip
+        self._asked[place] = found
+
+    def recorded(self, sink: Sink) -> Witnessed | None:
+        """Return what a target had recorded when it was asked; None if it was not."""
+        return self._asked.get(place_of_name(sink.name))
 
 
 def ahead_of(recorded: Mapping[str, int], head: Head) -> dict[str, tuple[int, int]]:
@@ -141,7 +155,7 @@ def after_restore(
     seen: dict[str, int] = {}
     retractions: list[Retraction] = []
     for sink in asked:
-        ahead = ahead_of(sink.recorded(mark_of(job_id)), head)
+        ahead = ahead_of(sink.recorded(mark_of(job_id)).epochs, head)
         if ahead and retract is None:
             raise _ahead(job_id, sink, ahead)
         for epoch, (first, last) in ahead.items():

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+TABLES: Mapping[str, type[DeltaSink | IcebergSink]] = {"delta": DeltaSink, "iceberg": IcebergSink}
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a batch lies at a target; see `IncrementalJob.write` and `FileSink`."""
@@ -45,22 +48,11 @@ class Layout:
 
 
 def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -> Sink:
-    """Return the sink for a path, or a name of a table, by the format.
-
-    Raises
-    ------
-    InvalidValueError
-        An option that is not one of the format.
-    """
-    if layout.format.lower() == "delta":
+    """Return the sink for a path, or a name of a table, by the format; InvalidValueError for an option it lacks."""
+    table = TABLES.get(layout.format.lower())
+    if table is not None:
         layout.check_table()
-        return DeltaSink(
-            target, spark=spark_of(df), s3_client=s3_client, partition_by=layout.partition_by, staging=layout.staging,
-            batch_column=layout.batch_column,
-        )  # fmt: skip
-    if layout.format.lower() == "iceberg":
-        layout.check_table()
-        return IcebergSink(
+        return table(
             target, spark=spark_of(df), s3_client=s3_client, partition_by=layout.partition_by, staging=layout.staging,
             batch_column=layout.batch_column,
         )  # fmt: skip
@@ -93,23 +85,17 @@ def sink_at(target: str) -> Sink:
 def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S3Client | None) -> Sink | None:
     """Return the sink that an output, or a retraction, is of; None where only the job's own script can reach it.
 
-    Raises
-    ------
-    InvalidValueError
-        A later version of this package staged it.
+    InvalidValueError if a later version of this package staged it.
     """
-    if output.sink == "files":
-        return FileSink.of(output, spark, s3_client)
-    if output.sink == "delta":
-        return DeltaSink.of(output, spark, s3_client)
-    if output.sink == "iceberg":
-        return IcebergSink.of(output, spark, s3_client)
     if output.sink == "database":
         return None
-    raise InvalidValueError(
-        f"{output.target!r} is a target of kind {output.sink!r}, which this version of the package does not know. "
-        "Run the job with the version that wrote there, or a later one."
-    )
+    kinds: Mapping[str, type[FileSink | DeltaSink | IcebergSink]] = {"files": FileSink, **TABLES}
+    if output.sink not in kinds:
+        raise InvalidValueError(
+            f"{output.target!r} is a target of kind {output.sink!r}, which this version of the package does not know. "
+            "Run the job with the version that wrote there, or a later one."
+        )
+    return kinds[output.sink].of(output, spark, s3_client)
 
 
 def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:

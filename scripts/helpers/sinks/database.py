@@ -48,7 +48,7 @@ from scripts.helpers.sinks.database_sql import (
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import (
     LANDING,
-    epoch_from_batches,
+    app_from_batches,
     is_own_table,
     mark_of,
     owner_of,
@@ -56,6 +56,7 @@ from scripts.helpers.sinks.outputs import (
     value_of_batch,
     version_of_table,
 )
+from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.staged_rows import check_batch_column, with_batch
 
 if TYPE_CHECKING:
@@ -283,7 +284,7 @@ class DatabaseSink:
         """Drop what an attempt staged that is never to be published."""
         self._drop(self._statements(output), output.folder, output.job)
 
-    def sweep(self, output: Output, kept: Collection[str]) -> int:
+    def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
         """Drop what losers staged for batches up to this one; see `Sink`."""
         statements = self._statements(output)
         losers = []
@@ -301,16 +302,15 @@ class DatabaseSink:
         """Return the staging tables that attempts of a job have left."""
         return [] if self._schema is None else self._staged(Statements(self._sql, self._schema, self._parts[-1]), job)
 
-    def recorded(self, job: str) -> dict[str, int]:
+    def recorded(self, job: str, *, others: bool = False) -> Witnessed:
         """Return the last version that was published here, of each epoch of a job; see `Sink`."""
         if self._schema is None:
-            return {}
+            return Witnessed(job, {})
         statements = Statements(self._sql, self._schema, self._parts[-1])
         with self._session("published batches cannot be read") as session:
             there = self._catalogue(session, [self._schema, BATCHES])
-            rows = session.rows(*statements.recorded(job)) if there else []
-        found = {epoch_from_batches(job, str(epoch)): int(str(version)) for epoch, version in rows}
-        return {epoch: version for epoch, version in found.items() if epoch is not None}
+            rows = session.rows(*statements.recorded("" if others else job)) if there else []
+        return Witnessed(job, {app_from_batches(job, str(of), str(epoch)): int(str(last)) for of, epoch, last in rows})
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
         """Return the record by which some versions of a job are taken back here."""

@@ -772,12 +772,13 @@ class Statements:
         return sql("SELECT staged FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
     def recorded(self, job: str) -> Bound:
-        """Return the query for the last version of each epoch of a job, and of others whose mark begins alike."""
+        """Return the query for the last version of each epoch of the jobs whose marks begin like one; of all for ''."""
+        of_job = sql("AND job = {}", VALUE) if job else sql("")
         statement = sql(
-            "SELECT epoch, MAX(version) FROM {} WHERE target = {} AND job = {} GROUP BY epoch",
-            self.batches, VALUE, VALUE,
+            "SELECT job, epoch, MAX(version) FROM {} WHERE target = {} {} GROUP BY job, epoch",
+            self.batches, VALUE, of_job,
         )  # fmt: skip
-        return statement, [self.table, job[:8]]
+        return statement, [self.table, *filter(None, [job[:8]])]
 
     def kept(self, of: Retraction) -> Bound:
         """Return the query for versions that are published, and not taken back before."""

@@ -15,7 +15,7 @@ they append: the later one fails, looks again, and finds that the batch is there
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError, NotATableError, TargetError
@@ -33,7 +33,7 @@ from scripts.helpers.sinks.connectors import (
     deltalake_place,
     is_of_deltalake,
 )
-from scripts.helpers.sinks.delta_log import LOG, applications_in
+from scripts.helpers.sinks.delta_log import LOG, versions_in
 from scripts.helpers.sinks.delta_merge import DeltaMerge, DeltaTables, Record
 from scripts.helpers.sinks.files import check_apart
 from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
@@ -203,12 +203,6 @@ class _Log(TableLog, DeltaTables):
     def recorded(self, app: str) -> int:
         return self.recorded_at(self._uri, app)
 
-    def epochs(self, job: str) -> dict[str, int]:
-        start = f"{job}/"
-        found = [app for app in self._applications() if app.startswith(start)] if self.exists() else []
-        versions = {app.removeprefix(start): self.recorded(app) for app in found}
-        return {epoch: version for epoch, version in versions.items() if version}
-
     def commit(self, app: str, version: int, change: Append | MergeRows | Nothing) -> None:
         if not isinstance(change, MergeRows):
             self._append((app, version), change.staged if isinstance(change, Append) else None)
@@ -227,10 +221,6 @@ class _Log(TableLog, DeltaTables):
 
     @abstractmethod
     def _shape(self) -> TableShape: ...
-
-    @abstractmethod
-    def _applications(self) -> Collection[str]:
-        """Return all applications that the table has, or had, a transaction of."""
 
     @abstractmethod
     def _append(self, record: Record, staged: StagedRows | None) -> None:
@@ -322,9 +312,13 @@ class _SparkLog(_Log):
         no_merge = NO_MERGE if properties.get(APPEND_ONLY) == "true" else ""
         return TableShape(self.rows.types(schema), self.rows.required(schema), list(partition_by), no_merge)
 
-    def _applications(self) -> Collection[str]:
+    def versions(self, start: str) -> Mapping[str, int]:
+        if not self.exists():
+            return {}
         # As one text: each name would be a call to the JVM.
-        return str(delta_log_on_spark(self._uri, self._spark)._2().transactions().keys().mkString("\n")).split("\n")
+        found = str(delta_log_on_spark(self._uri, self._spark)._2().transactions().mkString("\n")).split("\n")
+        texts = (text.rpartition(" -> ") for text in found)
+        return {app: int(version) for app, _, version in texts if app.startswith(start) and app}
 
     def _append(self, record: Record, staged: StagedRows | None) -> None:
         # Whether it is recorded is not asked before: Delta looks by itself, within the transaction.
@@ -426,8 +420,12 @@ class _ArrowLog(_Log):
         types, required = self.rows.types(schema), self.rows.required(schema)
         return TableShape(types, required, list(found.partition_columns), no_merge)
 
-    def _applications(self) -> Collection[str]:
-        return applications_in(self._place)
+    def versions(self, start: str) -> Mapping[str, int]:
+        versions, may_expire = versions_in(self._place)
+        found = {app: version for app, version in versions.items() if app.startswith(start)}
+        # For each answer `deltalake` reads the whole log. What has expired is in the log as well.
+        table = self._open(self._uri) if found and may_expire else None
+        return {app: _recorded_in(table, app) for app in found} if table is not None else found
 
     def _append(self, record: Record, staged: StagedRows | None) -> None:
         from deltalake import write_deltalake

@@ -1,4 +1,4 @@
-"""Which applications the log of a Delta table names. Spark can list them; `deltalake` answers for one that is named.
+"""Which applications the log of a Delta table names. Spark lists them; `deltalake` answers for one that is named.
 
 The log is its newest checkpoint that is complete, in any of the forms of Delta's protocol, and the commits after it.
 ``_last_checkpoint`` is not read: it may be missing, or name a checkpoint that is gone.
@@ -10,12 +10,16 @@ import re
 from collections import defaultdict
 from collections.abc import Collection
 from io import BytesIO
+from typing import Any
 
 from scripts.helpers.errors import TargetError
 from scripts.helpers.sinks.connectors import actions_of
 from scripts.helpers.sinks.places import Place
 
 LOG = "_delta_log"
+RETENTION = "delta.setTransactionRetentionDuration"
+"""The property of a table whose transactions expire."""
+KINDS = ["txn", "metaData"]
 TRIES = 10
 """A clean-up may delete files between the listing and the read so often. Each try lists again."""
 _COMMIT = re.compile(rf"{LOG}/([0-9]{{20}})\.json")
@@ -26,8 +30,8 @@ _CHECKPOINT = re.compile(
 """One file, one of several parts, or the top file of a V2 checkpoint: its sidecars hold no transactions."""
 
 
-def applications_in(place: Place) -> set[str]:
-    """Return the applications of all transactions that the log of a table names, of those that have expired as well.
+def versions_in(place: Place) -> tuple[dict[str, int], bool]:
+    """Return the last version of each application that the log of a table names, and whether some may have expired.
 
     Raises
     ------
@@ -36,9 +40,12 @@ def applications_in(place: Place) -> set[str]:
     """
     for _ in range(TRIES):
         names = _needed(place.files(LOG))
-        found = [_applications(name, place.read(name)) for name in names or ()]
+        found = [_actions_in(name, place.read(name)) for name in names or ()]
         if names is not None and None not in found:
-            return set().union(*(applications or () for applications in found))
+            actions = [action for each in found for action in each or ()]
+            versions = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
+            tables = [action["metaData"] for action in actions if "metaData" in action]
+            return versions, any(RETENTION in dict(table["configuration"] or {}) for table in tables)
     raise TargetError(place.uri(LOG), "a commit after the last checkpoint is missing. Restore it from a backup.")
 
 
@@ -57,14 +64,14 @@ def _needed(names: Collection[str]) -> list[str] | None:
     return [*complete.get(start, ()), *(commits[version] for version in later)]
 
 
-def _applications(name: str, data: bytes | None) -> set[str] | None:
+def _actions_in(name: str, data: bytes | None) -> list[dict[str, Any]] | None:
+    """Return what a file of the log says of transactions and the table; None if it is gone."""
     if data is None:
         return None
     if name.endswith(".json"):
-        return {action["txn"]["appId"] for action in actions_of(data.decode()) if action.get("txn")}
-    import pyarrow.compute as pc
+        return [action for action in actions_of(data.decode()) if not action.keys().isdisjoint(KINDS)]
     import pyarrow.parquet as pq
 
     # No other column: those of files are most of a checkpoint.
-    found = pq.ParquetFile(BytesIO(data)).read(columns=["txn"])
-    return set(pc.struct_field(found["txn"], "appId").drop_null().to_pylist()) if found.num_columns else set()
+    found = pq.ParquetFile(BytesIO(data)).read(columns=KINDS)
+    return [{kind: action} for kind in found.column_names for action in found[kind].drop_null().to_pylist()]

@@ -39,17 +39,19 @@ from scripts.helpers.sinks.outputs import (
     MANIFEST,
     NOTE,
     RECORDS,
+    application_of,
     batch_folder_of,
     batch_of,
-    epoch_and_version,
     final_name,
     is_old,
     is_published_name,
     mark_of,
     record_of,
+    recorded_by,
     staging_beside,
 )
 from scripts.helpers.sinks.places import LocalPlace, Place, S3Place, is_within, place_of, place_of_name
+from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.spark_files import write_spark
 from scripts.helpers.sinks.staged_rows import (
     check_columns_left,
@@ -310,11 +312,13 @@ class FileSink:
         """Delete what an attempt staged that is never to be published."""
         self.staging.drop(output.folder)
 
-    def sweep(self, output: Output, kept: Collection[str]) -> int:
-        """Delete what losers staged for batches up to this one, once it is published; see `Sink`."""
-        found = [name for name in self._records(output.job) if epoch_and_version(name)[0] == output.epoch]
+    def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
+        """Delete what losers staged for batches up to this one, and records of earlier ones; see `Sink`."""
+        start = f"{RECORDS}/{application_of(output)}-"
+        found = {name for name in (recorded.files if recorded is not None else ()) if name.startswith(start)}
         # The last one stays, though it may be of an earlier batch: one without rows has none.
-        self.target.delete(found[:-1])
+        own = {record_of(output.job, output.batch)} if output.files else set()
+        self.target.delete(sorted(found | own)[:-1])
         return self.staging.sweep(output, kept)
 
     def staged(self, job: str) -> list[str]:
@@ -330,14 +334,11 @@ class FileSink:
         folder = f"{BATCH_COLUMN}={output.batch}" if output.batch_folders else ""
         return [name for name in self.target.files(folder) if is_published_name(name, output)]
 
-    def recorded(self, job: str) -> dict[str, int]:
+    def recorded(self, job: str, *, others: bool = False) -> Witnessed:
         """Return the last version that was published here, of each epoch of a job; see `Sink`."""
+        found = sorted(self.target.files(RECORDS if others else f"{RECORDS}/{job}"))
         # In the order of their names, so the last one counts.
-        return dict(map(epoch_and_version, self._records(job)))
-
-    def _records(self, job: str) -> list[str]:
-        found = self.target.files(f"{RECORDS}/{job}")
-        return sorted(name for name in found if epoch_and_version(name)[1])
+        return Witnessed(job, dict(filter(None, map(recorded_by, found))), found)
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
         """Return the record by which some versions of a job are taken back here."""
@@ -401,10 +402,8 @@ class FileSink:
     def _move(self, output: Output, moves: Mapping[str, str], sizes: Mapping[str, int]) -> None:
         """Move staged files to the target, which lies below another root of the same bucket or file system."""
         gone = self.staging.place.move(moves, sizes, self.target)
-        if not gone:
-            return
         # Another publisher was here. What it has moved is at the target.
-        there = set(self.published(output))
+        there = set(self.published(output)) if gone else set()
         lost = [name for name in gone if moves[name] not in there]
         # Also where the manifest is gone by now: a publisher deletes it after all files are at the target, which these
         # are not.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
@@ -91,8 +91,11 @@ FOLDERS = ("write.data.path", "write.metadata.path", "write.object-storage.path"
 """Properties of a table that lead its files elsewhere than below its location; the last two are the older names."""
 FOR_EVER = 2**63 - 1
 """Milliseconds: the largest number that Iceberg takes for an age."""
-CONFLICTS = ("Found conflicting", "Found new conflicting", "Missing required files")
-"""What Iceberg says of a merge into a table that others have written to meanwhile."""
+PASSING = (
+    "CommitFailedException", "CommitStateUnknownException", "FileNotFoundException", "PATH_NOT_FOUND",
+    "Found conflicting", "Found new conflicting", "Missing required files",
+)  # fmt: skip
+"""What Iceberg says where others have written to a table, or have published the batch, meanwhile."""
 
 
 class IcebergSink(TableSink):
@@ -122,12 +125,8 @@ class IcebergSink(TableSink):
         ``days(ts)`` and the like make the table first.
     staging
         Where attempts stage without Spark, or rows to merge; by default beside the table's location.
-    merge
-        Rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
-    batch_column
-        A column of text that the sink fills with the batch id of each row, so that `rewind` and `reset` with
-        ``retract=True`` can delete published rows. A table that is there must have it. None: they cannot. Not for
-        merges, which replace rows.
+    merge, batch_column
+        As of `DeltaSink`.
 
     Raises
     ------
@@ -286,10 +285,12 @@ class _Log(TableLog):
     def recorded(self, app: str) -> int:
         return self._recorded_in(self.table(), app)
 
-    def epochs(self, job: str) -> dict[str, int]:
-        found, start = self.found(), _property(f"{job}/")
+    def versions(self, start: str) -> Mapping[str, int]:
+        found, prefix = self.found(), _property("")
         properties = {} if found is None else self.properties(found)
-        return {name.removeprefix(start): int(properties[name]) for name in properties if name.startswith(start)}
+        apps = {name.removeprefix(prefix).replace(".", "/", 1): name for name in properties if name.startswith(prefix)}
+        found = {app: str(properties[name]) for app, name in apps.items() if app.startswith(start)}
+        return {app: int(version) for app, version in found.items() if version.isdecimal()}
 
     def location(self) -> str:
         """Return the URI of the table's folder, without a slash at its end."""
@@ -409,11 +410,7 @@ class _SparkLog(_Log):
     def meaning(self, error: Exception) -> Meaning | None:
         if is_missing(error):
             return "missing"
-        passing = ("CommitFailedException", "CommitStateUnknownException", *CONFLICTS)
-        files_gone = isinstance(error, FileNotFoundError) or is_of_java(
-            error, "FileNotFoundException", "PATH_NOT_FOUND"
-        )
-        if files_gone or isinstance(error, MovedError) or is_of_java(error, *passing):
+        if isinstance(error, FileNotFoundError | MovedError) or is_of_java(error, *PASSING):
             return "moved"
         return "refused" if is_of_spark(error) else None
 

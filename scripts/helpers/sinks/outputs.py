@@ -154,14 +154,14 @@ def record_of(job: str, batch: str) -> str:
     return f"{RECORDS}/{job}/{batch}"
 
 
-def epoch_and_version(record: str) -> tuple[str, int]:
-    """Return what a name made by `record_of` records; version 0 for what is none.
+def recorded_by(record: str) -> tuple[str, int] | None:
+    """Return job with epoch, and version, of a name made by `record_of`; None for what is none.
 
-    >>> epoch_and_version(record_of("5e8c9902" * 4, "e1f00ba42-0000000003"))
-    ('e1f00ba42', 3)
+    >>> recorded_by(record_of("5e8c9902", "e1f00ba42-0000000003"))
+    ('5e8c9902/e1f00ba42', 3)
     """
-    epoch, _, version = record.rpartition("/")[2].rpartition("-")
-    return epoch, int(version) if version.isdecimal() and version.isascii() else 0
+    app, _, version = record.removeprefix(f"{RECORDS}/").rpartition("-")
+    return (app, int(version)) if version.isdecimal() and version.isascii() else None
 
 
 def batch_folder_of(name: str) -> tuple[str, int] | None:
@@ -266,10 +266,10 @@ def epoch_in_batches(of: Output | Retraction) -> str:
     return f"{of.epoch[:31]}-{_hash(of.job, of.epoch)[:MARK_DIGITS]}"
 
 
-def epoch_from_batches(job: str, found: str) -> str | None:
-    """Return the epoch that `epoch_in_batches` wrote for a job; None if it is that of another one, or was cut."""
+def app_from_batches(job: str, digits: str, found: str) -> str:
+    """Return job and epoch of a row of the table of batches, as `application_of` does; of another job by 8 digits."""
     epoch = found.rpartition("-")[0]
-    return epoch if found == f"{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}" else None
+    return f"{job if found == f'{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}' else digits}/{epoch}"
 
 
 def _hash(*parts: str) -> str:

@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from scripts.helpers.protocol.names import BatchId
-from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.protocol.names import BatchId, is_epoch
+from scripts.helpers.protocol.outputs import MARK, Output, Retraction
 from scripts.helpers.sinks.merging import Merge
+
+
+@dataclass(frozen=True)
+class Witnessed:
+    """What a target has recorded of the batches of a job, and of others if they were asked for.
+
+    Attributes
+    ----------
+    job
+        As `mark_of` writes it.
+    versions
+        The last version of each application, which is a job, as `mark_of` writes it, with its epoch: ``<job>/<epoch>``.
+        Of other jobs, a database has the first 8 digits.
+    files
+        The files of a target of files that record them.
+    """
+
+    job: str
+    versions: Mapping[str, int]
+    files: Sequence[str] = ()
+
+    @property
+    def epochs(self) -> dict[str, int]:
+        """The last version of each epoch of the job."""
+        start = f"{self.job}/"
+        return {app.removeprefix(start): last for app, last in self.versions.items() if app.startswith(start) and last}
+
+    @property
+    def others(self) -> list[str]:
+        """The other jobs whose committed batches are recorded."""
+        apps = (app.partition("/") for app in self.versions)
+        found = {other for other, _, epoch in apps if re.fullmatch(MARK, other) and is_epoch(epoch)}
+        return sorted(other for other in found if not self.job.startswith(other))
 
 
 class Sink(Protocol):
@@ -63,13 +98,15 @@ class Sink(Protocol):
     def drop(self, output: Output) -> None:
         """Delete what an attempt staged that is never to be published."""
 
-    def sweep(self, output: Output, kept: Collection[str]) -> int:
-        """Delete what losers staged for batches up to this one; return how many they were.
+    def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
+        """Delete what losers staged for batches up to this one, once it is published; return how many they were.
 
         Parameters
         ----------
         kept
             The `Output.folder` of committed attempts that are not published yet.
+        recorded
+            What the target had recorded before. What only repeats that is deleted as well.
         """
 
     def staged(self, job: str) -> list[str]:
@@ -78,8 +115,11 @@ class Sink(Protocol):
     def left_at(self, folder: str) -> str:
         """Return where an attempt has left something, and how much, for a person who is asked whether it may go."""
 
-    def recorded(self, job: str) -> Mapping[str, int]:
-        """Return the last version that the target has recorded of each epoch of a job, as `mark_of` writes it."""
+    def recorded(self, job: str, *, others: bool = False) -> Witnessed:
+        """Return what the target has recorded of a job, as `mark_of` writes it, and of others if they are asked for.
+
+        Nothing where there is no target, or where it has expired by the table's own properties.
+        """
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
         """Return the record by which some versions of a job are taken back here."""

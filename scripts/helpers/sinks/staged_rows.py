@@ -315,11 +315,6 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def arrow_types(schema: pa.Schema) -> dict[str, str]:
-    """Return the types of pyarrow's columns."""
-    return {field.name: str(plain_type(field.type)) for field in schema}
-
-
 # --- engines ------------------------------------------------------------------------------------
 
 
@@ -402,7 +397,7 @@ class _ArrowRows:
         return arrow_rows(df, target)
 
     def types(self, schema: Any) -> dict[str, str]:
-        return arrow_types(schema)
+        return {field.name: str(plain_type(field.type)) for field in schema}
 
     def required(self, schema: Any) -> list[str]:
         return [field.name for field in schema if not field.nullable]

@@ -31,6 +31,7 @@ from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import application_of, mark_of, value_of_batch
 from scripts.helpers.sinks.places import is_same_folder
+from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.staged_rows import (
     Rows,
     check_fits,
@@ -150,8 +151,8 @@ class TableLog(Protocol):
     def recorded(self, app: str) -> int:
         """Return the last version that the table has recorded of an application; 0 for none."""
 
-    def epochs(self, job: str) -> dict[str, int]:
-        """Return the last version that the table has recorded of each epoch of a job; empty where there is no table."""
+    def versions(self, start: str) -> Mapping[str, int]:
+        """Return the last versions of all applications whose names begin so; none where there is no table."""
 
     def commit(self, app: str, version: int, change: Append | MergeRows | Nothing) -> None:
         """Make a change, and record a version, in one commit; nothing if that or a later version is recorded.
@@ -286,7 +287,7 @@ class TableSink(ABC):
         """Delete what an attempt staged that is never to be published."""
         self._done(lambda: [place.drop(output.folder) for place in self._attempts(output)])
 
-    def sweep(self, output: Output, kept: Collection[str]) -> int:
+    def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
         """Delete what losers staged for batches up to this one; see `Sink`."""
         return self._done(lambda: sum(place.sweep(output, kept) for place in self._attempts(output)))
 
@@ -296,14 +297,13 @@ class TableSink(ABC):
 
     def left_at(self, folder: str) -> str:
         """Return where an attempt has left something, and how much."""
-        return self._done(lambda: self._left_at(folder))
+        job = folder.partition("/")[0]
+        holding = self._done(lambda: [place for place in self._attempts(None) if folder in place.left(job)])
+        return self._done(lambda: (holding or [self.staging])[0].left_at(folder))
 
-    def recorded(self, job: str) -> dict[str, int]:
-        """Return the last version that the table has recorded of each epoch of a job, as `mark_of` writes it.
-
-        Empty where there is no table, or what it has recorded has expired by its own properties.
-        """
-        return self._decided(lambda: self._log.epochs(job))
+    def recorded(self, job: str, *, others: bool = False) -> Witnessed:
+        """Return what the table has recorded of a job, as `mark_of` writes it; see `Sink`."""
+        return Witnessed(job, self._decided(lambda: self._log.versions("" if others else f"{job}/")))
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
         """Return the record by which some versions of a job are taken back here."""
@@ -315,8 +315,8 @@ class TableSink(ABC):
     def retract(self, retraction: Retraction) -> int:
         """Delete what attempts staged, and published rows by the batch column; return how many rows.
 
-        Without that column published rows stay, with a WARNING: a table does not tell which rows a commit has added
-        once files were compacted, and to take the whole table back would take rows of others along.
+        Without that column published rows stay, with a WARNING: once files were compacted, nothing in a table shows
+        which rows a commit has added.
 
         Raises
         ------
@@ -458,11 +458,6 @@ class TableSink(ABC):
     def _has_column(self, retraction: Retraction) -> bool:
         shape = self._decided(self._log.shape) if retraction.batch_column else None
         return shape is not None and retraction.batch_column in shape.types
-
-    def _left_at(self, folder: str) -> str:
-        job = folder.partition("/")[0]
-        places = [place for place in self._attempts(None) if folder in place.left(job)]
-        return (places or [self.staging])[0].left_at(folder)
 
     def _decided(self, action: Callable[[], T]) -> T:
         """Do what a decision needs at the table."""

@@ -144,9 +144,9 @@ class Target(ABC):
     def write(self, job: IncrementalJob, rows: pa.Table, **options: Any) -> None:
         """Write a batch through the public door."""
 
+    @abstractmethod
     def sink(self, **options: Any) -> Any:
-        """Return a sink for this target, for what is not written by its name."""
-        raise NotImplementedError
+        """Return a sink for this target."""
 
     @abstractmethod
     def read(self) -> Rows:
@@ -244,6 +244,9 @@ class Files(Target):
         job.write(self.frame(rows), self.place.uri, format=self.kind.form, **options)
         # Files of texts do not tell the types of their columns.
         self.schema = self.schema or rows.schema
+
+    def sink(self, **options: Any) -> FileSink:
+        return FileSink(self.place.uri, spark=self.spark, s3_client=self.s3, format=self.kind.form, **options)
 
     def read(self) -> Rows:
         found = {name: data for name, data in self.place.all().items() if not is_hidden(name) and data}

@@ -1,0 +1,301 @@
+"""A target is asked what it has recorded of a job: no table that was restored, lost or mixed up doubles its rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from scripts.helpers.batch import after_restore, examine_targets
+from scripts.helpers.errors import FencedError, InvalidValueError, TargetAheadError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import derived_id
+from scripts.helpers.sinks.outputs import mark_of
+from scripts.helpers.watermarks import Watermarks
+from tests.sinks.contract.targets import Copy, Kind, Target, every, numbers
+from tests.support.table_items import all_items, put_item
+
+SLOW = ("delta-spark", "iceberg-spark")
+
+
+def with_records_of_its_own(kind: Kind) -> bool:
+    """Return whether a target records batches as no other one: what the rows are makes no difference there."""
+    if kind.family in ("files", "database"):
+        return kind.engine == "pandas"
+    return not kind.on_s3
+
+
+def marked(target: Target) -> dict[str, Any]:
+    """Return the options by which rows can be taken back."""
+    return {"batch_column": "batch"} if "batch_column" in target.kind.can else {}
+
+
+@pytest.fixture
+def copy(watermarks: Watermarks, target: Target) -> Copy:
+    """Return a job that writes to the target, with the batch of each row where it can."""
+    target.create(numbers().schema, batch=pa.string())
+    return Copy(watermarks, target, **marked(target))
+
+
+def restored(copy: Copy) -> None:
+    """Load two rows, and then one more of which the table forgets all, as a backup of before comes back."""
+    copy.run(numbers(1, 2))
+    backup = all_items(copy.watermarks)
+    copy.run(numbers(3))
+    for job_id, key in all_items(copy.watermarks):
+        copy.watermarks.store.delete(job_id, key)
+    for item in backup.values():
+        put_item(copy.watermarks, item)
+
+
+def answer(copy: Copy, **options: Any) -> None:
+    """Say that a backup came back, and what becomes of the batches that only the target knows."""
+    target = copy.target
+    after_restore(
+        copy.watermarks, copy.job_id, sinks=[target.sink(**marked(target))], why="a backup came back",
+        spark=target.spark, s3_client=target.s3, **options,
+    )  # fmt: skip
+
+
+def found_at(copy: Copy) -> list[str]:
+    """Return what a look at the target finds to be wrong."""
+    target = copy.target
+    found = examine_targets(
+        copy.watermarks, copy.job_id, sinks=[target.sink(**marked(target))], spark=target.spark, s3_client=target.s3
+    )
+    return [f"{one.kind}: {one.detail}" for one in found]
+
+
+@every(where=with_records_of_its_own, slow=SLOW)
+def test_no_run_writes_when_the_table_came_back_from_a_backup(copy: Copy) -> None:
+    restored(copy)
+
+    # Where the name of the target leads there, the run does not begin.
+    with pytest.raises(TargetAheadError, match="version 2 of job 'repairs'") as caught, copy.job() as job:
+        assert not copy.target.is_named
+        copy.stage(job)
+
+    assert list(caught.value.ahead.values()) == [(2, 2)]
+    assert copy.target.ids() == [1, 2, 3]
+    head = copy.watermarks.latest(copy.job_id)
+    assert (head.version, head.claim, head.plan) == (1, None, None)
+    (found,) = [one for one in found_at(copy) if one.startswith("target ahead")]
+    assert "versions 2 to 2" in found
+
+
+@every(where=with_records_of_its_own)
+def test_rows_are_there_once_when_the_batches_are_taken_back(copy: Copy) -> None:
+    restored(copy)
+
+    answer(copy, retract=True)
+    copy.run(numbers(4))
+    copy.run(numbers(5))
+
+    assert copy.target.ids() == [1, 2, 3, 4, 5]
+    assert {one.partition(":")[0] for one in found_at(copy)} == {"retraction"}
+
+
+@every("batch_column", where=with_records_of_its_own, slow=SLOW)
+def test_nothing_is_changed_when_rows_that_nothing_marks_were_to_be_taken_back(copy: Copy) -> None:
+    copy.options = {}
+    restored(copy)
+    before = copy.watermarks.latest(copy.job_id)
+
+    with pytest.raises(InvalidValueError, match="the rows of versions 2 to 2 cannot be taken back"):
+        after_restore(
+            copy.watermarks, copy.job_id, sinks=[copy.target.sink()], retract=True, why="a backup came back",
+            spark=copy.target.spark, s3_client=copy.target.s3,
+        )  # fmt: skip
+
+    assert copy.watermarks.latest(copy.job_id) == before
+
+
+@every(where=with_records_of_its_own, slow=SLOW)
+def test_rows_come_again_and_nothing_is_asked_twice_when_the_batches_are_kept(copy: Copy) -> None:
+    restored(copy)
+    before = copy.watermarks.latest(copy.job_id)
+    with pytest.raises(TargetAheadError):
+        answer(copy)
+    unanswered = copy.watermarks.latest(copy.job_id)
+
+    answer(copy, retract=False)
+    copy.run(numbers(4))
+    copy.run(numbers(5))
+
+    assert unanswered == before
+    assert copy.target.ids() == [1, 2, 3, 3, 4, 5]
+
+
+@pytest.mark.parametrize("retract", [True, False], ids=["taken back", "kept"])
+@every(where=with_records_of_its_own, slow=SLOW)
+def test_first_run_stops_until_somebody_answers_when_the_table_is_another_one(
+    copy: Copy, make_watermarks: Callable[..., Watermarks], retract: bool
+) -> None:
+    copy.run(numbers(1, 2))
+    copy.watermarks = make_watermarks()
+
+    with pytest.raises(TargetAheadError, match="version 1 of job"):
+        copy.run()
+    stopped = copy.target.ids(), copy.watermarks.latest(copy.job_id).version
+    answer(copy, retract=retract)
+    copy.run(numbers(3))
+
+    assert stopped == ([1, 2], 0)
+    assert copy.target.ids() == ([1, 2, 3] if retract else [1, 1, 2, 2, 3])
+
+
+@every(where=with_records_of_its_own, slow=SLOW)
+def test_an_attempt_is_fenced_when_another_one_has_published_meanwhile(copy: Copy) -> None:
+    copy.run(numbers(1))
+
+    with pytest.raises(FencedError), copy.job("jr_2") as slow:
+        copy.run(numbers(2), run_id="jr_2")
+        copy.stage(slow)
+
+    assert copy.target.ids() == [1, 2]
+
+
+@every(where=with_records_of_its_own, slow=SLOW)
+def test_runs_go_on_when_earlier_epochs_were_retracted(copy: Copy) -> None:
+    copy.run(numbers(1, 2))
+    copy.run(numbers(3))
+    answer(copy)
+    copy.run(numbers(4))
+
+    copy.watermarks.rewind(copy.job_id, to_version=1, retract=True, why="once more")
+    copy.run()
+    copy.run(numbers(5))
+
+    assert copy.target.ids() == [1, 2, 3, 4, 5]
+
+
+# --- other jobs -----------------------------------------------------------------------------------------
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if f"event={event} " in record.getMessage()]
+
+
+@every(where=with_records_of_its_own, slow=SLOW)
+def test_first_run_names_the_other_jobs_once_when_their_batches_are_at_its_target(
+    watermarks: Watermarks, copy: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = [Copy(watermarks, copy.target, name, **copy.options) for name in ("parking", "libraries")]
+    for number, other in enumerate(others):
+        other.run(numbers(70 + number))
+        other.run(numbers(80 + number))
+    caplog.clear()
+
+    copy.run(numbers(1))
+    copy.run(numbers(2))
+
+    (warning,) = warnings_of(caplog, "target_shared")
+    digits = 8 if copy.target.kind.family == "database" else 32
+    assert f"job={copy.job_id} " in warning
+    assert all(mark_of(other.job_id)[:digits] in warning for other in others)
+    assert copy.target.ids() == [1, 2, 70, 71, 80, 81]
+
+
+@every(where=with_records_of_its_own, slow=SLOW)
+def test_nothing_is_said_when_the_other_batches_are_of_a_job_that_is_this_one_in_part_or_saves_nothing(
+    watermarks: Watermarks, copy: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = copy.target
+
+    def run(job_id: str, batch: pa.Table, run_id: str, **options: Any) -> None:
+        made = Copy(watermarks, target, job_id, **copy.options)
+        made.batches.append(batch)
+        given = {"spark": target.spark, "s3_client": target.s3} | options
+        with IncrementalJob(watermarks, job_id, run_id, **given) as job:
+            made.stage(job)
+
+    run("parking", numbers(70), "jr_1", mode="pause")
+    copy.run(numbers(1))
+    answer(copy)
+    copy.run(numbers(2))
+    run(copy.job_id, numbers(71), "jr_2", namespace="north")
+    run(copy.job_id, numbers(72), "jr_3", namespace="south")
+    run(derived_id(copy.job_id, "backfill", "rows"), numbers(73), "jr_4")
+    copy.run(numbers(3))
+
+    assert warnings_of(caplog, "target_shared") + warnings_of(caplog, "target_behind") == []
+    assert found_at(copy) == []
+    assert target.ids() == [1, 2, 3, 70, 71, 72, 73]
+
+
+# --- some targets ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["sqlite"], indirect=True)
+def test_a_target_is_named_once_when_only_its_script_can_ask_it(copy: Copy, caplog: pytest.LogCaptureFixture) -> None:
+    copy.run(numbers(1))
+    copy.run(numbers(2))
+    restored(copy)
+
+    after_restore(copy.watermarks, copy.job_id, why="a backup came back")
+
+    (warning,) = warnings_of(caplog, "target_not_asked")
+    assert f"job={copy.job_id} target={copy.target.sink().name}" in warning
+    with pytest.raises(TargetAheadError, match=r"after_restore\(…, sinks="):
+        copy.run()
+
+
+@pytest.mark.parametrize("target", ["pandas"], indirect=True)
+def test_a_warning_names_the_target_when_it_was_emptied(
+    copy: Copy, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy.run(numbers(1))
+    Path(copy.target.sink().target.root).rename(tmp_path / "old")
+    (found,) = found_at(copy)
+
+    with caplog.at_level(logging.WARNING):
+        copy.run(numbers(2))
+        copy.run(numbers(3))
+
+    assert found.startswith("target behind")
+    assert len(warnings_of(caplog, "target_behind")) == 1
+    assert copy.target.ids() == [2, 3]
+
+
+def test_requests_to_s3_are_as_many_when_the_target_has_a_thousand_batches_or_another_job(
+    watermarks: Watermarks, s3: Any, bucket: str
+) -> None:
+    target, prefix = f"s3://{bucket}/lake/t", "lake/t/"
+    sent: list[tuple[str, str]] = []
+
+    def run(last: int, job_id: str = "parking") -> tuple[list[str], int]:
+        """Return the requests of a run, and how many of them ask for what is recorded."""
+        sent.clear()
+        with IncrementalJob(watermarks, job_id, f"jr_{last}", s3_client=s3) as job:
+            job.write(job.rows_since(pd.DataFrame({"id": range(1, last + 1)}), "id"), target)
+        asked = [name for name, asked_for in sent if asked_for.startswith(f"{prefix}_glue_watermarks/")]
+        return sorted(name for name, _ in sent), asked.count("ListObjectsV2")
+
+    def fill(first: int, last: int) -> None:
+        """Put files of further batches where the first one is."""
+        (start,) = [one["Key"] for one in s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}part-")["Contents"][:1]]
+        for number in range(first, last):
+            key = start.replace("-0000000001.", f"-{10**6 + number:010d}.")
+            s3.copy_object(Bucket=bucket, Key=key, CopySource={"Bucket": bucket, "Key": start})
+
+    s3.meta.events.register(
+        "provide-client-params.s3",
+        lambda params, model, **_: sent.append((model.name, params.get("Prefix", params.get("Key", "")))),
+    )
+    first, second, third = run(1), run(2), run(3)
+    fill(3, 100)
+    hundredth = run(4)
+    fill(100, 1_000)
+    thousandth = run(5)
+    of_another = run(6, "libraries")
+
+    assert second == third == hundredth == thousandth
+    assert of_another[0].count("ListObjectsV2") == first[0].count("ListObjectsV2")
+    assert (first[1], second[1], of_another[1]) == (1, 1, 1)
+    records = s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}_glue_watermarks/")["Contents"]
+    assert sorted(one["Key"][-2:] for one in records) == ["01", "05"]
