@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
-import pytest
 
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.merging import Merge
@@ -21,35 +18,6 @@ def publish(written: Written, table: str, version: int, rows: pd.DataFrame, merg
     output = sink.stage(BatchId(JOB, EPOCH, version), 1, rows)
     sink.publish(output)
     sink.clear(output)
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_newest_row_wins_when_the_sequence_has_a_name_of_ours(written: Written, name: str) -> None:
-    quote = '"' if written.kind != "maria" else "`"
-    column = f"{quote}{name}{quote}"
-    table = written.new_table(f"k integer, {column} integer, word integer")
-
-    found = []
-    for version, sequence in enumerate([[10, 20, 30, 15], [5, 40]], 1):
-        rows: dict[str, Any] = {"k": 1, name: sequence, "word": [value * 2 for value in sequence]}
-        publish(written, table, version, pd.DataFrame(rows), Merge.of("k", name))
-        found += written.rows(f"SELECT k, {column}, word FROM {table}")
-
-    assert found == [(1, 30, 60), (1, 40, 80)]
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_versions_end_where_the_next_begins_when_the_key_has_a_name_of_ours(written: Written, name: str) -> None:
-    quote = '"' if written.kind != "maria" else "`"
-    column = f"{quote}{name}{quote}"
-    table = written.new_table(f"{column} integer, at integer, valid_from integer, valid_to integer")
-    merge = Merge.of(name, "at", history=True)
-
-    publish(written, table, 1, pd.DataFrame({name: [1, 1], "at": [10, 30]}), merge)
-    publish(written, table, 2, pd.DataFrame({name: [1, 2], "at": [20, 5]}), merge)
-
-    found = written.rows(f"SELECT {column}, valid_from, valid_to FROM {table}")
-    assert sorted(found, key=repr) == [(1, 10, 20), (1, 20, 30), (1, 30, None), (2, 5, None)]
 
 
 def test_key_zero_stays_zero_when_the_database_counts_the_key(written: Written) -> None:

@@ -35,7 +35,7 @@ from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.database_access import target_errors
 from scripts.helpers.sinks.database_sql import BATCHES, GONE, TAKEN_BACK, Statements, WritingPostgres, WritingSQLite
 from scripts.helpers.sinks.merging import Merge
-from scripts.helpers.sinks.outputs import mark_of, value_of_batch
+from scripts.helpers.sinks.outputs import mark_of
 from tests.support.database_fixtures import written_as
 from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
@@ -98,17 +98,6 @@ def test_rows_are_there_once_when_published_as_often_as_one_likes(
     assert seen(written, table) == ALL
     assert written.staged(table) == []
     assert caplog.text.count(f"event=rows_published target={sink.name} version=3 rows=3") == 1
-
-
-def test_attempts_share_nothing_when_both_stage_one_batch(written: Written, table: str) -> None:
-    sink = written.sink(table)
-    first, second = sink.stage(BATCH, 7, ROWS), sink.stage(BATCH, 8, ROWS)
-
-    sink.drop(first)
-    sink.publish(second)
-    sink.clear(second)
-
-    assert (seen(written, table), written.staged(table)) == (ALL, [])
 
 
 def test_batch_is_not_doubled_when_a_loser_is_published_by_mistake(written: Written, table: str) -> None:
@@ -244,27 +233,6 @@ def test_rows_that_readers_have_seen_stay_with_a_warning_when_they_are_taken_bac
     assert written.rows(f"SELECT COUNT(*) FROM {BATCHES} WHERE staged = '{TAKEN_BACK}' AND target = '{table}'") == [
         (0,)
     ]
-
-
-def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
-    written: Written, caplog: pytest.LogCaptureFixture
-) -> None:
-    table = written.new_table("id integer, word varchar(20), batch varchar(64)")
-    sink = written.sink(table, batch_column="batch")
-    outputs = {version: sink.stage(batch(version), 7, ROWS[version - 2 : version - 1]) for version in (2, 3, 4)}
-    sink.publish(outputs[2])
-    sink.publish(outputs[3])
-
-    taken = taken_back(outputs[3], 3, 4, "batch")
-    counts = [sink.retract(taken) for _ in range(2)]
-    for output in outputs.values():
-        sink.publish(output)
-
-    assert (counts, written.rows(f"SELECT id, word, batch FROM {table}")) == (
-        [1, 0],
-        [(1, "a", value_of_batch(batch(2)))],
-    )
-    assert (written.staged(table), "rows_kept" in caplog.text) == ([outputs[2].folder], False)
 
 
 def test_nothing_is_deleted_when_batches_are_taken_back_where_none_was_written(tmp_path: Path) -> None:
@@ -418,32 +386,6 @@ def test_rows_are_there_once_when_a_process_dies_at_any_statement(
 
 
 # --- two at once --------------------------------------------------------------------------------------
-
-
-@SERVERS
-def test_rows_are_there_once_when_two_publish_at_once(request: pytest.FixtureRequest, kind: str) -> None:
-    written = written_as(request, kind)
-    table = written.new_table("id integer, word varchar(20)")
-    for version in range(1, 6):
-        output = written.sink(table).stage(batch(version), 1, pd.DataFrame({"id": range(500)}))
-        gate = threading.Barrier(3)
-        errors: list[Any] = []
-
-        def publish(output: Output = output, gate: threading.Barrier = gate, errors: list[Any] = errors) -> None:
-            gate.wait(PATIENCE)
-            try:
-                written.sink(table).publish(output)
-            except Exception as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=publish) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE)
-
-        assert errors == []
-        assert written.rows(f"SELECT COUNT(*) FROM {table}") == [(500 * version,)]
 
 
 def repeatable(written: Written) -> Any:

@@ -47,10 +47,13 @@ TYPES = {
     "sqlite": 'id integer, "a""b `c`" text, amount text, wall text, instant text, day text, ok boolean, data blob, '
     "ratio real, u text",
 }
+OTHERS = pytest.mark.parametrize("written", ["maria", "sqlite"], indirect=True)
+"""The databases that the contract suite does not write to over JDBC."""
 INSTANT = datetime(2026, 10, 25, 0, 30, 0, 1, tzinfo=timezone.utc)
 UUID = "6f4b1d3e-0000-4000-8000-000000000001"
 
 
+@OTHERS
 @pytest.mark.parametrize("zone", ["Europe/London"], ids=["timestamp_ntz"])
 def test_values_arrive_as_they_left_when_executors_write_them(jdbc: Any, written: Written, zone: str) -> None:
     table = written.new_table(TYPES[written.kind])
@@ -124,6 +127,7 @@ def test_one_task_writes_all_rows_when_the_database_lets_in_one_writer(
     assert written.rows(f"SELECT task, COUNT(*) FROM {table} GROUP BY task") == [("0", 8)]
 
 
+@OTHERS
 def test_merge_leaves_the_newest_rows_when_spark_brings_them(jdbc: Any, written: Written) -> None:
     table = written.new_table("id bigint PRIMARY KEY, at bigint, word varchar(9)")
     rules = Merge.of("id", "at")
@@ -170,6 +174,7 @@ def test_batch_is_there_once_when_a_job_writes_it(jdbc: Any, written: Written, w
     assert watermarks.latest(JOB).unpublished == ()
 
 
+@OTHERS
 def test_rows_are_there_once_when_a_job_goes_back_and_takes_them_along(
     jdbc: Any, written: Written, watermarks: Watermarks
 ) -> None:

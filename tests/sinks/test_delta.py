@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -13,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -28,7 +26,6 @@ from scripts.helpers.errors import (
     NotATableError,
     StagedFilesLostError,
     TargetError,
-    TargetLayoutError,
     TargetSchemaError,
     UnprovenError,
 )
@@ -101,37 +98,6 @@ def die(*_: Any) -> None:
     raise KilledError
 
 
-def test_rows_are_seen_once_when_published_as_often_as_one_likes(table: Table) -> None:
-    sink, output = table.sink(), table.stage(1, [1, 2, 3])
-    before = table.seen
-    sink.publish(output)
-    sink.publish(output)
-    first = table.seen
-    second = table.stage(2, [4], partition_by=[])
-    sink.publish(second)
-    sink.publish(output)
-    sink.clear(second)
-    sink.clear(output)
-    sink.publish(output)
-    sink.publish(second)
-
-    assert (before, first, table.seen, table.staged) == ([], [1, 2, 3], [1, 2, 3, 4], [])
-    assert (output.rows, output.sink, second.rows) == (3, "delta", 1)
-    assert Output.from_record(output.record(), "one", output.job_id) == output
-
-
-def test_rows_are_seen_once_when_many_publish_at_once(table: Table) -> None:
-    for version in (1, 2):  # The first makes the table.
-        output = table.stage(version, [version])
-        sinks = [table.sink() for _ in range(3)]
-        with ThreadPoolExecutor(len(sinks)) as pool:
-            published = [pool.submit(sink.publish, output) for sink in sinks]
-
-        # One that others kept coming before may be called again.
-        assert all(isinstance(one.exception(), TargetError | None) for one in published)
-        assert table.seen == list(range(1, version + 1))
-
-
 def test_batch_of_another_attempt_is_not_taken_up_when_one_is_published(arrow: Table) -> None:
     winner, loser = arrow.stage(1, [1], fence=2), arrow.stage(1, [1], fence=1)
     later = arrow.stage(2, [2])
@@ -150,17 +116,6 @@ def test_lower_version_is_taken_when_the_epoch_is_new(arrow: Table) -> None:
         arrow.sink().publish(arrow.stage(version, [version], epoch=epoch))
 
     assert arrow.seen == [1, 2]
-
-
-def test_partitions_are_kept_when_only_the_first_batch_names_them(table: Table) -> None:
-    table.sink().publish(table.stage(1, [1, 2], partition_by=["kind"]))
-    table.sink().publish(table.stage(2, [3, 4]))
-
-    assert DeltaTable(table.path).metadata().partition_columns == ["kind"]
-    assert table.seen == [1, 2, 3, 4]
-    with pytest.raises(TargetLayoutError, match=r"repairs': it is partitioned by \['kind'\]"):
-        table.stage(3, [5], partition_by=["id"])
-    assert len(table.sink().staging.left(table.stage(3, [5]).job)) == 3
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new-table", "table"])
@@ -719,21 +674,6 @@ def test_action_is_named_before_anything_is_staged_when_it_is_not_allowed(
 
     assert named.format(bucket=bucket) in str(caught.value)
     assert staged_in(s3, bucket) == []
-
-
-def test_rows_are_there_once_when_the_table_is_in_a_bucket(moto_process: str, bucket_of_process: str) -> None:
-    # In a process of its own: deltalake keeps Python's lock while it waits for S3.
-    s3 = boto3.client("s3", endpoint_url=moto_process)
-    path = f"s3://{bucket_of_process}/repairs"
-    for version in (1, 1, 2):
-        sink = DeltaSink(path, s3_client=s3)
-        output = sink.stage(BatchId(JOB, "e1", version), 1, pd.DataFrame({"id": [version]}))
-        sink.publish(output)
-        sink.clear(output)
-
-    found = DeltaTable(path, storage_options=sink.target.login()).to_pyarrow_table()  # type: ignore[attr-defined]
-    assert sorted(found["id"].to_pylist()) == [1, 2]
-    assert s3.list_objects_v2(Bucket=bucket_of_process, Prefix="_repairs.staging/").get("Contents", []) == []
 
 
 # --- in a job -------------------------------------------------------------------------------------

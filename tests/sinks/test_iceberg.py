@@ -28,7 +28,6 @@ from scripts.helpers.errors import (
     MissingConnectorError,
     StagedFilesLostError,
     TargetError,
-    TargetLayoutError,
     TargetSchemaError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -133,24 +132,6 @@ def die(*_: Any) -> None:
     raise KilledError
 
 
-def test_rows_are_seen_once_when_published_as_often_as_one_likes(table: Table) -> None:
-    sink, output = table.sink(), table.stage(1, [1, 2, 3])
-    before = table.seen
-    sink.publish(output)
-    sink.publish(output)
-    first = table.seen
-    second = table.stage(2, [4])
-    sink.publish(second)
-    sink.publish(output)
-    sink.clear(second)
-    sink.clear(output)
-    sink.publish(output)
-
-    assert (before, first, table.seen, table.staged) == ([], [1, 2, 3], [1, 2, 3, 4], [])
-    assert (output.rows, output.sink, output.replaces, second.rows) == (3, "iceberg", False, 1)
-    assert Output.from_record(output.record(), "one", JOB) == output
-
-
 def test_rows_are_seen_once_when_many_publish_at_once_and_others_write(table: Table) -> None:
     for version in (1, 2):  # The first snapshot of the table, and one after another job's.
         output = table.stage(version, [version])
@@ -190,24 +171,6 @@ def test_lower_version_is_taken_when_the_epoch_is_new(arrow: Table) -> None:
         arrow.sink().publish(arrow.stage(version, [version], epoch=epoch))
 
     assert arrow.seen == [1, 2]
-
-
-def test_empty_text_and_null_stay_two_values_when_the_table_is_partitioned_by_them(table: Table) -> None:
-    kinds = ["a", "", None]
-    frame: Any = pd.DataFrame({"id": [1, 2, 3], "kind": kinds})
-    if table.spark is not None:
-        frame = table.spark.createDataFrame([(1, "a"), (2, ""), (3, None)], "id long, kind string")
-    sink = table.sink(partition_by=["kind"])
-
-    sink.publish(sink.stage(BatchId(JOB, "e1", 1), 7, frame))
-
-    if table.spark is not None:
-        table.spark.sql(f"REFRESH TABLE {table.name}")
-        found = {row.id: row.kind for row in table.spark.table(table.name).collect()}
-    else:
-        rows = table.catalog.load_table(table.name.partition(".")[2]).scan().to_arrow().to_pylist()
-        found = {row["id"]: row["kind"] for row in rows}
-    assert found == dict(zip([1, 2, 3], kinds, strict=True))
 
 
 RENAMED = "': the table that version 2 was staged in is no longer here: it was renamed"
@@ -254,16 +217,6 @@ def test_error_does_not_speak_of_lost_files_when_another_table_has_the_name_of_a
 
     assert not isinstance(caught.value, StagedFilesLostError)
     assert table.seen == [2]
-
-
-def test_partitions_are_kept_when_only_the_first_batch_names_them(table: Table) -> None:
-    table.sink().publish(table.stage(1, [1, 2], partition_by=["kind"]))
-    table.sink().publish(table.stage(2, [3, 4]))
-    staged = len(table.staged)
-
-    with pytest.raises(TargetLayoutError, match=rf"^Target '{table.name}': it is partitioned by \['kind'\]"):
-        table.stage(3, [5], partition_by=["id"])
-    assert (table.seen, len(table.staged)) == ([1, 2, 3, 4], staged)
 
 
 def test_branches_are_found_when_another_session_has_made_them_meanwhile(

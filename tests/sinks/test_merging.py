@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -93,25 +92,6 @@ def quick(path: Path) -> sqlite3.Connection:
     return connection
 
 
-@KINDS
-@pytest.mark.parametrize("server", ["postgres", "maria"])
-@pytest.mark.parametrize("seed", range(2))
-def test_servers_leave_the_same_when_batches_come_in_any_order(
-    request: pytest.FixtureRequest, kind: str, server: str, seed: int
-) -> None:
-    written = written_as(request, server)
-    table = Table(kind, written.new_table(COLUMNS[kind]), written.connect)
-    chance = random.Random(seed)
-    moments = [(key, sequence) for key in range(4) for sequence in range(1, 8)]
-    events = [Event(*moment, chance.choice(["a", "b", "B", None])) for moment in chance.sample(moments, 20)]
-    batches = [chance.choices(events, k=8) for _ in range(4)]
-
-    for batch in batches:
-        table.merge(batch)
-
-    assert table.rows == expected(kind, [event for batch in batches for event in batch])
-
-
 # --- one rule each -------------------------------------------------------------------------------------
 
 
@@ -120,27 +100,6 @@ def table(request: pytest.FixtureRequest) -> Table:
     """Return a target of SQLite: the servers' own ways are in the tests of random histories and of ties."""
     written = written_as(request, "sqlite")
     return Table(request.param, written.new_table(COLUMNS[request.param]), written.connect)
-
-
-def test_deleted_row_stays_away_when_an_older_one_comes_late(table: Table) -> None:
-    first = [Event(1, 1, "a"), Event(2, 5, None)]
-    late = [Event(1, 3, None), Event(2, 4, "late")]
-
-    table.merge(first)
-    table.merge(late)
-    table.merge([Event(1, 2, "late")])
-
-    assert table.rows == expected(table.kind, [*first, *late, Event(1, 2, "late")])
-    assert [row[0] for row in table.rows if row[-1] is None or table.kind == "newest"] == []
-
-
-def test_row_comes_back_when_it_is_newer_than_its_delete(table: Table) -> None:
-    events = [Event(1, 1, "a"), Event(1, 2, None), Event(1, 3, "b")]
-
-    for event in events:
-        table.merge([event])
-
-    assert table.rows == expected(table.kind, events)
 
 
 @pytest.mark.parametrize(

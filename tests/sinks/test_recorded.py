@@ -112,8 +112,7 @@ FORMS: dict[str, tuple[Callable[[Log], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("is_cleaned", [True, False], ids=["cleaned", "whole"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "is_cleaned"), [*((form, True) for form in FORMS), ("one file of deltalake", False)])
 def test_versions_of_all_epochs_are_returned_when_the_log_has_a_checkpoint(
     spark_with_tables: Any, tmp_path: Path, form: str, is_cleaned: bool
 ) -> None:
