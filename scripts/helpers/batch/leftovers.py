@@ -17,7 +17,6 @@ from scripts.helpers.sinks.choice import is_sink_of, sink_of
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import (
     attempt_of,
-    attempt_of_table,
     batch_folder_of,
     batch_of,
     doubt,
@@ -25,7 +24,6 @@ from scripts.helpers.sinks.outputs import (
     mark_of,
     old_mark_of,
     version_of,
-    version_of_table,
 )
 from scripts.helpers.sinks.sink import Sink
 
@@ -204,7 +202,7 @@ class _Look:
         repair = repair and self.watermarks.latest(self.head.job_id).identity == self.head.identity
         for folder in leftovers:
             what = f"{folder} for {self.sink.name}: {self.sink.left_at(folder)}"
-            attempt = attempt_of_table(folder) if self.output.sink == "database" else attempt_of(folder)
+            attempt = attempt_of(folder)
             if attempt is not None and attempt.is_of_unsaved_run:
                 remedy = "A run that saves nothing has staged it. When that run has ended, delete it by hand."
                 yield Finding("staged leftover", what, remedy)
@@ -269,8 +267,7 @@ class _Look:
     def _may_be_at_work(self, folder: str) -> bool:
         """Return whether the attempt that staged a folder may still commit it."""
         # Of an earlier epoch none can: its head is gone.
-        version = (version_of_table if self.output.sink == "database" else version_of)(folder, self.head.epoch)
-        return version == self.head.next_batch.version and self.head.claim is not None
+        return version_of(folder, self.head.epoch) == self.head.next_batch.version and self.head.claim is not None
 
 
 @dataclass(frozen=True)

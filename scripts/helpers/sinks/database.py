@@ -54,7 +54,7 @@ from scripts.helpers.sinks.outputs import (
     owner_of,
     staging_table,
     value_of_batch,
-    version_of_table,
+    version_of,
 )
 from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.staged_rows import check_batch_column, with_batch
@@ -289,7 +289,7 @@ class DatabaseSink:
         statements = self._statements(output)
         losers = []
         for table in self._staged(statements, output.job):
-            version = version_of_table(table, output.epoch)
+            version = version_of(table, output.epoch)
             # Versions above this one may be at work, or have won: a process that slept for a day is here, too.
             if version is not None and version <= output.version and table not in kept:
                 losers.append(table)
@@ -333,7 +333,7 @@ class DatabaseSink:
     def _retract(self, retraction: Retraction) -> int:
         statements = self._statements(retraction)
         for table in self._covered(statements, retraction):
-            version = version_of_table(table, retraction.epoch) or 0
+            version = version_of(table, retraction.epoch) or 0
             with self._session("a batch cannot be taken back") as session:
                 # Under its key: a publisher that sleeps finds it there, and one at work is waited for.
                 session.run(*statements.record(retraction, version, TAKEN_BACK))
@@ -413,7 +413,7 @@ class DatabaseSink:
     def _covered(self, statements: Statements, retraction: Retraction) -> list[str]:
         """Return the staging tables of attempts at the versions of a retraction."""
         staged = self._staged(statements, retraction.job)
-        return [table for table in staged if retraction.covers(version_of_table(table, retraction.epoch))]
+        return [table for table in staged if retraction.covers(version_of(table, retraction.epoch))]
 
     def _statements(self, of: Output | Retraction) -> Statements:
         """Return the statements for the schema of the target; UnprovenError if a record names another one."""

@@ -103,15 +103,21 @@ def folder_of(batch: BatchId, fence: int, token: str) -> str:
 
 
 def attempt_of(folder: str) -> Attempt | None:
-    """Return whose attempt a folder is of; None if it is not one of ours."""
-    found = _ATTEMPT.fullmatch(folder)
-    return Attempt(found[1], found[2], int(found[3]), int(found[4])) if found else None
+    """Return whose attempt a folder or a staging table is of, job and epoch of a table as hashes; None if of nobody."""
+    for pattern, base in ((_ATTEMPT, 10), (_TABLE, 36), (_OLD_TABLE, 10)):
+        if found := pattern.fullmatch(folder):
+            return Attempt(found[1], found[2], int(found[3], base), int(found[4], base))
+    return None
 
 
 def version_of(folder: str, epoch: str) -> int | None:
-    """Return the version that an attempt's folder is of; None if it is of another epoch."""
+    """Return the version that the folder or the staging table of an attempt is of; None if it is of another epoch."""
     found = attempt_of(folder)
-    return found.version if found is not None and found.epoch == epoch else None
+    if found is None:
+        return None
+    # A staging table, which has no slash in its name, has the first digits of the hash.
+    is_of = found.epoch == epoch if "/" in folder else _hash(epoch).startswith(found.epoch)
+    return found.version if is_of else None
 
 
 def branch_of(folder: str) -> str:
@@ -232,27 +238,12 @@ def staging_table(target: str, batch: BatchId, fence: int, token: str) -> str:
     return f"{owner}{_hash(batch.epoch)[:4]}_v{_base36(batch.version)}_f{_base36(fence)}_{token}"
 
 
-def attempt_of_table(name: str) -> Attempt | None:
-    """Return whose attempt a staging table is of, job and epoch as hashes; None if it is not one of ours."""
-    found = _TABLE.fullmatch(name)
-    if found:
-        return Attempt(found[1], found[2], int(found[3], 36), int(found[4], 36))
-    found = _OLD_TABLE.fullmatch(name)
-    return Attempt(found[1], found[2], int(found[3]), int(found[4])) if found else None
-
-
-def version_of_table(name: str, epoch: str) -> int | None:
-    """Return the version that a staging table is of; None if it is of another epoch."""
-    found = attempt_of_table(name)
-    return found.version if found is not None and _hash(epoch).startswith(found.epoch) else None
-
-
 def is_own_table(output: Output, target: str) -> bool:
     """Return whether the staging table of an output is one that an attempt at its batch makes for a target."""
-    found = attempt_of_table(output.folder)
+    found = attempt_of(output.folder)
     if found is None or not output.folder.startswith(owner_of(target, output.job)):
         return False
-    return (version_of_table(output.folder, output.epoch), found.fence) == (output.version, output.fence)
+    return (version_of(output.folder, output.epoch), found.fence) == (output.version, output.fence)
 
 
 def epoch_in_batches(of: Output | Retraction) -> str:
