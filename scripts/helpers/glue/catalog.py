@@ -23,12 +23,17 @@ if TYPE_CHECKING:
 DATABASES = ("postgresql", "mysql", "mariadb", "sqlserver", "oracle")
 HIVE_SEPARATOR = "\x01"
 """Between the fields of a table whose properties name nothing else."""
+LAKES = ("delta", "iceberg")
+"""Tables whose rows are not those of their files: a log says which files count."""
 PARTITIONS_AT_ONCE = 100
 """As many as BatchCreatePartition takes."""
 _SERDES = {
     "ParquetHiveSerDe": "parquet", "OrcSerde": "orc", "JsonSerDe": "json", "AvroSerDe": "avro",
     "LazySimpleSerDe": "csv", "OpenCSVSerde": "csv",
 }  # fmt: skip
+_KIND = ("table_type", "spark.sql.sources.provider", "classification")
+"""Parameters of which any may say what a table is. Its SerDe may be that of Parquet, or of text, all the same."""
+_REFUSED = {"hudi": "Hudi", "symlinks": "a symlink manifest"}
 
 
 @dataclass(frozen=True)
@@ -40,9 +45,11 @@ class CatalogTable:
     location
         Folder in S3, or ``database.schema.table`` of a database.
     format
-        One of Glue's formats, or the kind of database.
+        One of Glue's formats, of `LAKES`, or the kind of database.
     format_options
         In Glue's spellings.
+    exclusions
+        Globs of files that a crawler left out, and that Glue's readers leave out for that.
     columns, partition_keys
         Pairs of name and type, as Hive writes it.
     connection
@@ -56,10 +63,11 @@ class CatalogTable:
     columns: Sequence[tuple[str, str]] = ()
     partition_keys: Sequence[tuple[str, str]] = ()
     connection: str | None = None
+    exclusions: str = "[]"
 
     @property
     def is_database(self) -> bool:
-        """Tell a table of a database from files."""
+        """Return whether it is one of a database."""
         return self.format in DATABASES
 
     @property
@@ -85,9 +93,15 @@ class Catalog:
         serde = storage.get("SerdeInfo", {})
         kind = parameters.get("classification", "").lower()
         library = serde.get("SerializationLibrary", "").rpartition(".")[2]
+        lake = _lake(parameters, storage.get("InputFormat", ""))
+        if lake in _REFUSED:
+            raise NotOffGlueError(
+                f"The format of table {name!r}, {_REFUSED[lake]},",
+                "Its files alone are not its rows. Read it with a reader of Spark for it.",
+            )
         # Crawlers write a classification; tables made in Athena or Spark often have Hive's library alone.
-        if kind not in (*FORMATS, *DATABASES):
-            kind = _SERDES.get(library, "")
+        if lake or kind not in (*FORMATS, *DATABASES):
+            kind = lake or _SERDES.get(library, "")
         if not kind:
             raise NotOffGlueError(f"The format of table {name!r}", "Read it with spark.table or with Spark's reader.")
         if not storage.get("Location"):
@@ -96,10 +110,11 @@ class Catalog:
             name=name,
             location=storage["Location"],
             format=kind,
-            format_options=_csv_options(library, serde.get("Parameters", {}), parameters) if kind == "csv" else {},
+            format_options=_format_options(kind, library, serde.get("Parameters", {}), parameters),
             columns=_pairs(storage.get("Columns", [])),
             partition_keys=_pairs(found.get("PartitionKeys", [])),
             connection=parameters.get("connectionName"),
+            exclusions=parameters.get("exclusions", "[]"),
         )
 
     def table_names(self, database: str) -> list[str]:
@@ -235,6 +250,24 @@ def _pairs(columns: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     return [(column["Name"], column.get("Type", "string")) for column in columns]
 
 
+def _lake(parameters: Mapping[str, str], reads: str) -> str:
+    """Return which of `LAKES` or `_REFUSED` a table is; an empty text for one whose files are its rows."""
+    found = {parameters.get(name, "").lower() for name in _KIND}
+    if ".Hoodie" in reads:
+        found.add("hudi")
+    if reads.endswith(".SymlinkTextInputFormat"):
+        found.add("symlinks")
+    return next((kind for kind in (*LAKES, *_REFUSED) if kind in found), "")
+
+
+def _format_options(kind: str, library: str, serde: Mapping[str, str], table: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a table says of its format, in Glue's spellings."""
+    if kind == "csv":
+        return _csv_options(library, serde, table)
+    tag = serde.get("rowTag") or table.get("rowTag")
+    return {"rowTag": tag} if kind == "xml" and tag else {}
+
+
 def _csv_options(library: str, serde: Mapping[str, str], table: Mapping[str, str]) -> dict[str, Any]:
     """Return the options of a table of CSV in Glue's spellings, with the defaults of Hive's two libraries."""
     default = HIVE_SEPARATOR if library == "LazySimpleSerDe" else None
@@ -253,9 +286,18 @@ def _csv_options(library: str, serde: Mapping[str, str], table: Mapping[str, str
     return options
 
 
+def is_same_place(one: str, other: str) -> bool:
+    """Return whether two locations are one folder, by whichever scheme of S3."""
+    return _place(one) == _place(other)
+
+
+def _place(location: str) -> str:
+    return re.sub("^(s3[an]?://|file:(//)?)", "", location.rstrip("/") + "/")
+
+
 def _below(table: CatalogTable, folder: str) -> str:
     """Return a partition's folder below the table's location."""
-    start, rest = (re.sub("^(s3[an]?|file)://", "", place.rstrip("/") + "/") for place in (table.location, folder))
+    start, rest = _place(table.location), _place(folder)
     if not rest.startswith(start):
         raise SourceError(table.name, "a partition lies outside of the table's location. Read it with from_options.")
     return rest[len(start) :]

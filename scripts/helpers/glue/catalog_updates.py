@@ -1,4 +1,4 @@
-"""What a sink tells the Glue Data Catalog: its table, the columns of it, and new partitions."""
+"""What a sink writes to the Glue Data Catalog: its table, the columns of it, and new partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
-from scripts.helpers.glue.catalog import Catalog
+from scripts.helpers.glue.catalog import Catalog, is_same_place
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.sinks.pandas_files import partition_folder
 
@@ -61,7 +61,7 @@ class CatalogUpdate:
         if self.behaviour not in BEHAVIOURS:
             raise GlueOptionError("updateBehavior", f"is {self.behaviour!r}. Write one of {', '.join(BEHAVIOURS)}.")
 
-    def check(self, format: str, keys: Sequence[str]) -> None:
+    def check(self, path: str, format: str, keys: Sequence[str]) -> None:
         """Raise what speaks against the rows, before they are written.
 
         Raises
@@ -84,6 +84,10 @@ class CatalogUpdate:
                 "partitionKeys",
                 f"are {list(keys)}, but table {self.table!r} has {known}. Write the same, in order.",
             )
+        location = there["StorageDescriptor"]["Location"]
+        # Its partitions would be registered where no row is.
+        if not is_same_place(path, location):
+            raise GlueOptionError("path", f"is {path!r}, but table {self.table!r} is at {location!r}. Write there.")
 
     def apply(self, df: DataFrame, path: str, format: str, keys: Sequence[str]) -> None:
         """Make or update the table, and register the partitions of the rows."""

@@ -14,6 +14,7 @@ from typing import Any
 from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.glue.paths import folders
 from scripts.helpers.rows.options import RowOptions
+from scripts.helpers.tables.options import TableOptions
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,8 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
     if not paths:
         raise GlueOptionError("paths", "is missing. Give a list such as ['s3://bucket/prefix/'].")
     recurse = _truth(left, "recurse")
-    exclusions = _texts(left, "exclusions")
+    exclusions = exclusions_of(left)
+    left.pop("exclusions", None)
     options = {**_band(left), **_archives(left)}
     exclude = _texts(left, "exclude")
     if "include" in left:
@@ -120,6 +122,19 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
         max_files=bounds["boundedFiles"] or bounds["max_files"],
         max_bytes=bounds["boundedSize"] or bounds["max_bytes"],
     )
+
+
+def exclusions_of(given: Mapping[str, Any]) -> list[str]:
+    """Return the globs of ``exclusions``; GlueOptionError for anything but a list of texts."""
+    return _texts(dict(given), "exclusions")
+
+
+def lake_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `TableOptions`. Others are named in a WARNING."""
+    left = dict(given)
+    found = _ours(left, {field.name for field in fields_of(TableOptions)})
+    _tell("table", left)
+    return found
 
 
 def table_to_read(given: Mapping[str, Any]) -> TableToRead:

@@ -9,13 +9,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
-from scripts.helpers.glue.catalog import DATABASES, Catalog, Partitions
-from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FoldersToRead, folders_to_read, table_to_read
+from scripts.helpers.glue.catalog import DATABASES, LAKES, Catalog, Partitions
+from scripts.helpers.glue.connection_options import (
+    MAX_PARTITIONS,
+    FoldersToRead,
+    exclusions_of,
+    folders_to_read,
+    table_to_read,
+)
 from scripts.helpers.glue.frames import WITHOUT_GLUE, DynamicFrame, DynamicFrameCollection, as_dataframe
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue.sinks import FILES, DataSink, write_catalog_table, write_files, write_table
-from scripts.helpers.glue.sources import read_folders, read_table
+from scripts.helpers.glue.sources import read_folders, read_lake, read_table
 from scripts.helpers.glue_api.runs import on_glue
 from scripts.helpers.spark.jvm import check_jvm, is_session
 from scripts.helpers.spark.versions import check_version
@@ -240,7 +246,9 @@ class Reader(Generic[Frame]):
         catalog_id: str | None = None,
         **further: Any,
     ) -> Frame:
-        """Read a table of the Data Catalog: csv, json, parquet, orc or avro in S3, or a database's.
+        """Read a table of the Data Catalog: files in S3, a table of Delta Lake or Iceberg, or one of a database.
+
+        Of Delta Lake and Iceberg a run takes the rows that commits have appended, as `IncrementalJob.rows_since` does.
 
         Parameters
         ----------
@@ -264,7 +272,16 @@ class Reader(Generic[Frame]):
             login["dbtable"] = ".".join(parts[1:] if len(parts) > 1 else parts)
             return self._wrap(read_table(spark, table_to_read(login | given), transformation_ctx), str(table_name))
         in_catalog = given.pop("catalogPartitionPredicate", "")
-        request = folders_to_read({"paths": [table.location.rstrip("/") + "/"], "recurse": True, **given})
+        if table.format in LAKES:
+            if push_down_predicate or in_catalog:
+                raise GlueOptionError(
+                    "push_down_predicate", f"is given, and {table.name!r} is read by its commits. Filter the rows."
+                )
+            return self._wrap(read_lake(spark, table, given, transformation_ctx), str(table_name))
+        left_out = [*exclusions_of(given), *exclusions_of({"exclusions": table.exclusions})]
+        request = folders_to_read(
+            {"paths": [table.location.rstrip("/") + "/"], "recurse": True, **given, "exclusions": left_out}
+        )
         partitions = None
         if table.partition_keys or push_down_predicate or in_catalog:
             partitions = catalog.partitions(spark, table, push_down_predicate, in_catalog)

@@ -134,7 +134,7 @@ def write_files(
     target = FileTarget.parse(given, format, format_options)
     target.check(df)
     if update is not None and df.columns:
-        update.check(target.format, target.keys)
+        update.check(target.path, target.format, target.keys)
     target.write(df, job)
     if update is not None and df.columns:
         update.apply(df, target.path, target.format, target.keys)

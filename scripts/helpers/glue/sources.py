@@ -6,6 +6,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from types import MappingProxyType
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.databases.connection import jdbc_connection, typed_database_errors
 from scripts.helpers.databases.dialects import MySQL
 from scripts.helpers.databases.table import JdbcTable, database_of
-from scripts.helpers.errors import GlueOptionError
-from scripts.helpers.glue.catalog import Partitions
+from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
+from scripts.helpers.glue.catalog import CatalogTable, Partitions, is_same_place
 from scripts.helpers.glue.choices import united
-from scripts.helpers.glue.connection_options import FoldersToRead, TableToRead
+from scripts.helpers.glue.connection_options import FoldersToRead, TableToRead, lake_options
 from scripts.helpers.glue.formats import spark_format, spark_options
 from scripts.helpers.glue.inference import csv_with_choices, json_with_choices
 from scripts.helpers.glue.job import Job
@@ -25,6 +26,9 @@ from scripts.helpers.glue.paths import folder_contexts
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.spark import texts_of_folders
+from scripts.helpers.tables.delta import DeltaTable
+from scripts.helpers.tables.iceberg import IcebergTable
+from scripts.helpers.tables.spans import TableSpan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,6 +111,35 @@ def read_table(spark: SparkSession, request: TableToRead, context: str) -> DataF
     keys = [bookmark_key(spark, request, context)] if request.keys is None else list(request.keys)
     found: DataFrame = job.rows_since(table, keys, transformation_ctx=context, **request.options)
     return found
+
+
+def read_lake(spark: SparkSession, table: CatalogTable, given: Mapping[str, Any], context: str) -> DataFrame:
+    """Return the rows of a table of Delta Lake or Iceberg that are new to a context; all where nothing is tracked."""
+    options = lake_options(given)
+    source = DeltaTable(table.location, spark=spark) if table.format == "delta" else _iceberg(spark, table)
+    job = Job.tracking(context)
+    if job is not None and context and job.mode.name != "disable":
+        found: DataFrame = job.rows_since(source, transformation_ctx=context, **options)
+        return found
+    whole: DataFrame = source.rows(TableSpan(source.format, None, source.head().newest, whole=True))
+    return whole
+
+
+def _iceberg(spark: SparkSession, table: CatalogTable) -> IcebergTable:
+    """Return the table in the catalog of Iceberg in which the session has it: that says the same place."""
+    for key, value in spark.sql("SET").collect():
+        catalog = key.removeprefix("spark.sql.catalog.")
+        if catalog == key or "." in catalog or not str(value).startswith("org.apache.iceberg.spark."):
+            continue
+        found = IcebergTable(f"{catalog}.{table.name}", spark=spark)
+        with suppress(SourceError):
+            if is_same_place(found.folder(), table.location):
+                return found
+    raise NotOffGlueError(
+        f"The format of table {table.name!r}, Iceberg,",
+        "And no Iceberg catalog of the Spark session has it. Configure one: "
+        "spark.sql.catalog.glue_catalog=org.apache.iceberg.spark.SparkCatalog, and its catalog-impl.",
+    )
 
 
 def _deltas(request: FoldersToRead, context: str) -> list[FileDelta]:

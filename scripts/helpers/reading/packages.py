@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import MissingConnectorError, SourceError
+from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError
 from scripts.helpers.listing.folders import folder_values
 from scripts.helpers.spark.jvm import has_jvm, java_of
 
@@ -22,12 +22,18 @@ _NOT_FOUND = ("Failed to find data source", "Failed to find the data source")
 
 
 def is_xml(format: str) -> bool:
-    """Tell whether a format is XML, by either of its names."""
+    """Return whether a format is XML, by either of its names."""
     return format.lower() in _XML
 
 
+def check_row_tag(format: str, options: Mapping[str, Any]) -> None:
+    """Refuse XML without the name of the element that is a row: the package for Spark 3 looks for ``ROW``."""
+    if is_xml(format) and "rowtag" not in map(str.lower, options):
+        raise InvalidValueError("rowTag is missing, and XML does not say what a row is. Name the element of a row.")
+
+
 def is_xml_of_spark_3(spark: SparkSession, format: str) -> bool:
-    """Tell whether a format is that of the package spark-xml; Spark 4 reads XML by itself, as it reads other files."""
+    """Return whether a format is that of the package spark-xml. Spark 4 reads XML as it reads other files."""
     return is_xml(format) and int(spark.version.partition(".")[0]) < 4
 
 

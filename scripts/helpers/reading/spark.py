@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.listing.paths import folder_columns
-from scripts.helpers.reading.packages import is_xml, is_xml_of_spark_3, named_packages, read_xml
+from scripts.helpers.reading.packages import check_row_tag, is_xml, is_xml_of_spark_3, named_packages, read_xml
 from scripts.helpers.spark.jvm import is_connect
 from scripts.helpers.spark.tasks import slots_of
 
@@ -73,11 +73,13 @@ def read_files(
         have a column called `path_column` already. Or a path has a character of Hadoop's globs, and Spark would infer
         the schema of whole files: JSON and CSV with ``multiLine``, and XML on Spark 4.
     InvalidValueError
-        The session or an option makes Spark pass over files that it cannot read; see `check_all_is_read`.
+        The session or an option makes Spark pass over files that it cannot read; see `check_all_is_read`. Or there is
+        no ``rowTag`` for XML.
     MissingConnectorError
         The session does not have the package that reads Avro or XML; its coordinate is named.
     """
     check_all_is_read(spark, options or {})
+    check_row_tag(format, options or {})
     keys: list[str] = table.column("key").to_pylist()
     if not keys:
         frame = _no_rows(spark, schema)

@@ -1,0 +1,201 @@
+"""What a table of the Data Catalog is: its excluded files, its table format, and how its rows are found."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import GlueOptionError, InvalidValueError, NotOffGlueError
+from scripts.helpers.glue import DynamicFrame, GlueContext, Job
+from tests.glue.options import ENABLE, Put
+
+Table = Callable[..., str]
+_numbers = itertools.count(1)
+HUDI = "org.apache.hudi.hadoop.HoodieParquetInputFormat"
+SYMLINKS = "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat"
+
+
+def ids(frame: Any) -> list[Any]:
+    return sorted(row["id"] for row in frame.collect())
+
+
+@pytest.fixture
+def lakehouse(spark_with_tables: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> GlueContext:
+    """Return a context over a session with the connectors of Delta Lake and Iceberg."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    return GlueContext(spark_with_tables)
+
+
+def test_files_that_a_crawler_excludes_are_not_read_when_the_table_names_them(
+    glue_context: GlueContext, table: Table, put: Put, landing: str
+) -> None:
+    put("a.json", "tmp/b.json", "c.bak", "d.old")
+    excluded = json.dumps([f"{landing}tmp/**", "**.bak"])
+    database = table("events", landing, "json", parameters={"exclusions": excluded})
+
+    found = glue_context.create_data_frame.from_catalog(
+        database, "events", additional_options={"exclusions": ["**.old"]}
+    )
+
+    assert ids(found) == ["a.json"]
+
+
+def test_exclusions_are_refused_when_the_table_has_them_as_no_list(
+    glue_context: GlueContext, table: Table, put: Put, landing: str
+) -> None:
+    put("a.json")
+    database = table("events", landing, "json", parameters={"exclusions": '["**.bak"'})
+
+    with pytest.raises(GlueOptionError, match="'exclusions'"):
+        glue_context.create_data_frame.from_catalog(database, "events")
+
+
+@pytest.mark.parametrize("told", ["table_type", "spark.sql.sources.provider", "classification"])
+def test_rows_are_those_of_the_last_version_when_the_table_is_one_of_delta(
+    told: str, lakehouse: GlueContext, table: Table, landing: str
+) -> None:
+    for rows, mode in (([(1,), (2,)], "append"), ([(3,)], "overwrite")):
+        lakehouse.createDataFrame(rows, "id int").write.format("delta").mode(mode).save(landing)
+    kind = {told: "DELTA" if told == "table_type" else "delta"}
+    database = table("events", landing, kind.get("classification", "parquet"), parameters=kind)
+
+    found = lakehouse.create_data_frame.from_catalog(database, "events")
+
+    assert ids(found) == [3]
+
+
+def test_rows_that_a_version_added_are_read_when_a_run_tracks_a_table_of_delta(
+    lakehouse: GlueContext, table: Table, landing: str, watermarks: Any
+) -> None:
+    database = table("events", landing, "delta")
+    batches = []
+    for number in (1, 2):
+        lakehouse.createDataFrame([(number,)], "id int").write.format("delta").mode("append").save(landing)
+        job = Job(lakehouse, watermarks)
+        job.init("parking", ENABLE)
+        frame = lakehouse.create_dynamic_frame.from_catalog(database, "events", transformation_ctx="events")
+        batches.append(ids(frame.toDF()))
+        job.commit()
+
+    assert batches == [[1], [2]]
+
+
+@pytest.fixture
+def iceberg(lakehouse: GlueContext, catalog: Any) -> Callable[[str], str]:
+    """Return what makes a table of Iceberg that has lost a row, and one of the Glue catalogue at a location."""
+
+    def make(location: str) -> str:
+        database = f"of_iceberg_{next(_numbers)}"
+        name = f"lake.{database}.events"
+        lakehouse.sql(f"CREATE TABLE {name} (id int) USING iceberg")
+        lakehouse.sql(f"INSERT INTO {name} VALUES (1), (2)")
+        lakehouse.sql(f"DELETE FROM {name} WHERE id = 1")
+        described = lakehouse.sql(f"DESCRIBE EXTENDED {name}").where("col_name = 'Location'").first()
+        catalog.create_database(DatabaseInput={"Name": database})
+        storage: Any = {"Location": location or described["data_type"], "Columns": []}
+        given = {"Name": "events", "StorageDescriptor": storage, "Parameters": {"table_type": "ICEBERG"}}
+        catalog.create_table(DatabaseName=database, TableInput=given)
+        return database
+
+    return make
+
+
+def test_rows_are_those_of_the_current_snapshot_when_spark_has_the_table_of_iceberg(
+    lakehouse: GlueContext, iceberg: Callable[[str], str]
+) -> None:
+    database = iceberg("")
+
+    found = lakehouse.create_data_frame.from_catalog(database, "events")
+
+    assert ids(found) == [2]
+
+
+def test_table_of_iceberg_is_refused_when_spark_has_another_one_of_its_name(
+    lakehouse: GlueContext, iceberg: Callable[[str], str]
+) -> None:
+    database = iceberg("s3://lake/elsewhere/")
+
+    with pytest.raises(NotOffGlueError, match="no Iceberg catalog of the Spark session has it"):
+        lakehouse.create_data_frame.from_catalog(database, "events")
+
+
+@pytest.mark.parametrize(
+    ("storage", "parameters", "kind"),
+    [
+        ({"InputFormat": HUDI}, {}, "Hudi"),
+        ({}, {"spark.sql.sources.provider": "hudi"}, "Hudi"),
+        ({"InputFormat": SYMLINKS}, {}, "a symlink manifest"),
+    ],
+    ids=["input format", "provider", "symlinks"],
+)
+def test_table_is_refused_by_name_when_its_files_alone_are_not_its_rows(
+    storage: dict[str, str],
+    parameters: dict[str, str],
+    kind: str,
+    glue_context: GlueContext,
+    catalog: Any,
+    table: Table,
+    put: Put,
+    landing: str,
+) -> None:
+    put("a.json")
+    database = table("other", landing, "parquet")
+    catalog.create_table(
+        DatabaseName=database,
+        TableInput={
+            "Name": "events",
+            "Parameters": {"classification": "parquet", **parameters},
+            "StorageDescriptor": {"Location": landing, "Columns": [], **storage},
+        },
+    )
+
+    with pytest.raises(NotOffGlueError) as caught:
+        glue_context.create_data_frame.from_catalog(database, "events")
+
+    assert f"The format of table '{database}.events', {kind}," in str(caught.value)
+
+
+@pytest.mark.usefixtures("spark_with_packages")
+def test_rows_are_the_elements_of_the_row_tag_when_a_table_of_xml_names_it(
+    glue_context: GlueContext, table: Table, put: Put, landing: str
+) -> None:
+    put("a.xml", body="<bays><bay><id>1</id></bay><bay><id>2</id></bay></bays>")
+    database = table("events", landing, "xml", serde={"rowTag": "bay"})
+
+    found = glue_context.create_data_frame.from_catalog(database, "events")
+
+    assert ids(found) == [1, 2]
+
+
+def test_xml_is_refused_when_nothing_names_its_rows(
+    glue_context: GlueContext, table: Table, put: Put, landing: str
+) -> None:
+    put("a.xml", body="<bays><bay><id>1</id></bay></bays>")
+    database = table("events", landing, "xml")
+
+    for read in (
+        lambda: glue_context.create_data_frame.from_catalog(database, "events"),
+        lambda: glue_context.create_dynamic_frame.from_options("file", {"paths": [landing]}, "xml"),
+    ):
+        with pytest.raises(InvalidValueError, match="rowTag"):
+            read()
+
+
+def test_sink_is_refused_before_it_writes_when_its_path_is_not_that_of_the_table(
+    begin: Callable[..., Job], glue_context: GlueContext, table: Table, landing: str, raw: str, spark: Any, catalog: Any
+) -> None:
+    begin()
+    keys = [{"Name": "m", "Type": "string"}]
+    database = table("events", landing, "parquet", PartitionKeys=keys, columns=["id"])
+    sink = glue_context.getSink("s3", path=raw, enableUpdateCatalog=True, partitionKeys=["m"])
+    sink.setFormat("parquet")
+    sink.setCatalogInfo(database, "events")
+
+    with pytest.raises(GlueOptionError, match="'path'"):
+        sink.writeFrame(DynamicFrame.fromDF(spark.createDataFrame([("1", "a")], "id string, m string"), glue_context))
+
+    assert catalog.get_partitions(DatabaseName=database, TableName="events")["Partitions"] == []
