@@ -250,7 +250,7 @@ def slice_command(
 
 
 def _text(value: Any, kind: str) -> str:
-    """Write a cursor as `CursorColumn.from_text` reads it."""
+    """Write a cursor as `CursorColumn.from_typed` reads it."""
     if isinstance(value, datetime):
         return (value.replace(tzinfo=None) if kind == "timestamp_ntz" else value).isoformat()
     return str(value)

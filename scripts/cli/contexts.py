@@ -13,7 +13,6 @@ from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import ConfigurationError, InvalidValueError
 from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.rows.coverage import cursor_columns_of
-from scripts.helpers.rows.cursors import CursorColumn
 
 BEGINNING, END = "the very beginning", "the very end"
 
@@ -77,15 +76,7 @@ def bound_given(state: Any, text: str | None) -> Any:
     """Read a bound as the first cursor column is."""
     if text is None:
         return None
-    return cursor_value(cursor_columns_of(state)[0], text)
-
-
-def cursor_value(column: CursorColumn, text: str) -> Any:
-    """Read a value of a cursor that somebody has typed; InvalidValueError says what it must be."""
-    try:
-        return column.from_text(text)
-    except InvalidValueError as error:
-        raise InvalidValueError(f"{text!r} is not a value of the cursor {column.name!r}, a {column.type}.") from error
+    return cursor_columns_of(state)[0].from_typed(text)
 
 
 def show_spans(around: Surroundings, asked: dict[str, str], name: str, spans: Sequence[Any], *, none: str) -> None:

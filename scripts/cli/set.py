@@ -12,7 +12,6 @@ import click
 from dateutil.parser import isoparse
 
 from scripts.cli.commands import command, context_option, job_argument
-from scripts.cli.contexts import cursor_value
 from scripts.cli.deciding import decide, deciding, previewed
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
@@ -24,7 +23,7 @@ from scripts.helpers.protocol.items import HEAD_KEY
 from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import cursor_columns_of, is_rows
-from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.cursors import CursorColumn, is_plain
 
 TYPES = ("str", "int", "float", "decimal", "bool", "datetime", "date", "null")
 _ASSIGNMENT = re.compile(r"([^=]+?)(?::(\w+))?=(.*)", re.DOTALL)
@@ -133,11 +132,11 @@ def _assigned(text: str, state: Mapping[str, Any], where: str) -> tuple[str, Any
 def _cursor(text: str, columns: Sequence[CursorColumn]) -> Any:
     """Read the cursor of a rows context as its columns are; several are parted by commas."""
     if len(columns) == 1:
-        return cursor_value(columns[0], text)
+        return columns[0].from_typed(text)
     parts = text.split(",")
     if len(parts) > len(columns):
         raise InvalidValueError(f"value has {len(parts)} parts, but the cursor has {len(columns)} columns.")
-    read = [cursor_value(column, part.strip()) for column, part in zip(columns, parts, strict=False)]
+    read = [column.from_typed(part.strip()) for column, part in zip(columns, parts, strict=False)]
     return [*read, *[None] * (len(columns) - len(read))]
 
 
@@ -150,8 +149,10 @@ def _kind_of(value: Any) -> str:
 
 
 def _read(text: str, kind: str) -> Any:
+    if kind in ("datetime", "date", "int", "decimal") and not is_plain(text, time=kind.startswith("date")):
+        raise ValueError(kind)
     if kind == "datetime":
-        return isoparse(text)
+        return isoparse(text.replace(" ", "T", 1))
     if kind == "null":
         return None
     if kind == "bool":

@@ -18,7 +18,7 @@ from scripts.helpers.glue.catalog import Catalog
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import name_in_table
 from scripts.helpers.rows.coverage import cursor_columns_of
-from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.cursors import WRITTEN, CursorColumn
 from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
 from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import DataFrameRows
@@ -264,17 +264,10 @@ def value_of(source: RowSource, arguments: argparse.Namespace, name: str) -> obj
 
 def option_bound(column: CursorColumn, text: str, name: str) -> object:
     """Return a bound that was given as the option `name`; CursorError says how it is written."""
-    unfit = CursorError(
-        column.name,
-        f"{_option(name)} is not of type {column.type}. Write a timestamp as 2026-01-31T10:00:00+00:00, one "
-        "without zone as 2026-01-31T10:00:00, a date as 2026-01-31.",
-    )
-    if column.is_time and "-" not in text[1:]:
-        raise unfit
     try:
-        return column.from_text(text)
+        return column.from_typed(text)
     except CursorError as error:
-        raise unfit from error
+        raise CursorError(column.name, f"{_option(name)} is not of type {column.type}. {WRITTEN}") from error
 
 
 def _option(name: str) -> str:

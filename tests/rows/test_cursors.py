@@ -166,3 +166,46 @@ def test_text_is_refused_without_showing_it_when_python_cannot_hold_it(kind: str
 
     assert "Fix or filter that row." in str(caught.value)
     assert text not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("timestamp", "2026-01-31T10:00:00+01:00", datetime(2026, 1, 31, 9, tzinfo=timezone.utc)),
+        ("timestamp", "2026-01-31 10:00Z", datetime(2026, 1, 31, 10, tzinfo=timezone.utc)),
+        ("timestamp_ntz", "2026-01-31", datetime(2026, 1, 31, tzinfo=timezone.utc)),
+        ("date", "2026-01-31", date(2026, 1, 31)),
+        ("bigint", "-12", -12),
+        ("decimal(9,2)", "1.50", Decimal("1.50")),
+        ("string", "2026", "2026"),
+    ],
+)
+def test_typed_value_is_read_when_it_can_mean_one_thing_only(kind: str, text: str, value: Any) -> None:
+    assert CursorColumn("at", kind).from_typed(text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *((kind, text) for kind in ("timestamp", "timestamp_ntz", "date") for text in ("2026", "20260110", "-5")),
+        ("timestamp", "1768003200"),
+        ("timestamp", "2026-01-31T10:00:00"),
+        ("timestamp_ntz", "2026-01"),
+        ("date", "2026-W05-1"),
+        ("date", "2026-01-31 10:00"),
+        ("bigint", "٣"),
+        ("bigint", "1_000"),
+        ("bigint", " 1"),
+        ("bigint", "1.5"),
+        ("decimal(9,2)", "1e3"),
+        ("decimal(9,2)", "1.005"),
+        ("int", "9999999999999999999"),
+        ("decimal(9,2)", "NaN"),
+        ("uuid", "x"),
+    ],
+)
+def test_typed_value_is_refused_when_it_could_mean_another_one(kind: str, text: str) -> None:
+    with pytest.raises(CursorError) as caught:
+        CursorColumn("at", kind).from_typed(text)
+
+    assert f"{text!r} is not of type {kind}. Write a timestamp as 2026-01-31T10:00:00+00:00" in str(caught.value)

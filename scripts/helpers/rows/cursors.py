@@ -42,6 +42,12 @@ DAY = timedelta(days=1)
 LONGEST_TURN = 180
 """Minutes that no zone exceeds when it turns its clocks back. Summer time takes one or two hours; the most since
 1995 is three, when the Antarctic station Casey changed its zone."""
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
+WRITTEN = (
+    "Write a timestamp as 2026-01-31T10:00:00+00:00, one without zone as 2026-01-31T10:00:00, a date as 2026-01-31, a "
+    "number in digits."
+)
 ABOVE = "\x01"
 """Appended to a text, it gives one just above it."""
 
@@ -203,6 +209,22 @@ class CursorColumn:
             outside = "outside the years 1 to 9999" if self.is_time else f"no value of a {self.type}"
             raise CursorError(self.name, f"its largest value is {outside}. Fix or filter that row.") from error
 
+    def from_typed(self, text: str) -> Cursor:
+        """Read a value that a person or a scheduler has written, such as an option of a command.
+
+        Raises
+        ------
+        CursorError
+            It is not of the column, or could be meant otherwise: of digits alone, a time might be a year, a compact
+            date, or seconds since 1970.
+        """
+        try:
+            if self.type not in TEXTS and not is_plain(text, time=self.is_time):
+                raise CursorError(self.name, "it is written in another way.")
+            return self.check(self.from_text(text))
+        except CursorError as error:
+            raise CursorError(self.name, f"{text!r} is not of type {self.type}. {WRITTEN}") from error
+
     def _read(self, text: str) -> Cursor:
         if self.type == "string":
             return text
@@ -228,6 +250,11 @@ class CursorColumn:
         if (moment.tzinfo is None) == (self.type == "timestamp"):
             raise ValueError("a zone is missing, or one too many")
         return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def is_plain(text: str, *, time: bool) -> bool:
+    """Return whether a time or date, or else a number, is written so that it has one meaning only."""
+    return (_TIME if time else _NUMBER).fullmatch(text) is not None
 
 
 def decimal_type(kind: str) -> tuple[int, int]:
