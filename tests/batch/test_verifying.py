@@ -89,6 +89,40 @@ def test_target_is_equal_when_two_columns_say_what_is_new(
     assert job.verify(table, target).is_equal
 
 
+@pytest.mark.parametrize("cursor", [["tenant", "id"], ["stamp", "id"], ["tenant", "at", "id"]], ids="-".join)
+@pytest.mark.parametrize("engine", ["pyarrow", "Spark"])
+@pytest.mark.parametrize(("limit", "taken"), [(None, 4), (3, 3)], ids=["all", "in part"])
+def test_rows_of_one_first_value_are_compared_when_a_compound_cursor_has_read_them(
+    watermarks: Watermarks,
+    job: IncrementalJob,
+    tmp_path: Path,
+    cursor: list[str],
+    engine: str,
+    limit: int | None,
+    taken: int,
+    request: pytest.FixtureRequest,
+) -> None:
+    target, stamp = str(tmp_path / "raw"), datetime(2026, 1, 1, tzinfo=timezone.utc)
+    table = rows(
+        0, 1, 2, 3, tenant=pa.array([7] * 4, pa.int32()), stamp=pa.array([stamp] * 4, pa.timestamp("us", "UTC"))
+    )
+    load(watermarks, table, target, cursor, max_rows=limit)
+    source, there, empty = table, pq.read_table(target), table.slice(0, 0)
+    if engine == "Spark":
+        spark = request.getfixturevalue("spark")
+        source, there, empty = (
+            spark.createDataFrame(each.to_pylist(), "at timestamp, id int, note string, amount decimal(9,2), "
+                                  "tenant int, stamp timestamp")
+            for each in (table, there, empty)
+        )  # fmt: skip
+
+    same, lost = job.verify(source, there), job.verify(source, empty)
+    everything = job.verify(source, empty, everything=True)
+
+    assert (same.is_equal, sum(one.source_rows for one in same)) == (True, taken)
+    assert [(found.is_equal, sum(one.missing for one in found)) for found in (lost, everything)] == [(False, taken)] * 2
+
+
 @pytest.mark.parametrize(
     ("there", "found"),
     [

@@ -151,7 +151,10 @@ def test_choice_is_refused_when_it_compares_nothing(options: Any, text: str) -> 
 
 
 def test_what_lies_above_the_watermark_is_left_out_when_a_backfill_has_read_it() -> None:
-    assert covered_below([(None, (3, 7)), ((5, None), (12, None)), ((20, 1), None)], 9) == [(None, 3), (5, 9)]
+    read = [(None, (3, 7)), ((5, None), (12, None)), ((20, 1), None)]
+
+    assert covered_below(read, (9, 4)) == [(None, (3, 7)), (5, (9, 4))]
+    assert covered_below(read, (5, None)) == [(None, (3, 7))]
     assert covered_below([(1, None), (9, None)], 9) == [(1, 9)]
 
 

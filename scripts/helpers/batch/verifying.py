@@ -63,7 +63,8 @@ def verify(
     if head.unpublished:
         raise UnpublishedError(job_id, head.version, head.unpublished[0].target)
     first = cursor_columns_of(state)[0]
-    watermark = as_list(state.get("value"))[0]
+    given = as_list(state.get("value"))
+    watermark = given[0]
     if watermark is None:
         raise InvalidValueError(f"Context {context!r} of job {job_id!r} has read no row yet: nothing can be verified.")
     if state.get("descending"):
@@ -90,7 +91,7 @@ def verify(
         _as(column, watermark)
     compared = Compared.of(engine.types(rows, ours), engine.types(other, theirs), columns)
     _warn_of_nulls(rows, ours, watermark, job_id, context)
-    covered = covered_below(watermarks.progress.coverage(job_id, context), watermark)
+    covered = covered_below(watermarks.progress.coverage(job_id, context), tuple(given) if given[1:] else watermark)
     spans, total = choice.spans(first, covered, _smallest(rows, ours) if _is_open(covered) else None)
     is_exact = not first.is_time if exact is None else exact
     found = []
@@ -122,7 +123,7 @@ def _warn_of_nulls(rows: RowSource, column: CursorColumn, watermark: Cursor, job
         )  # fmt: skip
 
 
-def _is_open(covered: Sequence[tuple[Cursor | None, Cursor]]) -> bool:
+def _is_open(covered: Sequence[Span]) -> bool:
     return any(low is None for low, _ in covered)
 
 
@@ -136,10 +137,17 @@ def _smallest(rows: RowSource, column: CursorColumn) -> Cursor | None:
 
 def _window(rows: RowSource, names: Sequence[str], span: Span) -> RowWindow:
     """Return the window of an interval in the types that one side has; CursorError if a bound does not fit them."""
-    column = rows.columns(names[:1], strings=True)[0]
-    low, high = (None if value is None else (_as(column, value),) for value in span)
-    assert high is not None
-    return RowWindow((column,), low, high)
+    ends = [(*as_list(end),) if end is not None else None for end in span]
+    used = max(len(end) for end in ends if end is not None)
+    columns = tuple(rows.columns(names[:used], strings=True))
+    # A value that is not given is before everything: a window begins, and ends, before all rows of the first one.
+    low, high = (None if end is None else _bound(columns, end) for end in ends)
+    return RowWindow(columns, low, high)
+
+
+def _bound(columns: Sequence[CursorColumn], end: Bound) -> Bound:
+    padded = [*end, *[None] * (len(columns) - len(end))]
+    return tuple(None if value is None else _as(column, value) for column, value in zip(columns, padded, strict=True))
 
 
 def _as(column: CursorColumn, value: Cursor) -> Cursor:

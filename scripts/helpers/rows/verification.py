@@ -23,13 +23,16 @@ from scripts.helpers.rows.cursors import (
     EXACT,
     MICROSECOND,
     WHOLE,
+    Bound,
     Cursor,
     CursorColumn,
     Tick,
     decimal_type,
 )
 
-Span = tuple[Cursor | None, Cursor]
+End = Cursor | Bound
+"""A value of the first cursor column, or one for each column: rows of one first value may have been read in part."""
+Span = tuple[End | None, End]
 """``[low, high)``; a low of None is the very beginning."""
 
 RECENT, SAMPLED, PARTS, MOST = 3, 5, 100, 10_000
@@ -78,9 +81,7 @@ class Choice:
                 "recent=0 and sample=0 compare nothing. Give at least one of them, or everything=True."
             )
 
-    def spans(
-        self, column: CursorColumn, covered: Sequence[tuple[Cursor | None, Cursor]], smallest: Cursor | None
-    ) -> tuple[list[Span], int]:
+    def spans(self, column: CursorColumn, covered: Sequence[Span], smallest: Cursor | None) -> tuple[list[Span], int]:
         """Return the intervals to compare, the newest first, and how many there are in all.
 
         Parameters
@@ -105,7 +106,7 @@ class Choice:
             return list(reversed(covered)), len(covered)
         scale = _Scale(column)
         starts = [scale.of(_start(span, smallest)) for span in covered]
-        ends = [scale.of(span[1]) for span in covered]
+        ends = [scale.of(first_of(span[1])) for span in covered]
         width = scale.width(self.interval, sum(ends) - sum(starts))
         cells = [_Cells(start, end, width) for start, end in zip(starts, ends, strict=True)]
         total = sum(piece.count for piece in cells)
@@ -114,14 +115,15 @@ class Choice:
         found = []
         for number in self._chosen(total):
             newer = 0
-            for piece, (low, _) in zip(reversed(cells), reversed(covered), strict=True):
+            for piece, (low, high) in zip(reversed(cells), reversed(covered), strict=True):
                 within = number - newer
                 newer += piece.count
                 if within < piece.count:
                     first, last = piece.at(within)
-                    # Where the range has no beginning, the oldest interval has none: the target may have older rows.
-                    is_open = low is None and within == piece.count - 1
-                    found.append((None if is_open else scale.at(first), scale.at(last)))
+                    # The outer ends are those of the range. Where it has no beginning, the oldest interval has none:
+                    # the target may have older rows. Of a compound cursor they part rows of one first value.
+                    start = low if within == piece.count - 1 else scale.at(first)
+                    found.append((start, high if within == 0 else scale.at(last)))
                     break
         return found, total
 
@@ -133,11 +135,20 @@ class Choice:
         return [*range(self.recent), *sorted(others)]
 
 
-def _start(span: tuple[Cursor | None, Cursor], smallest: Cursor | None) -> Cursor:
+def first_of(end: End) -> Cursor:
+    """Return the value of the first cursor column."""
+    first = end[0] if isinstance(end, tuple) else end
+    assert first is not None
+    return first
+
+
+def _start(span: Span, smallest: Cursor | None) -> Cursor:
     if span[0] is not None:
-        return span[0]
+        return first_of(span[0])
     # Without a row, or with none below the end, one interval is left, which has no beginning.
-    return span[1] if smallest is None else min(smallest, span[1])
+    end: Any = first_of(span[1])
+    found: Cursor = end if smallest is None else min(smallest, end)
+    return found
 
 
 @dataclass(frozen=True)
@@ -205,19 +216,27 @@ class _Scale:
         return steps
 
 
-def covered_below(coverage: Sequence[tuple[Any, Any]], watermark: Cursor) -> list[tuple[Cursor | None, Cursor]]:
-    """Return the parts of what was read that lie below the watermark, by the first cursor column.
+def covered_below(coverage: Sequence[tuple[Any, Any]], watermark: End) -> list[Span]:
+    """Return the parts of what was read that are below the watermark.
 
-    What a backfill has read above it is left out: the live job reads on there.
+    What a backfill has read above it is left out: the live job continues there.
     """
-    found: list[tuple[Cursor | None, Cursor]] = []
+    found: list[Span] = []
     for low, high in coverage:
-        start: Any = low[0] if isinstance(low, tuple) else low
-        end: Any = high[0] if isinstance(high, tuple) else high
-        end = watermark if end is None else min(end, watermark)
-        if start is None or start < end:
-            found.append((start, end))
+        end = watermark if high is None else min(high, watermark, key=_order)
+        if low is None or _order(low) < _order(end):
+            found.append((None if low is None else _short(low), _short(end)))
     return found
+
+
+def _short(end: End) -> End:
+    """Return the value of the first column where the others have none."""
+    return first_of(end) if not isinstance(end, tuple) or set(end[1:]) == {None} else end
+
+
+def _order(end: End) -> Any:
+    """Return what sorts ends: a value that is None, after the first, is before everything."""
+    return [(value is not None, value) for value in (end if isinstance(end, tuple) else (end,))]
 
 
 # --- which columns --------------------------------------------------------------------------------
@@ -312,10 +331,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class VerifiedInterval:
-    """One interval ``[low, high)`` that was compared; of a compound cursor the ends are those of its first column."""
+    """One interval ``[low, high)`` that was compared.
 
-    low: Cursor | None
-    high: Cursor
+    Of a compound cursor its ends are values of the first column, or where that alone does not part what was read from
+    what was not, tuples with one for each column.
+    """
+
+    low: End | None
+    high: End
     source_rows: int
     target_rows: int
     missing: int
