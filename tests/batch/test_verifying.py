@@ -89,6 +89,26 @@ def test_target_is_equal_when_two_columns_say_what_is_new(
     assert job.verify(table, target).is_equal
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("array<timestamp>", "array(timestamp'2026-01-01 00:00:00.12345{}')"),
+        ("struct<t:timestamp>", "struct(timestamp'2026-01-01 00:00:00.12345{}' AS t)"),
+        ("struct<t:timestamp_ntz>", "struct(timestamp_ntz'2026-01-01 00:00:00.12345{}' AS t)"),
+        ("array<struct<t:timestamp>>", "array(struct(timestamp'0001-01-01 00:00:00.12345{}' AS t))"),
+    ],
+    ids=["array", "struct", "without zone", "deep"],
+)
+def test_interval_differs_when_times_within_other_types_differ_by_a_microsecond(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path, spark: Any, kind: str, value: str
+) -> None:
+    source, other = (spark.sql(f"SELECT 1 AS id, CAST({value.format(last)} AS {kind}) AS v") for last in (6, 7))
+    load(watermarks, source, str(tmp_path / "raw"), "id")
+
+    assert job.verify(source, source).is_equal
+    assert not job.verify(source, other).is_equal
+
+
 @pytest.mark.parametrize("cursor", [["tenant", "id"], ["stamp", "id"], ["tenant", "at", "id"]], ids="-".join)
 @pytest.mark.parametrize("engine", ["pyarrow", "Spark"])
 @pytest.mark.parametrize(("limit", "taken"), [(None, 4), (3, 3)], ids=["all", "in part"])

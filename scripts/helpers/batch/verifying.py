@@ -245,8 +245,13 @@ def _spark_text(name: str, kind: str) -> SQL:
     """Write a column as text so that equal values have equal texts, whatever its type on either side."""
     quoted = SPARK.quote(name)
     if is_nested_type(kind):
-        # Left alone, fields that are NULL would not be written.
-        return sql("to_json({}, map('ignoreNullFields', 'false', 'timeZone', 'UTC'))", quoted)
+        # Left alone, fields that are NULL would not be written, and times up to a millisecond.
+        return sql(
+            "to_json({}, map('ignoreNullFields', 'false', 'timeZone', 'UTC', "
+            "'timestampFormat', 'G yyyy-MM-dd HH:mm:ss.SSSSSSXXX', "
+            "'timestampNTZFormat', 'G yyyy-MM-dd HH:mm:ss.SSSSSS', 'dateFormat', 'G yyyy-MM-dd'))",
+            quoted,
+        )
     value = sql("CAST({} AS {})", quoted, SPARK.type_name(kind))
     if kind == "double":
         # -0.0 equals 0.0, and is written otherwise.
