@@ -188,6 +188,28 @@ def test_changes_say_what_became_of_each_row_when_they_are_read_as_a_feed(table:
     assert empty == []
 
 
+@pytest.mark.parametrize("change", ["DELETE FROM", "UPDATE"])
+def test_change_on_a_branch_comes_after_the_first_rows_when_main_moves_to_it(
+    change: str, spark_with_tables: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    table = IcebergOnSpark(spark_with_tables, f"t{abs(hash(tmp_path))}")
+    table.append(1, 2)
+    spark_with_tables.sql(f"ALTER TABLE {table.name} CREATE BRANCH audit")
+    to = "SET kind = 'new' " if change == "UPDATE" else ""
+    spark_with_tables.sql(f"{change} {table.name}.branch_audit {to}WHERE id = 2")
+
+    numbers = []
+    for run in range(2):
+        if run:
+            spark_with_tables.sql(f"CALL lake.system.fast_forward('{table.name}', 'main', 'audit')")
+        with IncrementalJob(watermarks, "sales") as job:
+            rows = job.rows_since(table.source(), changes="feed")
+            numbers.append({row._commit_version for row in rows.collect()})
+    spark_with_tables.sql(f"DROP TABLE {table.name}")
+
+    assert max(numbers[0]) < min(numbers[1])
+
+
 def test_feed_that_the_table_does_not_keep_is_refused_before_anything_is_stored(
     table: Any, watermarks: Watermarks
 ) -> None:

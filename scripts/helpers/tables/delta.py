@@ -117,7 +117,7 @@ class DeltaTable:
         scheme, separator, rest = self.name.partition("://")
         folder = f"s3://{rest}" if separator and scheme in ("s3a", "s3n") else self.name
         identity = {"folder": folder, "uuid": uuid}
-        return TableHead(identity, version, last[0].at if last else None, version)
+        return TableHead(identity, version, last[0].at if last else None, version, version)
 
     def history(self, after: int, at: datetime | None, head: TableHead) -> TableHistory:
         """Return the versions after one."""

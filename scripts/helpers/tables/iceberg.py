@@ -99,7 +99,7 @@ class IcebergTable:
         current = None if found.current is None else found.snapshots[found.current]
         return TableHead(
             {"table": self.name, "uuid": found.uuid}, found.current, current.at if current else None,
-            found.last_sequence,
+            current.sequence if current else 0, found.last_sequence,
         )  # fmt: skip
 
     def history(self, after: int, at: datetime | None, head: TableHead) -> TableHistory:

@@ -252,7 +252,8 @@ def _reread(source: TableSource, head: TableHead, options: TableOptions, why: Wh
         "not among them: compare the keys with those of the target",
         context, source.name, why,
     )  # fmt: skip
-    return whole_span(source, options, head)
+    # Rows that were read before may have any number so far, also where the table is back at an older commit.
+    return whole_span(source, options, replace(head, sequence=head.highest))
 
 
 def _readable(source: TableSource, span: TableSpan, context: str, job_id: str) -> TableSpan:

@@ -26,13 +26,16 @@ class TableHead:
     at
         When that was committed; None where nothing says so.
     sequence
-        A number that every later commit is above, for ``_commit_version``.
+        The number of that commit, for ``_commit_version``: what follows it in the table's history has higher ones.
+    highest
+        The highest of all commits, also of other branches and of some that were taken back.
     """
 
     identity: Mapping[str, Any]
     newest: int | None
     at: datetime | None
     sequence: int
+    highest: int
 
 
 @dataclass(frozen=True)
