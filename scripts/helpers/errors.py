@@ -936,21 +936,22 @@ class SchemaChangedError(SourceError):
 
 
 class MisfitError(SourceError):
-    """A value that its column's type cannot hold, or a record that cannot be parsed; `column` is None for a record."""
+    """A value that its column's type cannot hold, or a record that cannot be parsed; `column` is None for a record.
 
-    def __init__(self, source: str, column: str | None, type_name: str) -> None:
-        self.column, self.type_name = column, type_name
-        what = (
-            "a record cannot be parsed"
-            if column is None
-            else f"column {column!r} has a value that is not of type {type_name}"
+    `detail` says what and where where it is known, and what to do.
+    """
+
+    def __init__(self, source: str, column: str | None, type_name: str, detail: str = "") -> None:
+        self.column, self.type_name, self.detail = column, type_name, detail
+        self.what = detail or "a record cannot be parsed"
+        if column is not None and not detail:
+            self.what = f"column {column!r} has a value that is not of type {type_name}"
+        remedy = (
+            ". Spark would make it NULL. To keep such values as JSON in a column of their own, read with rescue=True. "
+            "To have Spark's NULLs, read with mode='PERMISSIVE'. If the type is wrong, pass schema=, or run once with "
+            "on_schema_change='accept'."
         )
-        super().__init__(
-            source,
-            f"{what}. Spark would make it NULL. To keep such values as JSON in a column of their own, read with "
-            "rescue=True. To have Spark's NULLs, read with mode='PERMISSIVE'. If the type is wrong, pass schema=, or "
-            "run once with on_schema_change='accept'.",
-        )
+        super().__init__(source, detail or self.what + remedy)
 
 
 class ChangedObjectError(SourceError):
@@ -974,6 +975,17 @@ class UnreadableObjectError(SourceError):
         super().__init__(source, f"key {key!r} cannot be read ({reason}). {remedy}")
 
 
+class FileContentError(SourceError):
+    """One file that cannot be read because of what it holds."""
+
+    def __init__(self, source: str, key: str, format: str, reason: str) -> None:
+        self.key, self.format, self.reason = key, format, reason
+        super().__init__(
+            source,
+            f"key {key!r} cannot be read as {format}: {reason}. Upload it again, or check the options of the read.",
+        )
+
+
 class UnreadableFilesError(SourceError):
     """Files of an open plan that cannot be read: they are out of the plan now, and in the list of its state.
 
@@ -992,15 +1004,22 @@ class UnreadableFilesError(SourceError):
 
 
 class AllUnreadableError(SourceError):
-    """None of the files of a batch can be read, and they are many: the cause is one that they share."""
+    """None of the files of a batch can be read. `kept` is whether they are in the list of its state now."""
 
-    def __init__(self, source: str, reasons: Mapping[str, str]) -> None:
-        self.reasons = dict(reasons)
+    def __init__(self, source: str, reasons: Mapping[str, str], *, kept: bool) -> None:
+        self.reasons, self.kept = dict(reasons), kept
         first = next(iter(self.reasons), "")
+        remedy = (
+            "Nothing is set aside: check the rights of the job, the format, the schema and the options of the read."
+        )
+        if kept:
+            remedy = (
+                "The files are set aside. The next run continues without them; to read them again: `watermarks files JOB "
+                '--retry-all --why "…"`. To commit such a batch, pass on_unreadable="set_aside_all".'
+            )
+        which = "the only file" if len(reasons) == 1 else f"each of the {len(reasons)} files"
         super().__init__(
-            source,
-            f"none of the {len(reasons)} files of the batch can be read, such as {first!r} ({self.reasons.get(first)}"
-            "). Nothing is set aside: check the rights of the job, the format, the schema and the options of the read.",
+            source, f"{which} of the batch cannot be read, such as {first!r} ({self.reasons.get(first)}). {remedy}"
         )
 
 

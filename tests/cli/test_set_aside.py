@@ -30,7 +30,7 @@ def landing(tmp_path: Path, watermarks: Watermarks) -> Path:
 
 def load(watermarks: Watermarks, folder: Path) -> int:
     with IncrementalJob(watermarks, JOB, "jr_1") as job:
-        delta = job.new_files(str(folder), on_unreadable="set_aside")
+        delta = job.new_files(str(folder), on_unreadable="set_aside_all")
         delta.read_pandas("csv")
     return delta.count
 

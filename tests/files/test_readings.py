@@ -6,6 +6,7 @@ import gzip
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 from scripts.helpers.errors import (
     ArchivedObjectError,
     ChangedObjectError,
+    FileContentError,
+    InvalidValueError,
     MisfitError,
     SourceError,
     UnreadableFilesError,
@@ -47,6 +50,20 @@ def of_spark(name: str, text: str = "", **attributes: Any) -> Exception:
     return error
 
 
+def of_java(*names: str, **methods: Any) -> Exception:
+    """Return an error of py4j with exceptions of the JVM, each of which the next one caused."""
+    java = None
+    for place, name in enumerate(reversed(names)):
+        given = {"getMessage": lambda: None, **({} if place else methods)}
+        cause = java
+        java = SimpleNamespace(
+            getClass=partial(SimpleNamespace, getSimpleName=partial(str, name)),
+            getCause=partial(lambda cause: cause, cause),
+            **given,
+        )
+    return of_spark("Py4JJavaError", "", java_exception=java)
+
+
 def read(readings: Readings, fails: Callable[[list[str]], None]) -> None:
     """Read all files lazily; what computes their rows calls `fails` with the keys."""
     readings.read(readings.table, "csv", lambda table: None, lambda _, part: fails(part.column("key").to_pylist()))
@@ -66,7 +83,7 @@ def test_file_that_is_gone_spoils_the_run_when_somebody_has_all_paths(folder: Pa
     paths = FileDelta(readings.location, readings.table, readings=readings).paths
     (folder / "2.csv.gz").unlink()
 
-    reasons = readings.found(SourceError(str(folder), "cannot be read"))
+    reasons = readings.found(FileContentError(str(folder), "1.csv.gz", "csv", "it is torn"))
     with pytest.raises(UnreadableFilesError):
         readings.set_aside(reasons)
 
@@ -126,10 +143,26 @@ def test_error_of_the_reader_is_raised_when_no_file_is_to_blame(
     ("raised", "is_raised"),
     [
         (of_spark("SparkException", "a stage failed"), False),
-        (of_spark("SparkException", "Connection reset"), True),
+        (of_java("SparkException", "SocketException"), True),
+        (of_java("SparkException"), True),
+        (of_java("SparkException", "IOException", "OutOfMemoryError"), True),
+        (of_java("SparkException", "AmazonS3Exception", getErrorCode=lambda: "SlowDown"), True),
+        (of_java("SparkException", "AmazonS3Exception", getErrorCode=lambda: "AccessDenied"), False),
+        (of_java("SparkException", "ParquetDecodingException"), False),
+        (of_spark("SparkException", "column cancelled_at: Connection reset, No space left on device"), False),
         (ValueError("an option is wrong"), True),
     ],
-    ids=["of reading", "of the network", "another"],
+    ids=[
+        "of reading",
+        "of the network",
+        "of a lost machine",
+        "of memory",
+        "of S3",
+        "of a right",
+        "of a page",
+        "of a text",
+        "another",
+    ],
 )
 def test_file_that_goes_while_a_reader_looks_into_it_is_set_aside_when_it_may_be_the_cause(
     folder: Path, readings: Readings, raised: Exception, is_raised: bool
@@ -181,11 +214,21 @@ def test_files_are_searched_when_spark_may_have_met_a_bad_one(
             "it is forbidden to this login (AccessDenied)",
         ),
         (MisfitError("s3://a/", "id", "int"), "column 'id' has a value that is not of type int"),
-        (MisfitError("s3://a/", None, "int"), "it cannot be read as csv"),
-        (of_spark("SparkException", "aborted"), "it cannot be read as csv (SparkException)"),
-        (of_spark("Py4JJavaError", "", java_exception=object()), "it cannot be read as csv (Py4JJavaError)"),
+        (MisfitError("s3://a/", "cancelled_at", "date"), "column 'cancelled_at' has a value that is not of type date"),
+        (MisfitError("s3://a/", None, "int"), "a record cannot be parsed"),
+        (MisfitError("s3://a/", None, "", "line 3 has 1 value"), "line 3 has 1 value"),
+        (FileContentError("s3://a/", "2.csv.gz", "csv", "it is torn"), "it cannot be read as csv: it is torn"),
+        (of_spark("SparkException", "aborted\nat x"), "it cannot be read as csv (SparkException: aborted)"),
+        (of_spark("Py4JJavaError", "lost", java_exception=object()), "it cannot be read as csv (Py4JJavaError: lost)"),
+        (
+            UnreadableObjectError("s3://a/", "2.csv.gz", "InvalidRequest", "x"),
+            "S3 refuses it (InvalidRequest), as it does where it is encrypted with a key of the customer (SSE-C)",
+        ),
     ],
-    ids=["changed", "archived", "forbidden", "column", "record", "spark", "no-jvm"],
+    ids=[
+        "changed", "archived", "forbidden", "column", "cancelled", "record", "line", "content", "spark", "no-jvm",
+        "SSE-C",
+    ],
 )  # fmt: skip
 def test_reason_says_what_reading_the_file_raised_when_it_looks_well(
     readings: Readings, error: Exception, reason: str
@@ -196,13 +239,19 @@ def test_reason_says_what_reading_the_file_raised_when_it_looks_well(
 
 
 def test_reason_is_the_first_cause_when_java_tells_it(readings: Readings) -> None:
-    cause = java("ZipException", None)
-    error = of_spark("Py4JJavaError", "", java_exception=java("SparkException", cause))
+    error = of_java("SparkException", "ZipException", getMessage=lambda: "invalid block\nat x")
     read(readings, raiser(error))
 
-    assert readings.found(error) == {"2.csv.gz": "it cannot be read as csv (ZipException)"}
+    assert readings.found(error) == {"2.csv.gz": "it cannot be read as csv (ZipException: invalid block)"}
 
 
-def java(name: str, cause: Any) -> Any:
-    """Return an exception of the JVM, as Python sees it."""
-    return SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: name), getCause=lambda: cause)
+@pytest.mark.parametrize(
+    "error",
+    [SourceError("s3://a/", "the folders differ"), InvalidValueError("an option is wrong"), TypeError("an option")],
+    ids=["source", "value", "type"],
+)
+def test_no_file_is_searched_when_the_caller_is_to_blame(readings: Readings, folder: Path, error: Exception) -> None:
+    readings.give_all()
+    (folder / "2.csv.gz").unlink()
+
+    assert readings.found(error) == {}

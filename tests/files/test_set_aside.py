@@ -17,6 +17,7 @@ from botocore.awsrequest import AWSResponse
 from scripts.helpers.errors import (
     AllUnreadableError,
     ChangedObjectError,
+    FileContentError,
     InvalidValueError,
     LedgerError,
     SetAsideFullError,
@@ -40,6 +41,7 @@ from tests.support.faults import Raw
 from tests.support.steps import KilledError
 
 BAD = b"\x1f\x8b no gzip"
+READ_ERROR = "it cannot be read as csv: Unknown compression method"
 WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 
@@ -118,7 +120,7 @@ def test_rest_of_the_batch_commits_and_the_bad_file_is_listed_when_one_cannot_be
     again = nights.run()
 
     assert nights.rows == [1, 3]
-    assert nights.listed == {"2.csv.gz": "it cannot be read as csv"} == dict(delta.set_aside)
+    assert nights.listed == {"2.csv.gz": READ_ERROR} == dict(delta.set_aside)
     assert (again.count, again.set_aside) == (0, {})
     assert [report.values.get("FilesSetAside") for report in nights.reports] == [1, None]
     first = nights.watermarks.history("parking")[1].change.metrics
@@ -185,6 +187,7 @@ def test_file_counts_as_done_when_a_person_says_skip(nights: Nights) -> None:
 def test_file_stays_listed_when_it_is_gone_by_the_retry(nights: Nights) -> None:
     nights.put(1)
     nights.put(2, body=BAD)
+    nights.options = {"on_unreadable": "set_aside_all"}
     nights.run()
     (nights.landing / "2.csv.gz").unlink()
 
@@ -194,13 +197,58 @@ def test_file_stays_listed_when_it_is_gone_by_the_retry(nights: Nights) -> None:
     assert nights.listed == {"2.csv.gz": "it is not there any more"}
 
 
+# --- whose fault it is ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [("csv", {"seperator": ";"}), ("csv", {"dtype": "boom"}), ("orc", {}), ("csv", {"path_column": "id"})],
+)
+def test_caller_is_told_and_no_file_is_set_aside_when_the_call_is_wrong(
+    nights: Nights, format: str, options: dict[str, Any]
+) -> None:
+    nights.put(1, 2)
+
+    with pytest.raises((InvalidValueError, SourceError)) as caught:
+        with IncrementalJob(nights.watermarks, "parking", clock=nights.clock) as job:
+            delta = job.new_files(str(nights.landing), transformation_ctx="files", **nights.options)
+            delta.read_pandas(format, **options)
+
+    assert not isinstance(caught.value, (AllUnreadableError, UnreadableFilesError))
+    assert (dict(delta.set_aside), nights.watermarks.latest("parking").version) == ({}, 0)
+    assert nights.run().count == 2
+
+
+def test_error_comes_once_when_all_files_of_a_batch_are_set_aside(nights: Nights) -> None:
+    nights.put(1, 2, body=BAD)
+
+    with pytest.raises(AllUnreadableError, match=r"each of the 2 files .*The files are set aside\. .*--retry-all"):
+        nights.run()
+    between = nights.watermarks.latest("parking").plan
+    delta = nights.run()
+    nights.put(3)
+    nights.run()
+
+    assert between is not None
+    assert (delta.count, sorted(nights.listed), nights.rows) == (0, ["1.csv.gz", "2.csv.gz"], [3])
+
+
+def test_batch_commits_when_all_of_its_files_are_set_aside_as_asked(nights: Nights) -> None:
+    nights.options = {"on_unreadable": "set_aside_all"}
+    nights.put(*range(12), body=BAD)
+
+    nights.run()
+
+    assert (len(nights.listed), nights.watermarks.latest("parking").version) == (12, 1)
+
+
 # --- limits --------------------------------------------------------------------------------------------------------
 
 
 def test_run_stops_and_sets_nothing_aside_when_none_of_many_files_can_be_read(nights: Nights) -> None:
     nights.put(*range(10), body=BAD)
 
-    with pytest.raises(AllUnreadableError, match="none of the 10 files"):
+    with pytest.raises(AllUnreadableError, match="each of the 10 files"):
         nights.run()
 
     nights.put(0)
@@ -211,15 +259,15 @@ def test_run_stops_and_sets_nothing_aside_when_none_of_many_files_can_be_read(ni
 def test_run_stops_when_an_error_shows_that_none_of_many_files_can_be_read(nights: Nights) -> None:
     nights.put(*range(10))
 
-    with pytest.raises(AllUnreadableError, match="none of the 10 files") as caught:
+    with pytest.raises(AllUnreadableError, match="each of the 10 files") as caught:
         with IncrementalJob(nights.watermarks, "parking", clock=nights.clock, reporters=[nights]) as job:
             delta = job.new_files(str(nights.landing), transformation_ctx="files", **nights.options)
             assert len(delta.paths) == 10
             for path in nights.landing.iterdir():
                 path.unlink()
-            raise SourceError(str(nights.landing), "cannot be read")
+            raise FileContentError(str(nights.landing), "1.csv.gz", "csv", "cannot be read")
 
-    assert isinstance(caught.value.__cause__, SourceError)
+    assert isinstance(caught.value.__cause__, FileContentError)
     assert [report.outcome for report in nights.reports] == ["failed"]
     assert nights.watermarks.latest("parking").claim is None
 
@@ -259,7 +307,7 @@ def test_frozen_plan_is_amended_when_a_run_that_saves_nothing_sets_a_file_aside(
     assert len(rows) == 1
     assert plan is not None
     assert (plan.contexts["files"]["count"], plan.contexts["files"]["set_aside"]) == (1, 1)
-    assert dict(delta.set_aside) == {"2.csv.gz": "it cannot be read as csv"}
+    assert dict(delta.set_aside) == {"2.csv.gz": READ_ERROR}
 
 
 def test_run_stops_and_the_files_stay_new_when_the_list_is_full(
@@ -282,7 +330,7 @@ def test_run_stops_when_nothing_else_is_asked_for(nights: Nights) -> None:
     nights.put(1)
     nights.put(2, body=BAD)
 
-    with pytest.raises(SourceError, match="is not readable as csv"):
+    with pytest.raises(SourceError, match="cannot be read as csv"):
         nights.run()
 
     assert not nights.raw.exists()
@@ -556,6 +604,7 @@ def test_retry_and_skip_lose_nothing_when_the_decision_or_the_run_after_it_is_ki
             nights = Nights(tmp_path_factory.mktemp("landing"), made, clock)
             nights.put(1, 3)
             nights.put(2, body=BAD)
+            nights.options = {"on_unreadable": "set_aside_all"}
             nights.run()
             client.fault = plan = FaultAt(k, fault)
             with suppress(Died):

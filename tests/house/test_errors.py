@@ -219,8 +219,16 @@ BUILT = [
         ["'s3://b/'", "1 file", "'a.csv' (it is no csv)", "Run the job again"],
     ),
     (
-        errors.AllUnreadableError("s3://b/", {"a.csv": "it is no csv"}),
+        errors.AllUnreadableError("s3://b/", {"a.csv": "it is no csv"}, kept=False),
         ["'s3://b/'", "'a.csv' (it is no csv)", "Nothing is set aside: check the rights"],
+    ),
+    (
+        errors.AllUnreadableError("s3://b/", {"a.csv": "it is no csv"}, kept=True),
+        ["'s3://b/'", "the only file of the batch cannot be read", "--retry-all", 'on_unreadable="set_aside_all"'],
+    ),
+    (
+        errors.FileContentError("s3://b/", "a.csv", "csv", "line 3 is cut off"),
+        ["'s3://b/'", "'a.csv' cannot be read as csv: line 3 is cut off", "Upload it again"],
     ),
     (errors.SetAsideFullError("s3://b/", 1_001, 1_000), ["'s3://b/'", "1,001 files", "1,000", "fix the cause"]),
     (errors.SourceUnavailableError("public.repairs", "08001"), ["'public.repairs'", "08001", "Run again later"]),
@@ -262,6 +270,7 @@ FAMILIES = [
             "SourceChangedError",
             "SourceReplacedError", "SourceRewrittenError", "SourceRolledBackError", "SourceExpiredError",
             "ChangeFeedError",
+            "FileContentError",
             "UnreadableObjectError", "UnreadableFilesError", "AllUnreadableError", "SetAsideFullError",
             "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
             "SnapshotBehindError", "SnapshotUnchangedError", "SchemaChangedError", "MisfitError",

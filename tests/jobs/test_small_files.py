@@ -358,5 +358,5 @@ def test_read_raises_source_error_with_the_key_when_a_compressed_file_is_cut_off
     packs: dict[str, Callable[..., bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "deflate": zlib.compress}
     landing.put(f"cut.{ending}", packs[ending](b'{"id": 1}' * 100)[:-4])
 
-    with pytest.raises(SourceError, match=f"key 'cut.{ending}' is not a complete {ending} file"), typed_fetch_errors():
+    with pytest.raises(SourceError, match=f"key 'cut.{ending}' cannot be read as {ending}: "), typed_fetch_errors():
         landing.small("json", "id int").collect()

@@ -206,7 +206,11 @@ class Batch:
             raise
 
     def _look_into(self, error: Exception) -> None:
-        if self.run.closed or any(readings.is_spoiled for readings, _ in self._watched):
+        if self.run.closed:
+            return
+        if any(readings.is_spoiled for readings, _ in self._watched):
+            # So that the next run goes on without the files that were set aside.
+            self.freeze()
             return
         for readings, is_saved in self._watched:
             found = self._found(readings, error) if is_saved else {}
@@ -217,6 +221,8 @@ class Batch:
             except UnreadableFilesError:
                 pass  # As is expected of files that were read already.
             except WatermarkError as told:
+                if readings.is_spoiled:
+                    self.freeze()
                 raise told from error
             readings.is_spoiled = True
             # So that the next run knows: it would take the files again, and fail.

@@ -422,7 +422,8 @@ class FileBookmark:
         """Return what watches over the reads of a batch; None where a file that cannot be read stops it."""
         if self.options.on_unreadable == "stop":
             return None
-        return Readings(self.location, taken, self._s3_client, self.options.request_payer, self.set_aside)
+        takes_none = self.options.on_unreadable == "set_aside_all"
+        return Readings(self.location, taken, self._s3_client, self.options.request_payer, self.set_aside, takes_none)
 
     def _rest_of_partitions(self, rows: pa.Table, archived: Sequence[str]) -> pa.Table:
         """Return the known files of partitions that are read whole, beside those that the batch has itself."""

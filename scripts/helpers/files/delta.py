@@ -18,7 +18,7 @@ from scripts.helpers.files.unchanged import check_unchanged
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LEDGER, Identity
 from scripts.helpers.reading.by_schema import Asked, ReadFiles, SchemaReader
-from scripts.helpers.reading.pandas_files import read_pandas
+from scripts.helpers.reading.pandas_files import parser_of, read_pandas
 from scripts.helpers.reading.small_files import OnChanged, SmallFiles, check_small_files, try_small_files
 from scripts.helpers.reading.spark import read_files
 from scripts.helpers.schemas.frames import columns_of_rows, fitted_rows
@@ -318,6 +318,8 @@ class FileDelta:
         """
         if on_schema_change is not None:
             check_policy(on_schema_change)
+        # Before any file is looked at, which would be set aside for what the caller did.
+        parser_of(self.location, format, options)
 
         def read(table: pa.Table) -> pd.DataFrame:
             return read_pandas(

@@ -14,15 +14,15 @@ from scripts.helpers.errors import (
     AllUnreadableError,
     ArchivedObjectError,
     ChangedObjectError,
+    FileContentError,
     MisfitError,
-    SourceError,
     UnreadableFilesError,
     UnreadableObjectError,
     WatermarkError,
 )
 from scripts.helpers.reading.fetched_lines import unmarked
 from scripts.helpers.reading.probe import GONE, OVERWRITTEN, named_in, probe, why
-from scripts.helpers.reading.search import NotAFileError, check_cause, search
+from scripts.helpers.reading.search import NotAFileError, check_cause, java_causes, search
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 MANY = 10
 """Where none of so many files can be read, no file is to blame: the login lost its rights, or the schema is wrong. A
 smaller batch may be of bad files only, and must not stop the job for good."""
+MOST_TEXT = 300
+"""Characters of an error of Spark that the list keeps."""
 
 Read = Callable[[pa.Table], Any]
 """Reads some of the files into a frame, which may be lazy."""
@@ -65,6 +67,8 @@ class Readings:
         How they are looked at.
     on_bad
         Takes files out of the plan, given why, by key, and puts them on the list. It may refuse.
+    takes_none
+        Whether a batch without a readable file is no error.
 
     Attributes
     ----------
@@ -79,6 +83,7 @@ class Readings:
     client: S3Client | None
     request_payer: bool
     on_bad: Callable[[Mapping[str, str]], None]
+    takes_none: bool = False
     reasons: dict[str, str] = field(default_factory=dict)
     is_spoiled: bool = False
     _given: list[_Given] = field(default_factory=list)
@@ -142,17 +147,22 @@ class Readings:
         Raises
         ------
         AllUnreadableError
-            They are all files of a batch of ten or more. Nothing is set aside.
+            They are all files of the batch. Of a batch of ten or more nothing is set aside. The files of a smaller one
+            are, so that the next run continues without them.
         UnreadableFilesError
             They are set aside, and their rows may be in frames that were made before.
         """
         if not reasons:
             return
         count = len(self.reasons.keys() | reasons.keys())
-        if count >= MANY and count == self.table.num_rows:
-            raise AllUnreadableError(str(self.location), {**self.reasons, **reasons})
+        is_all = count == self.table.num_rows and not self.takes_none
+        if is_all and count >= MANY:
+            raise AllUnreadableError(str(self.location), {**self.reasons, **reasons}, kept=False)
         self.on_bad(reasons)
         self.reasons.update(reasons)
+        if is_all:
+            self.is_spoiled = True
+            raise AllUnreadableError(str(self.location), self.reasons, kept=True)
         if any(given.keys & reasons.keys() for given in self._given):
             self.is_spoiled = True
             raise UnreadableFilesError(str(self.location), reasons)
@@ -210,14 +220,14 @@ class Readings:
         return table.filter(pc.invert(among))
 
 
+_OF_FILES = ArchivedObjectError, ChangedObjectError, FileContentError, MisfitError, UnreadableObjectError
+
+
 def _is_of_reading(error: BaseException) -> bool:
     """Tell whether a file may be the cause: of what Spark raises, only of what its jobs and its storage raise."""
-    if isinstance(error, (UnreadableFilesError, AllUnreadableError)):
-        return False
-    if isinstance(error, SourceError):
-        return type(error) in (SourceError, UnreadableObjectError, ArchivedObjectError, ChangedObjectError, MisfitError)
     if isinstance(error, WatermarkError):
-        return False
+        # All others are about the call or the store.
+        return isinstance(error, _OF_FILES)
     # An option that is wrong, a package that is not there, a column that is unknown: found before any file is read.
     if type(error).__name__ in ("AnalysisException", "ParseException", "IllegalArgumentException"):
         return "PATH_NOT_FOUND" in str(error) or "Path does not exist" in str(error)
@@ -225,23 +235,16 @@ def _is_of_reading(error: BaseException) -> bool:
 
 
 def _cause(error: Exception, format: str) -> str:
-    """Say in a few words why a file cannot be read, without anything of what it holds."""
+    """Return why a file cannot be read."""
     if isinstance(error, (ChangedObjectError, ArchivedObjectError, UnreadableObjectError)):
         return why(error)
-    if isinstance(error, MisfitError) and error.column is not None:
-        return f"column {error.column!r} has a value that is not of type {error.type_name}"
-    if isinstance(error, SourceError):
-        return f"it cannot be read as {format}"
-    return f"it cannot be read as {format} ({_root(error)})"
-
-
-def _root(error: BaseException) -> str:
-    """Return the class of what went wrong first, as far as Spark tells it."""
-    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    name = type(error).__name__
-    try:
-        while java is not None:
-            name, java = java.getClass().getSimpleName(), java.getCause()
-    except Exception:  # The JVM is gone, or it is no Java error after all.
-        return name
-    return str(name)
+    if isinstance(error, MisfitError):
+        return error.what
+    if isinstance(error, FileContentError):
+        return f"it cannot be read as {format}: {error.reason}"
+    # What went wrong first, as far as Spark reports it.
+    name, text = type(error).__name__, str(error)
+    for cause, java in java_causes(error):
+        name, text = cause, str(java.getMessage() or "")
+    first = text.strip().partition("\n")[0][:MOST_TEXT]
+    return f"it cannot be read as {format} ({name}{first and f': {first}'})"

@@ -28,7 +28,7 @@ _CHOICES = {
     "on_modified": ("process", "ignore", "error"),
     "compare": ("etag", "mtime"),
     "on_archived": ("error", "skip_and_remember", "skip", "take"),
-    "on_unreadable": ("stop", "set_aside"),
+    "on_unreadable": ("stop", "set_aside", "set_aside_all"),
 }
 _SUSPECT = r"(^|/)[._]|\._COPYING_(/|$)|_\$folder\$$|/$|^$"
 """Matches every hidden key and few others."""
@@ -69,7 +69,8 @@ class FileOptions:
         for now, ``skip_and_remember`` them for good, or ``take`` them if they are restored.
     on_unreadable
         A planned file that cannot be read: ``stop`` with an error, or ``set_aside``: it is listed in the state
-        with the reason, the rest of the batch is taken, and a person decides. See `readings.Readings`.
+        with the reason, the rest of the batch is taken, and a person decides. A batch of which all files are set aside
+        is an error once; with ``set_aside_all`` it is none. See `readings.Readings`.
     max_files, max_bytes
         Most of one batch, oldest first; at least one file. The rest is new next time.
     layout, lookback

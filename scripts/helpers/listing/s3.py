@@ -107,6 +107,11 @@ def login_or_load_of_obstore(source: str, error: Exception) -> CredentialsError 
     return SourceUnavailableError(source, "HTTP error") if "HTTP error" in text else None
 
 
+def is_login_or_load(code: str) -> bool:
+    """Return whether a code of S3 is about the login or the load, and not about one object."""
+    return code in _LOGIN or code in _LATER
+
+
 def _no_login(error: Exception) -> CredentialsError:
     return CredentialsError(f"The AWS credentials cannot be used ({type(error).__name__}). Renew them.")
 

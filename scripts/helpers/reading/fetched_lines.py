@@ -22,6 +22,7 @@ from scripts.helpers.errors import (
     ArchivedObjectError,
     ChangedObjectError,
     CredentialsError,
+    FileContentError,
     LedgerError,
     MisfitError,
     ModifiedObjectError,
@@ -51,7 +52,8 @@ _FACTS: dict[type[WatermarkError], tuple[str, ...]] = {
     AccessRefusedError: ("action", "resource"),
     ArchivedObjectError: ("source", "keys", "count"),
     ChangedObjectError: ("source", "overwritten", "deleted"),
-    MisfitError: ("source", "column", "type_name"),
+    FileContentError: ("source", "key", "format", "reason"),
+    MisfitError: ("source", "column", "type_name", "detail"),
     ModifiedObjectError: ("source", "keys", "count"),
     SourceUnavailableError: ("source", "reason"),
     UnreadableObjectError: ("source", "key", "reason", "remedy"),
@@ -284,9 +286,7 @@ def decompressed(location: Location, key: str, body: bytes) -> bytes:
     try:
         return _DECOMPRESS[ending](body)
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise SourceError(
-            str(location), f"key {key!r} is not a complete {ending} file ({error}). Upload it again."
-        ) from error
+        raise FileContentError(str(location), key, ending, str(error)) from error
 
 
 def marked(error: WatermarkError) -> str:

@@ -123,6 +123,11 @@ class Misfits:
         return functions.raise_error(functions.lit(marked(MisfitError(self.source, column, kind))))
 
 
+def folder_misfit(name: str, kind: str) -> str:
+    """Return what is wrong with a folder's value, and what to do."""
+    return f"a folder's value of column {name!r} is not of type {kind}. Give the column another type in schema=."
+
+
 def option_text(value: Any) -> str:
     """Write an option as Spark reads it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import bz2
+import csv
+import gzip
+import json
+import lzma
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
+from contextlib import suppress
+from functools import partial
+from inspect import signature
+from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile, ZipFile
 
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError, SourceError, WatermarkError
 from scripts.helpers.listing.paths import suffix
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import values_of_folders
@@ -20,20 +31,27 @@ if TYPE_CHECKING:
 
     from scripts.helpers.listing.listing import Location
 
-LARGEST = 2**63 - 1
-"""What Int64 holds at most."""
-EXACT = {"lines", "compression", "encoding"}
-"""Options of JSON that leave the values as they are."""
-KINDS: dict[frozenset[type], Any] = {
-    frozenset({int}): "Int64",
-    frozenset({float}): "Float64",
-    frozenset({int, float}): "Float64",
-    frozenset({bool}): "boolean",
-    frozenset({str}): "string",
-}
-"""What a column of objects becomes, by the types of its values; others stay objects."""
 FORMATS = ("csv", "json", "parquet")
-PACKED = {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zst": "zstd", "zip": "zip"}
+EXACT = {"lines", "encoding"}
+"""Options of JSON that leave the values as they are."""
+CUTTING = {
+    "comment", "compression", "dialect", "engine", "header", "index_col", "lineterminator", "names", "nrows",
+    "on_bad_lines", "quoting", "skip_blank_lines", "skipfooter", "skipinitialspace", "skiprows", "usecols",
+}  # fmt: skip
+"""Options of CSV by which the caller decides which lines and values count."""
+WHOLE, NUMBER = "^-?[0-9]+$", r"^-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^NaN$|^-?Inf$"
+"""Texts of CSV that become numbers."""
+LARGEST_FLOAT = 2**53
+"""Beyond it a float does not hold each whole number."""
+NULLABLE = {
+    "bool": "boolean",
+    "float": "Float32",
+    "double": "Float64",
+    "string": "string",
+    "large_string": "string",
+} | {f"{sign}int{bits}": f"{sign.upper()}Int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+"""Types of pandas with a NULL of their own, by what pyarrow writes for its types."""
+BLANK = " \t\r\n"
 
 
 def read_pandas(
@@ -51,21 +69,24 @@ def read_pandas(
     Each file is fetched as it was planned: an object that was overwritten since is an error, and in a
     versioned listing the planned version is read. All of it is held in memory.
 
+    A column of CSV or JSON has the type that holds the values of all files: a nullable type of pandas (``Int64``,
+    ``UInt64``, ``Float64``, ``boolean``), else ``string``. Whole numbers that neither 64 bits nor a float hold exactly
+    are text. Columns of Parquet have the nullable types of pandas, too.
+
     Parameters
     ----------
     table
         The planned objects, with the columns of `FileDelta.table`.
     format
-        ``csv``, ``json`` (a record on each line) or ``parquet``. CSV and JSON may be packed, as their ending says.
+        ``csv``, ``json`` (records on lines) or ``parquet``. CSV and JSON may be packed, as their ending says.
     path_column
         Name of a column to add, with the URI of each row's file.
     s3_client
         By default one from boto3's default session.
     options
-        Of `pandas.read_csv`, `read_json` or `read_parquet`. By default whole numbers stay whole where some
-        are missing (``dtype_backend="numpy_nullable"``), and lists of JSON records keep their values as
-        they are: texts do not become dates. Any option but ``lines``, ``compression`` and ``encoding``
-        leaves JSON to `read_json`, which rounds whole numbers beyond 2**53 where some are missing.
+        Of `pandas.read_csv`, `pandas.read_json` or `pyarrow.parquet.read_table`, and ``dtype_backend``. In CSV only
+        the empty field is missing, as in Spark, unless ``keep_default_na`` or ``na_values`` is given. With any option
+        of JSON but ``lines`` and ``encoding``, `read_json` chooses the types of each file and rounds large numbers.
 
     Returns
     -------
@@ -76,101 +97,298 @@ def read_pandas(
     ------
     ChangedObjectError
         A file is not what was planned any more.
+    FileContentError
+        A file cannot be read. The error names it, and the reason.
+    MisfitError
+        A line of CSV has more or fewer values than the header, a record is not JSON, or no type holds the values of
+        all Parquet files.
+    InvalidValueError
+        An option is unknown or wrong.
     SourceError
-        A file cannot be read; the text names it. Or files lie in different ``name=value`` folders.
+        The format is another one, or files lie in different ``name=value`` folders.
     """
     import pandas as pd
     from pandas.errors import EmptyDataError
 
-    exact = format == "json" and EXACT.issuperset(options or {})
-    parse = _parser(location, format, dict(options or {}), exact)
+    options = options or {}
+    parse = parser_of(location, format, options)
     planned = list(planned_of(table))
     names = check_folders(location, [one.key for one in planned]) if planned else ()
     fetcher = fetcher_of(location, s3_client, WORKERS_HERE, request_payer)
 
-    def frame_of(one: Planned) -> pd.DataFrame | None:
+    def frame_of(one: Planned) -> Any:
         body = fetcher.fetch(one)
         if not body:
             return None
         try:
-            found = parse(body, one.key)
+            return parse(body, suffix(one.key))
         except EmptyDataError:
             return None
+        except _LineError as error:
+            detail = f"key {one.key!r} cannot be read as {format}: {error}. Correct the file."
+            raise MisfitError(str(location), None, "record", detail) from error
+        except _OF_FILES as error:
+            if isinstance(error, WatermarkError):
+                raise
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise FileContentError(str(location), one.key, format, reason) from error
         except Exception as error:
-            raise SourceError(
-                str(location),
-                f"key {one.key!r} is not readable as {format} ({type(error).__name__}). Upload it again, or check "
-                "the options.",
-            ) from None
-        added: dict[str, Any] = {}
-        # Without names the slice would be [-0:], which is everything.
-        if names:
-            values = values_of_folders(one.key)[-len(names) :]
-            added.update(zip(names, values, strict=True))
-        if path_column is not None:
-            added[path_column] = location.uri(one.key)
-        taken = {str(name).lower() for name in found.columns}
-        for name, value in added.items():
-            if name.lower() in taken:
-                raise SourceError(
-                    str(location), f"the files have a column {name!r} already. Rename it, or the folder or path_column."
-                )
-            found[name] = pd.Series([value] * len(found), index=found.index, dtype=object).astype("string")
-        return found
+            raise _refused(format, options, error) from error
 
     with ThreadPoolExecutor(WORKERS_HERE) as pool:
-        frames = [frame for frame in pool.map(frame_of, planned) if frame is not None]
-    found = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-    return _typed(found) if exact else found
+        taken = [
+            (one, frame) for one, frame in zip(planned, pool.map(frame_of, planned), strict=True) if frame is not None
+        ]
+    if not taken:
+        return pd.DataFrame()
+    found = _joined(str(location), format, [frame for _, frame in taken], options)
+    # Without names the slice would be [-0:], which is everything.
+    values = [values_of_folders(one.key)[-len(names) :] if names else [] for one, _ in taken]
+    added = {name: [of_file[index] for of_file in values] for index, name in enumerate(names)}
+    if path_column is not None:
+        added[path_column] = [location.uri(one.key) for one, _ in taken]
+    there = {str(name).lower() for name in found.columns}
+    for name, texts in added.items():
+        if name.lower() in there:
+            raise SourceError(
+                str(location), f"the files have a column {name!r} already. Rename it, or the folder or path_column."
+            )
+        found[name] = pd.array(texts, dtype="string").repeat([len(frame) for _, frame in taken])
+    return found
 
 
-def _parser(
-    location: Location, format: str, options: dict[str, Any], exact: bool
-) -> Callable[[bytes, str], pd.DataFrame]:
+class _LineError(Exception):
+    """A line that cannot be a record."""
+
+
+_OF_FILES = ValueError, ArithmeticError, OSError, EOFError, RecursionError, zlib.error, lzma.LZMAError, BadZipFile
+"""What reading raises because of what a file holds. Other errors are about the caller's options."""
+
+
+def _refused(format: str, options: Mapping[str, Any], error: Exception) -> InvalidValueError:
+    return InvalidValueError(f"read_pandas({format!r}) refuses its options ({', '.join(options)}): {error}")
+
+
+def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Callable[[bytes, str], Any]:
+    """Return what makes a DataFrame, or a table of pyarrow, of one file's bytes and the ending of its key.
+
+    Raises
+    ------
+    InvalidValueError
+        An option is unknown, or wrong whatever a file holds.
+    SourceError
+        The format or the kind of store is another one.
+    """
     import pandas as pd
+    import pyarrow.parquet as pq
 
     if format not in FORMATS or not (location.is_local or location.is_s3):
         raise SourceError(
             str(location), f"pandas reads {', '.join(FORMATS)} from S3 or a directory, not {format!r} from here."
         )
+
     if format == "parquet":
-        return lambda body, key: pd.read_parquet(BytesIO(body), **{"dtype_backend": "numpy_nullable", **options})
-    reader: Any = pd.read_csv
-    if format == "json":
-        reader, options = pd.read_json, {"lines": True} | options
+        options = {name: value for name, value in options.items() if name != "dtype_backend"}
+    read: Any = {"csv": pd.read_csv, "json": pd.read_json, "parquet": pq.read_table}[format]
+    given = {"lines": True, "dtype_backend": "numpy_nullable", **options}
+    try:
+        signature(read).bind(None, **options)
+        if format == "json" and not EXACT.issuperset(options):
+            # Without a record only the options are looked at.
+            read(BytesIO(b"" if given["lines"] else b"[]"), **given)
+            return lambda body, ending: read(BytesIO(_unpacked(body, ending, given)), **given)
+    except Exception as error:
+        raise _refused(format, options, error) from error
+    if format == "parquet":
+        # Spark takes no notice of what pandas says of its own types and indexes, too.
+        return lambda body, _: read(BytesIO(body), **options).replace_schema_metadata()
+    return partial(_csv if format == "csv" else _json, options)
 
-    def parse(body: bytes, key: str) -> pd.DataFrame:
-        given = {"compression": PACKED.get(suffix(key))} | options
-        frame = _records(body, given) if exact else None
-        if frame is None:
-            frame = reader(BytesIO(body), **({"dtype_backend": "numpy_nullable"} | given))
-        return frame
 
-    return parse
+# --- CSV ----------------------------------------------------------------------------------------
 
 
-def _records(body: bytes, options: Mapping[str, Any]) -> pd.DataFrame | None:
-    """Read a list of JSON records without a detour over floats; None if the JSON is no list."""
+def _csv(options: Mapping[str, Any], body: bytes, ending: str) -> pd.DataFrame:
+    """Read the values as text, but for columns to which the caller gives a type."""
     import pandas as pd
 
-    plain = {"typ": "series", "dtype": False, "convert_axes": False, "precise_float": True}
-    records: Any = pd.read_json(BytesIO(body), **plain, **options)
-    if not isinstance(records.index, pd.RangeIndex):
-        return None
-    if not all(isinstance(record, dict) for record in records):
-        raise ValueError("no record")
-    return pd.DataFrame(list(records), dtype=object)
-
-
-def _typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Give columns of objects the type of their values, where they have one."""
-    for name in frame.columns:
-        if str(frame[name].dtype) != "object":
-            continue
-        there = frame[name].dropna()
-        kind = KINDS.get(frozenset(map(type, there)))
-        if kind == "Int64" and there.max() > LARGEST:
-            kind = "UInt64" if there.min() >= 0 else None
-        if kind is not None:
-            frame[name] = frame[name].astype(kind)
+    body = _unpacked(body, ending, options)
+    if not CUTTING.intersection(options):
+        _check_counts(_decoded(body, options), options)
+    given = {"keep_default_na": False, "na_values": [""], "compression": None, "dtype": {}, **options}
+    if isinstance(given["dtype"], Mapping):
+        given["dtype"] = defaultdict(lambda: "string", given["dtype"])
+    try:
+        # Before any value is read: a bare ValueError is about the options by then.
+        reader: Any = pd.read_csv(BytesIO(body), **{**given, "iterator": True})
+    except ValueError as error:
+        if type(error) is ValueError:
+            raise _refused("csv", options, error) from error
+        raise
+    with reader:
+        frame: pd.DataFrame = reader.read(given.get("nrows"))
     return frame
+
+
+def _check_counts(text: str, options: Mapping[str, Any]) -> None:
+    """Raise an error for a line with more or fewer values than the header. pandas shifts, drops or adds values."""
+    separator = options.get("sep", options.get("delimiter")) or ","
+    if len(separator) != 1:  # A pattern, which only pandas knows.
+        return
+    given = {name: options[name] for name in ("quotechar", "doublequote", "escapechar") if name in options}
+    rows = csv.reader(StringIO(text, newline=""), delimiter=separator, **given)
+    header = len(next(filter(any, rows), ()))
+    for row in rows:
+        # Lines of white space do not count.
+        if len(row) != header and "".join(row).strip():
+            has = f"{len(row)} {'value' if len(row) == 1 else 'values'}"
+            raise _LineError(f"line {rows.line_num} has {has}, and the header names {header} columns")
+
+
+def _typed_text(texts: Any) -> Any:
+    """Return texts of CSV as the numbers or truth values that all of them are, else as they are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    there = texts.drop_null()
+    is_whole = pc.match_substring_regex(there, WHOLE)
+    if len(there) and pc.all(is_whole).as_py():
+        for kind in (pa.int64(), pa.uint64()):
+            with suppress(pa.ArrowInvalid):  # A number has more bits.
+                return texts.cast(kind)
+    elif len(there) and pc.all(pc.match_substring_regex(there, NUMBER)).as_py():
+        long = pc.and_(is_whole, pc.greater(pc.binary_length(there), 15))
+        if all(abs(int(text)) <= LARGEST_FLOAT for text in there.filter(long).to_pylist()):
+            return texts.cast(pa.float64())
+    elif len(there) and pc.all(pc.is_in(pc.utf8_lower(there), pa.array(["true", "false"], there.type))).as_py():
+        return pc.equal(pc.utf8_lower(texts), "true")
+    return texts
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+def _json(options: Mapping[str, Any], body: bytes, ending: str) -> pd.DataFrame:
+    """Read records without a detour over floats, as objects."""
+    import pandas as pd
+
+    text = _decoded(_unpacked(body, ending, options), options)
+    if options.get("lines", True):
+        return pd.DataFrame(list(_records(StringIO(text, newline=None))), dtype=object)
+    if text.lstrip(BLANK).startswith("["):
+        return pd.DataFrame(list(_records([text])), dtype=object)
+    frame: pd.DataFrame = pd.read_json(StringIO(text), dtype_backend="numpy_nullable")
+    return frame
+
+
+def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the records of some lines: one or several on a line, or in an array."""
+    decoder = json.JSONDecoder()
+    for number, line in enumerate(lines, 1):
+        rest = line.strip(BLANK)
+        while rest:
+            try:
+                value, end = decoder.raw_decode(rest)
+            except json.JSONDecodeError as error:
+                raise _LineError(f"line {number} is not JSON ({error.msg} at character {error.pos + 1})") from error
+            records = value if isinstance(value, list) else [value]
+            if not all(isinstance(record, dict) for record in records):
+                raise _LineError(f"line {number} has a value that is no object")
+            yield from records
+            rest = rest[end:].lstrip(BLANK)
+
+
+def _typed_objects(objects: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a column of objects in the type of its values, where they have one."""
+    there = objects.dropna()
+    kinds = frozenset(map(type, there))
+    whole = [value for value in there if type(value) is int]
+    name = {frozenset({bool}): "boolean", frozenset({str}): "string"}.get(kinds)
+    if kinds == {int}:
+        least, most = min(whole), max(whole)
+        is_signed, is_unsigned = least >= -(2**63) and most < 2**63, least >= 0 and most < 2**64
+        name = "Int64" if is_signed else "UInt64" if is_unsigned else "string"
+    elif kinds and kinds <= {int, float}:
+        name = "Float64" if all(abs(value) <= LARGEST_FLOAT for value in whole) else "string"
+    return objects if name is None else objects.astype(name)
+
+
+# --- all files ----------------------------------------------------------------------------------
+
+
+def _joined(source: str, format: str, frames: Sequence[Any], options: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows of all files, each column in one type."""
+    import pandas as pd
+    import pyarrow as pa
+
+    def to_pandas(kind: pa.DataType) -> Any:
+        name = NULLABLE.get(str(kind))
+        if options.get("dtype_backend") == "pyarrow":
+            return pd.ArrowDtype(kind)
+        return None if name is None else pd.api.types.pandas_dtype(name)
+
+    found: pd.DataFrame
+    if format == "parquet":
+        found = _together(source, frames).to_pandas(types_mapper=to_pandas)
+        return found
+    found = pd.concat(frames, ignore_index=True)
+    given = options.get("dtype", {})
+    for name in found.columns:
+        kind = str(found[name].dtype)
+        if format == "json" and kind == "object" and EXACT.issuperset(options):
+            found[name] = _typed_objects(found[name])
+        elif format == "csv" and kind == "string" and isinstance(given, Mapping) and name not in given:
+            found[name] = _typed_text(pa.Array.from_pandas(found[name])).to_pandas(types_mapper=to_pandas)
+    return found
+
+
+def _together(source: str, tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of all tables, each column in a type that holds its values; MisfitError if there is none."""
+    import pyarrow as pa
+
+    concat = partial(pa.concat_tables, promote_options="permissive")
+    columns = {}
+    for name in dict.fromkeys(name for table in tables for name in table.column_names):
+        # A table without the column has NULL there, as many as rows.
+        parts = [table.select([name] if name in table.column_names else []) for table in tables]
+        try:
+            together = concat(parts)
+        except pa.ArrowException as error:
+            try:
+                # Nanoseconds do not reach beyond 2262. Nothing is lost where none has a part of a microsecond.
+                together = concat([_in_microseconds(part) for part in parts])
+            except pa.ArrowException:
+                kinds = ", ".join(dict.fromkeys(str(kind) for part in parts for kind in part.schema.types))
+                detail = f"column {name!r} has the types {kinds} in its files, and none holds all values: {error}"
+                raise MisfitError(source, name, kinds, f"{detail}. Read the files apart: delta.split.") from error
+        columns[name] = together[name]
+    return pa.table(columns)
+
+
+def _in_microseconds(part: pa.Table) -> pa.Table:
+    """Return a table of one column, with times in microseconds."""
+    import pyarrow as pa
+
+    fields = [
+        (field.name, pa.timestamp("us", field.type.tz)) for field in part.schema if pa.types.is_timestamp(field.type)
+    ]
+    return part.cast(pa.schema(fields)) if fields else part
+
+
+def _decoded(body: bytes, options: Mapping[str, Any]) -> str:
+    encoding = options.get("encoding") or "utf-8"
+    return body.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+
+
+def _unpacked(body: bytes, ending: str, options: Mapping[str, Any]) -> bytes:
+    """Undo the compression that the key's ending names, unless the caller names another one."""
+    if "compression" in options:
+        return body
+    if ending == "zip":
+        with ZipFile(BytesIO(body)) as archive:
+            return b"".join(archive.read(name) for name in archive.namelist())
+    if ending == "zst":
+        import pyarrow as pa
+
+        return bytes(pa.input_stream(BytesIO(body), compression="zstd").read())
+    return {"gz": gzip.decompress, "bz2": bz2.decompress, "xz": lzma.decompress}.get(ending, bytes)(body)

@@ -29,6 +29,8 @@ ORC_TAIL = 256
 """Longer than the postscript of an ORC file, whose length is one byte."""
 GONE, OVERWRITTEN, ARCHIVED = "it is not there any more", "it was overwritten since it was planned", "it is archived"
 FORBIDDEN = {"403", "AccessDenied", "Forbidden", "Permission denied"}
+_OF_OBJECT = ("InvalidRequest", "400", "BadRequest")
+"""What S3 answers for an object whose encryption needs a key in the request. HeadObject has no other code than 400."""
 _PACKED = {"gz": b"\x1f\x8b", "bz2": b"BZh"}
 """How files begin that are compressed as their ending says, and that Hadoop decompresses because of it."""
 _OF_TEXT = ("csv", "json", "text", "xml")
@@ -89,6 +91,8 @@ def why(error: ChangedObjectError | ArchivedObjectError | UnreadableObjectError)
         return f"it is forbidden to this login ({error.reason})"
     if error.reason.startswith("KMS."):
         return f"its key cannot be used ({error.reason})"
+    if error.reason in _OF_OBJECT:
+        return f"S3 refuses it ({error.reason}), as it does where it is encrypted with a key of the customer (SSE-C)"
     # Such as NoSuchBucket or a wrong region: the next file would meet the same.
     raise error
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
 
-TRANSIENT = (
-    "SlowDown", "503 Service", "ServiceUnavailable", "RequestTimeout", "ExpiredToken", "InvalidAccessKeyId",
-    "OutOfMemoryError", "ExecutorLostFailure", "Connection reset", "Connection refused", "UnknownHostException",
-    "SocketTimeoutException", "NoHttpResponseException", "SparkContext was shut down", "stopped SparkContext",
-    "cancelled", "No space left on device",
-)  # fmt: skip
-"""Parts of error texts of which no file is the cause: another try, or another machine, reads it."""
+from scripts.helpers.listing.s3 import is_login_or_load
+
+TRANSIENT = {
+    "AWSServiceThrottledException", "AWSStatus500Exception", "ClosedChannelException", "ConnectException",
+    "ConnectTimeoutException", "InterruptedException", "InterruptedIOException", "NoAuthWithAWSException",
+    "NoHttpResponseException", "NoRouteToHostException", "OutOfMemoryError", "RetriesExceeded", "SocketException",
+    "SocketTimeoutException", "SSLException", "TaskKilledException", "UnknownHostException",
+}  # fmt: skip
+"""Classes of errors of which no file is the cause: another try, or another machine, reads it."""
 
 Fails = Callable[[Sequence[str]], "Exception | None"]
 """Reads some files and returns what is raised."""
@@ -59,7 +63,23 @@ def search(keys: Sequence[str], fails: Fails, named: Callable[[Exception, Sequen
 
 def check_cause(error: Exception) -> None:
     """Raise NotAFileError for an error that says of itself that no file is its cause."""
-    text = str(error)
-    for part in TRANSIENT:
-        if part in text:
-            raise NotAFileError(part) from error
+    java = list(java_causes(error))
+    names = [type(error).__name__, *(name for name, _ in java)]
+    for name, cause in [(names[0], None), *java]:
+        code = ""
+        with suppress(Exception):  # Only an error of AWS has a code.
+            code = cause.getErrorCode()
+        if name in TRANSIENT or is_login_or_load(code):
+            raise NotAFileError(code or name) from error
+    # Spark says nothing of a cause where a machine was lost, or the job was cancelled.
+    if java and names[-1] == "SparkException":
+        raise NotAFileError(names[-1]) from error
+
+
+def java_causes(error: BaseException) -> Iterator[tuple[str, Any]]:
+    """Yield the exceptions of the JVM behind an error of Spark, with the names of their classes, first cause last."""
+    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    with suppress(Exception):  # The JVM is gone, or it is no Java error after all.
+        while java is not None:
+            yield java.getClass().getSimpleName(), java
+            java = java.getCause()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import MisfitError, SourceError
 from scripts.helpers.reading.fetch import WORKERS, WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import (
     Fetching,
@@ -23,7 +23,7 @@ from scripts.helpers.reading.fetched_lines import (
     unmarked,
     unpacked,
 )
-from scripts.helpers.reading.misfits import option_text
+from scripts.helpers.reading.misfits import folder_misfit, option_text
 from scripts.helpers.reading.spark import check_folders, check_new_column
 from scripts.helpers.spark.inferred import inferred_schema
 from scripts.helpers.spark.jvm import check_jvm
@@ -353,11 +353,7 @@ def _of_folder(location: Location, text: Column, name: str, kind: DataType) -> C
     # Spark 4 casts as ANSI does: a value that does not fit would be an error of Spark's own. Spark 3 has no try_cast.
     cast = getattr(type(text), "try_cast", type(text).cast)
     value: Column = cast(text, kind)
-    error = SourceError(
-        str(location),
-        f"a folder's value of column {name!r} is not of type {kind.simpleString()}. Give the column another type "
-        "in schema=.",
-    )
+    error = MisfitError(str(location), name, kind.simpleString(), folder_misfit(name, kind.simpleString()))
     fails = functions.raise_error(functions.lit(marked(error)))
     return functions.when(text.isNotNull() & value.isNull(), fails).otherwise(value).alias(name)
 

@@ -1,0 +1,238 @@
+"""`read_pandas`: each value is the one in its file, whatever the other files of the batch hold, or an error."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.delta import FileDelta
+
+BIG = 2**53 + 1
+
+
+def landed(folder: Path, *files: Any) -> FileDelta:
+    """Put files into a folder, texts as they are and columns as Parquet, and return the delta of them."""
+    for number, file in enumerate(files):
+        if isinstance(file, pa.Table):
+            body = BytesIO()
+            pq.write_table(file, body)
+            (folder / f"{number}").write_bytes(body.getvalue())
+        else:
+            (folder / f"{number}").write_bytes(file.encode() if isinstance(file, str) else file)
+    return FileBookmark(str(folder)).new_files()
+
+
+def at(year: int, unit: str) -> pa.Table:
+    return pa.table({"at": pa.array([datetime(year, 1, 1)], pa.timestamp(unit))})
+
+
+# --- numbers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("format", "files"),
+    [
+        ("csv", (f"id,bay\n{BIG},A\n", "id,bay\n1.5,B\n")),
+        ("csv", (f"id,bay\n{BIG},A\n1.5,B\n",)),
+        ("json", (f'{{"id":{BIG}}}\n{{"id":1.5}}\n',)),
+        ("json", (f'{{"id":{BIG}}}\n', '{"id":1.5}\n')),
+    ],
+)
+def test_numbers_are_texts_when_no_type_of_numbers_holds_all_of_them(
+    tmp_path: Path, format: str, files: tuple[str, ...]
+) -> None:
+    found = landed(tmp_path, *files).read_pandas(format)
+
+    assert (str(found["id"].dtype), found["id"].tolist()) == ("string", [str(BIG), "1.5"])
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+@pytest.mark.parametrize("number", [10**23 + 1, 2**64, -(2**63) - 1])
+def test_number_is_a_text_when_it_has_more_than_64_bits(tmp_path: Path, format: str, number: int) -> None:
+    body = f"id\n{number}\n1\n" if format == "csv" else f'{{"id":{number}}}\n{{"id":1}}\n'
+
+    found = landed(tmp_path, body).read_pandas(format)
+
+    assert found["id"].tolist() == [str(number), "1"]
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_numbers_are_texts_when_one_is_negative_and_one_too_large_for_a_bigint(tmp_path: Path, format: str) -> None:
+    numbers = [2**64 - 1, -1]
+    lines = [f'{{"id":{number}}}' if format == "json" else str(number) for number in numbers]
+
+    found = landed(tmp_path, "\n".join(["id"] * (format == "csv") + lines)).read_pandas(format)
+
+    assert found["id"].tolist() == [str(number) for number in numbers]
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_numbers_have_one_type_when_they_fit_it(tmp_path: Path, format: str) -> None:
+    records = [{"a": 2**64 - 1, "b": 1, "c": 1.5, "d": True}, {"a": 0, "b": 2.5, "c": -2, "d": False}]
+    bodies = [json.dumps(record) for record in records]
+    if format == "csv":
+        bodies = ["\n".join([",".join(record), ",".join(map(str, record.values()))]) for record in records]
+
+    found = landed(tmp_path, *bodies).read_pandas(format)
+
+    assert {name: str(kind) for name, kind in found.dtypes.items()} == {
+        "a": "UInt64", "b": "Float64", "c": "Float64", "d": "boolean",
+    }  # fmt: skip
+    assert found.to_dict("records") == records
+
+
+def test_zeros_in_front_are_kept_when_another_file_shows_that_the_column_is_text(tmp_path: Path) -> None:
+    found = landed(tmp_path, "zip\n01234\n", "zip\nE8\n").read_pandas("csv")
+
+    assert found["zip"].tolist() == ["01234", "E8"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"id": [BIG]}, {"id": [1.5]}),
+        ({"id": [BIG]}, {"id": ["x"]}),
+        ({"id": [-1]}, {"id": pa.array([2**64 - 1], pa.uint64())}),
+    ],
+    ids=["float", "text", "uint64"],
+)
+def test_read_stops_and_names_the_column_when_files_of_parquet_have_types_that_do_not_fit(
+    tmp_path: Path, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    delta = landed(tmp_path, pa.table(first), pa.table(second))
+
+    with pytest.raises(MisfitError, match="column 'id'"):
+        delta.read_pandas("parquet")
+
+
+def test_index_that_pandas_wrote_is_a_column_when_parquet_is_read(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": ["x", "y"], "bay": ["A", "B"]}).set_index("id")
+    frame.to_parquet(tmp_path / "0")
+
+    found = FileBookmark(str(tmp_path)).new_files().read_pandas("parquet")
+
+    assert sorted(found.columns) == ["bay", "id"]
+    assert found["id"].tolist() == ["x", "y"]
+
+
+# --- times ------------------------------------------------------------------------------------------
+
+
+def test_times_are_read_when_one_file_has_nanoseconds_and_another_a_year_that_these_cannot_hold(tmp_path: Path) -> None:
+    found = landed(tmp_path, at(4000, "us"), at(2026, "ns")).read_pandas("parquet")
+
+    assert [time.year for time in found["at"]] == [4000, 2026]
+
+
+def test_read_stops_when_no_unit_holds_the_times_of_all_files(tmp_path: Path) -> None:
+    one_nanosecond = pa.table({"at": pa.array([1], pa.timestamp("ns"))})
+
+    with pytest.raises(MisfitError, match="column 'at'"):
+        landed(tmp_path, at(4000, "us"), one_nanosecond).read_pandas("parquet")
+
+
+# --- CSV and JSON as Spark's readers take them --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "id,name\n1,ann,\n2,bob,\n",
+        "id,name\n1,ann,x\n2,bob,y\n",
+        "id,name\n1,ann\n2,bob,\n",
+        "id,name\n1,ann\n2\n",
+        "id,name\n1,ann,x,z\n2,bob\n",
+    ],
+    ids=["comma at each end", "one more", "comma at one end", "one less", "both"],
+)
+def test_read_stops_and_names_the_line_when_it_has_another_number_of_values_than_the_header(
+    tmp_path: Path, body: str
+) -> None:
+    with pytest.raises(MisfitError, match=r"key '0' cannot be read as csv: line [23] has [134] values?, and the hea"):
+        landed(tmp_path, body).read_pandas("csv")
+
+
+@pytest.mark.parametrize("text", ["NA", "None", "null", "nan", "N/A"])
+def test_only_an_empty_field_of_csv_is_missing_when_others_look_so(tmp_path: Path, text: str) -> None:
+    found = landed(tmp_path, f'country,id\n{text},1\n,2\n"",3\n').read_pandas("csv")
+
+    assert found["country"].fillna("-").tolist() == [text, "-", "-"]
+
+
+def test_lines_of_csv_are_counted_as_they_are_cut_when_quotes_hold_separators_and_ends(tmp_path: Path) -> None:
+    body = '\ufeffid;name\n1;"a;b\n""c"""\n\n  \n2;x\n'
+
+    found = landed(tmp_path, body).read_pandas("csv", sep=";")
+
+    assert found.to_dict("list") == {"id": [1, 2], "name": ['a;b\n"c"', "x"]}
+
+
+def test_records_of_json_are_read_when_there_is_a_byte_order_mark_and_more_than_one_on_a_line(tmp_path: Path) -> None:
+    found = landed(tmp_path, '\ufeff{"id":1} {"id":2}{"id":3}\n\n[{"id":4}]\n').read_pandas("json")
+
+    assert found["id"].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("text", ['{"id":1} xyz', '{"id":', "5", '{"id":1},{"id":2}'])
+def test_read_stops_and_names_the_line_when_a_record_is_not_json(tmp_path: Path, text: str) -> None:
+    with pytest.raises(MisfitError, match="key '0' cannot be read as json: line 2 "):
+        landed(tmp_path, f'{{"id":0}}\n{text}\n').read_pandas("json")
+
+
+def test_reason_is_in_the_error_and_behind_it_when_a_file_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileContentError, match=r"key '0' cannot be read as csv: 'utf-8' codec can't decode") as caught:
+        landed(tmp_path, "id\né\n".encode("latin-1")).read_pandas("csv")
+
+    assert isinstance(caught.value.__cause__, UnicodeDecodeError)
+    assert caught.value.key == "0"
+
+
+# --- options ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("csv", {"seperator": ";"}),
+        ("csv", {"on_bad_lines": "boom"}),
+        ("csv", {"dtype": "boom"}),
+        ("csv", {"encoding": "boom"}),
+        ("csv", {"usecols": ["nobody"]}),
+        ("json", {"seperator": ";"}),
+        ("json", {"typ": "boom"}),
+        ("json", {"encoding": "boom"}),
+        ("parquet", {"column": ["id"]}),
+        ("parquet", {"columns": 5, "filters": 5}),
+    ],
+)
+def test_option_is_to_blame_when_pandas_does_not_take_it(tmp_path: Path, format: str, options: dict[str, Any]) -> None:
+    bodies: dict[str, Any] = {"csv": "id\n1\n", "json": '{"id":1}\n', "parquet": pa.table({"id": [1]})}
+    delta = landed(tmp_path, bodies[format])
+
+    with pytest.raises(InvalidValueError, match=next(iter(options))):
+        delta.read_pandas(format, **options)
+
+
+def test_types_are_those_of_the_caller_when_some_are_given(tmp_path: Path) -> None:
+    found = landed(tmp_path, "id,zip,bay\n1,01234,7\n").read_pandas("csv", dtype={"zip": "string"})
+
+    assert found.to_dict("records") == [{"id": 1, "zip": "01234", "bay": 7}]
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_types_are_those_of_arrow_when_the_caller_asks_for_them(tmp_path: Path, format: str) -> None:
+    file: Any = "id,bay\n1,A\n" if format == "csv" else pa.table({"id": [1], "bay": ["A"]})
+
+    found = landed(tmp_path, file).read_pandas(format, dtype_backend="pyarrow")
+
+    assert str(found["id"].dtype) == "int64[pyarrow]"
