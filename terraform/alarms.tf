@@ -151,6 +151,27 @@ resource "aws_cloudwatch_metric_alarm" "late" {
   }
 }
 
+# `watermarks freshness --metrics` reports how many files a job could not read and set aside. They wait for a decision.
+# Where the command does not run, `late` goes off.
+resource "aws_cloudwatch_metric_alarm" "files_set_aside" {
+  for_each = var.late_jobs
+
+  alarm_name          = "${var.name}-files-set-aside-${each.key}"
+  alarm_description   = "Job ${each.key} could not read some files. See `watermarks files ${each.key}`."
+  namespace           = local.metrics_namespace
+  metric_name         = "FilesWaiting"
+  dimensions          = { Job = each.key }
+  statistic           = "Minimum"
+  period              = 900
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  evaluation_periods  = 1
+  treat_missing_data  = "ignore"
+  alarm_actions       = local.alarm_actions
+  ok_actions          = local.alarm_actions
+  tags                = var.tags
+}
+
 # Between runs nothing is said, and nothing has changed: the alarm stays as it is.
 resource "aws_cloudwatch_metric_alarm" "plan_open" {
   for_each = var.jobs

@@ -22,7 +22,7 @@ from scripts.helpers.display.units import count_of, duration_text
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.metrics.freshness import Measure, Threshold, age, lag, open_plan_age, threshold_of
 from scripts.helpers.metrics.report import JobReport
-from scripts.helpers.metrics.urgency import LATE, lateness_of, rhythm_in, size_condition, unreadable
+from scripts.helpers.metrics.urgency import LATE, lateness_of, read_condition, rhythm_in, unreadable
 from scripts.helpers.protocol.jobs import ListedJob
 from scripts.helpers.protocol.names import served_by
 from scripts.jobs.exit_codes import FAILED
@@ -81,7 +81,7 @@ def freshness(
     three more commits did not come. Its last 28 commits determine the period. With thresholds, a job is
     late from "warn" on and missing from "error" on. Age is the time since the last version of a job, lag
     the time since its oldest time cursor. With --fail-on late, the exit code is also 1 if a job is late,
-    took unusually little or much, or has no commit yet.
+    set files aside, took unusually little or much, or has no commit yet.
     """
     if metrics and around.is_json:
         raise click.UsageError("--metrics has its own output format. Omit --output.")
@@ -110,7 +110,7 @@ def freshness(
 def _judged(job: ListedJob, now: datetime, threshold: Threshold | None) -> Judged:
     if job.head is None:
         return Judged(job, "problem", unreadable(job.job_id, job.problem or "").reason, threshold)
-    found = lateness_of(job.head, now, threshold) or size_condition(job.head)
+    found = lateness_of(job.head, now, threshold) or read_condition(job.head)
     if found is not None:
         return Judged(job, found.word, found.reason, threshold)
     since = age(job.head, now)
@@ -154,7 +154,11 @@ def _report(judged: list[Judged], now: datetime) -> None:
         }
         values = {name: time.total_seconds() for name, time in found.items() if time is not None}
         # Also 0: an alarm on it comes back to OK only by a value.
-        values |= {"Late": float(one.word in LATE), "Missing": float(one.word == "missing")}
+        values |= {
+            "FilesWaiting": head.files_waiting,
+            "Late": float(one.word in LATE),
+            "Missing": float(one.word == "missing"),
+        }
         run = head.last.run_id if head.last else None
         EmbeddedMetrics().report(JobReport(head.job_id, run or "", "looked", now, values))
 

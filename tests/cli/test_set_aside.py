@@ -64,6 +64,22 @@ def test_list_says_that_more_will_follow_when_the_open_plan_sets_files_aside(
     ]  # fmt: skip
 
 
+def test_job_needs_somebody_when_files_wait_for_a_decision(run: Command, watermarks: Watermarks, landing: Path) -> None:
+    def looks() -> list[tuple[int, bool]]:
+        commands = [["jobs", JOB], ["doctor", JOB], ["freshness", JOB, "--fail-on", "late"], ["show", JOB]]
+        shown = [run(watermarks, *command) for command in commands]
+        return [(one.exit_code, "2 files could not be read" in " ".join(one.stdout.split())) for one in shown]
+
+    before = looks()
+    metrics = json.loads(run(watermarks, "freshness", JOB, "--metrics").stdout)["FilesWaiting"]
+    run(watermarks, "files", JOB, "--retry", "2.csv.gz", "--skip", "3.csv.gz", *WHY)
+    after = looks()
+
+    assert before == [(0, True), (1, True), (1, True), (0, True)]
+    assert after == [(0, False)] * 4
+    assert metrics == 2
+
+
 def test_decisions_are_kept_and_followed_when_files_are_retried_and_skipped(
     run: Command, watermarks: Watermarks, landing: Path
 ) -> None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from shlex import quote
 from typing import Any
 
+from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import AccessRefusedError, CorruptItemError, NewerFormatError, UnknownJobError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import references
@@ -76,6 +77,7 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
         *(Finding("damaged state", f"{items.HEAD_KEY}: {detail}", _REPAIR) for detail in lookups.damage(head)),
         *_open_plan(head, now),
         *_unpublished(head),
+        *_files_waiting(head),
         *_missing_log(store, head, found, repair),
         # A run writes its chunks before the head refers to them. While one has the job, a chunk that nothing refers to
         # may be the next plan's, and to raise the fence would end the run.
@@ -154,6 +156,12 @@ def _unpublished(head: Head) -> Iterable[Finding]:
             "It is committed and waits in staging. The next run publishes it before it writes anything there. To "
             f"publish it now: watermarks doctor {quote(head.job_id)} --publish",
         )
+
+
+def _files_waiting(head: Head) -> Iterable[Finding]:
+    if head.files_waiting:
+        remedy = f"To list them, and to retry or skip each: watermarks files {quote(head.job_id)}"
+        yield Finding("files set aside", f"{count_of(head.files_waiting, 'file')} could not be read", remedy)
 
 
 def _is_over(item: items.Item, now: datetime) -> bool:

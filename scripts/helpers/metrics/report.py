@@ -18,6 +18,7 @@ UNITS = {
     "Files": "Count",
     "Bytes": "Bytes",
     "FilesSetAside": "Count",
+    "FilesWaiting": "Count",
     "Committed": "Count",
     "Failed": "Count",
     "Fenced": "Count",

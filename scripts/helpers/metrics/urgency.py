@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from scripts.helpers.display.units import duration_text, id_text
+from scripts.helpers.display.units import count_of, duration_text, id_text
 from scripts.helpers.metrics.freshness import TOO_LARGE, Freshness, Threshold, age, failed_since, open_plan_age, unread
 from scripts.helpers.metrics.habits import Rhythm, rhythm_of, unusual_size
 from scripts.helpers.protocol.head import Head
 
 Activity = Literal["at work", "open plan", "lease over", "idle"]
 Word = Literal[
-    "problem", "missing", "late", "open plan", "lease over", "failing", "unusually small", "unusually large",
-    "no commit yet", "at work", "idle", "moved",
+    "problem", "missing", "late", "open plan", "lease over", "failing", "files set aside", "unusually small",
+    "unusually large", "no commit yet", "at work", "idle", "moved",
 ]  # fmt: skip
 WORDS: tuple[Word, ...] = (
-    "problem", "missing", "late", "open plan", "lease over", "failing", "unusually small", "unusually large",
-    "no commit yet", "at work", "idle", "moved",
+    "problem", "missing", "late", "open plan", "lease over", "failing", "files set aside", "unusually small",
+    "unusually large", "no commit yet", "at work", "idle", "moved",
 )  # fmt: skip
 """The states of a job, the most urgent one first. A job that cannot be read may hide any of the others."""
 NEEDS_SOMEBODY = WORDS[: WORDS.index("no commit yet")]
@@ -76,9 +76,9 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
         return Condition("lease over", reason, f"watermarks show {name}")
     if failed and run == "idle":
         return Condition("failing", _failures(head, failed), f"watermarks show {name}")
-    size = size_condition(head)
-    if size is not None:
-        return size
+    read = read_condition(head)
+    if read is not None:
+        return read
     if run == "at work" and head.claim is not None:
         since = max(now - head.claim.since, timedelta(0))
         return Condition("at work", f"run {id_text(head.claim.run_id)} for {duration_text(since)}")
@@ -100,8 +100,14 @@ def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -
     return _late("missing" if since >= rhythm.missing else "late", reason, head, now)
 
 
-def size_condition(head: Head) -> Condition | None:
-    """Tell whether the last run took unusually little or much; None where it did not, or a person came after it."""
+def read_condition(head: Head) -> Condition | None:
+    """Return what is wrong with what was read: files wait for a decision, or the last run took an unusual amount.
+
+    None where nothing is, or a person changed the state after the run.
+    """
+    if head.files_waiting:
+        reason = f"{count_of(head.files_waiting, 'file')} could not be read; retry or skip each"
+        return Condition("files set aside", reason, f"watermarks files {shlex.quote(head.job_id)}")
     size = None if head.last is None or head.last.op != "COMMIT" else unusual_size(head.recent)
     if size is None:
         return None

@@ -253,6 +253,16 @@ class Head:
         return self.fence - self.last.fence
 
     @property
+    def files_waiting(self) -> int:
+        """How many files are set aside and wait for a decision, as far as the states are at hand."""
+        count = 0
+        for state in self.watermarks.values():
+            aside = state.get("set_aside") if isinstance(state, Mapping) else None
+            if isinstance(aside, Mapping) and isinstance(aside.get("count"), int):
+                count += aside["count"] - sum(one for one in map(aside.get, ("retry", "skip")) if isinstance(one, int))
+        return max(count, 0)
+
+    @property
     def next_batch(self) -> BatchId:
         """Return the id of the batch being worked on, or of the next one."""
         return BatchId(self.job_id, self.epoch, self.version + 1)
