@@ -1014,8 +1014,8 @@ class AllUnreadableError(SourceError):
         )
         if kept:
             remedy = (
-                "The files are set aside. The next run continues without them; to read them again: `watermarks files JOB "
-                '--retry-all --why "…"`. To commit such a batch, pass on_unreadable="set_aside_all".'
+                "The files are set aside. The next run continues without them; to read them again: `watermarks files "
+                'JOB --retry-all --why "…"`. To commit such a batch, pass on_unreadable="set_aside_all".'
             )
         which = "the only file" if len(reasons) == 1 else f"each of the {len(reasons)} files"
         super().__init__(

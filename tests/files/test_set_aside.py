@@ -37,6 +37,7 @@ from tests.protocol.fault_plan import FaultAt
 from tests.support.buckets import SOURCE, Bucket, keys_of
 from tests.support.clock import Clock
 from tests.support.dynamodb import Died, FakeDynamoDB
+from tests.support.events import Events
 from tests.support.faults import Raw
 from tests.support.steps import KilledError
 
@@ -532,6 +533,49 @@ def forbidding(s3: Any, bucket: str) -> Any:
 
     client.meta.events.register("before-send.s3.GetObject", refuse)
     return client
+
+
+def refusing(s3: Any, status: int, code: str) -> Any:
+    """Return a client to whom S3 neither shows nor gives the objects that are called secret."""
+    import boto3
+
+    client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
+
+    def refuse(request: Any, **_: Any) -> Any:
+        if "secret" not in request.url.partition("?")[0]:
+            return None
+        body = f"<Error><Code>{code}</Code></Error>" if request.method == "GET" else ""
+        return AWSResponse(request.url, status, {}, Raw(body.encode()))  # type: ignore[arg-type]
+
+    for operation in ("GetObject", "HeadObject"):
+        client.meta.events.register(f"before-send.s3.{operation}", refuse)
+    return client
+
+
+@pytest.mark.parametrize("events", [True, False], ids=["events", "listing"])
+@pytest.mark.parametrize(
+    ("status", "code", "reason"),
+    [
+        (403, "AccessDenied", "it is forbidden to this login (AccessDenied)"),
+        (400, "InvalidRequest", "S3 refuses it (InvalidRequest), as it does where it is encrypted with a key"),
+    ],
+    ids=["forbidden", "SSE-C"],
+)
+def test_object_is_set_aside_when_s3_neither_shows_nor_gives_it(
+    s3: Any, bucket: str, watermarks: Watermarks, job_id: str, events: bool, status: int, code: str, reason: str
+) -> None:
+    for key in ("1.csv", "secret.csv"):
+        s3.put_object(Bucket=bucket, Key=f"in/{key}", Body=b"id\n1\n")
+    client = refusing(s3, status, code)
+    given: dict[str, Any] = {"events": Events(["1.csv", "secret.csv"])} if events else {}
+
+    with IncrementalJob(watermarks, job_id, s3_client=client) as job:
+        delta = job.new_files(f"s3://{bucket}/in/", on_unreadable="set_aside", **given)
+        rows = delta.read_pandas("csv", s3_client=client)
+
+    assert len(rows) == 1
+    assert list(delta.set_aside) == ["secret.csv"]
+    assert delta.set_aside["secret.csv"].startswith(reason)
 
 
 def test_forbidden_object_is_set_aside_when_its_bucket_refuses_it(

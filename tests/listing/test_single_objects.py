@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import boto3
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from scripts.helpers.errors import AccessRefusedError, SourceError, SourceUnavailableError
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
+from tests.support.faults import Raw
 
 KEYS = ["b", "a b+c%25", "🎉", "\ue000", "x/y=1/z", "archived"]
 
@@ -53,6 +56,25 @@ def test_files_are_shown_when_the_source_is_a_directory(tmp_path: Any) -> None:
     assert lister.look_at_each(["sub/a.csv", "sub/b.csv", "c"]).to_pylist() == listed
 
 
+@pytest.mark.parametrize("operation", ["HeadObject", "*"])
+def test_object_is_as_listed_when_s3_refuses_to_show_it_and_lists_it(s3: Any, filled: Location, operation: str) -> None:
+    client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
+    lister = Lister(filled, client, ListingOptions())
+    listed = [row for interval in lister.below([""]) for row in interval.rows.to_pylist() if row["key"] == "b"]
+    body = b"<Error><Code>AccessDenied</Code></Error>"
+
+    def refuse(request: Any, **_: Any) -> Any:
+        return AWSResponse(request.url, 403, {}, Raw(body))  # type: ignore[arg-type]
+
+    client.meta.events.register(f"before-send.s3.{operation}", refuse)
+
+    if operation == "HeadObject":
+        assert lister.look_at_each(["b"]).to_pylist() == listed
+    else:
+        with pytest.raises(AccessRefusedError, match=r"s3:GetObject on 's3://.*/in/b'"):
+            lister.look_at_each(["b"])
+
+
 class Refusing:
     """A client that answers every look with an error."""
 
@@ -70,7 +92,6 @@ def refusal(code: str, status: int = 400) -> ClientError:
 @pytest.mark.parametrize(
     ("error", "expected", "text"),
     [
-        (refusal("403", 403), AccessRefusedError, "s3:GetObject on 's3://landing/in/a'"),
         (refusal("SlowDown", 503), SourceUnavailableError, "SlowDown"),
         (EndpointConnectionError(endpoint_url="s3"), SourceUnavailableError, "EndpointConnectionError"),
         (refusal("301", 301), SourceError, "^Source 's3://landing/in/': S3 refused to show key 'a' \\(301\\)"),

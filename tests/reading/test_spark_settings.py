@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.reading.small_files import read_shares
-from scripts.helpers.reading.spark import texts_of_folders
+from scripts.helpers.spark.settings import TEXTS_OF_FOLDERS, settings
 
 INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
@@ -28,14 +28,14 @@ class Settings(dict[str, str]):
 
 @pytest.mark.parametrize("before", [{}, {INFERENCE: "true"}, {INFERENCE: "false"}], ids=["none", "true", "false"])
 def test_setting_of_the_user_is_given_back_when_folders_were_read_as_texts(before: dict[str, str]) -> None:
-    settings = Settings(before)
-    spark: Any = SimpleNamespace(conf=settings)
+    conf = Settings(before)
+    spark: Any = SimpleNamespace(conf=conf)
 
-    with texts_of_folders(spark):
-        within = dict(settings)
+    with settings(spark, TEXTS_OF_FOLDERS):
+        within = dict(conf)
 
     assert within == {INFERENCE: "false"}
-    assert settings == before
+    assert conf == before
 
 
 def test_schema_is_refused_when_text_is_to_have_two_columns() -> None:

@@ -25,7 +25,7 @@ from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.paths import folder_contexts
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
-from scripts.helpers.reading.spark import texts_of_folders
+from scripts.helpers.spark.settings import TEXTS_OF_FOLDERS, settings
 from scripts.helpers.tables.delta import DeltaTable
 from scripts.helpers.tables.iceberg import IcebergTable
 from scripts.helpers.tables.spans import TableSpan
@@ -84,7 +84,7 @@ def read_folders(
             if partitions is None:
                 frames.append(frame_of(part))
                 continue
-            with texts_of_folders(spark):
+            with settings(spark, TEXTS_OF_FOLDERS):
                 frame = frame_of(part)
             frames.append(partitions.typed(frame, values))
     if not frames:

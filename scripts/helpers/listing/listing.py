@@ -261,7 +261,7 @@ class Lister:
     def look_at_each(self, keys: Collection[str]) -> pa.Table:
         """Return those of some objects that are there, as rows of LISTED sorted by key."""
         if self._location.is_s3:
-            rows, self.date = look_at_each(self._location, self._s3_client, self._options, keys)
+            rows, self.date = look_at_each(self._location, self._s3_client, self._options, keys, self.look_at)
             return rows
         found = [self.look_at(key) for key in sorted(set(keys), key=byte_order)]
         return pa.Table.from_pylist([row for row in found if row is not None], LISTED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.listing import ListingOptions, Location
 
 
+_OF_OBJECT = ("400", "403", "AccessDenied")
+"""What S3 answers for an object that this login may not read, or that needs a key of the customer."""
+
+
 class Looked(NamedTuple):
     """Objects that are there, as rows of LISTED sorted by key, and the time of S3 at its earliest answer about one."""
 
@@ -29,13 +33,21 @@ class Looked(NamedTuple):
     date: datetime | None
 
 
-def look_at_each(location: Location, client: S3Client | None, options: ListingOptions, keys: Iterable[str]) -> Looked:
+def look_at_each(
+    location: Location,
+    client: S3Client | None,
+    options: ListingOptions,
+    keys: Iterable[str],
+    listed: Callable[[str], dict[str, Any] | None],
+) -> Looked:
     """Return those of some objects of a bucket that are there, a HeadObject each, `options.workers` at once.
 
     Parameters
     ----------
     keys
         Relative to the location.
+    listed
+        Returns the row of an object, as a listing shows it also where S3 refuses to show the object itself.
 
     Returns
     -------
@@ -45,7 +57,7 @@ def look_at_each(location: Location, client: S3Client | None, options: ListingOp
     Raises
     ------
     AccessRefusedError
-        S3 refuses to show an object. Without s3:ListBucket it does so for each that is not there as well.
+        S3 refuses to show an object, and to list it. Without s3:ListBucket it does so for each that is not there, too.
     SourceError, CredentialsError, SourceUnavailableError
         As a listing's. Nothing is known then.
     """
@@ -61,6 +73,10 @@ def look_at_each(location: Location, client: S3Client | None, options: ListingOp
         try:
             found = client.head_object(Bucket=location.bucket, Key=location.prefix + key, **payer)
         except (ClientError, BotoCoreError) as error:
+            if code_of(error) in _OF_OBJECT:
+                # As a listing has it: if it cannot be read, this is found when it is read.
+                with suppress(SourceError, AccessRefusedError):
+                    return listed(key)
             _check_absent(location, key, error)
             return None
         with suppress(*DAMAGE):

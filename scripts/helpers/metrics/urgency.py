@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 from scripts.helpers.display.units import count_of, duration_text, id_text
 from scripts.helpers.metrics.freshness import TOO_LARGE, Freshness, Threshold, age, failed_since, open_plan_age, unread
@@ -17,10 +17,7 @@ Word = Literal[
     "problem", "missing", "late", "open plan", "lease over", "failing", "files set aside", "unusually small",
     "unusually large", "no commit yet", "at work", "idle", "moved",
 ]  # fmt: skip
-WORDS: tuple[Word, ...] = (
-    "problem", "missing", "late", "open plan", "lease over", "failing", "files set aside", "unusually small",
-    "unusually large", "no commit yet", "at work", "idle", "moved",
-)  # fmt: skip
+WORDS: tuple[Word, ...] = get_args(Word)
 """The states of a job, the most urgent one first. A job that cannot be read may hide any of the others."""
 NEEDS_SOMEBODY = WORDS[: WORDS.index("no commit yet")]
 LATE: tuple[Word, ...] = ("missing", "late")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.packages import check_row_tag, is_xml, is_xml_of_spark_3, named_packages, read_xml
 from scripts.helpers.spark.jvm import is_connect
+from scripts.helpers.spark.settings import check_all_is_read, settings
 from scripts.helpers.spark.tasks import slots_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
 
 LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 TASKS_PER_SLOT = 4
 """Enough to even out slow tasks. Spark's own choice is one task a path, up to 10,000: 19 times slower for as many."""
 _GLOB = re.compile(r"[\\*?\[\]{}]")
@@ -93,7 +92,7 @@ def read_files(
         reader = spark.read.format(format).option("basePath", str(location))
         if schema is not None:
             reader = reader.schema(schema)
-        with _few_listing_tasks(spark), named_packages(spark, format):
+        with settings(spark, _listing_tasks(spark)), named_packages(spark, format):
             if is_xml_of_spark_3(spark, format):
                 frame = read_xml(spark, location, paths, columns, schema, options or {})
             else:
@@ -106,19 +105,6 @@ def read_files(
     if path_column is None:
         return frame
     return _with_path(frame, location, path_column, encoded=not is_xml_of_spark_3(spark, format))
-
-
-def check_all_is_read(spark: SparkSession, options: Mapping[str, Any]) -> None:
-    """Refuse what makes Spark pass over corrupt or missing files: their rows would be gone, and they count as taken."""
-    for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
-        asked = [str(value) for key, value in options.items() if key.lower() == name.lower()]
-        setting = f"spark.sql.files.{name}"
-        for where, value in [(f"option {name}", asked[0] if asked else ""), (setting, spark.conf.get(setting))]:
-            if str(value).lower() == "true":
-                raise InvalidValueError(
-                    f"{where} is true: Spark would leave out the rows of files that it cannot read, and they would "
-                    "count as taken. Set it to false, and leave such files out by exclude."
-                )
 
 
 def check_folders(location: Location, keys: list[str]) -> tuple[str, ...]:
@@ -206,36 +192,10 @@ def check_new_column(location: Location, columns: list[str], name: str) -> None:
         raise SourceError(str(location), f"the files have a column {name!r} already. Give path_column another name.")
 
 
-@contextmanager
-def _few_listing_tasks(spark: SparkSession) -> Iterator[None]:
-    """Let Spark list the paths in a few tasks, and give the user's setting back.
+def _listing_tasks(spark: SparkSession) -> dict[str, str]:
+    """Return the setting by which Spark lists the paths in a few tasks; none where the user's own is smaller.
 
-    `load` lists at once, so the setting is needed for the call only. A smaller one of the user stays.
+    `load` lists at once, so the setting is needed for the call only.
     """
-    before = spark.conf.get(LISTING_TASKS, None)
-    wanted = TASKS_PER_SLOT * slots_of(spark)
-    if before is not None and int(before) <= wanted:
-        yield
-        return
-    spark.conf.set(LISTING_TASKS, str(wanted))
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(LISTING_TASKS)
-        else:
-            spark.conf.set(LISTING_TASKS, before)
-
-
-@contextmanager
-def texts_of_folders(spark: SparkSession) -> Iterator[None]:
-    """Let Spark read the values of ``name=value`` folders as texts, and give the user's setting back."""
-    before = spark.conf.get(INFERENCE, None)
-    spark.conf.set(INFERENCE, "false")
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(INFERENCE)
-        else:
-            spark.conf.set(INFERENCE, before)
+    before, wanted = spark.conf.get(LISTING_TASKS, None), TASKS_PER_SLOT * slots_of(spark)
+    return {} if before is not None and int(before) <= wanted else {LISTING_TASKS: str(wanted)}

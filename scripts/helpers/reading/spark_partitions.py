@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import KINDS, folder_values, typed_value
-from scripts.helpers.reading.spark import read_files, texts_of_folders
+from scripts.helpers.reading.spark import read_files
+from scripts.helpers.spark.settings import TEXTS_OF_FOLDERS, settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +58,7 @@ def read_partitions(
     for name, text in values:
         # Before Spark reads: it would make NULL of a text that is no value of its type.
         typed_value(str(location), name, columns[name.lower()].kind, text)
-    with texts_of_folders(spark):
+    with settings(spark, TEXTS_OF_FOLDERS):
         frame = read_files(
             spark, location, table, format, schema=of_files, path_column=path_column, options=options
         )  # fmt: skip

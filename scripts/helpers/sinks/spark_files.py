@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import EmptyPartitionError, InvalidValueError, rows_have
@@ -12,6 +12,7 @@ from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.sinks.java_errors import reason_of
 from scripts.helpers.spark.observed import observe
+from scripts.helpers.spark.settings import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -124,20 +125,12 @@ def literal_path(path: str) -> str:
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
-@contextmanager
-def timestamps_with_statistics(spark: SparkSession, format: str = "parquet") -> Iterator[None]:
+def timestamps_with_statistics(spark: SparkSession, format: str = "parquet") -> AbstractContextManager[None]:
     """Let Parquet timestamps be TIMESTAMP_MICROS within, of any year, unless the session says otherwise.
 
     Spark's own default, INT96, has no usable order: row groups of it cannot be skipped. By default Spark refuses dates
     before 1582 and times before 1900.
     """
-    conf = spark.conf
     # Set by the user, it stays, and so does INT96: an old reader may need it.
-    unset = [name for name in EXACT_PARQUET if format.lower() == "parquet" and conf.get(name, None) is None]
-    for name in unset:
-        conf.set(name, EXACT_PARQUET[name])
-    try:
-        yield
-    finally:
-        for name in unset:
-            conf.unset(name)
+    wanted = EXACT_PARQUET if format.lower() == "parquet" else {}
+    return settings(spark, {name: value for name, value in wanted.items() if spark.conf.get(name, None) is None})

@@ -1,0 +1,53 @@
+"""Settings of a Spark session that change what is read or written, and what this package does about each.
+
+| setting | what this package does |
+|---|---|
+| `spark.sql.files.ignoreCorruptFiles`, `ignoreMissingFiles` | refuses them: `check_all_is_read` |
+| `spark.sql.sources.partitionColumnTypeInference.enabled` | turns it off while folders are read as text |
+| `spark.sql.sources.parallelPartitionDiscovery.parallelism` | lowers it while planned files are listed |
+| `spark.sql.parquet.outputTimestampType`, `datetimeRebaseModeInWrite` | sets what the user left unset while it writes |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TEXTS_OF_FOLDERS = {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
+"""Settings with which Spark reads the values of ``name=value`` folders as texts."""
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Set what is wanted within, and then what was there before."""
+    conf = spark.conf
+    before = {name: conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                conf.unset(name)
+            else:
+                conf.set(name, value)
+
+
+def check_all_is_read(spark: SparkSession, options: Mapping[str, Any]) -> None:
+    """Refuse what makes Spark pass over corrupt or missing files: their rows would be gone, and they count as taken."""
+    for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
+        asked = [str(value) for key, value in options.items() if key.lower() == name.lower()]
+        setting = f"spark.sql.files.{name}"
+        for where, value in [(f"option {name}", asked[0] if asked else ""), (setting, spark.conf.get(setting))]:
+            if str(value).lower() == "true":
+                raise InvalidValueError(
+                    f"{where} is true: Spark would leave out the rows of files that it cannot read, and they would "
+                    "count as taken. Set it to false, and leave such files out by exclude."
+                )
