@@ -943,9 +943,8 @@ class MisfitError(SourceError):
 
     def __init__(self, source: str, column: str | None, type_name: str, detail: str = "") -> None:
         self.column, self.type_name, self.detail = column, type_name, detail
-        self.what = detail or "a record cannot be parsed"
-        if column is not None and not detail:
-            self.what = f"column {column!r} has a value that is not of type {type_name}"
+        value = f"column {column!r} has a value that is not of type {type_name}"
+        self.what = detail or ("a record cannot be parsed" if column is None else value)
         remedy = (
             ". Spark would make it NULL. To keep such values as JSON in a column of their own, read with rescue=True. "
             "To have Spark's NULLs, read with mode='PERMISSIVE'. If the type is wrong, pass schema=, or run once with "

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import MisfitError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.reading.spark import LISTING_TASKS, TASKS_PER_SLOT, check_folders, read_files
@@ -200,3 +201,27 @@ def test_delta_knows_that_the_latest_versions_were_read_when_sparks_reader_or_pa
     next(iter(delta.split(len).values())).read(spark, "json")
 
     assert (before, delta.unpinned) == (set(), {"read"})
+
+
+# --- what Spark cannot take -----------------------------------------------------------------------------
+
+
+def test_read_stops_and_names_the_column_when_a_folder_has_no_value_of_its_type(local: Any) -> None:
+    for key in ("zip=007/1.csv", "zip=E8/2.csv"):
+        local.put(key, b"1\n")
+
+    with pytest.raises(MisfitError, match=r"a folder's value of column 'zip' is not of type Int.*schema=") as caught:
+        local.read(["zip=007/1.csv", "zip=E8/2.csv"], "csv", schema="id INT, zip INT")
+
+    assert caught.value.column == "zip"
+
+
+def test_read_stops_and_says_how_to_go_on_when_parquet_has_nanoseconds(local: Any, tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir(exist_ok=True)
+    rows = pa.table({"at": pa.array([1], pa.timestamp("ns"))})
+    pq.write_table(rows, tmp_path / "landing" / "1.parquet", version="2.6")
+
+    with pytest.raises(
+        SourceError, match=r"nanoseconds.* as BIGINT, set spark.sql.legacy.parquet.nanosAsLong .*read_p"
+    ):
+        local.read(["1.parquet"], "parquet")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,7 +97,8 @@ def test_column_is_of_folders_when_it_is_made_of_partition_columns_alone(spark: 
 
 
 def test_nothing_is_told_when_the_frame_has_no_plan_here() -> None:
-    frame = without_jvm(columns=("import_date",))
+    session = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: default))
+    frame = without_jvm(columns=("import_date",), sparkSession=session)
 
     assert not is_of_folders(frame, "import_date")
     assert DataFrameRows(frame).df is not None

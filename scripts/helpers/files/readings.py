@@ -214,10 +214,7 @@ class Readings:
         return table.filter(pc.is_in(table.column("key"), value_set=pa.array(sorted(keys), pa.string())))
 
     def _without(self, table: pa.Table, keys: Collection[str]) -> pa.Table:
-        if not keys:
-            return table
-        among = pc.is_in(table.column("key"), value_set=pa.array(sorted(keys), pa.string()))
-        return table.filter(pc.invert(among))
+        return self._only(table, set(table.column("key").to_pylist()) - set(keys)) if keys else table
 
 
 _OF_FILES = ArchivedObjectError, ChangedObjectError, FileContentError, MisfitError, UnreadableObjectError

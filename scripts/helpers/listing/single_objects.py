@@ -26,6 +26,9 @@ _OF_OBJECT = ("400", "403", "AccessDenied")
 """What S3 answers for an object that this login may not read, or that needs a key of the customer."""
 
 
+LookAt = Callable[[str], "dict[str, Any] | None"]
+
+
 class Looked(NamedTuple):
     """Objects that are there, as rows of LISTED sorted by key, and the time of S3 at its earliest answer about one."""
 
@@ -34,11 +37,7 @@ class Looked(NamedTuple):
 
 
 def look_at_each(
-    location: Location,
-    client: S3Client | None,
-    options: ListingOptions,
-    keys: Iterable[str],
-    listed: Callable[[str], dict[str, Any] | None],
+    location: Location, client: S3Client | None, options: ListingOptions, keys: Iterable[str], listed: LookAt
 ) -> Looked:
     """Return those of some objects of a bucket that are there, a HeadObject each, `options.workers` at once.
 

@@ -17,6 +17,7 @@ protocol; the caller makes it durable with one write that is conditional on the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -257,9 +258,9 @@ class Head:
         """How many files are set aside and wait for a decision, as far as the states are at hand."""
         count = 0
         for state in self.watermarks.values():
-            aside = state.get("set_aside") if isinstance(state, Mapping) else None
-            if isinstance(aside, Mapping) and isinstance(aside.get("count"), int):
-                count += aside["count"] - sum(one for one in map(aside.get, ("retry", "skip")) if isinstance(one, int))
+            with suppress(AttributeError, LookupError, TypeError):  # One of another kind, or altered.
+                aside = state["set_aside"]
+                count += aside["count"] - aside.get("retry", 0) - aside.get("skip", 0)
         return max(count, 0)
 
     @property

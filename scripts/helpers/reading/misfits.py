@@ -100,8 +100,12 @@ class Misfits:
         return self._texts()[_BAD].isNotNull()
 
     def _text(self, name: str) -> Column:
+        from pyspark.sql import functions
+
         if self.format == "json":
-            return self._texts()[name]
+            # Spark 3.3 raises an error for a key that a map lacks, in ANSI mode.
+            is_there = functions.array_contains(functions.map_keys(self._texts()), name)
+            return functions.when(is_there, self._texts()[name])
         return self._texts()[f"c{list(self.columns).index(name)}"]
 
     def _texts(self) -> Column:

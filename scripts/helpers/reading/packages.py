@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError
+from scripts.helpers.errors import InvalidValueError, MisfitError, MissingConnectorError, SourceError
 from scripts.helpers.listing.folders import folder_values
+from scripts.helpers.reading.misfits import folder_misfit
 from scripts.helpers.spark.jvm import has_jvm, java_of
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
 
 _XML = ("xml", "com.databricks.spark.xml")
+_FOLDER_MISFIT = re.compile(r"Failed to cast value `.*` to `(\w+)` for partition column `(.*)`")
 _NOT_FOUND = ("Failed to find data source", "Failed to find the data source")
 
 
@@ -38,11 +41,20 @@ def is_xml_of_spark_3(spark: SparkSession, format: str) -> bool:
 
 
 @contextmanager
-def named_packages(spark: SparkSession, format: str) -> Iterator[None]:
-    """Turn Spark's error about a reader that is not there into a MissingConnectorError that names its package."""
+def typed_errors(spark: SparkSession, location: Location, format: str) -> Iterator[None]:
+    """Turn errors that Spark raises before it reads into our own: the package of a reader is missing, for one."""
     try:
         yield
     except Exception as error:
+        if folder := _FOLDER_MISFIT.search(str(error)):
+            kind, name = folder.groups()
+            raise MisfitError(str(location), name, kind, folder_misfit(name, kind)) from error
+        if "TIMESTAMP(NANOS" in str(error):
+            raise SourceError(
+                str(location),
+                "a Parquet file has times in nanoseconds, for which Spark has no type. To read them as BIGINT, set "
+                "spark.sql.legacy.parquet.nanosAsLong to true in the session. To read them as times, use read_pandas.",
+            ) from error
         package = package_of(spark, format)
         if package is None or not any(words in str(error) for words in _NOT_FOUND):
             raise

@@ -34,11 +34,9 @@ if TYPE_CHECKING:
 FORMATS = ("csv", "json", "parquet")
 EXACT = {"lines", "encoding"}
 """Options of JSON that leave the values as they are."""
-CUTTING = {
-    "comment", "compression", "dialect", "engine", "header", "index_col", "lineterminator", "names", "nrows",
-    "on_bad_lines", "quoting", "skip_blank_lines", "skipfooter", "skipinitialspace", "skiprows", "usecols",
-}  # fmt: skip
-"""Options of CSV by which the caller decides which lines and values count."""
+QUOTING = ("quotechar", "doublequote", "escapechar")
+COUNTED = {"sep", "delimiter", "encoding", "dtype", "dtype_backend", "keep_default_na", "na_values", *QUOTING}
+"""Options of CSV that leave it to this module which lines and values count."""
 WHOLE, NUMBER = "^-?[0-9]+$", r"^-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^NaN$|^-?Inf$"
 """Texts of CSV that become numbers."""
 LARGEST_FLOAT = 2**53
@@ -213,8 +211,8 @@ def _csv(options: Mapping[str, Any], body: bytes, ending: str) -> pd.DataFrame:
     import pandas as pd
 
     body = _unpacked(body, ending, options)
-    if not CUTTING.intersection(options):
-        _check_counts(_decoded(body, options), options)
+    if COUNTED.issuperset(options):
+        _check_counts(body.decode(options.get("encoding") or "utf-8-sig"), options)
     given = {"keep_default_na": False, "na_values": [""], "compression": None, "dtype": {}, **options}
     if isinstance(given["dtype"], Mapping):
         given["dtype"] = defaultdict(lambda: "string", given["dtype"])
@@ -235,7 +233,7 @@ def _check_counts(text: str, options: Mapping[str, Any]) -> None:
     separator = options.get("sep", options.get("delimiter")) or ","
     if len(separator) != 1:  # A pattern, which only pandas knows.
         return
-    given = {name: options[name] for name in ("quotechar", "doublequote", "escapechar") if name in options}
+    given = {name: options[name] for name in QUOTING if name in options}
     rows = csv.reader(StringIO(text, newline=""), delimiter=separator, **given)
     header = len(next(filter(any, rows), ()))
     for row in rows:
@@ -272,13 +270,9 @@ def _json(options: Mapping[str, Any], body: bytes, ending: str) -> pd.DataFrame:
     """Read records without a detour over floats, as objects."""
     import pandas as pd
 
-    text = _decoded(_unpacked(body, ending, options), options)
-    if options.get("lines", True):
-        return pd.DataFrame(list(_records(StringIO(text, newline=None))), dtype=object)
-    if text.lstrip(BLANK).startswith("["):
-        return pd.DataFrame(list(_records([text])), dtype=object)
-    frame: pd.DataFrame = pd.read_json(StringIO(text), dtype_backend="numpy_nullable")
-    return frame
+    text = _unpacked(body, ending, options).decode(options.get("encoding") or "utf-8-sig")
+    lines = StringIO(text, newline=None) if options.get("lines", True) else [text]
+    return pd.DataFrame(list(_records(lines)), dtype=object)
 
 
 def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -322,10 +316,9 @@ def _joined(source: str, format: str, frames: Sequence[Any], options: Mapping[st
     import pyarrow as pa
 
     def to_pandas(kind: pa.DataType) -> Any:
-        name = NULLABLE.get(str(kind))
         if options.get("dtype_backend") == "pyarrow":
             return pd.ArrowDtype(kind)
-        return None if name is None else pd.api.types.pandas_dtype(name)
+        return pd.api.types.pandas_dtype(NULLABLE[str(kind)]) if str(kind) in NULLABLE else None
 
     found: pd.DataFrame
     if format == "parquet":
@@ -369,15 +362,9 @@ def _in_microseconds(part: pa.Table) -> pa.Table:
     """Return a table of one column, with times in microseconds."""
     import pyarrow as pa
 
-    fields = [
-        (field.name, pa.timestamp("us", field.type.tz)) for field in part.schema if pa.types.is_timestamp(field.type)
-    ]
+    times = [field for field in part.schema if pa.types.is_timestamp(field.type)]
+    fields = [(field.name, pa.timestamp("us", field.type.tz)) for field in times]
     return part.cast(pa.schema(fields)) if fields else part
-
-
-def _decoded(body: bytes, options: Mapping[str, Any]) -> str:
-    encoding = options.get("encoding") or "utf-8"
-    return body.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
 
 
 def _unpacked(body: bytes, ending: str, options: Mapping[str, Any]) -> bytes:

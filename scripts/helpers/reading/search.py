@@ -63,17 +63,15 @@ def search(keys: Sequence[str], fails: Fails, named: Callable[[Exception, Sequen
 
 def check_cause(error: Exception) -> None:
     """Raise NotAFileError for an error that says of itself that no file is its cause."""
-    java = list(java_causes(error))
-    names = [type(error).__name__, *(name for name, _ in java)]
-    for name, cause in [(names[0], None), *java]:
+    for name, cause in [(type(error).__name__, None), *java_causes(error)]:
         code = ""
         with suppress(Exception):  # Only an error of AWS has a code.
             code = cause.getErrorCode()
         if name in TRANSIENT or is_login_or_load(code):
             raise NotAFileError(code or name) from error
     # Spark says nothing of a cause where a machine was lost, or the job was cancelled.
-    if java and names[-1] == "SparkException":
-        raise NotAFileError(names[-1]) from error
+    if cause is not None and name == "SparkException":
+        raise NotAFileError(name) from error
 
 
 def java_causes(error: BaseException) -> Iterator[tuple[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.paths import folder_columns
-from scripts.helpers.reading.packages import check_row_tag, is_xml, is_xml_of_spark_3, named_packages, read_xml
+from scripts.helpers.reading.packages import check_row_tag, is_xml, is_xml_of_spark_3, read_xml, typed_errors
 from scripts.helpers.spark.jvm import is_connect
 from scripts.helpers.spark.settings import check_all_is_read, settings
 from scripts.helpers.spark.tasks import slots_of
@@ -92,7 +92,7 @@ def read_files(
         reader = spark.read.format(format).option("basePath", str(location))
         if schema is not None:
             reader = reader.schema(schema)
-        with settings(spark, _listing_tasks(spark)), named_packages(spark, format):
+        with settings(spark, _listing_tasks(spark)), typed_errors(spark, location, format):
             if is_xml_of_spark_3(spark, format):
                 frame = read_xml(spark, location, paths, columns, schema, options or {})
             else:

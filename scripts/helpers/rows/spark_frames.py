@@ -17,6 +17,7 @@ from scripts.helpers.rows.sources import Facts, RowSource, named_zone, says_zone
 from scripts.helpers.rows.sql import SQL, joined, sql, whole
 from scripts.helpers.rows.window import RowWindow, check_types
 from scripts.helpers.spark.jvm import analysed_plan
+from scripts.helpers.spark.settings import check_all_is_read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,6 +65,7 @@ class DataFrameRows:
         # By its methods, as awsglue is there on Glue only. A DataFrame has a toDF as well, with other arguments.
         is_dynamic = not hasattr(type(df), "where") and hasattr(type(df), "toDF")
         self.df: DataFrame = df.toDF() if is_dynamic else df
+        check_all_is_read(self.df.sparkSession)
         self.name, self._partitions = name, partitions
         self._zone = None if zone is None else named_zone(zone, name)
 

@@ -30,6 +30,7 @@ from scripts.helpers.sinks.spark_files import (
 )
 from scripts.helpers.sinks.staging import StagedRows
 from scripts.helpers.sinks.table_merge import ARROW_FRAMES, SPARK_FRAMES, Frames
+from scripts.helpers.spark.settings import check_all_is_read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -186,6 +187,7 @@ def write_rows(rows: Any, place: Place, folder: str) -> int:
 
 def read_spark(spark: SparkSession, staged: StagedRows) -> DataFrame:
     """Return the rows of staged files as a DataFrame."""
+    check_all_is_read(spark)
     # As they are written: a target such as `[raw]/repairs` would be globbed, and the batch never be published.
     return spark.read.parquet(*map(literal_path, staged.uris))
 

@@ -33,19 +33,19 @@ def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
+        for name, own in before.items():
+            if own is None:
                 conf.unset(name)
             else:
-                conf.set(name, value)
+                conf.set(name, own)
 
 
-def check_all_is_read(spark: SparkSession, options: Mapping[str, Any]) -> None:
+def check_all_is_read(spark: SparkSession, options: Mapping[str, Any] | None = None) -> None:
     """Refuse what makes Spark pass over corrupt or missing files: their rows would be gone, and they count as taken."""
     for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
-        asked = [str(value) for key, value in options.items() if key.lower() == name.lower()]
         setting = f"spark.sql.files.{name}"
-        for where, value in [(f"option {name}", asked[0] if asked else ""), (setting, spark.conf.get(setting))]:
+        asked = {f"option {name}": value for key, value in (options or {}).items() if key.lower() == name.lower()}
+        for where, value in {**asked, setting: spark.conf.get(setting, "false")}.items():
             if str(value).lower() == "true":
                 raise InvalidValueError(
                     f"{where} is true: Spark would leave out the rows of files that it cannot read, and they would "

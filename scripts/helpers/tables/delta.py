@@ -31,6 +31,7 @@ from scripts.helpers.sinks.connectors import (
 from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark, reason_of
 from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of
+from scripts.helpers.spark.settings import check_all_is_read
 from scripts.helpers.tables.arrow_frames import check_returns, of_arrow, with_feed_columns
 from scripts.helpers.tables.delta_log import DeltaCommit, file_of, may_be_gone, read_commit, taken_by
 from scripts.helpers.tables.losses import expired_where, source_errors
@@ -243,6 +244,7 @@ class _SparkEngine:
     """Delta's connector for Spark."""
 
     def __init__(self, uri: str, spark: SparkSession) -> None:
+        check_all_is_read(spark)
         self._uri, self._spark = uri, spark
 
     def check(self) -> None:
