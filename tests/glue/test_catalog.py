@@ -13,7 +13,6 @@ from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.glue.catalog import Catalog, CatalogTable, Partitions, _csv_options
 from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FoldersToRead
 from scripts.helpers.glue.context import _of_partitions
-from scripts.helpers.reading.spark import INFERENCE
 from tests.glue.options import Put
 
 Begin = Callable[..., Job]
@@ -65,7 +64,7 @@ def test_keys_have_the_values_and_types_of_the_catalogue_when_folders_are_of_any
     rows = take(database)
 
     assert rows == [("04", "04"), ("05", "05"), ("06", "06")]
-    assert spark.conf.get(INFERENCE) == "true"
+    assert spark.conf.get("spark.sql.sources.partitionColumnTypeInference.enabled") == "true"
 
 
 def test_files_of_a_folder_are_new_when_it_is_registered_later(

@@ -12,7 +12,6 @@ import pytest
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.reading.spark import INFERENCE
 from scripts.helpers.watermarks import Watermarks
 
 DATES = ["import_year", "import_month", "import_day", "import_date"]
@@ -49,7 +48,7 @@ def test_columns_keep_their_types_when_batches_have_other_folders(
     assert dict(second.dtypes)["year"] == "bigint"
     assert row.file.endswith("/b.json")
     assert nothing.dtypes == [("id", "int"), ("year", "int"), ("day", "date")]
-    assert spark.conf.get(INFERENCE) == "true"
+    assert spark.conf.get("spark.sql.sources.partitionColumnTypeInference.enabled") == "true"
 
 
 def test_read_is_refused_when_the_schema_has_a_type_that_folders_do_not_hold(
