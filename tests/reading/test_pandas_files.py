@@ -169,6 +169,18 @@ def test_only_an_empty_field_of_csv_is_missing_when_others_look_so(tmp_path: Pat
     assert found["country"].fillna("-").tolist() == [text, "-", "-"]
 
 
+def test_own_texts_of_csv_are_missing_when_the_caller_names_them(tmp_path: Path) -> None:
+    found = landed(tmp_path, "id,bay\n1,-\n2,\n3,NA\n4,B\n").read_pandas("csv", na_values=["-"])
+
+    assert found["bay"].isna().tolist() == [True, True, True, False]
+
+
+def test_value_of_csv_is_whole_when_it_is_very_long(tmp_path: Path) -> None:
+    found = landed(tmp_path, f"id,text\n1,{'x' * 200_000}\n").read_pandas("csv")
+
+    assert found["text"].str.len().tolist() == [200_000]
+
+
 def test_lines_of_csv_are_counted_as_they_are_cut_when_quotes_hold_separators_and_ends(tmp_path: Path) -> None:
     body = '\ufeffid;name\n1;"a;b\n""c"""\n\n  \n2;x\n'
 

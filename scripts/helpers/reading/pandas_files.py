@@ -41,13 +41,8 @@ WHOLE, NUMBER = "^-?[0-9]+$", r"^-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$
 """Texts of CSV that become numbers."""
 LARGEST_FLOAT = 2**53
 """Beyond it a float does not hold each whole number."""
-NULLABLE = {
-    "bool": "boolean",
-    "float": "Float32",
-    "double": "Float64",
-    "string": "string",
-    "large_string": "string",
-} | {f"{sign}int{bits}": f"{sign.upper()}Int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+NULLABLE = {f"{sign}int{bits}": f"{sign.upper()}Int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+NULLABLE |= {"bool": "boolean", "float": "Float32", "double": "Float64", "string": "string", "large_string": "string"}
 """Types of pandas with a NULL of their own, by what pyarrow writes for its types."""
 BLANK = " \t\r\n"
 
@@ -134,9 +129,8 @@ def read_pandas(
             raise _refused(format, options, error) from error
 
     with ThreadPoolExecutor(WORKERS_HERE) as pool:
-        taken = [
-            (one, frame) for one, frame in zip(planned, pool.map(frame_of, planned), strict=True) if frame is not None
-        ]
+        frames = list(pool.map(frame_of, planned))
+    taken = [(one, frame) for one, frame in zip(planned, frames, strict=True) if frame is not None]
     if not taken:
         return pd.DataFrame()
     found = _joined(str(location), format, [frame for _, frame in taken], options)
@@ -159,7 +153,9 @@ class _LineError(Exception):
     """A line that cannot be a record."""
 
 
-_OF_FILES = ValueError, ArithmeticError, OSError, EOFError, RecursionError, zlib.error, lzma.LZMAError, BadZipFile
+_OF_FILES = (
+    ValueError, ArithmeticError, OSError, EOFError, RecursionError, csv.Error, zlib.error, lzma.LZMAError, BadZipFile,
+)  # fmt: skip
 """What reading raises because of what a file holds. Other errors are about the caller's options."""
 
 
@@ -184,7 +180,6 @@ def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Ca
         raise SourceError(
             str(location), f"pandas reads {', '.join(FORMATS)} from S3 or a directory, not {format!r} from here."
         )
-
     if format == "parquet":
         options = {name: value for name, value in options.items() if name != "dtype_backend"}
     read: Any = {"csv": pd.read_csv, "json": pd.read_json, "parquet": pq.read_table}[format]
@@ -213,7 +208,8 @@ def _csv(options: Mapping[str, Any], body: bytes, ending: str) -> pd.DataFrame:
     body = _unpacked(body, ending, options)
     if COUNTED.issuperset(options):
         _check_counts(body.decode(options.get("encoding") or "utf-8-sig"), options)
-    given = {"keep_default_na": False, "na_values": [""], "compression": None, "dtype": {}, **options}
+    missing = {} if {"keep_default_na", "na_values"} & options.keys() else {"keep_default_na": False, "na_values": [""]}
+    given: dict[str, Any] = {"compression": None, "dtype": {}, **missing, **options}
     if isinstance(given["dtype"], Mapping):
         given["dtype"] = defaultdict(lambda: "string", given["dtype"])
     try:
@@ -234,6 +230,7 @@ def _check_counts(text: str, options: Mapping[str, Any]) -> None:
     if len(separator) != 1:  # A pattern, which only pandas knows.
         return
     given = {name: options[name] for name in QUOTING if name in options}
+    csv.field_size_limit(2**31 - 1)  # Of all readers of this process; 128 KB otherwise.
     rows = csv.reader(StringIO(text, newline=""), delimiter=separator, **given)
     header = len(next(filter(any, rows), ()))
     for row in rows:
