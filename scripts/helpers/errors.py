@@ -278,15 +278,15 @@ class MergeTieError(InvalidValueError):
         )
 
 
-class EmptyPartitionError(InvalidValueError):
-    """Rows with an empty text in a column that their target is partitioned by: readers would get NULL there."""
+class UnfitPartitionError(InvalidValueError):
+    """Rows with a value that no partition of their target keeps, such as an empty text: readers would get NULL."""
 
-    def __init__(self, column: str, count: int) -> None:
-        self.column, self.count = column, count
+    def __init__(self, column: str, count: int, value: str = "") -> None:
+        self.column, self.count, self.value = column, count, value
         super().__init__(
-            f"Partition column {column!r}: {rows_have(count)} an empty text there, which folders and Delta tables keep "
-            "as NULL. Replace the empty text, for example by 'unknown', or partition by another column. Nothing was "
-            "written."
+            f"Partition column {column!r}: {rows_have(count)} {value or 'an empty text'} there, which the target does "
+            "not keep: readers get NULL, or nothing. Replace it, for example by 'unknown', or partition by another "
+            "column. Nothing was written."
         )
 
 

@@ -651,8 +651,8 @@ class IncrementalJob:
         TargetError
             A folder that is taken, laid out in another way, below a source of the batch, or cannot be written to; a
             table whose columns the rows do not fit.
-        EmptyPartitionError
-            Rows with an empty text in a column of `partition_by`, where readers would get NULL.
+        UnfitPartitionError
+            Rows with an empty text or NaN in a column of `partition_by`, where readers would get NULL.
         MissingConnectorError
             The package or jar for the format is not there.
         PlanConflictError

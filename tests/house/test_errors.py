@@ -118,8 +118,8 @@ BUILT = [
     (errors.LogFolderError("/logs/a", "is a link"), ["'/logs/a'", "is a link", "Correct that"]),
     (errors.MergeNullError("id", 2), ["'id'", "2 rows have NULL", "Filter or fill"]),
     (
-        errors.EmptyPartitionError("city", 1_000),
-        ["'city'", "1,000 rows have an empty text", "as NULL", "Replace the empty text"],
+        errors.UnfitPartitionError("city", 1_000),
+        ["'city'", "1,000 rows have an empty text", "get NULL", "Replace it"],
     ),
     (
         errors.MergeTieError("shop/repairs", ["id"], ["at", "line"], 1, "of the batch"),
@@ -256,7 +256,7 @@ FAMILIES = [
             "InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError",
             "FieldTypeError", "TooManyIdsError", "KeyColumnError", "GlueOptionError", "JobExistsError",
             "ContextsExistError", "MergeNullError", "MergeTieError", "ScriptNotAllowedError",
-            "ArgumentNotAllowedError", "SourceOptionError", "EmptyPartitionError",
+            "ArgumentNotAllowedError", "SourceOptionError", "UnfitPartitionError",
         ],
     ),
     (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError", "RunClosedError"]),

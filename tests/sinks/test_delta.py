@@ -20,13 +20,13 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
 from scripts.helpers.errors import (
-    EmptyPartitionError,
     InvalidValueError,
     MissingConnectorError,
     NotATableError,
     StagedFilesLostError,
     TargetError,
     TargetSchemaError,
+    UnfitPartitionError,
     UnprovenError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -131,7 +131,7 @@ def test_rows_are_refused_and_counted_when_a_partition_would_keep_their_empty_te
         frame = table.spark.createDataFrame([(2, ""), (3, "k"), (4, None), (5, "")], "id long, kind string")
     sink = table.sink(partition_by=["kind"] if is_new else [])
 
-    with pytest.raises(EmptyPartitionError, match="'kind': 2 rows have") as caught:
+    with pytest.raises(UnfitPartitionError, match="'kind': 2 rows have") as caught:
         sink.stage(BatchId(JOB, "e1", 2), 7, frame)
 
     assert (caught.value.column, caught.value.count, table.staged) == ("kind", 2, [])
@@ -145,7 +145,7 @@ def test_delete_is_merged_when_it_has_an_empty_text_where_the_table_is_partition
 
     output = sink.merging(rules).stage(BatchId(JOB, "e1", 2), 7, gone)
     sink.merging(rules).publish(output)
-    with pytest.raises(EmptyPartitionError, match="'kind': 1 row has"):
+    with pytest.raises(UnfitPartitionError, match="'kind': 1 row has"):
         sink.merging(rules).stage(BatchId(JOB, "e1", 3), 7, gone.assign(**{DELETED: [False]}))
 
     assert arrow.seen == [1]

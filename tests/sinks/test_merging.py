@@ -97,7 +97,7 @@ def quick(path: Path) -> sqlite3.Connection:
 
 @pytest.fixture(params=list(COLUMNS))
 def table(request: pytest.FixtureRequest) -> Table:
-    """Return a target of SQLite: the servers' own ways are in the tests of random histories and of ties."""
+    """Return a target of SQLite: the servers' own ways are in the contract suite, and in the test of ties."""
     written = written_as(request, "sqlite")
     return Table(request.param, written.new_table(COLUMNS[request.param]), written.connect)
 

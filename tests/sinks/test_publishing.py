@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import (
-    EmptyPartitionError,
     FencedError,
     InvalidValueError,
     PlanConflictError,
@@ -21,6 +20,7 @@ from scripts.helpers.errors import (
     StagedFilesLostError,
     TargetError,
     TargetTakenError,
+    UnfitPartitionError,
     UnpublishedError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -399,7 +399,7 @@ def test_rows_are_refused_and_counted_when_readers_would_take_their_empty_text_f
     if kind == "spark":
         rows = request.getfixturevalue("spark").createDataFrame(values, "id long, `a.b` int, kind string")
 
-    with pytest.raises(EmptyPartitionError, match="'kind': 2 rows have") as caught, world.job().__enter__() as job:
+    with pytest.raises(UnfitPartitionError, match="'kind': 2 rows have") as caught, world.job().__enter__() as job:
         job.write(job.rows_since(rows, "id"), str(world.target), partition_by=["a.b", "kind"])
     refused = world.seen, world.staged, world.watermarks.latest(JOB).version
     with IncrementalJob(world.watermarks, JOB) as job:

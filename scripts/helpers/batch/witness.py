@@ -67,13 +67,12 @@ class Witness:
         if isinstance(run, UnsavedRun) or place in self._asked:
             return
         found = sink.recorded(mark_of(run.job_id), others=run.head.version == 0)
-        recorded = found.epochs
-        ahead = ahead_of(recorded, run.head)
+        ahead = ahead_of(found.epochs, run.head)
         if ahead:
             run.check()
             raise _ahead(run.job_id, sink, ahead)
         for output in run.head.last.outputs if run.head.last is not None else ():
-            if is_sink_of(sink, output) and is_behind(recorded, output, run.head):
+            if is_sink_of(sink, output) and is_behind(found.epochs, output, run.head):
                 logger.warning(
                     "event=target_behind job=%s target=%s version=%d: the target has no record of that version, which "
                     "was published. If it was emptied or rolled back by mistake, rewind the job",
@@ -81,7 +80,7 @@ class Witness:
                 )  # fmt: skip
         # Each slice and each namespace of a job has a first run, beside those of the others.
         is_whole = served_by(run.job_id) is None and split_name(run.job_id)[1] is None
-        if found.others and not recorded and run.head.version == 0 and is_whole:
+        if found.others and not found.epochs and run.head.version == 0 and is_whole:
             logger.warning(
                 "event=target_shared job=%s target=%s others=%s: this job writes there for the first time, and other "
                 "jobs have before. If it was renamed, it reads everything again: stop it, and set its watermark. The "

@@ -49,29 +49,22 @@ class Layout:
 
 def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -> Sink:
     """Return the sink for a path, or a name of a table, by the format; InvalidValueError for an option it lacks."""
+    given: dict[str, Any] = {
+        "spark": spark_of(df), "s3_client": s3_client, "partition_by": layout.partition_by, "staging": layout.staging
+    }  # fmt: skip
     table = TABLES.get(layout.format.lower())
     if table is not None:
         layout.check_table()
-        return table(
-            target, spark=spark_of(df), s3_client=s3_client, partition_by=layout.partition_by, staging=layout.staging,
-            batch_column=layout.batch_column,
-        )  # fmt: skip
+        return table(target, batch_column=layout.batch_column, **given)
     if layout.batch_column is not None:
         raise InvalidValueError(
             f"format={layout.format!r} takes no option 'batch_column': names of files hold their batch. Leave it out; "
             "batch_folders=True adds a column that readers see."
         )
     return FileSink(
-        target,
-        spark=spark_of(df),
-        s3_client=s3_client,
-        format=layout.format,
-        partition_by=layout.partition_by,
-        batch_folders=layout.batch_folders,
-        staging=layout.staging,
-        beside_others=layout.beside_others,
-        **layout.options,
-    )
+        target, format=layout.format, batch_folders=layout.batch_folders, beside_others=layout.beside_others,
+        **given, **layout.options,
+    )  # fmt: skip
 
 
 def sink_at(target: str) -> Sink:

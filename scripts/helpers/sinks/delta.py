@@ -40,7 +40,7 @@ from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import batch_values, staging_beside
 from scripts.helpers.sinks.places import Place, place_of
-from scripts.helpers.sinks.spark_files import timestamps_with_statistics
+from scripts.helpers.sinks.spark_files import BYTES, NO_FOLDERS, timestamps_with_statistics
 from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
     check_columns_left,
@@ -181,7 +181,8 @@ class _Log(TableLog, DeltaTables):
     """A Delta table, and the one beside it that remembers deletes, each by its URI."""
 
     format, title, way_back = "delta", "Delta", "RESTORE TABLE"
-    is_made_early, decides_again, loses_empty_texts = False, True, True
+    is_made_early, decides_again = False, True
+    unfit_partitions = BYTES | {"string": ""}
 
     def __init__(self, target: Place, uri: str) -> None:
         self._place, self._uri = target, uri
@@ -248,6 +249,7 @@ class _SparkLog(_Log):
     """Delta's connector for Spark."""
 
     engine = "spark"
+    unfit_partitions = NO_FOLDERS | {"string": ""}
 
     def __init__(self, target: Place, spark: SparkSession) -> None:
         super().__init__(target, target.uri(""))

@@ -58,7 +58,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_frame,
     check_list,
     check_partition_columns,
-    check_partition_texts,
+    check_partition_values,
     columns_of,
     spark_of,
 )
@@ -154,8 +154,7 @@ class FileSink:
     def check(self, df: DataFrame | pd.DataFrame) -> None:
         """Raise InvalidValueError for no frame, a wrong `partition_by`, or a format that only Spark writes.
 
-        EmptyPartitionError for rows of pandas or pyarrow with an empty text there; those of Spark are counted while
-        they are staged.
+        UnfitPartitionError for a value of pandas or pyarrow there; those of Spark are counted while they are staged.
         """
         check_frame(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
@@ -166,7 +165,7 @@ class FileSink:
                     f"pandas and pyarrow write format='parquet' here, not {self._format!r}. Make the rows a DataFrame "
                     "of Spark."
                 )
-            check_partition_texts(df, self._partition_by)
+            check_partition_values(df, self._partition_by)
 
     def stage(self, batch: BatchId, fence: int, df: DataFrame | pd.DataFrame, *, replaces: bool = False) -> Output:
         """Write rows to a folder of this attempt alone. Nobody sees them yet.
@@ -177,8 +176,8 @@ class FileSink:
         ------
         InvalidValueError
             See `check`.
-        EmptyPartitionError
-            Rows with an empty text in a column of `partition_by`. What was staged is deleted.
+        UnfitPartitionError
+            Rows with a value in a column of `partition_by` that no folder keeps. What was staged is deleted.
         TargetTakenError, TargetLayoutError, TargetSchemaError, ReservedNameError
             Before anything is written. Columns are compared with those that earlier publications have stored in a
             hidden file of the target; without one with the footers of its newest files, or for CSV and JSON with the

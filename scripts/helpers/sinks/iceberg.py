@@ -274,7 +274,8 @@ class _Log(TableLog):
     """An Iceberg table."""
 
     format, title, way_back = "iceberg", "Iceberg", "rollback_to_snapshot"
-    is_made_early, decides_again, loses_empty_texts = True, False, False
+    is_made_early, decides_again = True, False
+    unfit_partitions: Mapping[str, str] = {}
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -545,6 +546,7 @@ class _ArrowLog(_Log):
 
     engine = "pyiceberg"
     rows = ARROW_ROWS
+    unfit_partitions = dict.fromkeys(("float", "double"), "")
 
     def __init__(self, target: str, catalog: Any) -> None:
         super().__init__(target)

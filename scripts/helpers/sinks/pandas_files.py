@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import datetime
 from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.places import Place
-from scripts.helpers.sinks.spark_files import NO_BYTES
 from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of
 
 if TYPE_CHECKING:
@@ -125,20 +124,17 @@ def partition_folder(column: str, value: Any) -> str:
     name = "".join(map(_escaped, column))
     if value is None or value == "" or value != value:  # NaN, or pandas' NaT.
         return f"{name}={NULL_FOLDER}"
-    if isinstance(value, bytes):
-        raise InvalidValueError(NO_BYTES.format(column))
     return f"{name}={''.join(map(_escaped, _text_of(value)))}"
 
 
 def _text_of(value: Any) -> str:
-    """Return a value as Spark casts it to a text, in a session whose time zone is UTC."""
+    """Return a value as Spark casts it to a text."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, datetime):
-        utc = value.astimezone(timezone.utc) if value.tzinfo else value
-        return utc.replace(tzinfo=None).isoformat(" ", "microseconds").rstrip("0").rstrip(".")
+        return value.isoformat(" ", "microseconds").rstrip("0").rstrip(".")
     if isinstance(value, float) and value and not 1e-3 <= abs(value) < 1e7:
         digits, _, exponent = f"{Decimal(repr(value)).normalize():E}".partition("E")
         return f"{digits if '.' in digits else f'{digits}.0'}E{int(exponent)}" if exponent else digits

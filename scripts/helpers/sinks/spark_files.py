@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import EmptyPartitionError, InvalidValueError, rows_have
+from scripts.helpers.errors import InvalidValueError, UnfitPartitionError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.sinks.java_errors import reason_of
@@ -17,9 +17,13 @@ from scripts.helpers.spark.settings import settings
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-NO_BYTES = "Partition column {!r} is binary, and the name of a folder is a text. Encode it, or leave partition_by out."
-AS_NULL = ("", NULL_FOLDER)
-"""Texts that readers read as NULL from the name of a folder."""
+BYTES = {"binary": "is binary, and a partition is named by a text. Encode it"}
+ZONED = "holds times with a zone, and a partition is named by the wall clock of a session. Use a date"
+NO_FOLDERS = BYTES | {"timestamp": ZONED, "timestamp[us, tz=UTC]": ZONED}
+"""The types of columns whose values readers do not get back from the name of a folder, and why."""
+NAN = "NaN"
+UNFIT = {"string": ("", NULL_FOLDER), "float": (NAN,), "double": (NAN,)}
+"""The values of each type that readers do not get back from the name of a folder."""
 TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
 EXACT_PARQUET = {TIMESTAMP_TYPE: "TIMESTAMP_MICROS", "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED"}
 """Settings of a session for Parquet files with statistics of times, and with times of any year."""
@@ -47,9 +51,9 @@ def write_spark(
 
     Raises
     ------
-    EmptyPartitionError, InvalidValueError
-        Rows with a text of `AS_NULL` in a column of `partition_by`: all rows are written by then. Before that, a column
-        that the format does not hold.
+    UnfitPartitionError, InvalidValueError
+        Rows with a value of `UNFIT` in a column of `partition_by`: all rows are written by then. Before that, a column
+        that the format, or the name of a folder, does not hold.
     """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
@@ -58,8 +62,8 @@ def write_spark(
     if not df.columns:
         return 0
     _check_storable(df.dtypes, format, partition_by)
-    empty = empty_texts(partition_by)
-    counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *empty])
+    unfit = unfit_values(partition_by, dict(df.dtypes))
+    counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *unfit])
     with timestamps_with_statistics(df.sparkSession, format):
         # Not "overwrite": it would begin by deleting, and nothing here may be anybody else's.
         exact = EXACT_TEXTS if format.lower() in ("csv", "json") else {}
@@ -71,45 +75,45 @@ def write_spark(
     found = None if observed is None else observed.after_action()
     if found is None:
         found = {"rows": _counted_again(df, folder, format, options)}
-        if empty:
+        if unfit:
             # By the rows themselves: of what was written nobody can tell an empty text from NULL.
-            found |= df.select(*empty).collect()[0].asDict()
-    check_empty_texts(partition_by, found)
+            found |= df.select(*unfit).collect()[0].asDict()
+    check_partition_counts(partition_by, found)
     return int(found["rows"])
 
 
 def _check_storable(types: Sequence[tuple[str, str]], format: str, partition_by: Sequence[str]) -> None:
     """Raise InvalidValueError for a column, by name and type, that readers do not get back as it is written."""
+    check_partition_types(partition_by, dict(types), NO_FOLDERS)
     for name, kind in types:
-        if kind == "binary" and name in partition_by:
-            raise InvalidValueError(NO_BYTES.format(name))
         if format.lower() == "orc" and "`" in name + kind:
             raise InvalidValueError(f"Column {name!r}: Spark reads NULL from ORC if a name has a backtick. Rename it.")
 
 
-def empty_texts(columns: Sequence[str]) -> list[Column]:
-    """Return what counts, in each of some columns, the rows with each text of `AS_NULL`, for `check_empty_texts`."""
+def check_partition_types(partition_by: Sequence[str], types: Mapping[str, str], unfit: Mapping[str, str]) -> None:
+    """Raise InvalidValueError for a column of `partition_by` of a type that has a reason against it."""
+    for name in partition_by:
+        if why := unfit.get(types.get(name, "")):
+            raise InvalidValueError(f"Partition column {name!r} {why}, or leave partition_by out.")
+
+
+def unfit_values(columns: Sequence[str], types: Mapping[str, str]) -> list[Column]:
+    """Return what counts the rows of some columns with each text of `UNFIT`, for `check_partition_counts`."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    # As a text whatever its type: that is how the name of a folder is made.
-    values = {column: F.col(SPARK.quote(column)).cast("string") for column in columns}
     return [
-        F.count(F.when(values[column] == text, 1)).alias(f"{text}{at}")
-        for at, column in enumerate(columns)
-        for text in AS_NULL
+        F.count(F.when(F.isnan(value) if text == NAN else value == text, 1)).alias(f"{text}{at}")
+        for at, (column, value) in enumerate((column, F.col(SPARK.quote(column))) for column in columns)
+        for text in UNFIT.get(types[column], ())
     ]
 
 
-def check_empty_texts(columns: Sequence[str], counts: Mapping[str, Any]) -> None:
-    """Raise EmptyPartitionError, or InvalidValueError, for the first of some columns in which `empty_texts` counted."""
+def check_partition_counts(columns: Sequence[str], counts: Mapping[str, Any]) -> None:
+    """Raise UnfitPartitionError for the first of some columns in which `unfit_values` counted."""
     for at, column in enumerate(columns):
-        empty, null = (int(counts[f"{text}{at}"]) for text in AS_NULL)
-        if empty:
-            raise EmptyPartitionError(column, empty)
-        if null:
-            raise InvalidValueError(
-                f"Partition column {column!r}: {rows_have(null)} {NULL_FOLDER!r}, and readers get NULL. Replace it."
-            )
+        for text in ("", NULL_FOLDER, NAN):
+            if count := int(counts.get(f"{text}{at}") or 0):
+                raise UnfitPartitionError(column, count, text)
 
 
 def _counted_again(df: DataFrame, folder: str, format: str, options: Mapping[str, Any]) -> int:

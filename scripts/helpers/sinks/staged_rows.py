@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,10 +21,13 @@ from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 from scripts.helpers.sinks.outputs import batch_values
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.spark_files import (
-    AS_NULL,
-    check_empty_texts,
-    empty_texts,
+    NAN,
+    NO_FOLDERS,
+    UNFIT,
+    check_partition_counts,
+    check_partition_types,
     literal_path,
+    unfit_values,
     write_spark,
 )
 from scripts.helpers.sinks.staging import StagedRows
@@ -113,20 +115,23 @@ def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) ->
         )
 
 
-def check_partition_texts(rows: Any, partition_by: Sequence[str]) -> None:
-    """Raise an error of `check_empty_texts` for rows of Spark, pandas or pyarrow. Rows of Spark are read for it."""
+def check_partition_values(rows: Any, partition_by: Sequence[str]) -> None:
+    """Raise an error of `check_partition_counts` for rows of any kind. Rows of Spark are read for it."""
     if not partition_by or not columns_of(rows):
         return
     if spark_of(rows) is not None:
-        check_empty_texts(partition_by, rows.select(*empty_texts(partition_by)).collect()[0].asDict())
+        counts = rows.select(*unfit_values(partition_by, dict(rows.dtypes))).collect()[0].asDict()
+        check_partition_counts(partition_by, counts)
         return
     import pyarrow.compute as pc
 
     table = arrow_rows(rows[list(partition_by)] if is_pandas(rows) else rows.select(partition_by), "partition_by")
-    texts = {at: table[name] for at, name in enumerate(partition_by) if str(table[name].type) == "string"}
-    check_empty_texts(partition_by, Counter({
-        f"{text}{at}": pc.sum(pc.equal(column, text)).as_py() or 0 for at, column in texts.items() for text in AS_NULL
-    }))  # fmt: skip
+    types = {name: str(table[name].type) for name in partition_by}
+    check_partition_types(partition_by, types, NO_FOLDERS)
+    check_partition_counts(partition_by, {
+        f"{text}{at}": pc.sum(pc.is_nan(table[name]) if text == NAN else pc.equal(table[name], text)).as_py()
+        for at, name in enumerate(partition_by) for text in UNFIT.get(types[name], ())
+    })  # fmt: skip
 
 
 def check_batch_column(batch_column: str | None, columns: Collection[str], *, merges: bool) -> None:

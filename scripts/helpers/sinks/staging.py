@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from scripts.helpers.display.units import count_of
-from scripts.helpers.errors import EmptyPartitionError, StagedFilesLostError, TargetError, UnprovenError, rows_have
+from scripts.helpers.errors import StagedFilesLostError, TargetError, UnfitPartitionError, UnprovenError, rows_have
 from scripts.helpers.listing.paths import is_hidden, is_plain
 from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.names import BatchId, new_token
@@ -204,7 +204,7 @@ class Staging(Attempts):
         folder = folder_of(batch, output.fence, new_token()[:8])
         try:
             rows = write(self.place, folder)
-        except EmptyPartitionError:
+        except UnfitPartitionError:
             # All is written by then. After another failure tasks of Spark may still write here, and a later run sweeps.
             self.drop(folder)
             raise

@@ -32,12 +32,13 @@ from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import application_of, mark_of, value_of_batch
 from scripts.helpers.sinks.places import is_same_folder
 from scripts.helpers.sinks.sink import Witnessed
+from scripts.helpers.sinks.spark_files import check_partition_types
 from scripts.helpers.sinks.staged_rows import (
     Rows,
     check_fits,
     check_layout,
     check_list,
-    check_partition_texts,
+    check_partition_values,
     check_required,
     check_rows,
     columns_of,
@@ -132,8 +133,8 @@ class TableLog(Protocol):
     """Whether the table is made when a batch is staged, since attempts need it; else with the first publication."""
     decides_again: bool
     """Whether a decision is carried out once more where others came between; else the next run does it."""
-    loses_empty_texts: bool
-    """Whether an empty text becomes NULL in a column that the table is partitioned by."""
+    unfit_partitions: Mapping[str, str]
+    """The types of columns that the table cannot be partitioned by, and why; '' where only values of `UNFIT` are."""
     rows: Rows
 
     def check(self, *, merges: bool) -> None:
@@ -232,9 +233,8 @@ class TableSink(ABC):
 
         Raises
         ------
-        MergeNullError, MergeTieError, EmptyPartitionError
-            Rows that a merge cannot decide about, or with an empty text in a column that the table is partitioned by.
-            What was staged is deleted.
+        MergeNullError, MergeTieError, UnfitPartitionError
+            Rows that a merge cannot decide about, or with a value that no partition keeps. What was staged is deleted.
         TargetSchemaError, TargetLayoutError, NotATableError, InvalidValueError
             Before any row is written.
         TargetError
@@ -246,7 +246,7 @@ class TableSink(ABC):
             df = events_of(df, rules)
         self.check(df)
         rows = with_batch(log.rows.taken(df, self.name), self._batch_column, value_of_batch(batch))
-        texts = self._check_table(rows) if columns_of(rows) else []
+        checked = self._check_table(rows) if columns_of(rows) else []
         made = Output(
             log.format, self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,
             replaces=replaces, engine=log.engine, batch_column=self._batch_column, job_id=batch.job_id,
@@ -254,7 +254,7 @@ class TableSink(ABC):
             merge=rules.columns if rules is not None else None,
         )  # fmt: skip
         output, staged = self._stage(batch, made, rows)
-        self._check_staged(staged, texts)
+        self._check_staged(staged, checked)
         return output
 
     def publish(self, output: Output) -> None:
@@ -378,7 +378,7 @@ class TableSink(ABC):
     def _check_table(self, rows: Any) -> list[str]:
         """Raise what speaks against the rows at the table, or against making one for them.
 
-        Returns the columns of text that the table is partitioned by, or is going to be, and that take no empty text.
+        Returns the columns that it is partitioned by, or is going to be, and whose values have to be looked at.
         """
         log, rules = self._log, self.rules
         brought = rows if rules is None else log.rows.kept(rows, rules)
@@ -395,17 +395,18 @@ class TableSink(ABC):
         # The ends of a version are filled later.
         check_required(self.name, brought, [name for name in shape.required if name in columns_of(rows)])
         check_layout(self.name, self._partition_by, shape.partition_by)
-        return [name for name in shape.partition_by if log.loses_empty_texts and types.get(name) == "string"]
+        check_partition_types(shape.partition_by, types, log.unfit_partitions)
+        return [name for name in shape.partition_by if types.get(name) in log.unfit_partitions]
 
-    def _check_staged(self, staged: StagedRows, texts: Sequence[str]) -> None:
+    def _check_staged(self, staged: StagedRows, checked: Sequence[str]) -> None:
         """Raise what the values of staged rows make impossible, a merge or a partition, and delete them."""
-        if not staged.names or not (texts or self.rules):
+        if not staged.names or not (checked or self.rules):
             return
         log, rules = self._log, self.rules
         # Not of the rows as they came: Spark would compute each of them once more.
         try:
             rows = log.rows.read(staged)
-            check_partition_texts(rows if rules is None else log.rows.kept(rows, rules), texts)
+            check_partition_values(rows if rules is None else log.rows.kept(rows, rules), checked)
             if rules is not None:
                 self._done(lambda: log.merging(rules).check(rows))
         except BaseException:

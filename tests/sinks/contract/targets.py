@@ -353,9 +353,11 @@ class Delta(Target):
 
 def _of_delta(value: Any, kind: Any) -> Any:
     """Return a value of a file or of a partition in the type that the log says."""
-    if kind == "timestamp" and isinstance(value, datetime):
-        return value.replace(tzinfo=timezone.utc)
-    return int(value) if kind == "long" and value is not None else value
+    if kind == "timestamp" and value is not None:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return moment.replace(tzinfo=timezone.utc)
+    of_text = {"long": int, "double": float}.get(kind) if isinstance(kind, str) else None
+    return of_text(value) if of_text and value is not None else value
 
 
 class Iceberg(Target):

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.errors import EmptyPartitionError, InvalidValueError, TargetError, WatermarkError
+from scripts.helpers.errors import InvalidValueError, TargetError, UnfitPartitionError, WatermarkError
+from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import TARGETS, Copy, Kind, Target, every, in_one_place, shown
 
 TEXTS = [
@@ -142,7 +143,7 @@ def test_texts_that_readers_take_for_null_are_refused_where_partitions_are_folde
     empty, null = rows_with(""), rows_with("__HIVE_DEFAULT_PARTITION__")
 
     if target.kind.family != "iceberg":
-        copy.refused(empty, EmptyPartitionError, match="'v': 2 rows have", partition_by=["v"])
+        copy.refused(empty, UnfitPartitionError, match="'v': 2 rows have", partition_by=["v"])
         copy.refused(null, InvalidValueError, match="'v': 2 rows have", partition_by=["v"])
     if target.kind.family == "files":
         copy.refused(
@@ -156,6 +157,43 @@ def test_texts_that_readers_take_for_null_are_refused_where_partitions_are_folde
     assert nothing == []
     wanted = ["", "", "__HIVE_DEFAULT_PARTITION__", "__HIVE_DEFAULT_PARTITION__", "x", "x"]
     assert sorted(row["v"] for row in target.read()) == (wanted if target.kind.family == "iceberg" else [])
+
+
+ODD: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "ratio": (pa.float64(), [1.5, float("nan"), None]),
+    "data": (pa.binary(), [b"a", b"\xff\xfe", b"\xff\xfd"]),
+    "moment": (
+        pa.timestamp("us", "UTC"),
+        [*instants(MOMENTS), None],
+    ),
+}
+"""Of each type values that a name of a folder, or of a partition, does not tell apart somewhere."""
+
+
+def unfit_partitions(kind: Kind) -> set[str]:
+    """Return the types of these by which a target is not partitioned."""
+    if kind.family == "files":
+        return set(ODD)
+    if kind.family == "delta":
+        return {"data", "moment"} if kind.engine == "spark" else {"data"}
+    return {"ratio"} if kind.engine != "spark" else set()
+
+
+@every("partition_by", where=in_one_place)
+def test_values_are_read_back_or_refused_when_a_target_is_partitioned_by_numbers_bytes_or_times(
+    watermarks: Watermarks, target: Target
+) -> None:
+    for name, (kind, values) in ODD.items():
+        one = target.another(f"by_{name}_{target.kind.form}_{target.kind.engine}")
+        copy = Copy(watermarks, one, f"by-{name}", partition_by=["v"])
+        rows = pa.table({"id": pa.array(range(len(values)), pa.int64()), "v": pa.array(values, kind)})
+
+        if name in unfit_partitions(target.kind):
+            copy.refused(rows, InvalidValueError, match="Partition column 'v'")
+            assert one.read() == [], name
+        else:
+            copy.run(rows)
+            assert shown(one.read()) == shown(rows.to_pylist()), name
 
 
 NAMES = [
