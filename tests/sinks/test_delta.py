@@ -267,6 +267,21 @@ DeltaSink(sys.argv[1]).check(pd.DataFrame({"id": [1]}))
     assert "pip install deltalake pyarrow" in done.stderr
 
 
+@pytest.mark.parametrize("packages", [["deltalake"], ["duckdb"]])
+def test_package_is_named_before_the_plan_is_frozen_when_rows_are_merged_without_it(
+    arrow: Table, packages: list[str]
+) -> None:
+    code = """
+import pandas as pd, sys
+from scripts.helpers.sinks import DeltaSink, Merge
+DeltaSink(sys.argv[1], merge=Merge.of("id", "at")).check(pd.DataFrame({"id": [1], "at": [1]}))
+"""
+    done = run_without(packages, code, arrow.path)
+
+    assert "MissingConnectorError" in done.stderr
+    assert f"format='delta' is not installed. Install it: pip install {packages[0]} pyarrow" in done.stderr
+
+
 def test_sink_without_spark_is_refused_rows_of_spark(spark: Any, arrow: Table) -> None:
     with pytest.raises(InvalidValueError, match="was made for deltalake"):
         arrow.sink().check(spark.range(1))

@@ -24,7 +24,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
-from scripts.helpers.sinks import DeltaSink, Merge, delta_merge, events_of
+from scripts.helpers.sinks import DeltaSink, Merge, delta, events_of
 from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.sinks.table_merge import SPARK_FRAMES, TableMerge
@@ -232,7 +232,7 @@ def test_table_is_looked_at_once_when_nobody_comes_between(tmp_path: Path, monke
 
 
 def test_others_are_to_blame_when_they_come_between_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_merge, "TRIES", 2)
+    monkeypatch.setattr(delta, "TRIES", 2)
     table = Table(f"{tmp_path}/repairs", "newest")
     table.merge([Event(9, 9, "there")])
     output = table.stage([Event(1, 1, "a")])
@@ -254,7 +254,7 @@ def test_remedy_is_told_when_others_write_to_the_table_between_each_look_and_wri
             write_deltalake(table.name, pa.table({"id": [9], "at": [9], "word": ["theirs"]}), mode="append")
         return found
 
-    monkeypatch.setattr(delta_merge, "TRIES", 2)
+    monkeypatch.setattr(delta, "TRIES", 2)
     monkeypatch.setattr(TableMerge, "source", late)
 
     with pytest.raises(TargetError, match=r"others came between 2 times\. Let one job at a time merge"):
@@ -286,17 +286,16 @@ def test_rows_may_tie_when_a_newer_one_of_their_key_comes_with_them(tmp_path: Pa
     assert table.rows == [(1, 2, "c")]
 
 
-@pytest.mark.parametrize(("kind", "kept", "ties"), [("newest", "cd", 0), ("history", "abcd", 1)])
-def test_older_rows_of_a_key_count_in_a_history_alone_when_spark_looks_for_ties(
-    spark: Any, kind: str, kept: str, ties: int
+@pytest.mark.parametrize(("kind", "kept"), [("newest", [(1, 2), (2, 1)]), ("history", [(1, 1), (1, 2), (2, 1)])])
+def test_one_row_of_each_moment_is_kept_when_spark_finds_the_newest_or_all(
+    spark: Any, kind: str, kept: list[tuple[int, int]]
 ) -> None:
     rows = [(1, 1, "a", False), (1, 1, "b", False), (1, 2, "c", False), (2, 1, "d", False), (2, 1, "d", False)]
     events = spark.createDataFrame(rows, f"{SCHEMA}, {DELETED} boolean")
 
-    distinct = SPARK_FRAMES.distinct(events, rules(kind))
+    distinct = SPARK_FRAMES.distinct(events, rules(kind)).collect()
 
-    assert sorted(row.word for row in distinct.collect()) == list(kept)
-    assert SPARK_FRAMES.ties(distinct, rules(kind)) == ties
+    assert sorted((row.id, row.at) for row in distinct) == kept
 
 
 def test_events_are_deletes_where_they_are_marked_when_spark_joins_them(spark: Any) -> None:

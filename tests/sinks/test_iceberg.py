@@ -449,6 +449,18 @@ IcebergSink("lake.raw.repairs").check(pd.DataFrame({"id": [1]}))
     assert "pip install pyiceberg pyarrow" in done.stderr
 
 
+def test_package_is_named_when_rows_are_merged_without_it() -> None:
+    code = """
+import pandas as pd
+from scripts.helpers.sinks import IcebergSink, Merge
+IcebergSink("lake.raw.repairs", merge=Merge.of("id", "at")).check(pd.DataFrame({"id": [1], "at": [1]}))
+"""
+    done = run_without(["duckdb"], code)
+
+    assert "MissingConnectorError" in done.stderr
+    assert "format='iceberg' is not installed. Install it: pip install duckdb pyarrow" in done.stderr
+
+
 @contextmanager
 def loading_with(loader: Any, spark: Any) -> Iterator[IcebergSink]:
     """Let a loader find the classes of a connector, and return a sink of a catalog that needs one."""

@@ -33,7 +33,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks import IcebergSink, Merge, events_of
-from scripts.helpers.sinks.iceberg_merge import MEMORY, SparkMerge, _SparkTables, made_if_missing, memory_of, rows_at
+from scripts.helpers.sinks.iceberg_merge import MEMORY, SparkMerge, made_if_missing, memory_of, rows_at
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.sinks.table_merge import TableMerge
 from scripts.helpers.watermarks import Watermarks
@@ -616,7 +616,7 @@ def test_error_is_not_hidden_when_spark_cannot_tell_whether_deletes_are_remember
         raise ConnectionError("reset by peer")
 
     with pytest.raises(ConnectionError):
-        _SparkTables(spark_with_tables, refuse).has("lake.raw.any")
+        SparkMerge("lake.raw.one", rules("newest"), spark_with_tables, refuse).has("lake.raw.any")
 
 
 def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(catalog: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import InvalidValueError
@@ -102,6 +102,15 @@ def with_marks(statement: SQL, mark: LiteralString, percent: LiteralString, coun
     if statement.count(VALUE) != count:
         raise InvalidValueError("A name holds NUL, which no database takes. Correct the name.")
     return SQL(statement.replace("%", percent).replace(VALUE, mark))
+
+
+def with_names(statement: SQL, names: Mapping[str, SQL]) -> SQL:
+    """Return a statement with a name in place of each relation, where Spark would take the relation itself.
+
+    >>> with_names(sql("SELECT * FROM {{events}}"), {"events": internal("relation")})
+    'SELECT * FROM glue_watermarks_relation'
+    """
+    return SQL(statement.format(**names))
 
 
 def written_by_hand(text: str) -> SQL:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as quoted
 
@@ -24,7 +25,6 @@ DELTA_ON_SPARK = (
     "Start Spark with --packages io.delta:delta-spark_2.12:3.3.2 (for Spark 3.5; see Delta's releases for others) and "
     f"spark.sql.extensions={DELTA_EXTENSION}; on Glue with --datalake-formats delta."
 )
-DELTA_ON_ARROW = "Install it: pip install deltalake pyarrow; or work with Spark."
 ICEBERG_ON_SPARK = (
     "Start Spark with --packages org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0 (for Spark 3.5; see "
     "Iceberg's releases for others); on Glue with --datalake-formats iceberg."
@@ -33,7 +33,7 @@ ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExt
 CLASSIC_OR_NONE = (
     "Run the job with a classic session, or without Spark: deltalake and pyiceberg read and write these tables as well."
 )
-ICEBERG_ON_ARROW = "Install it: pip install pyiceberg pyarrow; or work with Spark."
+WITHOUT_SPARK = "Install it: pip install {} pyarrow; or work with Spark."
 
 
 def check_classic(spark: SparkSession | None, what: str) -> None:
@@ -52,12 +52,13 @@ def is_delta_on_spark(spark: SparkSession) -> bool:
     return DELTA_EXTENSION in str(spark.conf.get("spark.sql.extensions", ""))
 
 
-def check_delta_on_arrow() -> None:
-    """Raise MissingConnectorError if `deltalake` is not installed."""
-    try:
-        import deltalake  # noqa: F401
-    except ImportError as error:
-        raise MissingConnectorError("delta", DELTA_ON_ARROW) from error
+def check_installed(format: str, packages: Iterable[str]) -> None:
+    """Raise MissingConnectorError unless the packages are installed that read and write a format without Spark."""
+    for package in packages:
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise MissingConnectorError(format, WITHOUT_SPARK.format(package.partition(".")[0])) from error
 
 
 def address_of(uri: str) -> str:
@@ -91,9 +92,9 @@ def deltalake_place(place: Place) -> tuple[str, dict[str, str] | None]:
 
 
 def is_of_deltalake(error: Exception) -> bool:
-    """Return whether it is `deltalake`, or what it reads files with, that complains."""
+    """Return whether it is `deltalake` that complains, or what reads files or merges rows for it."""
     module = type(error).__module__
-    return module.startswith(("deltalake", "_internal", "pyarrow", "arro3")) or isinstance(error, OSError)
+    return module.startswith(("deltalake", "_internal", "pyarrow", "arro3", "_duckdb")) or isinstance(error, OSError)
 
 
 def delta_log_on_spark(uri: str, spark: SparkSession) -> Any:
@@ -171,10 +172,9 @@ def arrow_catalog(name: str, of: type[SourceError | TargetError], instead: str) 
         What a script can do that configures a catalog itself.
     """
     catalog = name.partition(".")[0]
-    try:
-        from pyiceberg.catalog import load_catalog
-    except ImportError as error:
-        raise MissingConnectorError("iceberg", ICEBERG_ON_ARROW) from error
+    check_installed("iceberg", ["pyiceberg.catalog"])
+    from pyiceberg.catalog import load_catalog
+
     redact_logs()  # The catalog makes clients of its own.
     try:
         return load_catalog(catalog)

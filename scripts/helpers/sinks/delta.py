@@ -27,14 +27,13 @@ from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks.connectors import (
     address_of,
     check_classic,
-    check_delta_on_arrow,
     check_delta_on_spark,
+    check_installed,
     delta_log_on_spark,
     deltalake_place,
     is_of_deltalake,
 )
 from scripts.helpers.sinks.delta_log import LOG, versions_in
-from scripts.helpers.sinks.delta_merge import DeltaMerge, DeltaTables, Record
 from scripts.helpers.sinks.files import check_apart
 from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.sinks.merging import DELETED, Merge
@@ -50,7 +49,7 @@ from scripts.helpers.sinks.staged_rows import (
     with_later_columns,
 )
 from scripts.helpers.sinks.staging import StagedRows, Staging, is_beside
-from scripts.helpers.sinks.table_merge import Step, keys_of, of_arrow_keys, of_keys, quote
+from scripts.helpers.sinks.table_merge import Step, TableMerge, Tables, from_source, quote
 from scripts.helpers.sinks.table_sink import Append, Meaning, MergeRows, Nothing, TableLog, TableShape, TableSink
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 
@@ -59,6 +58,10 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
 
+Record = tuple[str, int]
+"""Application and version of one of Delta's transactions."""
+TRIES = 10
+"""Others may write to the table while a batch is merged so often. Each try reads and joins anew."""
 APPEND_ONLY = "delta.appendOnly"
 UNFIT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """What names of a Parquet file of Delta do not have, unless the table maps its columns."""
@@ -177,7 +180,7 @@ class DeltaSink(TableSink):
         return super()._stage(batch, made, rows)
 
 
-class _Log(TableLog, DeltaTables):
+class _Log(TableLog, Tables):
     """A Delta table, and the one beside it that remembers deletes, each by its URI."""
 
     format, title, way_back = "delta", "Delta", "RESTORE TABLE"
@@ -201,9 +204,6 @@ class _Log(TableLog, DeltaTables):
     def make(self, like: Any, partition_by: Sequence[str]) -> None:
         self.create(self._uri, like, columns_of(like), partition_by)
 
-    def recorded(self, app: str) -> int:
-        return self.recorded_at(self._uri, app)
-
     def commit(self, app: str, version: int, change: Append | MergeRows | Nothing) -> None:
         if not isinstance(change, MergeRows):
             self._append((app, version), change.staged if isinstance(change, Append) else None)
@@ -212,13 +212,64 @@ class _Log(TableLog, DeltaTables):
         # Else a publisher of long ago would remember its deletes once more.
         if not is_recorded or change.repeats:
             record = None if is_recorded else (app, version)
-            self.merging(change.rules).publish(self.rows.read(change.staged), record)
+            self._merge(self.merging(change.rules), self.rows.read(change.staged), record)
 
-    def merging(self, rules: Merge) -> DeltaMerge:
-        return DeltaMerge(self._uri, rules, self, self.rows.frames)
+    def merging(self, rules: Merge) -> TableMerge:
+        start, _, name = self._uri.rpartition("/")
+        return TableMerge(self._uri, f"{start}/_{name}.deleted", rules, self, self.rows.frames)
 
     def has(self, table: str) -> bool:
         return self.version(table) is not None
+
+    def _merge(self, merge: TableMerge, events: Any, record: Record | None) -> None:
+        """Merge events into a table that is there, and record the batch if it is named.
+
+        What they leave is the same however often it is done.
+
+        Delta has no transaction over two tables, so the order counts. Deletes are remembered first: a publisher that
+        dies in between leaves a memory of deletes that its successor carries out. Whoever looks before they are
+        remembered, and writes after, is found out by the versions of both tables, and looks again.
+        """
+        self.create(merge.memory, events, merge.named)
+        distinct = self.rows.frames.distinct(events, merge.rules)
+        if self.rows.frames.has_deletes(distinct):
+            self.merge(merge.memory, distinct, merge.remembering(), None)
+        step, recorded = merge.step(columns_of(events)), record
+        for _ in range(TRIES):
+            looked = self.version(self._uri), self.version(merge.memory)
+            try:
+                self.merge(self._uri, merge.source(distinct), step, recorded)
+            except Exception as error:
+                # Before the batch is recorded another publisher of it may have come first: the caller looks. After,
+                # only this one is left to look again.
+                if recorded is not None or self.meaning(error) != "moved":
+                    raise
+                continue
+            recorded = None
+            # A later batch, or a decision that took this one back, and that before this merge: then it did nothing.
+            if record is not None and self.recorded(record[0]) > record[1]:
+                return
+            now = self.version(self._uri), self.version(merge.memory)
+            # One version more is this merge; none, one that changed nothing. Anything else came between the look and
+            # the write: a delete that was remembered meanwhile, or a version that ends one of ours.
+            if now[1] == looked[1] and now[0] in (looked[0], (looked[0] or 0) + 1):
+                return
+        raise TargetError(self._uri, f"others came between {TRIES} times. Let one job at a time merge into a table.")
+
+    @abstractmethod
+    def version(self, uri: str) -> int | None:
+        """Return the version of a table; None where there is none."""
+
+    @abstractmethod
+    def create(self, uri: str, like: Any, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
+        """Make a table without rows, if there is none, of some columns of a frame."""
+
+    @abstractmethod
+    def merge(self, uri: str, source: Any, step: Step, record: Record | None) -> None:
+        """Merge a frame into a table in one transaction, which records the batch if it is named.
+
+        Nothing is done if it is recorded by then, or a later one.
+        """
 
     @abstractmethod
     def _shape(self) -> TableShape: ...
@@ -279,7 +330,7 @@ class _SparkLog(_Log):
         return list(self._load(table).columns)
 
     def read(self, table: str, events: DataFrame, merge: Merge) -> DataFrame:
-        return of_keys(delta_rows(self._spark, table), events, merge)
+        return delta_rows(self._spark, table)
 
     def create(self, uri: str, like: DataFrame, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
         if self.has(uri):
@@ -288,8 +339,8 @@ class _SparkLog(_Log):
         writer = like.limit(0).select(*map(quote, columns)).write.format("delta").mode("ignore")
         (writer.partitionBy(*partition_by) if partition_by else writer).save(uri)
 
-    def recorded_at(self, uri: str, app: str) -> int:
-        done = delta_log_on_spark(uri, self._spark)._2().transactions().get(app)
+    def recorded(self, app: str) -> int:
+        done = delta_log_on_spark(self._uri, self._spark)._2().transactions().get(app)
         return int(done.get()) if done.isDefined() else 0
 
     def merge(self, uri: str, source: DataFrame, step: Step, record: Record | None) -> None:
@@ -304,8 +355,8 @@ class _SparkLog(_Log):
         if step.delete_when is not None:
             merging = merging.whenMatched(step.delete_when).delete()
         if step.update_when is not None:
-            merging = merging.whenMatched(step.update_when).updateExpr(dict(step.sets))
-        merging.whenNotMatched(step.insert_when).insertExpr(dict(step.inserts)).execute()
+            merging = merging.whenMatched(step.update_when).updateExpr(from_source(step.sets))
+        merging.whenNotMatched(step.insert_when).insertExpr(from_source(step.inserts)).execute()
 
     def _shape(self) -> TableShape:
         schema = self._load(self._uri).schema
@@ -344,7 +395,7 @@ class _ArrowLog(_Log):
         super().__init__(target, uri)
 
     def check(self, *, merges: bool) -> None:
-        check_delta_on_arrow()
+        check_installed(self.format, ["deltalake", "duckdb"] if merges else ["deltalake"])
         address_of(self._uri)
 
     def delete(self, retraction: Retraction) -> int:
@@ -375,8 +426,7 @@ class _ArrowLog(_Log):
         # Files whose statistics rule the first column of the key out are not read, but for texts.
         first = merge.keys[0]
         field, kind = compared_in(rows, first)
-        found = rows.to_table(filter=field.isin(events[first].unique().cast(kind)))
-        return of_arrow_keys(found, keys_of(events, merge.keys), merge.keys)
+        return rows.to_table(filter=field.isin(events[first].unique().cast(kind)))
 
     def create(self, uri: str, like: pa.Table, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
         import pyarrow as pa
@@ -392,8 +442,8 @@ class _ArrowLog(_Log):
             storage_options=self._options,
         )  # fmt: skip
 
-    def recorded_at(self, uri: str, app: str) -> int:
-        return _recorded_in(self._open(uri), app)
+    def recorded(self, app: str) -> int:
+        return _recorded_in(self._open(self._uri), app)
 
     def merge(self, uri: str, source: pa.Table, step: Step, record: Record | None) -> None:
         table = self._open(uri)
@@ -404,8 +454,8 @@ class _ArrowLog(_Log):
         if step.delete_when is not None:
             merging = merging.when_matched_delete(step.delete_when)
         if step.update_when is not None:
-            merging = merging.when_matched_update(dict(step.sets), step.update_when)
-        merging.when_not_matched_insert(dict(step.inserts), step.insert_when).execute()
+            merging = merging.when_matched_update(from_source(step.sets), step.update_when)
+        merging.when_not_matched_insert(from_source(step.inserts), step.insert_when).execute()
 
     def _shape(self) -> TableShape:
         table = self._open(self._uri)

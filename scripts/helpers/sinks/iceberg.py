@@ -42,6 +42,7 @@ from scripts.helpers.sinks.connectors import (
     arrow_catalog,
     check_classic,
     check_iceberg_on_spark,
+    check_installed,
     check_name,
     quoted_table,
     spark_table,
@@ -553,6 +554,7 @@ class _ArrowLog(_Log):
         self._given, self._identifier = catalog, target.partition(".")[2]
 
     def check(self, *, merges: bool) -> None:
+        check_installed(self.format, ["duckdb"] if merges else [])
         self._catalog()
 
     def shape(self) -> TableShape | None:
@@ -627,7 +629,7 @@ class _ArrowLog(_Log):
             return "missing"
         if isinstance(error, MovedError | CommitStateUnknownException | FileNotFoundError):
             return "moved"
-        return "refused" if type(error).__module__.startswith("pyiceberg.") else None
+        return "refused" if type(error).__module__.startswith(("pyiceberg.", "_duckdb")) else None
 
     def table(self) -> Any:
         return self._catalog().load_table(self._identifier)

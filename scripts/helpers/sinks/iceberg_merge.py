@@ -19,28 +19,18 @@ and a cherry-pick of rows that are only added would go on top of whatever has co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import new_token
-from scripts.helpers.rows.sql import joined, sql
+from scripts.helpers.rows.sql import internal, joined, sql
 from scripts.helpers.sinks.connectors import quoted_table
 from scripts.helpers.sinks.java_errors import is_of_java
-from scripts.helpers.sinks.merging import DELETED, Merge, Versions
-from scripts.helpers.sinks.table_merge import (
-    ARROW_FRAMES,
-    SPARK_FRAMES,
-    Step,
-    TableMerge,
-    is_newer,
-    keys_of,
-    of_arrow_keys,
-    of_keys,
-    quote,
-    rows_of,
-    values_of,
-)
+from scripts.helpers.sinks.merge_engines import ARROW_ENGINE, ROW, aliases_of
+from scripts.helpers.sinks.merging import DELETED, Merge
+from scripts.helpers.sinks.table_merge import ARROW_FRAMES, SPARK_FRAMES, Step, TableMerge, quote
 from scripts.helpers.spark.jvm import java_of
 
 if TYPE_CHECKING:
@@ -48,8 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MEMORY = "glue_watermarks_deleted_"
-
-Row = dict[str, Any]
+THERE, FROM_SOURCE, UPDATES = internal("there"), internal("source"), internal("updates")
 
 
 def memory_of(target: str) -> str:
@@ -82,12 +71,9 @@ class SparkMerge:
 
     def __init__(self, target: str, rules: Merge, spark: SparkSession, load: Callable[[str], Any]) -> None:
         self._target, self._spark, self._load = target, spark, load
-        self._tables = _SparkTables(spark, load)
-        self._common = TableMerge(target, memory_of(target), rules, self._tables, SPARK_FRAMES)
-
-    def check(self, events: DataFrame) -> None:
-        """Raise what nothing orders; see `TableMerge.check`."""
-        self._common.check(events)
+        self._pins: dict[str, int | None] = {}
+        self._common = TableMerge(target, memory_of(target), rules, self, SPARK_FRAMES)
+        self.check = self._common.check
 
     def publish(
         self, events: DataFrame, branch: str, record: Mapping[str, str], is_done: Callable[[Any], bool]
@@ -127,17 +113,37 @@ class SparkMerge:
             self._load(self._target).manageSnapshots().removeBranch(branch).commit()
             raise
 
+    def has(self, table: str) -> bool:
+        """Return whether there is such a table."""
+        try:
+            self._load(table)
+        except Exception as error:
+            if not is_missing(error):
+                raise
+            return False
+        return True
+
+    def columns(self, table: str) -> list[str]:
+        """Return the names of a table's columns."""
+        return list(self._spark.table(quoted_table(table)).columns)
+
+    def read(self, table: str, events: DataFrame, merge: Merge) -> DataFrame:
+        """Return the rows of a table, as it is or at the snapshot that was looked at."""
+        newest = snapshot_id(self._load(table).currentSnapshot())
+        return rows_at(self._spark, table, self._pins.get(table, newest))
+
     def _merge_into(self, branch: str, events: DataFrame) -> None:
         common, memory = self._common, self._common.memory
         distinct = SPARK_FRAMES.distinct(events, common.rules)
-        self._tables.make(memory, distinct.select(*map(quote, common.named)))
+        if not self.has(memory):
+            like = self._spark.createDataFrame([], distinct.select(*map(quote, common.named)).schema)
+            made_if_missing(like.writeTo(quoted_table(memory)).using("iceberg"))
         if SPARK_FRAMES.has_deletes(distinct):
             self._merge(memory, "main", distinct, common.remembering())
         remembered = snapshot_id(self._load(memory).currentSnapshot())
         # Both by their snapshots: Spark reads a source twice, to find files and to merge.
-        self._tables.pins = {self._target: self._head(branch), memory: remembered}
-        columns = [name for name in events.columns if name != DELETED]
-        self._merge(self._target, branch, common.source(distinct), common.step(columns))
+        self._pins = {self._target: self._head(branch), memory: remembered}
+        self._merge(self._target, branch, common.source(distinct), common.step(events.columns))
 
     def _take_over(self, branch: str, looked: Any, record: Mapping[str, str], is_done: Callable[[Any], bool]) -> None:
         """Make the branch's snapshot that of `main`, and record the batch, in one commit."""
@@ -161,9 +167,10 @@ class SparkMerge:
         if step.delete_when is not None:
             clauses.append(sql("WHEN MATCHED AND {} THEN DELETE", step.delete_when))
         if step.update_when is not None:
-            sets = joined(", ", (sql("t.{} = {}", name, value) for name, value in step.sets.items()))
+            sets = joined(", ", (sql("t.{0} = s.{0}", quote(name)) for name in step.sets))
             clauses.append(sql("WHEN MATCHED AND {} THEN UPDATE SET {}", step.update_when, sets))
-        names, values = joined(", ", step.inserts), joined(", ", step.inserts.values())
+        names = joined(", ", map(quote, step.inserts))
+        values = joined(", ", (sql("s.{}", quote(name)) for name in step.inserts))
         clauses.append(sql("WHEN NOT MATCHED AND {} THEN INSERT ({}) VALUES ({})", step.insert_when, names, values))
         try:
             self._spark.sql(joined(" ", clauses))
@@ -179,34 +186,6 @@ class SparkMerge:
 
     def _head(self, branch: str, table: str = "") -> int | None:
         return snapshot_id(self._load(table or self._target).refs().get(branch))
-
-
-class _SparkTables:
-    """Iceberg tables as Spark reads them: as they are, or at a snapshot."""
-
-    def __init__(self, spark: SparkSession, load: Callable[[str], Any]) -> None:
-        self._spark, self._load = spark, load
-        self.pins: dict[str, int | None] = {}
-
-    def has(self, table: str) -> bool:
-        try:
-            self._load(table)
-        except Exception as error:
-            if not is_missing(error):
-                raise
-            return False
-        return True
-
-    def make(self, table: str, like: DataFrame) -> None:
-        if not self.has(table):
-            made_if_missing(self._spark.createDataFrame([], like.schema).writeTo(quoted_table(table)).using("iceberg"))
-
-    def columns(self, table: str) -> list[str]:
-        return list(self._spark.table(quoted_table(table)).columns)
-
-    def read(self, table: str, events: DataFrame, merge: Merge) -> DataFrame:
-        newest = snapshot_id(self._load(table).currentSnapshot())
-        return of_keys(rows_at(self._spark, table, self.pins.get(table, newest)), events, merge)
 
 
 def snapshot_id(of: Any) -> int | None:
@@ -254,12 +233,14 @@ class ArrowMerge:
 
     def __init__(self, target: str, rules: Merge, catalog: Any) -> None:
         self._target, self._rules, self._catalog = target, rules, catalog
-        self._tables = _ArrowTables(catalog)
-        self._common = TableMerge(target, memory_of(target), rules, self._tables, ARROW_FRAMES)
+        self._found: dict[str, Any] = {}
+        self._common = TableMerge(target, memory_of(target), rules, self, ARROW_FRAMES)
+        self._compared = [*rules.keys, *rules.sequence_by, *rules.columns.history, DELETED]
+        self._quote = aliases_of(self._compared).__getitem__
 
     def check(self, events: pa.Table) -> None:
         """Raise what nothing orders; see `TableMerge.check`."""
-        self._common.check(_as_there(events, self._tables.table(self._target)))
+        self._common.check(_as_there(events, self._table(self._target)))
 
     def publish(self, table: Any, events: pa.Table, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
         """Merge staged events into a table of `pyiceberg` as it was looked at.
@@ -271,113 +252,89 @@ class ArrowMerge:
         summary
             What tells the batch, as properties of its snapshots.
         """
-        self._tables.pin(self._target, table)
+        self._found = {self._target: table}
+        common, memory = self._common, self._common.memory
         distinct = ARROW_FRAMES.distinct(_as_there(events, table), self._rules)
-        self._remember(distinct)
-        before = self._tables.read(self._target, distinct, self._rules)
-        after = self._after(before.to_pylist(), self._common.source(distinct).to_pylist())
+        if not self.has(memory):
+            # Another publisher may make it now.
+            self._catalog.create_table_if_not_exists(_identifier(memory), distinct.select(common.named).schema)
+        remembered = self._table(memory)
+        with remembered.transaction() as transaction:
+            self._write(transaction, remembered, distinct, common.remembering(self._quote), {})
+        del self._found[memory]
+        source, step = common.source(distinct), common.step(distinct.column_names, self._quote)
         with table.transaction() as transaction:
-            if not self._write(transaction, table, before, after, summary):
+            if not self._write(transaction, table, source, step, summary):
                 transaction.append(table.schema().as_arrow().empty_table(), dict(summary))
             if properties:
                 transaction.set_properties(dict(properties))
 
-    def _remember(self, distinct: pa.Table) -> None:
-        """Remember the deletes among events: the last of each key, or for a history all."""
-        import pyarrow as pa
-
-        memory, named = self._common.memory, self._common.named
-        schema = pa.schema([pa.field(one.name, one.type) for one in map(distinct.schema.field, named)])
-        table = self._tables.made(memory, schema)
-        deletes = distinct.select([*named, DELETED]).filter(distinct[DELETED])
-        before = self._tables.read(memory, deletes, self._rules)
-        every = ARROW_FRAMES.together(deletes, before, deleted=True)
-        wanted = ARROW_FRAMES.distinct(every, self._rules)
-        with table.transaction() as transaction:
-            self._write(transaction, table, before, rows_of(wanted, named), {})
-        self._tables.forget(memory)
-
-    def _after(self, before: Sequence[Row], source: Sequence[Row]) -> list[Row]:
-        """Return what the rows of the batch's keys come to; the source is that of `TableMerge.source`."""
-        rules, keys = self._rules, self._rules.keys
-        if rules.history is not None:
-            return _all_versions(before, source, keys, rules.history)
-        newest = {values_of(row, keys): row for row in source}
-        kept = [row for row in before if not is_newer(newest[values_of(row, keys)], row, rules)]
-        settled = {values_of(row, keys) for row in kept}
-        written = [row for key, row in newest.items() if not row[DELETED] and key not in settled]
-        return kept + written
-
-    def _write(
-        self, transaction: Any, table: Any, before: pa.Table, after: Sequence[Row], summary: Mapping[str, str]
-    ) -> bool:
-        """Write rows in place of those of their keys; tell whether anything changes."""
-        import pyarrow as pa
-
-        schema, keys = table.schema().as_arrow(), self._rules.keys
-        old, new = _by_key(before.to_pylist(), keys), _by_key(_in_columns(after, schema.names), keys)
-        changed = [key for key in {**old, **new} if _texts(old.get(key, ())) != _texts(new.get(key, ()))]
-        if not changed:
-            return False
-        now: list[Row] = []
-        for key in changed:
-            now += new.get(key, [])
-        written = pa.Table.from_pylist(now, schema=schema)
-        replaced = [key for key in changed if key in old]
-        if not replaced:
-            transaction.append(written, dict(summary))
-            return True
-        those = _those(keys, replaced)
-        # The condition is about each column of the key by itself, so it may be true for others: they stay.
-        others = of_arrow_keys(table.scan(row_filter=those).to_arrow(), set(replaced), keys, others=True)
-        rows = pa.concat_tables([written, others.select(schema.names).cast(schema)])
-        transaction.overwrite(rows, those, dict(summary))
-        return True
-
-
-class _ArrowTables:
-    """Tables of `pyiceberg`, each as it was when it was looked at first."""
-
-    def __init__(self, catalog: Any) -> None:
-        self._catalog = catalog
-        self._found: dict[str, Any] = {}
-
-    def table(self, name: str) -> Any:
-        if name not in self._found:
-            table = self._catalog.load_table(_identifier(name))
-            table.catalog = self._catalog
-            self._found[name] = table
-        return self._found[name]
-
-    def made(self, name: str, schema: pa.Schema) -> Any:
-        if not self.has(name):
-            # Another publisher may make it now.
-            self._catalog.create_table_if_not_exists(_identifier(name), schema)
-        return self.table(name)
-
-    def pin(self, name: str, table: Any) -> None:
-        self._found = {name: table}
-
-    def forget(self, name: str) -> None:
-        self._found.pop(name, None)
-
     def has(self, table: str) -> bool:
+        """Return whether there is such a table."""
         from pyiceberg.exceptions import NoSuchTableError
 
-        try:
-            self.table(table)
-        except NoSuchTableError:
-            return False
-        return True
+        with suppress(NoSuchTableError):
+            self._table(table)
+        return table in self._found
 
     def columns(self, table: str) -> list[str]:
-        return [field.name for field in self.table(table).schema().fields]
+        """Return the names of a table's columns."""
+        return [field.name for field in self._table(table).schema().fields]
 
     def read(self, table: str, events: pa.Table, merge: Merge) -> pa.Table:
-        wanted, there = keys_of(events, merge.keys), self.table(table)
-        if not wanted:
-            return there.schema().as_arrow().empty_table()
-        return of_arrow_keys(there.scan(row_filter=_those(merge.keys, wanted)).to_arrow(), wanted, merge.keys)
+        """Return the rows of a table that have the key of an event, and maybe more; see `_those`."""
+        return _scanned(self._table(table), merge.keys, events)
+
+    def _table(self, name: str) -> Any:
+        """Return a table as it was when it was looked at first."""
+        if name not in self._found:
+            self._found[name] = self._catalog.load_table(_identifier(name))
+            self._found[name].catalog = self._catalog
+        return self._found[name]
+
+    def _write(self, transaction: Any, table: Any, source: pa.Table, step: Step, summary: Mapping[str, str]) -> bool:
+        """Merge a source into a table; return whether anything changes."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        schema, keys = table.schema().as_arrow(), self._rules.keys
+        there = _scanned(table, keys, source)
+        changes = self._changes(there, source, step)
+        if not changes.num_rows:
+            return False
+        updates = changes.filter(pc.and_(pc.is_valid(changes[THERE]), changes[UPDATES]))
+        updated, by = there.take(updates[THERE]), source.take(updates[FROM_SOURCE])
+        for name in step.sets:
+            updated = updated.set_column(updated.column_names.index(name), name, by[name])
+        inserted = source.take(changes.filter(pc.is_null(changes[THERE]))[FROM_SOURCE])
+        written = _in_columns(schema, inserted, updated)
+        replaced = there.take(changes[THERE].drop_null())
+        if not replaced.num_rows:
+            transaction.append(written, dict(summary))
+            return True
+        # Only files with a changed row are rewritten, with the rows in them that stay.
+        rewritten = _scanned(table, keys, replaced)
+        gone = self._changes(rewritten, source, step)[THERE]
+        stays = pc.invert(pc.is_in(pa.array(range(rewritten.num_rows), pa.int64()), gone.combine_chunks()))
+        rows = _in_columns(schema, written, rewritten.filter(stays))
+        transaction.overwrite(rows, _those(keys, replaced), dict(summary))
+        return True
+
+    def _changes(self, there: pa.Table, source: pa.Table, step: Step) -> pa.Table:
+        """Return the rows that a step changes: by number in the table, or NULL if inserted, and in the source."""
+        no = sql("FALSE")
+        changes = sql(
+            "SELECT t.{row} AS {there}, s.{row} AS {source}, {update} AS {updates} FROM {{there}} AS t "
+            "JOIN {{source}} AS s ON {on} WHERE {delete} OR {update} UNION ALL SELECT NULL, s.{row}, FALSE "
+            "FROM {{source}} AS s WHERE {insert} AND NOT EXISTS (SELECT 1 FROM {{there}} AS t WHERE {on})",
+            row=ROW, there=THERE, source=FROM_SOURCE, updates=UPDATES, on=step.on, insert=step.insert_when,
+            update=step.update_when or no, delete=step.delete_when or no,
+        )  # fmt: skip
+        return ARROW_ENGINE.sql(changes, there=self._relation(there), source=self._relation(source))
+
+    def _relation(self, rows: pa.Table) -> pa.Table:
+        named = {name: self._quote(name) for name in self._compared if name in rows.column_names}
+        return ARROW_ENGINE.relation(rows, named)
 
 
 def _identifier(name: str) -> str:
@@ -385,8 +342,14 @@ def _identifier(name: str) -> str:
     return name.partition(".")[2]
 
 
-def _those(names: Sequence[str], keys: Iterable[tuple[Any, ...]]) -> Any:
-    """Return a condition that is true for the rows of some keys; of keys by several columns maybe for more.
+def _scanned(table: Any, keys: Sequence[str], rows: pa.Table) -> pa.Table:
+    """Return the rows of a table that have the key of one of some rows, and maybe more; see `_those`."""
+    found: pa.Table = table.scan(row_filter=_those(keys, rows)).to_arrow()
+    return found
+
+
+def _those(names: Sequence[str], rows: pa.Table) -> Any:
+    """Return a condition that is true for the keys of some rows; of keys by several columns maybe for more.
 
     An exact one would have a part for each key, and pyarrow would take minutes for some ten thousand.
     """
@@ -395,8 +358,8 @@ def _those(names: Sequence[str], keys: Iterable[tuple[Any, ...]]) -> Any:
     # Their types are made at run time: to mypy an expression takes the name of its own kind first.
     made: Any = expressions
     found = made.AlwaysTrue()
-    for name, values in zip(names, zip(*keys, strict=True), strict=True):
-        found = made.And(found, made.In(name, set(values)))
+    for name in names:
+        found = made.And(found, made.In(name, set(rows[name].unique().to_pylist())))
     return found
 
 
@@ -409,29 +372,9 @@ def _as_there(events: pa.Table, table: Any) -> pa.Table:
     return events.cast(pa.schema([pa.field(name, types.get(name, pa.bool_())) for name in events.column_names]))
 
 
-def _all_versions(before: Sequence[Row], source: Sequence[Row], keys: Sequence[str], history: Versions) -> list[Row]:
-    """Return the versions of a history: those that are there, with their ends as they are now, and the new ones."""
-    start, end = history.valid_from, history.valid_to
-    # A row of the source that is marked as deleted is none to write: it says where a version that is there ends.
-    ends = {(values_of(row, keys), row[start]): row[end] for row in source if row[DELETED]}
-    versions = []
-    for row in before:
-        ends_now = ends.get((values_of(row, keys), row[start]), row[end])
-        versions.append(row | {end: ends_now})
-    return versions + [row for row in source if not row[DELETED]]
+def _in_columns(schema: pa.Schema, *rows: pa.Table) -> pa.Table:
+    """Return rows with the columns of a table, NULL where they lack one."""
+    import pyarrow as pa
 
-
-def _in_columns(rows: Iterable[Row], columns: Sequence[str]) -> list[Row]:
-    return [{name: row.get(name) for name in columns} for row in rows]
-
-
-def _by_key(rows: Iterable[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
-    found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault(values_of(row, keys), []).append(row)
-    return found
-
-
-def _texts(rows: Iterable[Row]) -> list[str]:
-    """Return rows as texts that compare: lists and structs have no order, and NaN is not equal to itself."""
-    return sorted(repr(sorted(row.items())) for row in rows)
+    found = pa.concat_tables([schema.empty_table(), *rows], promote_options="permissive")
+    return found.select(schema.names).cast(schema)

@@ -7,19 +7,15 @@ look and write is found out, is each format's own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from scripts.helpers.errors import MergeNullError, MergeTieError, TargetTableError
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.sql import SQL, internal, sql
-from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
+from scripts.helpers.rows.sql import SQL, internal, joined, sql
+from scripts.helpers.sinks.merge_engines import ARROW_ENGINE, ROW, SPARK_ENGINE, MergeEngine, aliases_of
+from scripts.helpers.sinks.merging import DELETED, Merge
 
 quote = SPARK.quote
 """Quotes a name as both Spark and DataFusion read it."""
@@ -35,16 +31,16 @@ class Step:
     on
         When the two are of one row.
     delete_when, update_when
-        What of two that match goes, or gets the values of `sets`. None: nothing.
+        What of two that match goes, or gets the source's values of the columns `sets`. None: nothing.
     insert_when
-        Which rows of the source that match none are inserted, with the values of `inserts`.
+        Which rows of the source that match none are inserted, with their values of the columns `inserts`.
     """
 
     on: SQL
     insert_when: SQL
-    inserts: Mapping[SQL, SQL]
+    inserts: Sequence[str]
     update_when: SQL | None = None
-    sets: Mapping[SQL, SQL] = field(default_factory=dict)
+    sets: Sequence[str] = ()
     delete_when: SQL | None = None
 
 
@@ -58,40 +54,126 @@ class Tables(Protocol):
         """Return the names of a table's columns."""
 
     def read(self, table: str, events: Any, merge: Merge) -> Any:
-        """Return the rows of a table, without `DELETED`, that have the key of one of the events."""
+        """Return the rows of a table, at least those that have the key of one of the events."""
 
 
-class Frames(Protocol):
-    """Frames of rows of one engine. They have a column `DELETED`, if nothing else is said."""
+class Frames:
+    """What a batch makes of rows of one engine, in SQL. Events have a column `DELETED`, other rows have not."""
+
+    def __init__(self, engine: MergeEngine) -> None:
+        self._engine = engine
+        self.together = engine.together
 
     def nulls(self, events: Any, names: Sequence[str]) -> dict[str, int]:
         """Count events without a value in columns, by column."""
+        column = aliases_of(names)
+        counts = joined(", ", (sql("COUNT(CASE WHEN {} IS NULL THEN 1 END)", alias) for alias in column.values()))
+        text = sql("SELECT {} FROM {{events}}", counts)
+        return dict(zip(column, self._engine.one(text, events=self._engine.relation(events, column)), strict=True))
 
     def has_deletes(self, events: Any) -> bool:
-        """Tell whether an event is a delete."""
+        """Return whether an event is a delete."""
+        text = sql("SELECT COUNT(*) FROM (SELECT 1 FROM {{events}} WHERE {} LIMIT 1) AS found", DELETED)
+        (count,) = self._engine.one(text, events=self._engine.relation(events, {DELETED: DELETED}))
+        return bool(count)
 
     def distinct(self, events: Any, merge: Merge) -> Any:
-        """Return events once each; of deletes only key and sequence count. Without a history only a key's newest."""
+        """Return one event for each key, the newest, or in a history for each moment; of a delete and a row the delete.
 
-    def newest(self, events: Any, merge: Merge) -> Any:
-        """Return one event for each key: the newest, and of a delete and a row the delete."""
+        Of events that are checked it does not matter which one of a moment it is.
+        """
+        column = aliases_of([*merge.keys, *merge.sequence_by, DELETED])
+        together = merge.keys if merge.history is None else [*merge.keys, *merge.sequence_by]
+        text = sql(
+            "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {} ORDER BY {}, {} DESC) AS {place} "
+            "FROM {{events}}) AS found WHERE {place} = 1",
+            _list(column, together), _newest_first(column, merge), DELETED, place=PLACE,
+        )  # fmt: skip
+        found = self._engine.sql(text, events=self._engine.relation(events, column))
+        return self._engine.rows(found, events, {}, merge.sequence_by[0])
 
-    def ties(self, distinct: Any, merge: Merge) -> int:
-        """Count events that share key and sequence with a different one."""
+    def ties(self, events: Any, merge: Merge) -> int:
+        """Count events that share key and sequence with a different one; without a history only the newest of a key.
 
-    def together(self, events: Any, rows: Any, *, deleted: bool) -> Any:
-        """Return events, and rows as events that are deletes or not, with the columns of the first."""
+        Two deletes are equal whatever else they hold.
+        """
+        named = [*merge.keys, *merge.sequence_by]
+        column = aliases_of([*named, DELETED])
+        candidates = sql("{{events}} AS found")
+        if merge.history is None:
+            candidates = sql(
+                "(SELECT *, RANK() OVER (PARTITION BY {} ORDER BY {}) AS {place} FROM {{events}}) AS found "
+                "WHERE {place} = 1", _list(column, merge.keys), _newest_first(column, merge), place=PLACE,
+            )  # fmt: skip
+        text = sql(
+            "SELECT COALESCE(SUM({count} - 1), 0) FROM (SELECT {named}, COUNT(*) AS {count} FROM (SELECT DISTINCT "
+            "{named}, {deleted}, CASE WHEN {deleted} THEN NULL ELSE {row} END AS {row} FROM {candidates}) AS found "
+            "GROUP BY {named}) AS found",
+            named=_list(column, named), count=internal("count"), deleted=DELETED, row=ROW, candidates=candidates,
+        )  # fmt: skip
+        return int(self._engine.one(text, events=self._engine.relation(events, column, named))[0])
 
     def versions(self, events: Any, there: Any, gone: Any, merge: Merge) -> Any:
         """Return every version of the keys with both its ends; those that are in the table are marked `DELETED`.
 
+        What was there before the first merge, and is valid from no moment, stays as it is.
+
         Parameters
         ----------
+        events
+            Those of the batch, once each. Its deletes are among those of `gone`.
         there
-            The versions of these keys that the table has, without `DELETED`.
+            The versions of these keys that the table has.
         gone
             Key and sequence of all deletes of these keys that are remembered.
         """
+        assert merge.history is not None
+        (sequence,), start, end = merge.sequence_by, merge.history.valid_from, merge.history.valid_to
+        moment, until = internal("moment"), internal("until")
+        column = aliases_of(merge.keys)
+        text = sql(
+            "WITH known AS (SELECT {keys}, {moment} FROM {{there}} WHERE {moment} IS NOT NULL), "
+            "arrived AS (SELECT s.* FROM {{events}} AS s WHERE NOT s.{deleted} AND NOT EXISTS "
+            "(SELECT 1 FROM known AS t WHERE {match} AND t.{moment} = s.{moment})), "
+            "ends AS (SELECT {keys}, {moment}, LEAD({moment}) OVER (PARTITION BY {keys} ORDER BY {moment}) AS {until} "
+            "FROM (SELECT {keys}, {moment} FROM known UNION SELECT {keys}, {moment} FROM {{gone}} "
+            "UNION SELECT {keys}, {moment} FROM arrived) AS moments) "
+            "SELECT {of_t}, t.{moment}, t.{until}, s.{deleted}, s.{row} FROM (SELECT {keys}, {moment}, {deleted}, "
+            "{row} FROM arrived UNION ALL SELECT {keys}, {moment}, TRUE, NULL FROM known) AS s "
+            "JOIN ends AS t ON {match} AND t.{moment} = s.{moment}",
+            keys=_list(column, merge.keys), of_t=joined(", ", (sql("t.{}", column[name]) for name in merge.keys)),
+            match=merge.matches(column.__getitem__), moment=moment, until=until, deleted=DELETED, row=ROW,
+        )  # fmt: skip
+        relation, ends = self._engine.relation, {sequence: moment, start: moment, end: until}
+        found = self._engine.sql(
+            text, events=relation(events, {**column, sequence: moment, DELETED: DELETED}),
+            there=relation(there, {**column, start: moment}), gone=relation(gone, {**column, sequence: moment}),
+        )  # fmt: skip
+        return self._engine.rows(found, events, {**column, **ends, DELETED: DELETED}, sequence)
+
+    def of_keys(self, rows: Any, events: Any, merge: Merge) -> Any:
+        """Return the rows that have the key of one of the events."""
+        column = aliases_of(merge.keys)
+        text = sql(
+            "SELECT * FROM {{rows}} AS t WHERE EXISTS (SELECT 1 FROM {{events}} AS s WHERE {})",
+            merge.matches(column.__getitem__),
+        )
+        relation = self._engine.relation
+        found = self._engine.sql(text, rows=relation(rows, column), events=relation(events, column))
+        return self._engine.rows(found, rows, {}, merge.keys[0])
+
+
+def _list(column: Mapping[str, SQL], names: Sequence[str]) -> SQL:
+    return joined(", ", (column[name] for name in names))
+
+
+def _newest_first(column: Mapping[str, SQL], merge: Merge) -> SQL:
+    # Rows that were there before the first merge may have no sequence, and are the oldest.
+    return joined(", ", (sql("{} DESC NULLS LAST", column[name]) for name in merge.sequence_by))
+
+
+SPARK_FRAMES = Frames(SPARK_ENGINE)
+ARROW_FRAMES = Frames(ARROW_ENGINE)
 
 
 class TableMerge:
@@ -122,7 +204,7 @@ class TableMerge:
         TargetTableError
             Deletes are remembered by other columns.
         """
-        rules, tables, frames = self.rules, self._tables, self._frames
+        tables, frames = self._tables, self._frames
         remembered = tables.columns(self.memory) if tables.has(self.memory) else []
         if remembered and set(remembered) != set(self.named):
             raise TargetTableError(
@@ -133,270 +215,51 @@ class TableMerge:
         for name, count in frames.nulls(events, self.named).items():
             if count:
                 raise MergeNullError(name, count)
-        distinct = frames.distinct(events, rules)
-        self._check_ties(distinct, "of the batch")
+        self._check_ties(events, "of the batch")
         for table, deleted in ((self.target, False), (self.memory, True)):
             if tables.has(table):
-                beside = frames.together(distinct, tables.read(table, distinct, rules), deleted=deleted)
-                self._check_ties(frames.distinct(beside, rules), "in the target")
+                self._check_ties(frames.together(events, self._read(table, events), deleted=deleted), "in the target")
 
-    def _check_ties(self, distinct: Any, where: str) -> None:
-        count = self._frames.ties(distinct, self.rules)
+    def _check_ties(self, events: Any, where: str) -> None:
+        count = self._frames.ties(events, self.rules)
         if count:
             raise MergeTieError(self.target, self.rules.keys, self.rules.sequence_by, count, where)
 
+    def _read(self, table: str, events: Any) -> Any:
+        return self._frames.of_keys(self._tables.read(table, events, self.rules), events, self.rules)
+
     def source(self, distinct: Any) -> Any:
         """Return what the events of a batch come to beside what is there: see `step`, and `Frames.versions`."""
-        tables, frames, rules = self._tables, self._frames, self.rules
-        gone = tables.read(self.memory, distinct, rules)
-        if rules.history is not None:
-            return frames.versions(distinct, tables.read(self.target, distinct, rules), gone, rules)
+        frames, gone = self._frames, self._read(self.memory, distinct)
+        if self.rules.history is not None:
+            return frames.versions(distinct, self._read(self.target, distinct), gone, self.rules)
         # A delete that is remembered is an event like those that arrive: the newest of all of them counts.
-        return frames.newest(frames.together(distinct, gone, deleted=True), rules)
+        return frames.distinct(frames.together(distinct, gone, deleted=True), self.rules)
 
-    def remembering(self) -> Step:
-        """Return how events are merged into the memory of deletes."""
-        rules, on, inserts = self.rules, self.rules.matches(quote), _from_source(self.named)
+    def remembering(self, quote: Callable[[str], SQL] = quote) -> Step:
+        """Return how events are merged into the memory of deletes, with the names of columns quoted in some way."""
+        rules, on, named = self.rules, self.rules.matches(quote), self.named
         if rules.history is not None:
             # A history needs every delete: each ends the version before it.
-            return Step(sql("{} AND {}", on, rules.ties(quote)), IS_DELETE, inserts)
-        return Step(on, IS_DELETE, inserts, sql("{} AND {}", IS_DELETE, rules.newer(quote)), inserts)
+            return Step(sql("{} AND {}", on, rules.ties(quote)), IS_DELETE, named)
+        return Step(on, IS_DELETE, named, sql("{} AND {}", IS_DELETE, rules.newer(quote)), named)
 
-    def step(self, columns: Sequence[str]) -> Step:
-        """Return how a source is merged into the target."""
-        rules, on, values = self.rules, self.rules.matches(quote), _from_source([*columns, *self.rules.ends(columns)])
+    def step(self, columns: Sequence[str], quote: Callable[[str], SQL] = quote) -> Step:
+        """Return how a source is merged into the target, whose columns are those of the events and of a history."""
+        rules, on = self.rules, self.rules.matches(quote)
+        columns = [*(name for name in columns if name != DELETED), *rules.ends(columns)]
         if rules.history is None:
             update, delete = (sql("{} AND {}", what, rules.newer(quote)) for what in (IS_ROW, IS_DELETE))
-            return Step(on, IS_ROW, values, update, values, delete)
+            return Step(on, IS_ROW, columns, update, columns, delete)
         on = sql("{0} AND t.{1} = s.{1}", on, quote(rules.history.valid_from))
         changed = sql("t.{0} IS DISTINCT FROM s.{0}", quote(rules.history.valid_to))
-        return Step(on, IS_ROW, values, changed, _from_source([rules.history.valid_to]))
+        return Step(on, IS_ROW, columns, changed, [rules.history.valid_to])
 
 
-IS_DELETE = sql("s.{}", quote(DELETED))
+IS_DELETE = sql("s.{}", DELETED)
 IS_ROW = sql("NOT {}", IS_DELETE)
 
 
-def _from_source(names: Iterable[str]) -> dict[SQL, SQL]:
+def from_source(names: Iterable[str]) -> dict[str, str]:
+    """Return the values of a source's columns, as a MERGE sets them."""
     return {quote(name): sql("s.{}", quote(name)) for name in names}
-
-
-# --- Spark ------------------------------------------------------------------------------------------
-
-
-class _SparkFrames:
-    """DataFrames of Spark."""
-
-    def nulls(self, events: DataFrame, names: Sequence[str]) -> dict[str, int]:
-        (found,) = events.selectExpr(*(sql("COUNT_IF({} IS NULL)", quote(name)) for name in names)).collect()
-        return dict(zip(names, found, strict=True))
-
-    def has_deletes(self, events: DataFrame) -> bool:
-        return bool(events.where(DELETED).limit(1).collect())
-
-    def distinct(self, events: DataFrame, merge: Merge) -> DataFrame:
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F  # noqa: N812
-
-        if merge.history is None:
-            newest_first = Window.partitionBy(*map(quote, merge.keys)).orderBy(*self._order(merge))
-            events = events.withColumn(PLACE, F.rank().over(newest_first)).where(sql("{} = 1", PLACE)).drop(PLACE)
-        named = {*merge.keys, *merge.sequence_by, DELETED}
-        # Two deletes are equal whatever else they hold.
-        return events.select(
-            *(
-                F.col(quote(name))
-                if name in named
-                else F.expr(sql("IF({}, NULL, {})", DELETED, quote(name))).alias(name)
-                for name in events.columns
-            )
-        ).dropDuplicates()
-
-    def newest(self, events: DataFrame, merge: Merge) -> DataFrame:
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F  # noqa: N812
-
-        order = Window.partitionBy(*map(quote, merge.keys)).orderBy(*self._order(merge), F.desc(DELETED))
-        return events.withColumn(PLACE, F.row_number().over(order)).where(sql("{} = 1", PLACE)).drop(PLACE)
-
-    def ties(self, distinct: DataFrame, merge: Merge) -> int:
-        groups = distinct.groupBy(*map(quote, (*merge.keys, *merge.sequence_by))).count()
-        found = groups.where("count > 1").selectExpr("COALESCE(SUM(count - 1), 0)").collect()
-        return int(found[0][0])
-
-    def together(self, events: DataFrame, rows: DataFrame, *, deleted: bool) -> DataFrame:
-        from pyspark.sql import functions as F  # noqa: N812
-
-        shared = [name for name in rows.columns if name in events.columns]
-        more = rows.select(*map(quote, shared)).withColumn(DELETED, F.lit(deleted))
-        return events.unionByName(more, allowMissingColumns=True)
-
-    def versions(self, events: DataFrame, there: DataFrame, gone: DataFrame, merge: Merge) -> DataFrame:
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F  # noqa: N812
-
-        assert merge.history is not None
-        keys, (sequence,) = list(merge.keys), merge.sequence_by
-        start, end = merge.history.valid_from, merge.history.valid_to
-        moment = internal("moment")
-
-        def moments(rows: DataFrame, column: str) -> DataFrame:
-            return rows.select(*map(quote, keys), F.col(quote(column)).alias(moment))
-
-        known = moments(there, start)
-        arrived = events.where(NOT_DELETED).withColumn(moment, F.col(quote(sequence)))
-        new = arrived.join(known, [*keys, moment], "left_anti").withColumn(start, F.col(moment))
-        # Deletes of this batch are remembered by now, so `gone` has them.
-        all_moments = known.union(moments(gone, sequence)).union(moments(new, moment)).distinct()
-        following = F.lead(moment).over(Window.partitionBy(*map(quote, keys)).orderBy(moment))
-        ends = all_moments.withColumn(end, following)
-        kept = known.withColumn(start, F.col(moment)).withColumn(DELETED, F.lit(True))
-        return new.unionByName(kept, allowMissingColumns=True).join(ends, [*keys, moment]).drop(moment)
-
-    def _order(self, merge: Merge) -> list[Any]:
-        from pyspark.sql import functions as F  # noqa: N812
-
-        return [F.desc(quote(name)) for name in merge.sequence_by]
-
-
-# --- pyarrow ----------------------------------------------------------------------------------------
-
-
-class _ArrowFrames:
-    """Tables of pyarrow, whose rows are compared in Python."""
-
-    def nulls(self, events: pa.Table, names: Sequence[str]) -> dict[str, int]:
-        return {name: int(events[name].null_count) for name in names}
-
-    def has_deletes(self, events: pa.Table) -> bool:
-        return any(events[DELETED].to_pylist())
-
-    def distinct(self, events: pa.Table, merge: Merge) -> pa.Table:
-        named = {*merge.keys, *merge.sequence_by, DELETED}
-        last: dict[Any, Any] = {}
-        rows = events.to_pylist()
-        for row in rows:
-            key, at = values_of(row, merge.keys), _place(row, merge)
-            last[key] = max(last.get(key, at), at)
-        found = {}
-        for row in rows:
-            if merge.history is None and _place(row, merge) != last[values_of(row, merge.keys)]:
-                continue
-            # Two deletes are equal whatever else they hold.
-            event = {name: None if row[DELETED] and name not in named else value for name, value in row.items()}
-            # By their texts: lists and structs have no hash, and NaN is not equal to itself.
-            found[repr(event)] = event
-        return events.from_pylist(list(found.values()), schema=events.schema)
-
-    def newest(self, events: pa.Table, merge: Merge) -> pa.Table:
-        def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-            return (_place(row, merge), row[DELETED])
-
-        found: dict[Any, Any] = {}
-        for row in events.to_pylist():
-            key = values_of(row, merge.keys)
-            if key not in found or place(row) > place(found[key]):
-                found[key] = row
-        return events.from_pylist(list(found.values()), schema=events.schema)
-
-    def ties(self, distinct: pa.Table, merge: Merge) -> int:
-        named = [*merge.keys, *merge.sequence_by]
-        return int(distinct.num_rows) - len({values_of(row, named) for row in rows_of(distinct, named)})
-
-    def together(self, events: pa.Table, rows: pa.Table, *, deleted: bool) -> pa.Table:
-        import pyarrow as pa
-
-        more = []
-        for row in rows.to_pylist():
-            event = {name: row.get(name) for name in events.column_names}
-            event[DELETED] = deleted
-            more.append(event)
-        # A column that is NULL in all events, as that of keys that are missing is, has no type of its own.
-        types = {
-            one.name: rows.schema.field(one.name).type
-            for one in events.schema
-            if pa.types.is_null(one.type) and one.name in rows.column_names
-        }
-        schema = pa.schema([pa.field(one.name, types.get(one.name, one.type)) for one in events.schema])
-        return pa.Table.from_pylist([*events.to_pylist(), *more], schema=schema)
-
-    def versions(self, events: pa.Table, there: pa.Table, gone: pa.Table, merge: Merge) -> pa.Table:
-        import pyarrow as pa
-
-        assert merge.history is not None
-        keys, (sequence,) = merge.keys, merge.sequence_by
-        start, end = merge.history.valid_from, merge.history.valid_to
-        # What was there before the first merge and was valid from no moment stays as it is.
-        known = {(values_of(row, keys), row[start]) for row in there.to_pylist() if row[start] is not None}
-        arrived = [row for row in events.to_pylist() if not row[DELETED]]
-        new = [row for row in arrived if (values_of(row, keys), row[sequence]) not in known]
-        # Deletes of this batch are remembered by now, so `gone` has them.
-        begun = {(values_of(row, keys), row[sequence]) for row in [*gone.to_pylist(), *new]}
-        ends = _ends_of(known | begun)
-        versions = []
-        for row in new:
-            moment = row[sequence]
-            versions.append(row | {start: moment, end: ends[values_of(row, keys), moment]})
-        for key, moment in known:
-            one = dict(zip(keys, key, strict=True))
-            versions.append(one | {start: moment, end: ends[key, moment], DELETED: True})
-        kind = events.schema.field(sequence).type
-        more = [pa.field(name, kind) for name in (start, end) if name not in events.column_names]
-        return pa.Table.from_pylist(versions, schema=pa.schema([*events.schema, *more]))
-
-
-def _ends_of(moments: Iterable[tuple[Any, Any]]) -> dict[tuple[Any, Any], Any]:
-    """Return where each version of a key ends, by key and first moment: where the next one begins, the last at None."""
-    by_key: dict[Any, list[Any]] = {}
-    for key, moment in moments:
-        by_key.setdefault(key, []).append(moment)
-    ends = {}
-    for key, found in by_key.items():
-        ordered = sorted(found)
-        for moment, following in zip(ordered, [*ordered[1:], None], strict=True):
-            ends[key, moment] = following
-    return ends
-
-
-def of_keys(rows: DataFrame, events: DataFrame, merge: Merge) -> DataFrame:
-    """Return the rows of Spark that have the key of one of the events."""
-    return rows.join(events.select(*map(quote, merge.keys)).distinct(), list(merge.keys), "left_semi")
-
-
-def keys_of(events: pa.Table, keys: Sequence[str]) -> set[tuple[Any, ...]]:
-    """Return the keys of rows of pyarrow."""
-    return {values_of(row, keys) for row in rows_of(events, keys)}
-
-
-def of_arrow_keys(rows: pa.Table, wanted: Collection[Any], keys: Sequence[str], *, others: bool = False) -> pa.Table:
-    """Return the rows of pyarrow that have one of some keys; or the others."""
-    import pyarrow as pa
-
-    return rows.filter(
-        pa.array([(values_of(row, keys) in wanted) != others for row in rows_of(rows, keys)], pa.bool_())
-    )
-
-
-SPARK_FRAMES: Frames = _SparkFrames()
-ARROW_FRAMES: Frames = _ArrowFrames()
-
-
-def values_of(row: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
-    """Return the values of some columns, to compare rows by."""
-    return tuple(row[name] for name in names)
-
-
-def is_newer(row: Mapping[str, Any], than: Mapping[str, Any], merge: Merge) -> bool:
-    """Tell whether a row comes after another one of its key, as `Merge.newer` writes it."""
-    return _place(row, merge) > _place(than, merge)
-
-
-def _place(row: Mapping[str, Any], merge: Merge) -> tuple[Any, ...]:
-    """Return where a row stands in the order of its key; without a place, as before the first merge, it is lowest."""
-    return tuple((row[name] is not None, row[name]) for name in merge.sequence_by)
-
-
-def rows_of(table: pa.Table, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return some columns of the rows of a table of pyarrow."""
-    found: list[dict[str, Any]] = table.select(list(names)).to_pylist()
-    return found

@@ -22,8 +22,8 @@ from scripts.helpers.errors import (
 from scripts.helpers.sinks.connectors import (
     address_of,
     check_classic,
-    check_delta_on_arrow,
     check_delta_on_spark,
+    check_installed,
     delta_log_on_spark,
     deltalake_place,
     is_of_deltalake,
@@ -341,7 +341,7 @@ class _ArrowEngine:
         self._place, (self._uri, self._options) = place, deltalake_place(place)
 
     def check(self) -> None:
-        check_delta_on_arrow()
+        check_installed("delta", ["deltalake"])
 
     def newest(self) -> tuple[int, str]:
         table = self._table()
