@@ -50,6 +50,14 @@ class Stopping(DatabaseSink):
         self.where, self.gate = where, gate
         if where == "landing":
             DriverSession.insert = by_halves(gate)  # type: ignore[method-assign]
+        access = self._log.access
+        fill = access.fill
+
+        def filled(*given: Any) -> None:
+            fill(*given)
+            self.wait("landed")
+
+        access.fill = filled  # type: ignore[method-assign, assignment]
         return self
 
     def wait(self, where: str) -> None:
@@ -60,10 +68,6 @@ class Stopping(DatabaseSink):
         output = super().stage(*given, **named)
         self.wait("staged")
         return output
-
-    def _check_landed(self, *given: Any) -> None:
-        self.wait("landed")
-        super()._check_landed(*given)
 
     def publish(self, output: Output) -> None:
         self.wait("committed")

@@ -148,7 +148,7 @@ def test_staging_table_stays_for_the_next_sweep_when_a_stopped_attempt_holds_it_
     table = written.new_table("id integer, word varchar(20)")
     sink = written.sink(table)
     stopped, winner = sink.stage(BATCH, 1, ROWS), sink.stage(BATCH, 2, ROWS)
-    monkeypatch.setattr(sink._sql, "impatient", (shorter[kind],))
+    monkeypatch.setattr(sink._log.sql, "impatient", (shorter[kind],))
     holder = written.connect()
     holder.cursor().execute(f"INSERT INTO {stopped.folder} (id) VALUES (1)")
 
@@ -229,7 +229,7 @@ def test_rows_that_readers_have_seen_stay_with_a_warning_when_they_are_taken_bac
     sink.retract(taken)
 
     assert seen(written, table) == ALL
-    assert caplog.text.count(f"event=rows_kept target={sink.name} versions=2-4 batches=1") == 2
+    assert caplog.text.count(f"event=retraction_left target={sink.name} versions=2-3 rows=") == 2
     assert written.rows(f"SELECT COUNT(*) FROM {BATCHES} WHERE staged = '{TAKEN_BACK}' AND target = '{table}'") == [
         (0,)
     ]
@@ -399,7 +399,7 @@ def repeatable(written: Written) -> Any:
 
 @SERVERS
 def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle(
-    request: pytest.FixtureRequest, kind: str, caplog: pytest.LogCaptureFixture
+    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="scripts.helpers.sinks")
     written = written_as(request, kind)
@@ -408,20 +408,19 @@ def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle
     output = sink.stage(BATCH, 1, ROWS)
     inside, go_on = threading.Event(), threading.Event()
 
-    class Held(DatabaseSink):
-        """Waits in its transaction, right after it has looked for the staging table once more."""
+    held = written.sink(table)
+    look, looks = held._log.catalogue, itertools.count(1)
 
-        looks = 0
+    def stopped(*given: Any) -> Any:
+        """Wait in the transaction, right after it has looked for the staging table once more."""
+        found = look(*given)
+        if next(looks) == 2:
+            inside.set()
+            go_on.wait(PATIENCE)
+        return found
 
-        def _catalogue(self, session: Any, parts: Any) -> Any:
-            found = super()._catalogue(session, parts)
-            self.looks += 1
-            if self.looks == 2:
-                inside.set()
-                go_on.wait(PATIENCE)
-            return found
-
-    first = threading.Thread(target=Held(table, connect=written.connect, name="shop").publish, args=[output])
+    monkeypatch.setattr(held._log, "catalogue", stopped)
+    first = threading.Thread(target=held.publish, args=[output])
     second = threading.Thread(target=sink.publish, args=[output])
     first.start()
     assert inside.wait(PATIENCE)
@@ -461,7 +460,7 @@ def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batc
     output = sink.stage(BATCH, 7, ROWS)
     taken = taken_back(output, 3, 3)
     with closing(written.connect()) as holder:
-        holder.cursor().execute(*written.marked(*sink._statements(output).record(output, 3, output.folder)))
+        holder.cursor().execute(*written.marked(*sink._log.statements(output.staging).record(output, 3, output.folder)))
         with pytest.raises(TargetLockedError) as caught:
             sink.publish(output)
         with pytest.raises(TargetLockedError, match="a batch cannot be taken back"):
@@ -506,7 +505,7 @@ def test_merge_is_staged_without_a_wait_when_another_one_is_being_published(
     first = sink.stage(batch(1), 1, rows)
 
     with closing(written.connect()) as holder:
-        holder.cursor().execute(*written.marked(*sink._statements(first).lock()))
+        holder.cursor().execute(*written.marked(*sink._log.statements(first.staging).lock()))
         output = sink.stage(batch(2), 1, rows)
 
     sink.publish(output)
@@ -526,21 +525,24 @@ def test_no_statement_fails_when_the_tables_of_a_merge_are_there(request: pytest
     assert "ERROR:" not in written.server.log_since(before)
 
 
-def test_merge_is_staged_when_another_one_has_made_its_tables_since_the_look_for_them(written: Written) -> None:
+def test_merge_is_staged_when_another_one_has_made_its_tables_since_the_look_for_them(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = written.new_table("id integer PRIMARY KEY, word varchar(20)")
     rows, merge = pd.DataFrame({"id": [1], "word": ["a"]}), Merge(("id",), ("word",))
     others = [written.sink(table, merge=merge)]
 
-    class Late(DatabaseSink):
-        """Finds no table of deletes, and somebody makes it then."""
+    sink = written.sink(table, merge=merge)
+    look = sink._log.catalogue
 
-        def _catalogue(self, session: Any, parts: Any) -> Any:
-            found = super()._catalogue(session, parts)
-            if not found and GONE in parts[-1] and others:
-                others.pop().stage(batch(1), 1, rows)
-            return found
+    def late(session: Any, parts: Any) -> Any:
+        """Find no table of deletes, which somebody makes then."""
+        found = look(session, parts)
+        if not found and GONE in parts[-1] and others:
+            others.pop().stage(batch(1), 1, rows)
+        return found
 
-    sink = Late(table, connect=written.connect, name="shop", merge=merge)
+    monkeypatch.setattr(sink._log, "catalogue", late)
 
     sink.publish(sink.stage(batch(2), 1, rows))
 
@@ -603,7 +605,7 @@ def test_batch_is_published_when_a_deadlock_has_ended_its_transaction(
     table = written.new_table("id integer UNIQUE, word varchar(20)")
     sink = written.sink(table)
     output = sink.stage(BATCH, 1, ROWS)
-    key = written.marked(*sink._statements(output).record(output, 3, output.folder))
+    key = written.marked(*sink._log.statements(output.staging).record(output, 3, output.folder))
     other = Other(written, f"INSERT INTO {table} VALUES {MANY}", *key)
     with_other(monkeypatch, "append", other)
 
@@ -939,7 +941,7 @@ def test_drivers_are_named_when_a_connection_is_of_another_one() -> None:
 def test_place_alone_is_shown_when_the_way_to_the_database_is() -> None:
     sink = DatabaseSink("t", connect=dict, name="shop")
 
-    assert repr(sink._access) == "DriverAccess('database://shop')"
+    assert repr(sink._log.access) == "DriverAccess('database://shop')"
 
 
 def test_rows_of_a_run_that_saves_nothing_are_refused_when_it_has_written_before(written: Written, table: str) -> None:
@@ -949,6 +951,18 @@ def test_rows_of_a_run_that_saves_nothing_are_refused_when_it_has_written_before
 
     with pytest.raises(TargetError, match=f"{table}': this run, which saves nothing, .* rows cannot be distinguished"):
         sink.stage(BATCH, 0, ROWS, replaces=True)
+
+
+def test_rows_of_the_first_attempt_stay_when_two_of_a_run_that_saves_nothing_publish(
+    written: Written, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = written.sink(table)
+    outputs = [sink.stage(BATCH, 0, ROWS[:count], replaces=True) for count in (3, 1)]
+
+    for output in outputs:
+        sink.publish(output)
+
+    assert (seen(written, table), "event=kept" in caplog.text) == (ALL, True)
 
 
 # --- values arrive as they left -----------------------------------------------------------------------

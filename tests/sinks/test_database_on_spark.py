@@ -106,7 +106,7 @@ def test_rows_are_taken_once_when_a_task_is_lost_after_its_commit_and_done_again
             super().fill(df, table, columns)
 
     sink = sink_of(jdbc, written, table)
-    sink._access = Again(jdbc, written.url, written.properties)
+    sink._log.access = Again(jdbc, written.url, written.properties)
 
     output = sink.stage(BATCH, 1, jdbc.range(0, 100, 1, 3))
     sink.publish(output)
@@ -230,11 +230,11 @@ def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(jdbc:
     }[written.kind]
     sink = DatabaseSink(written.new_table("id bigint"), spark=jdbc, url=url, properties=written.properties)
     if written.kind == "sqlite":
-        sink._sql.session = (sql("PRAGMA busy_timeout = 100"),)
+        sink._log.sql.session = (sql("PRAGMA busy_timeout = 100"),)
     output = sink.stage(BATCH, 1, jdbc.range(1))
 
     with closing(written.connect()) as holder:
-        holder.cursor().execute(*written.marked(*sink._statements(output).record(output, 3, output.folder)))
+        holder.cursor().execute(*written.marked(*sink._log.statements(output.staging).record(output, 3, output.folder)))
         with pytest.raises(TargetLockedError):
             sink.publish(output)
 
@@ -269,7 +269,7 @@ def test_right_is_named_and_no_secret_when_the_user_may_only_read(jdbc: Any, mar
 
     with pytest.raises(TargetRefusedError, match=r"GRANT CREATE, ALTER, DROP.* ON `shop`") as caught:
         sink.stage(BATCH, 1, jdbc.range(1))
-    assert PASSWORD not in f"{caught.value!r}{sink!r}{sink._access!r}"
+    assert PASSWORD not in f"{caught.value!r}{sink!r}{sink._log.access!r}"
 
 
 def test_secret_is_not_shown_when_the_server_is_down(jdbc: Any) -> None:

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.batch.leftovers import examine_targets
-from scripts.helpers.errors import CorruptItemError, WatermarkError
+from scripts.helpers.errors import CorruptItemError, UnprovenError, WatermarkError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId, new_run_id
 from scripts.helpers.protocol.outputs import Output
@@ -125,6 +125,36 @@ def test_prefix_of_a_bucket_stays_when_an_output_names_it(watermarks: Watermarks
         two.run(PLANTER, 2, s3_client=s3)
 
     assert s3.get_object(Bucket="lakes", Key="other/team/2024/1.csv")["Body"].read() == b"id\n1\n"
+
+
+@pytest.mark.parametrize("delete", ["drop", "clear"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "sqlite"])
+def test_what_another_job_has_staged_stays_when_an_attempt_names_its_folder(
+    watermarks: Watermarks, tmp_path: Path, kind: str, delete: str
+) -> None:
+    two = KINDS[kind](watermarks, tmp_path)
+    sink = two.sink(VICTIM)
+    own, theirs = (sink.stage(BatchId(job, "e1", 1), 1, two.frame([1])) for job in (PLANTER, VICTIM))
+
+    with pytest.raises(UnprovenError, match="not of an attempt of the job"):
+        getattr(sink, delete)(replace(own, folder=theirs.folder))
+    sink.publish(theirs)
+
+    assert two.rows(VICTIM) == [1]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "sqlite"])
+def test_rows_are_published_when_the_record_of_their_attempt_does_not_count_them(
+    watermarks: Watermarks, tmp_path: Path, kind: str
+) -> None:
+    two = KINDS[kind](watermarks, tmp_path)
+    sink = two.sink(VICTIM)
+    output = replace(sink.stage(BatchId(VICTIM, "e1", 1), 1, two.frame([1])), rows=None)
+
+    sink.check_staged(output)
+    sink.publish(output)
+
+    assert two.rows(VICTIM) == [1]
 
 
 # --- what only the job's own name proves ----------------------------------------------------------

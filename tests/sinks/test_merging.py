@@ -244,25 +244,28 @@ def test_create_table_has_key_and_history_when_the_target_is_missing(written: Wr
 
 
 @pytest.mark.parametrize("server", ["postgres", "maria"])
-def test_key_is_there_once_when_two_batches_bring_it_at_once(request: pytest.FixtureRequest, server: str) -> None:
+def test_key_is_there_once_when_two_batches_bring_it_at_once(
+    request: pytest.FixtureRequest, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also in a table that does not hold its key to be unique."""
     written = written_as(request, server)
     table = Table("newest", written.new_table("id integer, at integer, word varchar(9)"), written.connect)
     inside, go_on = threading.Event(), threading.Event()
 
-    class Held(DatabaseSink):
-        """Waits in its transaction, before it looks for the keys."""
-
-        def _check_ties(self, *arguments: Any) -> None:
-            super()._check_ties(*arguments)
-            inside.set()
-            go_on.wait(PATIENCE)
-
     outputs = []
     for version in (1, 2):
         rows = events_of(frame([Event(1, version, "a")]), rules("newest"))
         outputs.append(table.sink.stage(BatchId(JOB, EPOCH, version), 1, rows))
-    held = Held(table.name, connect=written.connect, name="shop", merge=rules("newest"))
+    held = DatabaseSink(table.name, connect=written.connect, name="shop", merge=rules("newest"))
+    check = held._log.check_ties
+
+    def stopped(*given: Any) -> None:
+        """Wait in the transaction, before it looks for the keys."""
+        check(*given)
+        inside.set()
+        go_on.wait(PATIENCE)
+
+    monkeypatch.setattr(held._log, "check_ties", stopped)
     newer = threading.Thread(target=held.publish, args=[outputs[1]])
     older = threading.Thread(target=table.sink.publish, args=[outputs[0]])
     newer.start()

@@ -767,9 +767,10 @@ class Statements:
         """Return the DELETE of a batch."""
         return sql("DELETE FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
-    def published(self, output: Output) -> Bound:
-        """Return the query for which staging table a batch was published from."""
-        return sql("SELECT staged FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
+    def versions(self, of: Output | Retraction) -> Bound:
+        """Return the query for the version of an output, or for those to take back that are published, if recorded."""
+        which, values = (OF_BATCH, [of.version]) if isinstance(of, Output) else (KEPT, [of.first, of.last])
+        return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
 
     def recorded(self, job: str) -> Bound:
         """Return the query for the last version of each epoch of the jobs whose marks begin like one; of all for ''."""
@@ -779,10 +780,6 @@ class Statements:
             self.batches, VALUE, of_job,
         )  # fmt: skip
         return statement, [self.table, *filter(None, [job[:8]])]
-
-    def kept(self, of: Retraction) -> Bound:
-        """Return the query for versions that are published, and not taken back before."""
-        return sql("SELECT version FROM {} WHERE {}", self.batches, KEPT), self._of(of, of.first, of.last)
 
     def take_back(self, of: Retraction) -> Bound:
         """Return the UPDATE that records published batches as taken back."""

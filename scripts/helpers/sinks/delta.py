@@ -37,7 +37,7 @@ from scripts.helpers.sinks.delta_log import LOG, versions_in
 from scripts.helpers.sinks.files import check_apart
 from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.sinks.merging import DELETED, Merge
-from scripts.helpers.sinks.outputs import batch_values, staging_beside
+from scripts.helpers.sinks.outputs import application_of, batch_values, staging_beside
 from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.sinks.spark_files import BYTES, NO_FOLDERS, timestamps_with_statistics
 from scripts.helpers.sinks.staged_rows import (
@@ -50,7 +50,7 @@ from scripts.helpers.sinks.staged_rows import (
 )
 from scripts.helpers.sinks.staging import StagedRows, Staging, is_beside
 from scripts.helpers.sinks.table_merge import Step, TableMerge, Tables, from_source, quote
-from scripts.helpers.sinks.table_sink import Append, Meaning, MergeRows, Nothing, TableLog, TableShape, TableSink
+from scripts.helpers.sinks.table_sink import Append, LakeLog, LakeSink, Meaning, MergeRows, Nothing, TableShape
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ WRITTEN_ON_ARROW = {
 """Features of a table that `deltalake` 1 writes, as its commits say."""
 
 
-class DeltaSink(TableSink):
+class DeltaSink(LakeSink):
     """A Delta table at a path, to which each batch is appended, or merged by key, in one transaction.
 
     Promises: once a batch is committed and published, its rows are in the table exactly once, whatever attempts still
@@ -173,14 +173,14 @@ class DeltaSink(TableSink):
                 "of ,;{}()=. Rename it, or make the table first, with delta.columnMapping.mode=name."
             )
 
-    def _stage(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
+    def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
         # Spark writes to the table by a login of its own, of which this one tells nothing.
         if made.engine == _ArrowLog.engine:
             self.staging.place.check_rights(self.target)
-        return super()._stage(batch, made, rows)
+        return super()._write(batch, made, rows)
 
 
-class _Log(TableLog, Tables):
+class _Log(LakeLog, Tables):
     """A Delta table, and the one beside it that remembers deletes, each by its URI."""
 
     format, title, way_back = "delta", "Delta", "RESTORE TABLE"
@@ -204,11 +204,15 @@ class _Log(TableLog, Tables):
     def make(self, like: Any, partition_by: Sequence[str]) -> None:
         self.create(self._uri, like, columns_of(like), partition_by)
 
-    def commit(self, app: str, version: int, change: Append | MergeRows | Nothing) -> None:
+    def recorded(self, of: Output | Retraction) -> int:
+        return self.recorded_at(application_of(of))
+
+    def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
+        app = application_of(of)
         if not isinstance(change, MergeRows):
             self._append((app, version), change.staged if isinstance(change, Append) else None)
             return
-        is_recorded = self.recorded(app) >= version
+        is_recorded = self.recorded(of) >= version
         # Else a publisher of long ago would remember its deletes once more.
         if not is_recorded or change.repeats:
             record = None if is_recorded else (app, version)
@@ -247,7 +251,7 @@ class _Log(TableLog, Tables):
                 continue
             recorded = None
             # A later batch, or a decision that took this one back, and that before this merge: then it did nothing.
-            if record is not None and self.recorded(record[0]) > record[1]:
+            if record is not None and self.recorded_at(record[0]) > record[1]:
                 return
             now = self.version(self._uri), self.version(merge.memory)
             # One version more is this merge; none, one that changed nothing. Anything else came between the look and
@@ -255,6 +259,10 @@ class _Log(TableLog, Tables):
             if now[1] == looked[1] and now[0] in (looked[0], (looked[0] or 0) + 1):
                 return
         raise TargetError(self._uri, f"others came between {TRIES} times. Let one job at a time merge into a table.")
+
+    @abstractmethod
+    def recorded_at(self, app: str) -> int:
+        """Return the version that the table has recorded of an application; 0 for none, and where there is no table."""
 
     @abstractmethod
     def version(self, uri: str) -> int | None:
@@ -339,7 +347,7 @@ class _SparkLog(_Log):
         writer = like.limit(0).select(*map(quote, columns)).write.format("delta").mode("ignore")
         (writer.partitionBy(*partition_by) if partition_by else writer).save(uri)
 
-    def recorded(self, app: str) -> int:
+    def recorded_at(self, app: str) -> int:
         done = delta_log_on_spark(self._uri, self._spark)._2().transactions().get(app)
         return int(done.get()) if done.isDefined() else 0
 
@@ -442,7 +450,7 @@ class _ArrowLog(_Log):
             storage_options=self._options,
         )  # fmt: skip
 
-    def recorded(self, app: str) -> int:
+    def recorded_at(self, app: str) -> int:
         return _recorded_in(self._open(self._uri), app)
 
     def merge(self, uri: str, source: pa.Table, step: Step, record: Record | None) -> None:

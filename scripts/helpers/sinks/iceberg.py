@@ -71,12 +71,12 @@ from scripts.helpers.sinks.staging import Attempts, StagedRows, Staging
 from scripts.helpers.sinks.table_sink import (
     CHECK,
     Append,
+    LakeLog,
+    LakeSink,
     Meaning,
     MergeRows,
     Nothing,
-    TableLog,
     TableShape,
-    TableSink,
     moved_table,
 )
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
@@ -99,7 +99,7 @@ PASSING = (
 """What Iceberg says where others have written to a table, or have published the batch, meanwhile."""
 
 
-class IcebergSink(TableSink):
+class IcebergSink(LakeSink):
     """An Iceberg table, to which each batch is appended, or merged by key, in one commit.
 
     Promises: once a batch is committed and published, its rows are in the table exactly once, whatever attempts still
@@ -208,7 +208,7 @@ class IcebergSink(TableSink):
 
     def publish(self, output: Output) -> None:
         """Append or merge the staged rows; see `TableSink.publish`. TargetError for what another engine has staged."""
-        if output.rows and output.engine != self._log.engine:
+        if output.rows != 0 and output.engine != self._log.engine:
             raise TargetError(
                 self.name,
                 f"version {output.version} was staged with {output.engine}, and is published by it "
@@ -240,12 +240,12 @@ class IcebergSink(TableSink):
             return branches
         return [*branches, self._staging_at(where) if where else self.staging]
 
-    def _stage(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
+    def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
         if self.rules is None and isinstance(self._log, _SparkLog):
             branches = self._log.branches
             output = self._done(lambda: branches.stage(batch, made, rows), after=CHECK)
             return output, StagedRows(output.folder)
-        return super()._stage(batch, made, rows)
+        return super()._write(batch, made, rows)
 
     def _staging_at(self, folder: str) -> Staging:
         if not folder:
@@ -266,12 +266,12 @@ class IcebergSink(TableSink):
         return [location, *(str(folder) for folder in (*moved, staging) if folder)]
 
 
-def _property(app: str) -> str:
-    """Return the property of the table that records the last version of an application."""
-    return f"{PROPERTY}.{app.replace('/', '.')}"
+def _property(of: Output | Retraction) -> str:
+    """Return the property of the table that records the last version of a job and epoch."""
+    return f"{PROPERTY}.{of.job}.{of.epoch}"
 
 
-class _Log(TableLog):
+class _Log(LakeLog):
     """An Iceberg table."""
 
     format, title, way_back = "iceberg", "Iceberg", "rollback_to_snapshot"
@@ -284,11 +284,11 @@ class _Log(TableLog):
     def exists(self) -> bool:
         return self.found() is not None
 
-    def recorded(self, app: str) -> int:
-        return self._recorded_in(self.table(), app)
+    def recorded(self, of: Output | Retraction) -> int:
+        return self._recorded_in(self.table(), of)
 
     def versions(self, start: str) -> Mapping[str, int]:
-        found, prefix = self.found(), _property("")
+        found, prefix = self.found(), f"{PROPERTY}."
         properties = {} if found is None else self.properties(found)
         apps = {name.removeprefix(prefix).replace(".", "/", 1): name for name in properties if name.startswith(prefix)}
         found = {app: str(properties[name]) for app, name in apps.items() if app.startswith(start)}
@@ -311,8 +311,8 @@ class _Log(TableLog):
         """Return the properties of a table."""
         return table.properties() if callable(table.properties) else table.properties
 
-    def _recorded_in(self, table: Any, app: str) -> int:
-        return int(self.properties(table).get(_property(app)) or 0)
+    def _recorded_in(self, table: Any, of: Output | Retraction) -> int:
+        return int(self.properties(table).get(_property(of)) or 0)
 
     @abstractmethod
     def imagined(self) -> tuple[str, Any]:
@@ -367,12 +367,12 @@ class _SparkLog(_Log):
         table = loaded.buildTable(identifier, schema).createTransaction().table()
         return str(table.location()), table.properties()
 
-    def commit(self, app: str, version: int, change: Append | MergeRows | Nothing) -> None:
+    def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         if isinstance(change, MergeRows):
-            self._merge(app, version, change)
+            self._merge(of, version, change)
             return
         staged = self.refs().get(branch_of(change.staged.folder)) if isinstance(change, Append) else None
-        if self.recorded(app) >= version:
+        if self.recorded(of) >= version:
             return
         if isinstance(change, Append) and staged is None:
             raise MovedError("It was published and swept meanwhile.")
@@ -385,7 +385,7 @@ class _SparkLog(_Log):
             elif isinstance(change, Nothing) and change.staged_files:
                 # A publisher that merges is refused if there is another snapshot than the one it has looked at.
                 transaction.newFastAppend().commit()
-            transaction.updateProperties().set(_property(app), str(version)).commit()
+            transaction.updateProperties().set(_property(of), str(version)).commit()
             transaction.commitTransaction()
         except Exception as error:
             # Iceberg looks at the snapshots of `main` again in each try of the commit.
@@ -432,11 +432,11 @@ class _SparkLog(_Log):
     def table(self) -> Any:
         return self.load(self._target)
 
-    def _merge(self, app: str, version: int, change: MergeRows) -> None:
+    def _merge(self, of: Output | Retraction, version: int, change: MergeRows) -> None:
         def is_done(table: Any) -> bool:
-            return self._recorded_in(table, app) >= version and not change.repeats
+            return self._recorded_in(table, of) >= version and not change.repeats
 
-        record = {} if self.recorded(app) >= version else {_property(app): str(version)}
+        record = {} if self.recorded(of) >= version else {_property(of): str(version)}
         # As the branch of another attempt at this batch: those who sweep its leftovers take it along.
         branch = branch_of(f"{change.staged.folder.rpartition('-')[0]}-{new_token()[:8]}")
         self.merging(change.rules).publish(self.rows.read(change.staged), branch, record, is_done)
@@ -583,14 +583,14 @@ class _ArrowLog(_Log):
         schema = pa.schema([("name", pa.string())])
         return str(self._catalog().create_table_transaction(self._identifier, schema).table_metadata.location), {}
 
-    def commit(self, app: str, version: int, change: Append | MergeRows | Nothing) -> None:
+    def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         table = self.table()
         # Of this very look: what is committed below is refused if `main` has moved since.
-        is_recorded = self._recorded_in(table, app) >= version
+        is_recorded = self._recorded_in(table, of) >= version
         if is_recorded and not (isinstance(change, MergeRows) and change.repeats):
             return
-        summary = {f"{PROPERTY}.batch": batch_name(app.partition("/")[2], version)}
-        record = {} if is_recorded else {_property(app): str(version)}
+        summary = {f"{PROPERTY}.batch": batch_name(of.epoch, version)}
+        record = {} if is_recorded else {_property(of): str(version)}
         table.catalog = _OneTry(table.catalog)
         if isinstance(change, MergeRows):
             merging = ArrowMerge(self._target, change.rules, table.catalog)

@@ -59,7 +59,7 @@ def check_frame(df: Any, target: str) -> None:
     twice = [name for name in columns if columns.count(name) > 1]
     if twice:
         raise InvalidValueError(
-            f"The rows for {target!r} have {columns.count(twice[0])} columns {twice[0]!r}. Rename one of them."
+            f"Target {target!r}: the rows have {columns.count(twice[0])} columns {twice[0]!r}. Rename one of them."
         )
 
 

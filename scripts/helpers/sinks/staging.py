@@ -129,6 +129,14 @@ def _checked_files(found: Any) -> dict[str, int]:
 class Attempts(ABC):
     """What attempts leave where no reader looks, each under its `Output.folder`, until the head has named one."""
 
+    called = "folder"
+    """What one of them leaves, in logs."""
+
+    def has(self, folder: str, job: str) -> bool:
+        """Return whether a folder is one that attempts of a job make here, whatever a record says."""
+        found = attempt_of(folder)
+        return found is not None and found.job == job
+
     @abstractmethod
     def find(self, output: Output) -> StagedRows:
         """Return the rows of an attempt.
@@ -189,7 +197,7 @@ class Attempts(ABC):
                 losers.append(folder)
         for folder in losers:
             self.drop(folder)
-            logger.info("event=staging_swept target=%s folder=%s", output.target, folder)
+            logger.info("event=staging_swept target=%s %s=%s", output.target, self.called, folder)
         return len(losers)
 
 

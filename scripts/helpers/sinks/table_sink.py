@@ -17,19 +17,25 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 from scripts.helpers.display.units import count_of
-from scripts.helpers.errors import StagedFilesLostError, TargetError, UnprovenError, WatermarkError
+from scripts.helpers.errors import (
+    StagedFilesLostError,
+    TargetError,
+    TargetLockedError,
+    UnprovenError,
+    WatermarkError,
+)
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.java_errors import reason_of
 from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge
-from scripts.helpers.sinks.outputs import application_of, mark_of, value_of_batch
+from scripts.helpers.sinks.outputs import mark_of, value_of_batch
 from scripts.helpers.sinks.places import is_same_folder
 from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.spark_files import check_partition_types
@@ -117,28 +123,20 @@ class Merging(Protocol):
 class TableLog(Protocol):
     """One table, and how a connector commits to it.
 
-    What it records are versions of applications. An application is a job with its epoch, ``<job>/<epoch>``: after a
-    restore versions begin again lower, and would be skipped.
+    What it records are the versions of a job in an epoch: after a restore versions begin again lower, and would be
+    skipped.
     """
 
     format: str
     """As `Output.sink` has it."""
-    engine: str
+    engine: str | None
     """As `Output.engine` has it."""
     title: str
     """Of the format, in messages."""
     way_back: str
     """How a person takes the whole table back."""
-    is_made_early: bool
-    """Whether the table is made when a batch is staged, since attempts need it; else with the first publication."""
     decides_again: bool
     """Whether a decision is carried out once more where others came between; else the next run does it."""
-    unfit_partitions: Mapping[str, str]
-    """The types of columns that the table cannot be partitioned by, and why; '' where only values of `UNFIT` are."""
-    rows: Rows
-
-    def check(self, *, merges: bool) -> None:
-        """Raise MissingConnectorError, or InvalidValueError for a table that the connector cannot get to."""
 
     def exists(self) -> bool:
         """Return whether there is a table."""
@@ -146,23 +144,23 @@ class TableLog(Protocol):
     def shape(self) -> TableShape | None:
         """Return what the table is; None if there is none. NotATableError where something else is in its place."""
 
-    def make(self, like: Any, partition_by: Sequence[str]) -> None:
-        """Make the table with the columns of a frame, without its rows; nothing if somebody else has made it."""
+    def recorded(self, of: Output | Retraction) -> int:
+        """Return the last version that the table has recorded of a job and epoch; 0 for none.
 
-    def recorded(self, app: str) -> int:
-        """Return the last version that the table has recorded of an application; 0 for none."""
+        If each version has a record of its own: that of the output, or the last of the retraction that is published.
+        """
 
     def versions(self, start: str) -> Mapping[str, int]:
-        """Return the last versions of all applications whose names begin so; none where there is no table."""
+        """Return the last versions of all applications whose names begin so; none where there is no table.
 
-    def commit(self, app: str, version: int, change: Append | MergeRows | Nothing) -> None:
+        An application is a job, as `mark_of` writes it, with its epoch: ``<job>/<epoch>``.
+        """
+
+    def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         """Make a change, and record a version, in one commit; nothing if that or a later version is recorded.
 
         Where others came between the look at the table and the commit, the error has that meaning.
         """
-
-    def merging(self, rules: Merge) -> Merging:
-        """Return what merges into the table."""
 
     def delete(self, retraction: Retraction) -> int:
         """Delete the rows of a retraction's batches, by their column; return how many."""
@@ -178,6 +176,26 @@ class TableLog(Protocol):
         """
 
 
+class LakeLog(TableLog, Protocol):
+    """A table of files, which is made for the rows if it is not there."""
+
+    engine: str
+    is_made_early: bool
+    """Whether the table is made when a batch is staged, since attempts need it; else with the first publication."""
+    unfit_partitions: Mapping[str, str]
+    """The types of columns that the table cannot be partitioned by, and why; '' where only values of `UNFIT` are."""
+    rows: Rows
+
+    def check(self, *, merges: bool) -> None:
+        """Raise MissingConnectorError, or InvalidValueError for a table that the connector cannot get to."""
+
+    def make(self, like: Any, partition_by: Sequence[str]) -> None:
+        """Make the table with the columns of a frame, without its rows; nothing if somebody else has made it."""
+
+    def merging(self, rules: Merge) -> Merging:
+        """Return what merges into the table."""
+
+
 class TableSink(ABC):
     """A table to which each batch is appended, or merged by key, in one commit.
 
@@ -187,26 +205,17 @@ class TableSink(ABC):
         Of the target.
     log
         The table.
-    partition_by, merge, batch_column
-        As those of `DeltaSink` and `IcebergSink`.
+    merge, batch_column
+        As those of `DeltaSink`, `IcebergSink` and `DatabaseSink`.
     """
 
-    def __init__(
-        self, name: str, log: TableLog, partition_by: Sequence[str], merge: Merge | None, batch_column: str | None
-    ) -> None:
-        check_list(partition_by)
-        self._name, self.rules, self._log = name, merge, log
-        self._partition_by, self._batch_column = list(partition_by), batch_column
+    def __init__(self, name: str, log: TableLog, merge: Merge | None, batch_column: str | None) -> None:
+        self._name, self.rules, self._log, self._batch_column = name, merge, log, batch_column
 
     @property
     def name(self) -> str:
-        """The table."""
+        """The table, without what is secret."""
         return self._name
-
-    @property
-    @abstractmethod
-    def staging(self) -> Staging:
-        """Where attempts stage files."""
 
     def merging(self: S, rules: Merge) -> S:
         """Return a sink for the same table that merges."""
@@ -214,19 +223,19 @@ class TableSink(ABC):
         made.rules = rules
         return made
 
+    @abstractmethod
     def check(self, df: Any) -> None:
-        """Raise InvalidValueError for no frame or a wrong `partition_by`, MissingConnectorError for no connector."""
-        merges = self.rules is not None
-        check_rows(df, self.name, self._partition_by, self._batch_column, self._log.engine, merges=merges)
-        self._log.check(merges=merges)
+        """Raise what speaks against rows without a look at the table; see `Sink`."""
 
     def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
-        """Write the rows to a folder, or a branch, of this attempt alone. No reader of the table sees it.
+        """Write the rows where this attempt alone stages. No reader of the table sees it.
+
+        Whatever speaks against the rows is raised here, before the commit.
 
         Parameters
         ----------
         df
-            A DataFrame of Spark or pandas, or a table of pyarrow.
+            A DataFrame of Spark or pandas; a table of pyarrow where `check` takes it.
         replaces
             A table does not tell which rows are of which attempt, so nothing is replaced: the first attempt stays. A
             merge is done once more.
@@ -235,8 +244,8 @@ class TableSink(ABC):
         ------
         MergeNullError, MergeTieError, UnfitPartitionError
             Rows that a merge cannot decide about, or with a value that no partition keeps. What was staged is deleted.
-        TargetSchemaError, TargetLayoutError, NotATableError, InvalidValueError
-            Before any row is written.
+        TargetSchemaError, TargetTableError, TargetLayoutError, NotATableError, InvalidValueError
+            Rows and table do not go together. Most of it is found before any row is written.
         TargetError
             What cannot be listed, read or written.
         """
@@ -245,17 +254,12 @@ class TableSink(ABC):
         if rules is not None and DELETED not in columns_of(df):
             df = events_of(df, rules)
         self.check(df)
-        rows = with_batch(log.rows.taken(df, self.name), self._batch_column, value_of_batch(batch))
-        checked = self._check_table(rows) if columns_of(rows) else []
         made = Output(
             log.format, self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,
             replaces=replaces, engine=log.engine, batch_column=self._batch_column, job_id=batch.job_id,
-            partition_by=() if log.is_made_early else tuple(self._partition_by),
             merge=rules.columns if rules is not None else None,
         )  # fmt: skip
-        output, staged = self._stage(batch, made, rows)
-        self._check_staged(staged, checked)
-        return output
+        return self._stage(batch, made, df)
 
     def publish(self, output: Output) -> None:
         """Append or merge the staged rows in one commit that records the batch; nothing if it is recorded already.
@@ -271,35 +275,34 @@ class TableSink(ABC):
         TargetError
             The commit failed, for a reason that stays, or because others kept coming between. Call again.
         """
-        if output.rows:
+        # None where nobody has counted them.
+        if output.rows != 0:
             self._done(lambda: self._publish(output), TRIES, SAFE, output)
 
     def check_staged(self, output: Output) -> None:
         """Raise what speaks against publishing an output; see `Sink`."""
-        if output.rows:
+        if output.rows != 0:
             self._decided(lambda: self._staged(output))
 
     def clear(self, output: Output) -> None:
         """Delete what is left of a published attempt."""
-        self._done(lambda: self._attempts(output)[-1].clear(output.folder))
+        self._done(lambda: self._own(output)[-1].clear(output.folder))
 
     def drop(self, output: Output) -> None:
         """Delete what an attempt staged that is never to be published."""
-        self._done(lambda: [place.drop(output.folder) for place in self._attempts(output)])
+        self._done(lambda: [place.drop(output.folder) for place in self._own(output)])
 
     def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
         """Delete what losers staged for batches up to this one; see `Sink`."""
         return self._done(lambda: sum(place.sweep(output, kept) for place in self._attempts(output)))
 
     def staged(self, job: str) -> list[str]:
-        """Return the folders, or branches, that attempts of a job have left."""
+        """Return the folders, branches or tables that attempts of a job have left."""
         return self._done(lambda: [folder for place in self._attempts(None) for folder in place.left(job)])
 
     def left_at(self, folder: str) -> str:
         """Return where an attempt has left something, and how much."""
-        job = folder.partition("/")[0]
-        holding = self._done(lambda: [place for place in self._attempts(None) if folder in place.left(job)])
-        return self._done(lambda: (holding or [self.staging])[0].left_at(folder))
+        return self._done(lambda: self._left_at(folder))
 
     def recorded(self, job: str, *, others: bool = False) -> Witnessed:
         """Return what the table has recorded of a job, as `mark_of` writes it; see `Sink`."""
@@ -307,7 +310,7 @@ class TableSink(ABC):
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
         """Return the record by which some versions of a job are taken back here."""
-        column, staging = self._batch_column or "", self._done(lambda: self.staging).place.uri("")
+        column, staging = self._batch_column or "", self._done(self._staging_now)
         return Retraction(
             self._log.format, self.name, staging, mark_of(job_id), epoch, first, last, since, column, job_id=job_id
         )
@@ -323,18 +326,18 @@ class TableSink(ABC):
         TargetError
             A commit failed. Call again.
         """
-        log, app = self._log, application_of(retraction)
+        log = self._log
         places = self._done(lambda: self._attempts(retraction))
         withdrawn = [self._done(partial(place.withdraw, retraction)) for place in places]
         # Whoever makes the table after this look finds out then that nothing is staged any more.
         is_there = self._done(log.exists)
-        recorded = self._decided(lambda: log.recorded(app)) if is_there else 0
+        recorded = self._decided(lambda: log.recorded(retraction)) if is_there else 0
         # A table that has nothing of this job, and that nothing was staged for, is another job's.
         is_touched = is_there and bool(recorded or any(withdrawn))
         if is_touched:
             # First: whoever publishes later finds it recorded, so no row comes after the delete.
             nothing = Nothing(staged_files=bool(retraction.staging))
-            self._decided(lambda: log.commit(app, retraction.closed, nothing))
+            self._decided(lambda: log.commit(retraction, retraction.closed, nothing))
         # After that: until then they say that the table has something of this job.
         for place in places:
             self._done(partial(place.retract, retraction))
@@ -359,21 +362,176 @@ class TableSink(ABC):
 
     # --- what a format does in its own way ---------------------------------------------------------
 
+    @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
         """Return where attempts stage; where those of an output or a retraction have, that of the output last."""
+
+    @abstractmethod
+    def _staging_now(self) -> str:
+        """Return where attempts stage, as `Output.staging` has it."""
+
+    @abstractmethod
+    def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
+        """Write rows where no reader looks, and check them; return `made` with where that is."""
+
+    @abstractmethod
+    def _left_at(self, folder: str) -> str:
+        """Return where an attempt has left something, and how much."""
+
+    # --- within ------------------------------------------------------------------------------------
+
+    def _publish(self, output: Output) -> None:
+        rules = Merge.by(output.merge) if output.merge is not None else None
+        # Attempts of a run that saves nothing share a version. To merge the same rows again does no harm.
+        if output.replaces and rules is None and self._has(output):
+            logger.warning(
+                "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
+                self.name, output.batch,
+            )  # fmt: skip
+            return
+        staged = self._staged(output)
+        if staged is not None:
+            change = Append(staged) if rules is None else MergeRows(staged, rules, output.replaces)
+            self._log.commit(output, output.version, change)
+
+    def _staged(self, output: Output) -> StagedRows | None:
+        """Return what an attempt staged; None if it is gone as the batch is published.
+
+        Raises
+        ------
+        StagedFilesLostError
+            It is gone, and the batch is not in the table.
+        UnprovenError
+            It is not of this attempt, or not for this table, and the batch is not there.
+        """
+        try:
+            return self._find(output)
+        except (StagedFilesLostError, UnprovenError):
+            if not self._has(output):
+                raise
+            return None
+
+    def _find(self, output: Output) -> StagedRows:
+        return self._attempts(output)[-1].find(output)
+
+    def _own(self, output: Output) -> Sequence[Attempts]:
+        """Return where an output is staged; UnprovenError if what it names there is not of an attempt of its job."""
+        places = self._attempts(output)
+        # Whatever a record says, nothing of another job is deleted, and no other table.
+        if not all(place.has(output.folder, output.job) for place in places):
+            raise UnprovenError(self.name, output.version, f"{output.folder!r} is not of an attempt of the job")
+        return places
+
+    def _has(self, output: Output) -> bool:
+        return self._log.recorded(output) >= output.version
+
+    def _has_column(self, retraction: Retraction) -> bool:
+        shape = self._decided(self._log.shape) if retraction.batch_column else None
+        return shape is not None and retraction.batch_column in shape.types
+
+    def _decided(self, action: Callable[[], T]) -> T:
+        """Do what a decision needs at the table."""
+        return self._done(action, TRIES if self._log.decides_again else 1)
+
+    def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:
+        """Do something at the table, again where others came between.
+
+        Parameters
+        ----------
+        after
+            What an error says at its end.
+        output
+            What is published. Then every error is a TargetError; else only those of the connector.
+
+        Raises
+        ------
+        TargetError
+            What the connector says, once others came between as often as there are tries.
+        """
+        for left in reversed(range(tries)):
+            try:
+                return action()
+            except WatermarkError as error:
+                if not (left and isinstance(error, TargetLockedError) and error.is_deadlock):
+                    raise
+                # The transaction is undone. The other one that it waited for continues meanwhile, and ends.
+                logger.info("event=deadlock_retried target=%s error=%s", self.name, error)
+            except Exception as error:
+                meaning, reason = self._log.meaning(error), reason_of(error)
+                if output is not None and meaning == "missing":
+                    raise moved_table(output) from error
+                if output is None and meaning is None:
+                    raise
+                if tries == 1 or meaning != "moved":
+                    raise TargetError(self.name, f"{reason}{after}") from error
+                if not left:
+                    raise TargetError(self.name, f"others came between {tries} times: {reason}{after}") from error
+                if output is not None:
+                    # Another publisher of this batch, or another writer of the table. Or the staged files went while
+                    # they were read, as the batch was published elsewhere. Whatever it is, look again.
+                    logger.info(
+                        "event=%s_retried target=%s version=%d: %s",
+                        self._log.format, self.name, output.version, reason,
+                    )  # fmt: skip
+        raise AssertionError("the last try returns or raises")
+
+
+class LakeSink(TableSink):
+    """A Delta or Iceberg table: rows are staged in files, or on a branch.
+
+    Parameters
+    ----------
+    name, log, merge, batch_column
+        As those of `TableSink`.
+    partition_by
+        As that of `DeltaSink` and `IcebergSink`.
+    """
+
+    _log: LakeLog
+
+    def __init__(
+        self, name: str, log: LakeLog, partition_by: Sequence[str], merge: Merge | None, batch_column: str | None
+    ) -> None:
+        check_list(partition_by)
+        super().__init__(name, log, merge, batch_column)
+        self._partition_by = list(partition_by)
+
+    @property
+    @abstractmethod
+    def staging(self) -> Staging:
+        """Where attempts stage files."""
+
+    def check(self, df: Any) -> None:
+        """Raise InvalidValueError for no frame or a wrong `partition_by`, MissingConnectorError for no connector."""
+        merges = self.rules is not None
+        check_rows(df, self.name, self._partition_by, self._batch_column, self._log.engine, merges=merges)
+        self._log.check(merges=merges)
+
+    def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
         return [self.staging]
+
+    def _staging_now(self) -> str:
+        return self.staging.place.uri("")
 
     def _is_own_place(self, of: Output | Retraction) -> bool:
         """Return whether files, if there are any, are staged where this job stages."""
-        return not of.staging or is_same_folder(of.staging, self.staging.place.uri(""))
+        return not of.staging or is_same_folder(of.staging, self._staging_now())
 
-    def _stage(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
+    def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
+        log = self._log
+        rows = with_batch(log.rows.taken(df, self.name), self._batch_column, value_of_batch(batch))
+        checked = self._check_table(rows) if columns_of(rows) else []
+        # A table that is made with the first publication is made as the output says.
+        made = replace(made, partition_by=() if log.is_made_early else tuple(self._partition_by))
+        output, staged = self._write(batch, made, rows)
+        self._check_staged(staged, checked)
+        return output
+
+    def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
         """Write rows where no reader looks; return `made` with where that is."""
         staging = self._done(lambda: self.staging, after=CHECK)
         output, sizes = staging.stage(batch, made, partial(write_rows, rows))
         return output, StagedRows(output.folder, staging.place, sorted(sizes))
-
-    # --- within ------------------------------------------------------------------------------------
 
     def _check_table(self, rows: Any) -> list[str]:
         """Raise what speaks against the rows at the table, or against making one for them.
@@ -414,94 +572,26 @@ class TableSink(ABC):
             raise
 
     def _publish(self, output: Output) -> None:
-        log, rules = self._log, Merge.by(output.merge) if output.merge is not None else None
-        # Attempts of a run that saves nothing share a version. To merge the same rows again does no harm.
-        if output.replaces and rules is None and self._has(output):
-            logger.warning(
-                "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
-                self.name, output.batch,
-            )  # fmt: skip
-            return
-        staged = self._staged(output)
-        if staged is not None and not log.is_made_early and not log.exists():
+        log = self._log
+        staged = None if log.is_made_early or log.exists() else self._staged(output)
+        if staged is not None:
             # Without rows, and only then looked at again. A decision that takes the batch back deletes what is staged,
             # and then records that in the table, if there is one: a table that is made together with its first rows
             # could come after both.
             like = log.rows.empty(staged)
-            log.make(like if rules is None else log.rows.kept(like, rules), output.partition_by)
-            staged = self._staged(output)
-        if staged is not None:
-            change = Append(staged) if rules is None else MergeRows(staged, rules, output.replaces)
-            log.commit(application_of(output), output.version, change)
+            kept = like if output.merge is None else log.rows.kept(like, Merge.by(output.merge))
+            log.make(kept, output.partition_by)
+        super()._publish(output)
 
-    def _staged(self, output: Output) -> StagedRows | None:
-        """Return what an attempt staged; None if it is gone as the batch is published.
+    def _find(self, output: Output) -> StagedRows:
+        if not self._is_own_place(output):
+            raise UnprovenError(self.name, output.version, "its files are not staged where this job stages")
+        return super()._find(output)
 
-        Raises
-        ------
-        StagedFilesLostError
-            It is gone, and the batch is not in the table.
-        UnprovenError
-            It is not of this attempt, or not for this table, and the batch is not there.
-        """
-        try:
-            if not self._is_own_place(output):
-                raise UnprovenError(self.name, output.version, "its files are not staged where this job stages")
-            return self._attempts(output)[-1].find(output)
-        except (StagedFilesLostError, UnprovenError):
-            if not self._has(output):
-                raise
-            return None
-
-    def _has(self, output: Output) -> bool:
-        return self._log.recorded(application_of(output)) >= output.version
-
-    def _has_column(self, retraction: Retraction) -> bool:
-        shape = self._decided(self._log.shape) if retraction.batch_column else None
-        return shape is not None and retraction.batch_column in shape.types
-
-    def _decided(self, action: Callable[[], T]) -> T:
-        """Do what a decision needs at the table."""
-        return self._done(action, TRIES if self._log.decides_again else 1)
-
-    def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:
-        """Do something at the table, again where others came between.
-
-        Parameters
-        ----------
-        after
-            What an error says at its end.
-        output
-            What is published. Then every error is a TargetError; else only those of the connector.
-
-        Raises
-        ------
-        TargetError
-            What the connector says, once others came between as often as there are tries.
-        """
-        for left in reversed(range(tries)):
-            try:
-                return action()
-            except WatermarkError:
-                raise
-            except Exception as error:
-                meaning, reason = self._log.meaning(error), reason_of(error)
-                if output is not None and meaning == "missing":
-                    raise moved_table(output) from error
-                if output is None and meaning is None:
-                    raise
-                if tries == 1 or meaning != "moved":
-                    raise TargetError(self.name, f"{reason}{after}") from error
-                if not left:
-                    raise TargetError(self.name, f"others came between {tries} times: {reason}{after}") from error
-                if output is not None:
-                    # Another publisher of this batch, or another writer of the table. Or the staged files went while
-                    # they were read, as the batch was published elsewhere. Whatever it is, look again.
-                    logger.info(
-                        "event=%s_retried target=%s version=%d: %s",
-                        self._log.format, self.name, output.version, reason,
-                    )  # fmt: skip
-        raise AssertionError("the last try returns or raises")
+    def _left_at(self, folder: str) -> str:
+        job = folder.partition("/")[0]
+        places = [place for place in self._attempts(None) if folder in place.left(job)]
+        return (places or [self.staging])[0].left_at(folder)
 
 
 def moved_table(output: Output) -> TargetError:
