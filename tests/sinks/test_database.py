@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 from pymysql import OperationalError
 
+from scripts.helpers.databases.dialects import PostgreSQL, SQLite
 from scripts.helpers.errors import (
     InvalidValueError,
     StagedRowsLostError,
@@ -33,7 +34,7 @@ from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.sql import Values, sql
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.database_access import target_errors
-from scripts.helpers.sinks.database_sql import BATCHES, GONE, TAKEN_BACK, Statements, WritingPostgres, WritingSQLite
+from scripts.helpers.sinks.database_sql import BATCHES, GONE, TAKEN_BACK, Statements, writing_of
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import mark_of
 from tests.support.database_fixtures import written_as
@@ -439,7 +440,7 @@ def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle
 def impatient(written: Written, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     """Return connections that wait for a lock no longer than a moment."""
     if written.kind == "sqlite":
-        monkeypatch.setattr(WritingSQLite, "session", (sql("PRAGMA busy_timeout = 100"),))
+        monkeypatch.setattr(type(writing_of(SQLite())), "session", (sql("PRAGMA busy_timeout = 100"),))
     shorter = {"postgres": "SET lock_timeout = '100ms'", "maria": "SET SESSION innodb_lock_wait_timeout = 1"}
 
     def connect() -> Any:
@@ -1025,7 +1026,7 @@ def test_instants_arrive_as_they_left_when_a_pooler_loses_the_zone_of_the_sessio
     """PgBouncer may run each transaction on another connection. The server's own zone is not UTC."""
     written = written_as(request, "postgres")
     table = written.new_table("seen timestamptz")
-    monkeypatch.setattr(WritingPostgres, "session", ())
+    monkeypatch.setattr(type(writing_of(PostgreSQL())), "session", ())
     sink = written.sink(table)
     instant = datetime(2026, 10, 25, 0, 30, 0, 1, tzinfo=timezone.utc)
 

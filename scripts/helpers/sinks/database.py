@@ -41,7 +41,6 @@ from scripts.helpers.sinks.database_sql import (
     Statements,
     TargetColumn,
     WritingSQL,
-    target_columns,
 )
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import (
@@ -179,18 +178,13 @@ class DatabaseSink(TableSink):
 
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
         schema = self._log.schema
-        if of is None:
-            return [] if schema is None else [_StagingTables(self._log, schema)]
-        if schema not in (None, of.staging):
+        if of is not None and schema not in (None, of.staging):
             version = of.version if isinstance(of, Output) else of.first
             raise UnprovenError(self.name, version, f"its schema is {schema!r}, and not the one that is recorded")
-        return [_StagingTables(self._log, of.staging)]
+        return [_StagingTables(self._log, of.staging if of is not None else self._staging_now())]
 
     def _staging_now(self) -> str:
         return self._log.schema or ""
-
-    def _left_at(self, folder: str) -> str:
-        return _StagingTables(self._log, "").left_at(folder)
 
     def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
         log = self._log
@@ -263,7 +257,7 @@ class _Log(TableLog):
         return found
 
     def exists(self) -> bool:
-        return self.schema is not None
+        return True  # What is recorded is in a table of its own, which may outlive the target: see `_versions`.
 
     def shape(self) -> TableShape | None:
         with self.session("the table cannot be looked at") as session:
@@ -375,6 +369,8 @@ class _StagingTables(Attempts):
         return StagedRows(output.folder)
 
     def left(self, job: str) -> list[str]:
+        if not self._schema:
+            return []  # There is no target.
         with self._log.session("staging tables cannot be listed") as session:
             found = session.rows(*self._log.sql.tables_like(self._schema, owner_of(self._log.table, job)))
         return sorted({(table or "").removesuffix(LANDING) for (table,) in found})
@@ -417,6 +413,8 @@ class _StagingTables(Attempts):
 class _Attempt:
     """What one attempt stages: its rows, checked against the target as it is now.
 
+    When they are staged, the server has read each value in the type of its column, and a merge has looked for ties.
+
     Raises
     ------
     TargetTableError
@@ -439,7 +437,11 @@ class _Attempt:
             transactional = sql.is_transactional(log.parts)
             if transactional is not None and session.rows(*transactional) == [("0",)]:
                 raise self._unfit(f"its engine has no transactions. Run ALTER TABLE {self._written} ENGINE=InnoDB.")
-        self.statements, self._columns = log.statements(str(schema)), target_columns(catalogue, filled, wide)
+        self.statements = log.statements(str(schema))
+        self._columns = {
+            name: TargetColumn(column.declared, column.nullable, filled.get(name), wide.get(name, ""))
+            for name, column in catalogue.items()
+        }
         self._check_columns()
 
     def _unfit(self, detail: str) -> TargetTableError:

@@ -25,7 +25,10 @@ from scripts.helpers.errors import (
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import SQL, VALUE, Values, joined, sql, with_marks
+from scripts.helpers.schemas.frames import kind_of_arrow
+from scripts.helpers.schemas.kinds import kind_text
 from scripts.helpers.sinks.database_sql import Arriving, WritingSQL, writing_of
+from scripts.helpers.sinks.file_types import PLAIN
 from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.spark.jvm import check_jvm
 
@@ -213,19 +216,19 @@ class JdbcAccess:
         return options
 
 
-def _spark_kind(name: str, kind: str) -> str:
+def _known_kind(name: str, kind: str, shown: str, remedy: str) -> str:
+    """Return a type by Spark's name; InvalidValueError for one that no column of a database holds."""
     if kind in ("void", "null"):
         return "unknown"
-    if kind.startswith(("char(", "varchar(")):
-        return "string"
-    known = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string", "binary", "date",
-             "timestamp", "timestamp_ntz")  # fmt: skip
-    if kind in known or kind.startswith("decimal"):
+    if kind in PLAIN or kind.startswith("decimal"):
         return kind
-    raise InvalidValueError(
-        f"column {name!r} is of type {kind}, which no column of a database holds. Cast it, write to_json of it, or "
-        "make tables of it with job.relationalize."
-    )
+    raise InvalidValueError(f"column {name!r} is of type {shown}, which no column of a database holds. {remedy}")
+
+
+def _spark_kind(name: str, kind: str) -> str:
+    is_text = kind.startswith(("char(", "varchar("))
+    remedy = "Cast it, write to_json of it, or make tables of it with job.relationalize."
+    return "string" if is_text else _known_kind(name, kind, kind, remedy)
 
 
 def _landed_in_spark(column: Arriving) -> SQL:
@@ -427,23 +430,15 @@ def _arrow_kind(name: str, array: Any) -> str:
     import pyarrow as pa
 
     kind = array.type
-    simple = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "uint8": "smallint",
-              "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)", "float": "float", "double": "double",
-              "halffloat": "float", "bool": "boolean", "null": "unknown", "date32[day]": "date",
-              "date64[ms]": "date"}  # fmt: skip
-    if pa.types.is_timestamp(kind):
-        return "timestamp" if kind.tz else "timestamp_ntz"
+    # Those that Spark does not have.
+    more = {"uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)", "halffloat": "float",
+            "date64[ms]": "date"}  # fmt: skip
+    found = more.get(str(kind)) or kind_text(kind_of_arrow(str(kind)))
     if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return "string"
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return "binary"
-    if str(kind) in simple:
-        return simple[str(kind)]
-    raise InvalidValueError(
-        f"column {name!r} is of type {kind}, which no column of a database holds. Cast it, or write it as JSON."
-    )
+        found = f"decimal({kind.precision},{kind.scale})"
+    elif pa.types.is_fixed_size_binary(kind):
+        found = "binary"
+    return _known_kind(name, found, str(kind), "Cast it, or write it as JSON.")
 
 
 def _landed(column: Arriving, series: Any) -> list[Any]:

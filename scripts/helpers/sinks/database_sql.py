@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from scripts.helpers.databases.dialects import Database, Declared, MySQL, PostgreSQL, SQLite, TableColumn
+from scripts.helpers.databases.dialects import Database, Declared, MySQL, PostgreSQL, SQLite
 from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.sql import SQL, VALUE, Bound, Values, in_quotes, internal, joined, of_catalogue, sql, whole
@@ -49,7 +49,7 @@ class TargetColumn:
 
     Attributes
     ----------
-    name, declared, nullable
+    declared, nullable
         Of the catalogue.
     filled
         What the database does by itself: ``default`` where a row has no value, ``always``, or None.
@@ -57,7 +57,6 @@ class TargetColumn:
         The type without a length, a precision, a scale or a domain; empty where it is unknown.
     """
 
-    name: str
     declared: str
     nullable: bool
     filled: str | None = None
@@ -163,7 +162,7 @@ class WritingSQL:
         raise NotImplementedError
 
     def is_transactional(self, parts: Sequence[str]) -> Bound | None:
-        """Return the query for whether a table takes part in transactions (1 or 0); None where all do."""
+        """Return the query for whether a table has transactions: 1 or 0, no row for a view. None where all have."""
         return None
 
     # --- types ----------------------------------------------------------------------------------
@@ -234,7 +233,7 @@ WIDE_IN_POSTGRES = {
 """Types that cut or round without a length: what holds each of their values as it arrives."""
 
 
-class WritingPostgres(WritingSQL):
+class _Postgres(WritingSQL):
     """PostgreSQL."""
 
     longest_name = 63  # It cuts longer names without an error, and two of them may become one.
@@ -253,7 +252,6 @@ class WritingPostgres(WritingSQL):
     }  # fmt: skip
 
     def schema_of(self, parts: Sequence[str]) -> Bound:
-        """Return the query for the schema that a table is found in."""
         query = sql(
             "SELECT CAST(n.nspname AS text) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE c.oid = to_regclass({})",
@@ -262,7 +260,6 @@ class WritingPostgres(WritingSQL):
         return query, [self.database.table(parts)]
 
     def filled(self, parts: Sequence[str]) -> Bound:
-        """Return the query for the columns that the database fills."""
         query = sql(
             "SELECT CAST(attname AS text), CASE WHEN attgenerated <> '' OR attidentity = 'a' THEN 'always' "
             "ELSE 'default' END FROM pg_attribute WHERE NOT attisdropped AND attnum > 0 AND (atthasdef OR "
@@ -272,7 +269,6 @@ class WritingPostgres(WritingSQL):
         return query, [self.database.table(parts)]
 
     def tables_like(self, schema: str, start: str) -> Bound:
-        """Return the query for the tables of a schema whose names begin with a text."""
         query = sql(
             "SELECT CAST(tablename AS text) FROM pg_tables WHERE schemaname = {0} "
             "AND starts_with(CAST(tablename AS text), {0})",
@@ -281,7 +277,6 @@ class WritingPostgres(WritingSQL):
         return query, [schema, start]
 
     def wide_types(self, parts: Sequence[str]) -> Bound:
-        """Return the query for the columns' types without length, precision, scale and domain."""
         query = sql(
             "WITH RECURSIVE base AS (SELECT attname, atttypid AS oid FROM pg_attribute WHERE attnum > 0 AND NOT "
             "attisdropped AND attrelid = to_regclass({}) UNION ALL SELECT b.attname, y.typbasetype FROM base b "
@@ -292,7 +287,6 @@ class WritingPostgres(WritingSQL):
         return query, [self.database.table(parts)]
 
     def constraints(self, parts: Sequence[str]) -> Sequence[Bound]:
-        """Return the query for the unique keys of a table and its CHECK constraints."""
         query = sql(
             "SELECT x.* FROM pg_class c CROSS JOIN LATERAL (SELECT CAST(i.indexrelid AS text), "
             "pg_get_indexdef(i.indexrelid, k, true), pg_get_expr(i.indpred, i.indrelid) FROM pg_index i CROSS JOIN "
@@ -305,7 +299,6 @@ class WritingPostgres(WritingSQL):
         return [(query, [self.database.table(parts)])]
 
     def changes(self, column: Arriving, target: TargetColumn) -> SQL | None:
-        """Write that a staged value is another than the one that arrived."""
         base, array = (target.wide.removesuffix("[]"), target.wide.endswith("[]"))
         wide = WIDE_IN_POSTGRES.get(base, base)
         if wide == target.declared.removesuffix("[]") or not base:
@@ -326,7 +319,6 @@ class WritingPostgres(WritingSQL):
         return sql("{} || '+00'", value) if column.kind == "timestamp" else value
 
     def takes(self, column: Arriving, declared: str) -> bool:
-        """Tell whether a declared type holds every value as it is."""
         found = Declared.parse(declared)
         kind = column.kind
         if kind in ("unknown", "string"):
@@ -345,7 +337,6 @@ class WritingPostgres(WritingSQL):
         return found.text in exact.get(kind, ())
 
     def arrived(self, column: Arriving, declared: str) -> SQL:
-        """Write the value of a landing column in the type of its target column."""
         value = self._landed(column)
         # Without a cast: an explicit one to varchar(5) or numeric(9,2) would cut and round instead of failing.
         if column.kind.startswith("decimal"):
@@ -356,7 +347,6 @@ class WritingPostgres(WritingSQL):
         return sql("CAST({} AS {})", value, self.database.type_name(declared))
 
     def declaration(self, column: Arriving) -> str:
-        """Return what a column of the rows would be declared as."""
         named = {"timestamp": "timestamptz", "timestamp_ntz": "timestamp", "date": "date", "unknown": "text",
                  "smallint": "smallint", "tinyint": "smallint", "int": "integer"}  # fmt: skip
         if column.kind.startswith("decimal"):
@@ -364,7 +354,6 @@ class WritingPostgres(WritingSQL):
         return named.get(column.kind) or self.types[column.kind]
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
-        """Write that two values are not the same."""
         found = Declared.parse(declared)
         # These have no equality, or one that takes different texts for the same.
         if found.base in ("json", "xml", "citext", "text", "character", "point", "box", "polygon", "line", "path"):
@@ -372,7 +361,7 @@ class WritingPostgres(WritingSQL):
         return sql("{} IS DISTINCT FROM {}", one, other)
 
 
-class WritingMySQL(WritingSQL):
+class _MySQL(WritingSQL):
     """MySQL 8 and MariaDB 10.3 and later."""
 
     longest_name = 64
@@ -401,7 +390,6 @@ class WritingMySQL(WritingSQL):
     _name = MySQL().binary(VALUE)
 
     def schema_of(self, parts: Sequence[str]) -> Bound:
-        """Return the query for the schema that a table is found in."""
         return (sql("SELECT {}", VALUE), parts[-2:-1]) if len(parts) > 1 else (sql("SELECT DATABASE()"), [])
 
     def _is_table(self, parts: Sequence[str]) -> SQL:
@@ -409,7 +397,6 @@ class WritingMySQL(WritingSQL):
         return sql("TABLE_SCHEMA = {} AND TABLE_NAME = {}", schema, self._name)
 
     def filled(self, parts: Sequence[str]) -> Bound:
-        """Return the query for the columns that the database fills."""
         # MySQL marks a default that is an expression as DEFAULT_GENERATED; the others are computed columns.
         query = sql(
             "SELECT COLUMN_NAME, CASE WHEN EXTRA LIKE '%VIRTUAL%' OR EXTRA LIKE '%STORED%' OR "
@@ -420,7 +407,6 @@ class WritingMySQL(WritingSQL):
         return query, parts[-2:]
 
     def tables_like(self, schema: str, start: str) -> Bound:
-        """Return the query for the tables of a schema whose names begin with a text."""
         query = sql(
             "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = {0} AND LEFT(TABLE_NAME, {1}) = {0}",
             self._name, whole(len(start)),
@@ -428,7 +414,6 @@ class WritingMySQL(WritingSQL):
         return query, [schema, start]
 
     def is_transactional(self, parts: Sequence[str]) -> Bound:
-        """Return the query for whether a table takes part in transactions; no row for a view."""
         query = sql(
             "SELECT CASE WHEN e.TRANSACTIONS = 'YES' THEN 1 ELSE 0 END FROM information_schema.TABLES t "
             "JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE WHERE {}",
@@ -437,7 +422,6 @@ class WritingMySQL(WritingSQL):
         return query, parts[-2:]
 
     def constraints(self, parts: Sequence[str]) -> Sequence[Bound]:
-        """Return the queries for the unique keys of a table and for its CHECK constraints."""
         keys = sql(
             "SELECT INDEX_NAME, CASE WHEN SUB_PART IS NULL THEN {0} ELSE CONCAT('LEFT(', {0}, ', ', SUB_PART, ')') END,"
             " NULL FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND {1} AND NOT EXISTS (SELECT 1 FROM "
@@ -448,7 +432,6 @@ class WritingMySQL(WritingSQL):
         return [(keys, parts[-2:]), (sql("SHOW CREATE TABLE {}", self.database.table(parts)), [])]
 
     def takes(self, column: Arriving, declared: str) -> bool:
-        """Tell whether a declared type holds every value as it is."""
         found = Declared.parse(declared)
         kind = column.kind
         is_whole = found.base in ("tinyint", "smallint", "mediumint", "int", "bigint")
@@ -470,7 +453,6 @@ class WritingMySQL(WritingSQL):
         return found.base in exact.get(kind, ())
 
     def changes(self, column: Arriving, target: TargetColumn) -> SQL | None:
-        """Write that a staged value is another than the one that arrived."""
         base, kind = Declared.parse(target.declared).base, column.kind
         staged, arrived = sql("s.{}", self.quote(column.name)), sql("l.{}", column.landing)
         if base in ("datetime", "timestamp", "time") and column.is_text:
@@ -483,13 +465,11 @@ class WritingMySQL(WritingSQL):
         return sql("NOT ({} <=> {})", staged, arrived) if is_short or base == "binary" else None
 
     def declaration(self, column: Arriving) -> str:
-        """Return what a column of the rows would be declared as."""
         named = {"timestamp": "timestamp(6)", "timestamp_ntz": "datetime(6)", "date": "date", "unknown": "text",
                  "string": "text", "int": "int", "boolean": "boolean"}  # fmt: skip
         return column.kind if column.kind.startswith("decimal") else named.get(column.kind) or self.types[column.kind]
 
     def create_like(self, table: SQL, columns: Sequence[SQL], like: SQL, own: Sequence[SQL] = ()) -> SQL:
-        """Return the CREATE TABLE for columns of another table."""
         numbers = joined(", ", (sql("{} bigint", name) for name in own))
         # A copy of a column is NOT NULL where the column is, unless it comes from the outer side of a join.
         return sql(
@@ -499,23 +479,20 @@ class WritingMySQL(WritingSQL):
         )  # fmt: skip
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
-        """Write that two values are not the same."""
         base = Declared.parse(declared).base
         if base.endswith(("char", "text")) or base in ("enum", "set", "json"):
             one, other = (sql("CAST({} AS BINARY)", side) for side in (one, other))
         return sql("NOT ({} <=> {})", one, other)
 
     def update_from(self, table: SQL, source: SQL, on: SQL, sets: Mapping[str, SQL], where: SQL) -> SQL:
-        """Return an UPDATE of a table, called ``t``, by a source with an alias of its own."""
         listed = joined(", ", (sql("t.{} = {}", self.quote(name), value) for name, value in sets.items()))
         return sql("UPDATE {} AS t JOIN {} ON {} SET {} WHERE {}", table, source, on, listed, where)
 
     def delete_where(self, table: SQL, condition: SQL) -> SQL:
-        """Return a DELETE from a table, called ``t``."""
         return sql("DELETE t FROM {} AS t WHERE {}", table, condition)
 
 
-class WritingSQLite(WritingSQL):
+class _SQLite(WritingSQL):
     """SQLite 3.33 and later. Its columns take any value; what would be changed by their affinity is refused."""
 
     # It has one writer: who waits until the first statement that writes may find that what was read has changed.
@@ -528,13 +505,11 @@ class WritingSQLite(WritingSQL):
     types = dict.fromkeys((*WHOLE, "float", "double", "boolean", "string", "binary"), sql(""))
 
     def schema_of(self, parts: Sequence[str]) -> Bound:
-        """Return the query for the schema that a table is found in."""
         # Its names are the same in upper and lower case.
         query = sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", VALUE)
         return query, [parts[-2] if len(parts) > 1 else "main"]
 
     def filled(self, parts: Sequence[str]) -> Bound:
-        """Return the query for the columns that the database fills."""
         query = sql(
             "SELECT name, CASE WHEN hidden IN (2, 3) THEN 'always' ELSE 'default' END FROM pragma_table_xinfo({}) "
             "WHERE hidden IN (2, 3) OR dflt_value IS NOT NULL OR (pk = 1 AND lower(type) = 'integer')",
@@ -543,7 +518,6 @@ class WritingSQLite(WritingSQL):
         return query, parts[-1:]
 
     def tables_like(self, schema: str, start: str) -> Bound:
-        """Return the query for the tables whose names begin with a text."""
         query = sql(
             "SELECT name FROM {}.sqlite_master WHERE type = 'table' AND substr(name, 1, {}) = {}",
             self.quote(schema), whole(len(start)), VALUE,
@@ -551,8 +525,8 @@ class WritingSQLite(WritingSQL):
         return query, [start]
 
     def constraints(self, parts: Sequence[str]) -> Sequence[Bound]:
-        """Return the query for the unique keys of a table, without those with a condition, and CHECK constraints."""
-        # A conflict may be declared to be ignored. Columns of a staging table do not have the collation of the target.
+        # Keys with a condition are left out. A conflict may be declared to be ignored. Columns of a staging table do
+        # not have the collation of the target.
         query = sql(
             "SELECT l.name, {0} || ' COLLATE ' || x.coll, NULL FROM {1}, pragma_index_list(m.name) l, "
             'pragma_index_xinfo(l.name) x WHERE l."unique" = 1 AND l.partial = 0 AND x.key = 1 AND {2} UNION ALL '
@@ -565,7 +539,7 @@ class WritingSQLite(WritingSQL):
         return [(query, [parts[-1]] * 3)]
 
     def takes(self, column: Arriving, declared: str) -> bool:
-        """Tell whether a declared type holds every value as it is, by SQLite's rules of affinity."""
+        # By SQLite's rules of affinity.
         lower = declared.lower()
         kind = column.kind
         if "int" in lower:
@@ -580,29 +554,27 @@ class WritingSQLite(WritingSQL):
         return kind not in ("string", "binary") and not kind.startswith("decimal")
 
     def arrived(self, column: Arriving, declared: str) -> SQL:
-        """Write the value of a landing column; of an instant, that it is in UTC: here it stays a text."""
+        # An instant stays a text here, so it has to say that it is in UTC.
         value = super().arrived(column, declared)
         return sql("{} || '+00:00'", value) if column.kind == "timestamp" else value
 
     def declaration(self, column: Arriving) -> str:
-        """Return what a column of the rows would be declared as."""
         if column.kind in (*WHOLE, "boolean"):
             return "integer"
         return {"float": "real", "double": "real", "binary": "blob"}.get(column.kind, "text")
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
-        """Write that two values are not the same."""
         return sql("{} IS NOT {}", self.database.binary(one), other)
 
 
 def writing_of(database: Database) -> WritingSQL:
     """Return how a database is written to; TargetError for one that is only read."""
     if isinstance(database, PostgreSQL):
-        return WritingPostgres(database)
+        return _Postgres(database)
     if isinstance(database, MySQL):
-        return WritingMySQL(database)
+        return _MySQL(database)
     if isinstance(database, SQLite):
-        return WritingSQLite(database)
+        return _SQLite(database)
     raise TargetError(
         database.name, "batches are written to PostgreSQL, MySQL, MariaDB and SQLite. Write files, and load them there."
     )
@@ -961,13 +933,3 @@ def _some(staged: SQL, *conditions: SQL) -> SQL:
 def _none(table: SQL, *conditions: SQL) -> SQL:
     """Write that a table has no row `t` like that."""
     return sql("NOT EXISTS (SELECT 1 FROM {} t WHERE {})", table, _all(*conditions))
-
-
-def target_columns(
-    catalogue: Mapping[str, TableColumn], filled: Mapping[str, str], wide: Mapping[str, str]
-) -> dict[str, TargetColumn]:
-    """Return the columns of a target by name."""
-    return {
-        name: TargetColumn(name, column.declared, column.nullable, filled.get(name), wide.get(name, ""))
-        for name, column in catalogue.items()
-    }

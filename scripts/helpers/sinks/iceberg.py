@@ -511,7 +511,8 @@ class _Branches(Attempts):
 
     def left_at(self, folder: str) -> str:
         """Return the branch of an attempt, and how many rows it holds."""
-        count = int(self._log.refs()[branch_of(folder)].summary().get("added-records") or 0)
+        snapshot = self._log.refs().get(branch_of(folder))
+        count = 0 if snapshot is None else int(snapshot.summary().get("added-records") or 0)
         return f"{count_of(count, 'row')} on branch {branch_of(folder)} of {self._target}"
 
     def clear(self, folder: str) -> None:

@@ -374,10 +374,6 @@ class TableSink(ABC):
     def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
         """Write rows where no reader looks, and check them; return `made` with where that is."""
 
-    @abstractmethod
-    def _left_at(self, folder: str) -> str:
-        """Return where an attempt has left something, and how much."""
-
     # --- within ------------------------------------------------------------------------------------
 
     def _publish(self, output: Output) -> None:
@@ -413,6 +409,11 @@ class TableSink(ABC):
 
     def _find(self, output: Output) -> StagedRows:
         return self._attempts(output)[-1].find(output)
+
+    def _left_at(self, folder: str) -> str:
+        *others, last = self._attempts(None)
+        job = folder.partition("/")[0]
+        return next((place for place in others if folder in place.left(job)), last).left_at(folder)
 
     def _own(self, output: Output) -> Sequence[Attempts]:
         """Return where an output is staged; UnprovenError if what it names there is not of an attempt of its job."""
@@ -587,11 +588,6 @@ class LakeSink(TableSink):
         if not self._is_own_place(output):
             raise UnprovenError(self.name, output.version, "its files are not staged where this job stages")
         return super()._find(output)
-
-    def _left_at(self, folder: str) -> str:
-        job = folder.partition("/")[0]
-        places = [place for place in self._attempts(None) if folder in place.left(job)]
-        return (places or [self.staging])[0].left_at(folder)
 
 
 def moved_table(output: Output) -> TargetError:
