@@ -165,16 +165,17 @@ class DatabaseSink(TableSink):
         TargetLockedError, TargetUnavailableError, TargetRefusedError, TargetError
             The database does not let it through; nothing is changed.
         """
+        if output.rows == 0:
+            return
         # The staging table does not say how it was to be published, and a record may be altered: the script decides.
         own = replace(output, batch_column=self._batch_column, merge=self.rules.columns if self.rules else None)
-        if output.rows != 0 and own.terms != output.terms:
+        if own.terms != output.terms:
             raise TargetError(
                 self.name,
                 f"version {output.version} is recorded with another merge or batch column than this run gives. If the "
                 "script was changed, run it once as it was. If not, somebody altered the job's item.",
             )
-        if output.rows != 0:
-            self._decided(lambda: self._publish(output))
+        self._decided(lambda: self._publish(output))
 
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
         schema = self._log.schema

@@ -328,7 +328,7 @@ class TableSink(ABC):
         """
         log = self._log
         places = self._done(lambda: self._attempts(retraction))
-        withdrawn = [self._done(partial(place.withdraw, retraction)) for place in places]
+        withdrawn = [self._decided(partial(place.withdraw, retraction)) for place in places]
         # Whoever makes the table after this look finds out then that nothing is staged any more.
         is_there = self._done(log.exists)
         recorded = self._decided(lambda: log.recorded(retraction)) if is_there else 0
