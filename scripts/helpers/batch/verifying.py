@@ -92,7 +92,8 @@ def verify(
     compared = Compared.of(engine.types(rows, ours), engine.types(other, theirs), columns)
     _warn_of_nulls(rows, ours, watermark, job_id, context)
     covered = covered_below(watermarks.progress.coverage(job_id, context), tuple(given) if given[1:] else watermark)
-    spans, total = choice.spans(first, covered, _smallest(rows, ours) if _is_open(covered) else None)
+    is_open = any(low is None for low, _ in covered)
+    spans, total = choice.spans(first, covered, _smallest(rows, ours) if is_open else None)
     is_exact = not first.is_time if exact is None else exact
     found = []
     for span in spans:
@@ -121,10 +122,6 @@ def _warn_of_nulls(rows: RowSource, column: CursorColumn, watermark: Cursor, job
             "Compare them by hand.",
             job_id, context, column.name, nulls,
         )  # fmt: skip
-
-
-def _is_open(covered: Sequence[Span]) -> bool:
-    return any(low is None for low, _ in covered)
 
 
 def _smallest(rows: RowSource, column: CursorColumn) -> Cursor | None:

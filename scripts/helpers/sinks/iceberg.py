@@ -256,10 +256,8 @@ class IcebergSink(LakeSink):
         found = self._log.found()
         if found is None and not columns:
             return []  # None will be made, either.
-        if found is None:
-            location, properties = self._log.imagined()
-        else:
-            location, properties = str(found.location()), self._log.properties(found)
+        there = None if found is None else (str(found.location()), self._log.properties(found))
+        location, properties = there or self._log.imagined()
         moved = [properties.get(name) for name in FOLDERS]
         stages_files = self.rules is not None or not isinstance(self._log, _SparkLog)
         staging = (self._chosen or staging_beside(location.rstrip("/"))) if stages_files else None
@@ -361,8 +359,8 @@ class _SparkLog(_Log):
         iceberg, session = java_of(self._spark).org.apache.iceberg, java_session(self._spark)
         catalog, _, name = self._target.partition(".")
         identifier = iceberg.catalog.TableIdentifier.parse(name)
-        of_texts = self._spark.createDataFrame([], "name string")
-        schema = iceberg.spark.SparkSchemaUtil.convert(java_frame(of_texts).schema())
+        columns = java_frame(self._spark.createDataFrame([], "name string")).schema()
+        schema = iceberg.spark.SparkSchemaUtil.convert(columns)
         loaded = iceberg.spark.Spark3Util.loadIcebergCatalog(session, catalog)
         table = loaded.buildTable(identifier, schema).createTransaction().table()
         return str(table.location()), table.properties()
@@ -488,6 +486,11 @@ class _Branches(Attempts):
         )
         snapshot = self._log.refs()[branch]
         summary = snapshot.summary()
+        if not int(summary.get("added-records") or 0):
+            # Only now it shows that there are no rows. By its id alone: the age would let others go as well.
+            self.clear(folder)
+            self._log.table().expireSnapshots().expireOlderThan(0).expireSnapshotId(snapshot.snapshotId()).commit()
+            return output
         return replace(
             output,
             files=int(summary.get("added-data-files") or 0), bytes=int(summary.get("added-files-size") or 0),

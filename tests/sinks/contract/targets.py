@@ -64,11 +64,6 @@ class Kind:
         # Deletes are marked in frames of Spark and pandas.
         return frozenset(able - ({"merge"} if self.engine == "pyarrow" else set()))
 
-    @property
-    def adds_empty_snapshots(self) -> bool:
-        """Whether a batch without rows is written all the same, as Spark cannot tell before it writes to Iceberg."""
-        return (self.family, self.engine) == ("iceberg", "spark")
-
 
 TARGETS: Mapping[str, Kind] = {
     "parquet": Kind("files", "spark"),

@@ -41,7 +41,7 @@ def test_rows_of_each_batch_are_there_once_after_their_commit_and_not_before_whe
     assert problems(copy) == []
 
 
-@every(where=lambda kind: not kind.adds_empty_snapshots and in_one_place(kind))
+@every(where=in_one_place)
 def test_nothing_is_written_and_a_version_is_made_when_a_batch_is_empty(target: Target, copy: Copy) -> None:
     target.create(numbers().schema)
     copy.run(numbers(1))
