@@ -410,7 +410,7 @@ class _ArrowRows:
         return [field.name for field in schema if not field.nullable]
 
     def check_typed(self, rows: pa.Table, target: str) -> None:
-        untyped = [name for name, kind in self.types(rows.schema).items() if kind == "null"]
+        untyped = [name for name, kind in self.types(rows.schema).items() if ": null" in f": {kind}"]
         if untyped:
             raise InvalidValueError(
                 f"Column {untyped[0]!r} has no value in any row, so the new table {target!r} has no type for it. Cast "

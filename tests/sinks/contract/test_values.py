@@ -235,6 +235,17 @@ def test_values_are_read_back_by_their_names_when_columns_have_names_of_ours_or_
     assert shown(target.read()) == shown(rows.to_pylist())
 
 
+@every(where=lambda kind: kind.family in ("delta", "iceberg") and kind.engine != "spark")
+def test_rows_are_refused_before_a_table_is_made_when_a_field_of_a_column_has_no_type(
+    target: Target, copy: Copy
+) -> None:
+    inner = pa.array([{"n": None, "m": 1}], pa.struct([("n", pa.null()), ("m", pa.int64())]))
+
+    copy.refused(pa.table({"id": pa.array([1], pa.int64()), "inner": inner}), InvalidValueError, match="'inner'")
+
+    assert target.read() == []
+
+
 @every(where=lambda kind: kind.family == "delta")
 def test_rows_are_refused_before_the_commit_when_names_of_columns_differ_only_in_case(
     target: Target, copy: Copy
