@@ -112,6 +112,7 @@ class FilePlanning:
         delta = self.with_schemas(context, delta)
         if delta.readings is not None:
             self._batch.watch(delta.readings, context)
+            delta.readings.is_replay = settled is not None
             delta.readings.on_bad = partial(self._set_aside, context, delta, before)
         check: Callable[[], Any] | None = None
         if on_changed is not None:

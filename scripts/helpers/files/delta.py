@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from scripts.helpers.display.tables import MAX_SHOWN, Column, Table, need_pandas
 from scripts.helpers.display.units import size_text
+from scripts.helpers.errors import FileContentError
 from scripts.helpers.files.kept_schemas import KeptSchemas, schema_name
 from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.unchanged import check_unchanged
@@ -23,6 +24,7 @@ from scripts.helpers.reading.small_files import OnChanged, SmallFiles, check_sma
 from scripts.helpers.reading.spark import read_files
 from scripts.helpers.schemas.frames import columns_of_rows, fitted_rows
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
+from scripts.helpers.spark.progress import time_limit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -286,7 +288,13 @@ class FileDelta:
             if look is not None:
                 look(table)
             # With the columns of all: a file whose columns are of other types would be well by a schema of its own.
-            _exhaust(reader.read(*reader.again(decisions[-1], table)))
+            try:
+                with time_limit(spark, 0 if self.readings is None else self.readings.seconds):
+                    _exhaust(reader.read(*reader.again(decisions[-1], table)))
+            except TimeoutError as error:
+                keys = table.column("key").to_pylist()
+                one = keys[0] if len(keys) == 1 else f"one of {len(keys)} files"
+                raise FileContentError(str(self.location), one, asked.format, str(error)) from error
 
         frame: DataFrame = self._watched(asked.format, read, exhaust)
         # Here, and not while a file that cannot be read is searched for in parts of the batch.

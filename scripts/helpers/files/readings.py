@@ -69,6 +69,11 @@ class Readings:
         Takes files out of the plan, given why, by key, and puts them on the list. It may refuse.
     takes_none
         Whether a batch without a readable file is no error.
+    is_replay
+        Whether an earlier run ended while it worked on these files. It may have met a file whose reader never ends, so
+        all of them are read to the end once before a frame of them is returned.
+    seconds
+        How long a file that is searched for keeps a reader busy before it counts as unreadable.
 
     Attributes
     ----------
@@ -84,6 +89,8 @@ class Readings:
     request_payer: bool
     on_bad: Callable[[Mapping[str, str]], None]
     takes_none: bool = False
+    is_replay: bool = False
+    seconds: float = 600
     reasons: dict[str, str] = field(default_factory=dict)
     is_spoiled: bool = False
     _given: list[_Given] = field(default_factory=list)
@@ -111,6 +118,8 @@ class Readings:
         table = self.readable(table)
         try:
             frame = read(table)
+            if self.is_replay and table.num_rows:
+                exhaust(frame, table)
         except Exception as error:
             # A reader that looks into files at once, as for their schema.
             self.set_aside(self._search(table, lambda part: exhaust(read(part), part), format, error))
@@ -178,14 +187,16 @@ class Readings:
             raise error
         try:
             check_cause(error)
-            found = self._bad_of(table, exhaust, format)
+            found = self._bad_of(table, exhaust, format, error)
         except NotAFileError:
             raise error from None
         if not found:
             raise error
         return found
 
-    def _bad_of(self, table: pa.Table, exhaust: Callable[[pa.Table], None], format: str) -> dict[str, str]:
+    def _bad_of(
+        self, table: pa.Table, exhaust: Callable[[pa.Table], None], format: str, known: Exception | None = None
+    ) -> dict[str, str]:
         """Look at the files again, then read what looks well, in ever smaller parts."""
         reasons = probe(self.location, table, format, self.client, self.request_payer)
         table = self._without(table, reasons)
@@ -206,7 +217,9 @@ class Readings:
         def named(error: Exception, keys: Sequence[str]) -> list[str]:
             return named_in(str(error), keys)
 
-        for key in search(table.column("key").to_pylist(), fails, named):
+        for key in search(table.column("key").to_pylist(), fails, named, None if reasons else known):
+            if known is not None and key not in causes:
+                causes[key] = _cause(unmarked(str(known)) or known, format)
             reasons[key] = causes[key]
         return reasons
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from scripts.helpers.errors import FileContentError
 from scripts.helpers.listing.s3 import is_login_or_load
 
 TRANSIENT = {
@@ -16,6 +17,7 @@ TRANSIENT = {
 }  # fmt: skip
 """Classes of errors of which no file is the cause: another try, or another machine, reads it."""
 
+Named = Callable[[Exception, Sequence[str]], Sequence[str]]
 Fails = Callable[[Sequence[str]], "Exception | None"]
 """Reads some files and returns what is raised."""
 
@@ -24,7 +26,7 @@ class NotAFileError(Exception):
     """What failed is not to blame on a file."""
 
 
-def search(keys: Sequence[str], fails: Fails, named: Callable[[Exception, Sequence[str]], Sequence[str]]) -> list[str]:
+def search(keys: Sequence[str], fails: Fails, named: Named, known: Exception | None = None) -> list[str]:
     """Return the files that fail when they are read alone, twice.
 
     Parameters
@@ -33,6 +35,8 @@ def search(keys: Sequence[str], fails: Fails, named: Callable[[Exception, Sequen
         All files.
     fails
         Reads some of them, to the end.
+    known
+        What was raised when all of them were read, if they were.
     named
         Returns which files an error names: these are tried first. Without any the files are halved.
 
@@ -43,11 +47,13 @@ def search(keys: Sequence[str], fails: Fails, named: Callable[[Exception, Sequen
     """
     if not keys:
         return []
-    error = fails(keys)
+    error = known or fails(keys)
     if error is None:
         return []
     check_cause(error)
     if len(keys) == 1:
+        if isinstance(error, FileContentError):
+            return list(keys)
         # Once more: a machine that was lost, or a network that broke off, has not always a text that tells it.
         again = fails(keys)
         if again is None:
