@@ -294,6 +294,18 @@ def test_columns_go_by_position_when_spark_is_asked_to_enforce_the_schema(nights
     assert nights.run("csv", **options, enforceSchema=True) == [{"id": 1, "bay": "A"}]
 
 
+@pytest.mark.parametrize("way", ["read", "read_small"])
+def test_date_that_is_none_is_rescued_when_the_session_says_nothing_of_times(nights: Nights, way: str) -> None:
+    nights.put("1.csv", "1,2024-02-29,2024-02-29 10:00:00", "2,2024-02-30,2024-02-30 10:00:00", "3,0000-00-00,")
+    nights.spark, nights.way = nights.spark.newSession(), way
+
+    rows = nights.run("csv", schema="id INT, day DATE, at TIMESTAMP", rescue=True)
+
+    assert [row["_rescued"] and json.loads(row["_rescued"]) for row in by(rows)] == [
+        None, {"day": "2024-02-30", "at": "2024-02-30 10:00:00"}, {"day": "0000-00-00"},
+    ]  # fmt: skip
+
+
 # --- values that do not fit -----------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ from scripts.helpers.reading.misfits import folder_misfit, option_text
 from scripts.helpers.reading.spark import check_folders, check_new_column
 from scripts.helpers.spark.inferred import inferred_schema
 from scripts.helpers.spark.jvm import check_jvm
+from scripts.helpers.spark.settings import parse_times_strictly
 from scripts.helpers.spark.tasks import slots_of, spread
 
 if TYPE_CHECKING:
@@ -191,6 +192,7 @@ def read_shares(
         check_new_column(location, [*fields.names, *names], path_column)
     if format == "text" and len(fields) != 1:
         raise SourceError(str(location), f"text has one column, and the schema names {len(fields)}: {fields.names}.")
+    parse_times_strictly(spark)
     for_client = tuple(sorted((client_options or {}).items()))
     fetching = Fetching(
         location, _rules(format, asked), len(names), on_changed == "skip", for_client, request_payer, planned, header

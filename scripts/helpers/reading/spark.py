@@ -11,7 +11,7 @@ from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.packages import check_row_tag, is_xml, is_xml_of_spark_3, read_xml, typed_errors
 from scripts.helpers.spark.jvm import is_connect
-from scripts.helpers.spark.settings import check_all_is_read, settings
+from scripts.helpers.spark.settings import check_all_is_read, parse_times_strictly, settings
 from scripts.helpers.spark.tasks import slots_of
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def read_files(
     """
     check_all_is_read(spark, options or {})
     check_row_tag(format, options or {})
+    parse_times_strictly(spark)
     keys: list[str] = table.column("key").to_pylist()
     if not keys:
         frame = _no_rows(spark, schema)

@@ -3,6 +3,7 @@
 | setting | what this package does |
 |---|---|
 | `spark.sql.files.ignoreCorruptFiles`, `ignoreMissingFiles` | refuses them: `check_all_is_read` |
+| `spark.sql.legacy.timeParserPolicy` | sets CORRECTED for EXCEPTION, the default: `parse_times_strictly` |
 | `spark.sql.sources.partitionColumnTypeInference.enabled` | turns it off while folders are read as text |
 | `spark.sql.sources.parallelPartitionDiscovery.parallelism` | lowers it while planned files are listed |
 | `spark.sql.parquet.outputTimestampType`, `datetimeRebaseModeInWrite` | sets what the user left unset while it writes |
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 TEXTS_OF_FOLDERS = {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
 """Settings with which Spark reads the values of ``name=value`` folders as texts."""
+TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
 
 
 @contextmanager
@@ -38,6 +40,16 @@ def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
                 conf.unset(name)
             else:
                 conf.set(name, own)
+
+
+def parse_times_strictly(spark: SparkSession) -> None:
+    """Let Spark 3 read a date that does not exist as one that does not fit, for the rest of the session.
+
+    By default Spark 3 raises an error that asks for this setting, also where a value that does not fit is rescued.
+    Spark parses lazily, so the setting has to stay. A session that says LEGACY keeps that.
+    """
+    if spark.conf.get(TIME_PARSER) == "EXCEPTION":
+        spark.conf.set(TIME_PARSER, "CORRECTED")
 
 
 def check_all_is_read(spark: SparkSession, options: Mapping[str, Any] | None = None) -> None:
