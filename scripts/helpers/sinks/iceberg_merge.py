@@ -234,13 +234,17 @@ class ArrowMerge:
     def __init__(self, target: str, rules: Merge, catalog: Any) -> None:
         self._target, self._rules, self._catalog = target, rules, catalog
         self._found: dict[str, Any] = {}
+        # The condition for the keys of the batch. It is made once: for 100,000 keys that takes seconds.
+        self._wanted: Any = None
         self._common = TableMerge(target, memory_of(target), rules, self, ARROW_FRAMES)
         self._compared = [*rules.keys, *rules.sequence_by, *rules.columns.history, DELETED]
         self._quote = aliases_of(self._compared).__getitem__
 
     def check(self, events: pa.Table) -> None:
         """Raise what nothing orders; see `TableMerge.check`."""
-        self._common.check(_as_there(events, self._table(self._target)))
+        events = _as_there(events, self._table(self._target))
+        self._wanted = _those(self._rules.keys, events)
+        self._common.check(events)
 
     def publish(self, table: Any, events: pa.Table, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
         """Merge staged events into a table of `pyiceberg` as it was looked at.
@@ -255,6 +259,7 @@ class ArrowMerge:
         self._found = {self._target: table}
         common, memory = self._common, self._common.memory
         distinct = ARROW_FRAMES.distinct(_as_there(events, table), self._rules)
+        self._wanted = _those(self._rules.keys, distinct)
         if not self.has(memory):
             # Another publisher may make it now.
             self._catalog.create_table_if_not_exists(_identifier(memory), distinct.select(common.named).schema)
@@ -283,7 +288,7 @@ class ArrowMerge:
 
     def read(self, table: str, events: pa.Table, merge: Merge) -> pa.Table:
         """Return the rows of a table that have the key of an event, and maybe more; see `_those`."""
-        return _scanned(self._table(table), merge.keys, events)
+        return _scanned(self._table(table), self._wanted)
 
     def _table(self, name: str) -> Any:
         """Return a table as it was when it was looked at first."""
@@ -297,8 +302,7 @@ class ArrowMerge:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        schema, keys = table.schema().as_arrow(), self._rules.keys
-        there = _scanned(table, keys, source)
+        schema, there = table.schema().as_arrow(), _scanned(table, self._wanted)
         changes = self._changes(there, source, step)
         if not changes.num_rows:
             return False
@@ -313,11 +317,12 @@ class ArrowMerge:
             transaction.append(written, dict(summary))
             return True
         # Only files with a changed row are rewritten, with the rows in them that stay.
-        rewritten = _scanned(table, keys, replaced)
+        those = _those(self._rules.keys, replaced)
+        rewritten = _scanned(table, those)
         gone = self._changes(rewritten, source, step)[THERE]
         stays = pc.invert(pc.is_in(pa.array(range(rewritten.num_rows), pa.int64()), gone.combine_chunks()))
         rows = _in_columns(schema, written, rewritten.filter(stays))
-        transaction.overwrite(rows, _those(keys, replaced), dict(summary))
+        transaction.overwrite(rows, those, dict(summary))
         return True
 
     def _changes(self, there: pa.Table, source: pa.Table, step: Step) -> pa.Table:
@@ -342,9 +347,9 @@ def _identifier(name: str) -> str:
     return name.partition(".")[2]
 
 
-def _scanned(table: Any, keys: Sequence[str], rows: pa.Table) -> pa.Table:
-    """Return the rows of a table that have the key of one of some rows, and maybe more; see `_those`."""
-    found: pa.Table = table.scan(row_filter=_those(keys, rows)).to_arrow()
+def _scanned(table: Any, those: Any) -> pa.Table:
+    """Return the rows of a table for which a condition is true."""
+    found: pa.Table = table.scan(row_filter=those).to_arrow()
     return found
 
 
