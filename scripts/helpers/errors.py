@@ -938,19 +938,50 @@ class SchemaChangedError(SourceError):
 class MisfitError(SourceError):
     """A value that its column's type cannot hold, or a record that cannot be parsed; `column` is None for a record.
 
-    `detail` says what and where where it is known, and what to do.
+    `detail` says what and where where it is known, and what to do. `reason` is one of the constants of this class for a
+    record, and empty for a value.
     """
 
-    def __init__(self, source: str, column: str | None, type_name: str, detail: str = "") -> None:
+    UNPARSED, ENCODING, CASE = "unparsed", "encoding", "case"
+
+    def __init__(
+        self, source: str, column: str | None, type_name: str, reason: str = UNPARSED, detail: str = ""
+    ) -> None:
         self.column, self.type_name, self.detail = column, type_name, detail
-        value = f"column {column!r} has a value that is not of type {type_name}"
-        self.what = detail or ("a record cannot be parsed" if column is None else value)
-        remedy = (
-            ". Spark would make it NULL. To keep such values as JSON in a column of their own, read with rescue=True. "
-            "To have Spark's NULLs, read with mode='PERMISSIVE'. If the type is wrong, pass schema=, or run once with "
-            "on_schema_change='accept'."
+        self.reason = "" if column is not None else reason
+        rescue = (
+            "To keep such values as JSON in a column of their own, read with rescue=True. To have Spark's NULLs, read "
+            "with mode='PERMISSIVE'."
         )
-        super().__init__(source, detail or self.what + remedy)
+        what, remedy = {
+            "": (
+                f"column {column!r} has a value that is not of type {type_name}",
+                (
+                    f"Spark would make it NULL. {rescue} If the type is wrong, pass schema=, or run once with "
+                    "on_schema_change='accept'."
+                ),
+            ),
+            self.UNPARSED: (
+                "a record cannot be parsed",
+                (
+                    f"Spark would make it NULL. {rescue} If CSV has quotes that are escaped by a backslash, pass "
+                    "escape='\\\\'; if values of CSV have line ends, pass multiLine=True."
+                ),
+            ),
+            self.ENCODING: (
+                "a text is not in the encoding of the read, UTF-8 by default",
+                "Pass encoding=, such as 'ISO-8859-1'.",
+            ),
+            self.CASE: (
+                f"names of columns differ only by case: {type_name}",
+                (
+                    "Spark reads one of them and makes the other NULL. Rename one, or spell it in schema= as the files do. "
+                    f"{rescue}"
+                ),
+            ),
+        }[self.reason]
+        self.what = detail or what
+        super().__init__(source, detail or f"{what}. {remedy}")
 
 
 class ChangedObjectError(SourceError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.errors import GlueOptionError, MisfitError, NotOffGlueError
 from scripts.helpers.glue import DynamicFrame, GlueContext, ResolveChoice, ResolveOption
 from scripts.helpers.glue.choices import _catalog_type
 from scripts.helpers.glue.inference import _records, _unboxed
@@ -212,10 +212,15 @@ def test_types_are_sparks_when_no_field_has_two(landed: Callable[..., DynamicFra
     assert frame.count() == 2
 
 
-def test_broken_line_is_kept_beside_choices_when_json_is_read(landed: Callable[..., DynamicFrame]) -> None:
-    frame = landed({"id": 1}, {"id": "x"}, '{"id": ')
+def test_broken_line_is_an_error_when_json_is_read(landed: Callable[..., DynamicFrame]) -> None:
+    with pytest.raises(MisfitError, match="a record cannot be parsed"):
+        landed({"id": 1}, {"id": "x"}, '{"id": ')
 
-    assert [row["_corrupt_record"] for row in rows(frame)] == [None, None, '{"id": ']
+
+def test_all_objects_of_a_line_are_read_when_json_has_choices(landed: Callable[..., DynamicFrame]) -> None:
+    frame = landed('{"id": 1}{"id": "}{"}')
+
+    assert len(rows(frame)) == 2
 
 
 def test_elements_of_mixed_lists_are_texts_and_a_warning_says_so_when_a_frame_has_choices(
@@ -288,17 +293,22 @@ def test_cast_in_an_array_is_done_or_refused_when_ansi_mode_is_off_or_on(
     ("text", "found"),
     [
         ('{"id": 1}', [{"id": 1, "month": "04"}]),
-        ('[{"id": 1}, 7]', [{"id": 1, "month": "04"}, {"_corrupt_record": '[{"id": 1}, 7]', "month": "04"}]),
-        ('"x"', [{"_corrupt_record": '"x"', "month": "04"}]),
-        ('{"id": ', [{"_corrupt_record": '{"id": ', "month": "04"}]),
+        ('[{"id": 1}, {"id": 2}]', [{"id": 1, "month": "04"}, {"id": 2, "month": "04"}]),
+        ('{"id": 1} {"id": "}{"}', [{"id": 1, "month": "04"}, {"id": "}{", "month": "04"}]),
         (" \n", []),
     ],
-    ids=["object", "list", "value", "broken", "empty"],
+    ids=["object", "list", "several", "empty"],
 )
 def test_records_are_the_objects_of_a_text_with_its_folders_when_json_is_looked_at(
     text: str, found: list[dict[str, Any]]
 ) -> None:
     assert list(_records(["value", "month"], (text, "04"))) == found
+
+
+@pytest.mark.parametrize("text", ['[{"id": 1}, 7]', '"x"', '{"id": ', '{"id": 1} x'])
+def test_text_is_an_error_when_it_is_not_objects_of_json(text: str) -> None:
+    with pytest.raises(RuntimeError, match="a record cannot be parsed"):
+        list(_records(["value"], (text,)))
 
 
 def test_column_is_named_and_no_text_shown_when_it_cannot_be_unboxed() -> None:

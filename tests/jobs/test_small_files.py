@@ -33,7 +33,7 @@ BODIES = {
     "crcrlf": b'{"id": 1}\r\r\n{"id": 2}\n\r{"id": 3}',
     "blank-lines": b'\n\n{"id": 1}\n \t \n{"id": 2}\n\n',
     "bom": b'\xef\xbb\xbf{"id": 1}\n{"id": 2}\n',
-    "malformed": b'{"id": 1}\n{"id": \nnot json\n1\n"x"\nnull\n{"id": "z"}\n{"id": 2} {"id": 3}\n',
+    "malformed": b'{"id": 1}\n{"id": \nnot json\n1\n"x"\nnull\n{"id": "z"}\n',
     "arrays": b'[{"id": 1}, {"id": 2}]\n[]\n  [{"id": 3}]\n[1]\n[{"id": 4}, null]\n[{"id": 5}\n',
     "nested": b'{"id": 1, "tags": ["a", null], "nested": {"a": 3, "b": "2024-02-29"}}\n{"nested": null}\n{}\n',
     "unicode": '{"id": 1, "name": "🎉 é \\u00e9 \u2028 \x85 end"}\n'.encode(),

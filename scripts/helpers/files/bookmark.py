@@ -288,7 +288,8 @@ class FileBookmark:
         if plan.get("rest"):
             taken = pa.concat_tables([taken, self.ledger.read(plan["rest"])]).sort_by("key")
         check_planned(str(self.location), taken)
-        return self._taking(taken, bool(plan.get("has_more")), plan.get("gone") or 0)
+        delta = self._taking(taken, bool(plan.get("has_more")), plan.get("gone") or 0)
+        return replace(delta, is_old="dialect" not in plan)
 
     def set_aside(self, reasons: Mapping[str, str]) -> None:
         """Take files that cannot be read out of what `new_files` planned, and put them on the list in `state_after`.

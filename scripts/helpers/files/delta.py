@@ -73,6 +73,9 @@ class FileDelta:
     part : str
         Of a part that `split` made: the value that it is of. Each part keeps a schema of its own.
 
+    is_old : bool
+        Of a plan that was frozen before CSV was read as RFC 4180 has it: it is read as in its first attempt.
+
     Examples
     --------
     >>> delta = FileBookmark(landing).new_files()
@@ -92,6 +95,7 @@ class FileDelta:
     schemas: KeptSchemas | None = None
     part: str = ""
     s3_client: S3Client | None = None
+    is_old: bool = False
 
     def __repr__(self) -> str:
         more = ", and more to come" if self.has_more else ""
@@ -206,7 +210,8 @@ class FileDelta:
         """
         self.unpinned.add("read")
         asked = Asked.of(
-            format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options
+            format, on_schema_change, rescue,
+            schema=schema, path_column=path_column, options=options, is_old=self.is_old,
         )  # fmt: skip
 
         def read(table: pa.Table, schema: Any, options: Mapping[str, Any]) -> DataFrame:
@@ -240,7 +245,8 @@ class FileDelta:
         an earlier batch gives a type are texts.
         """
         asked = Asked.of(
-            format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options
+            format, on_schema_change, rescue,
+            schema=schema, path_column=path_column, options=options, is_old=self.is_old,
         )  # fmt: skip
         # Before anything is fetched to infer a schema.
         check_small_files(self.location, format, schema or "inferred", on_changed, options)

@@ -142,7 +142,8 @@ class PartitionDelta:
         types = dict(zip(self.columns.names, self.columns.types, strict=True))
         whole = None if schema is None else with_folders(spark, self.files.table, schema, types)
         asked = Asked.of(
-            format, on_schema_change, rescue, schema=whole, path_column=path_column, options=options
+            format, on_schema_change, rescue,
+            schema=whole, path_column=path_column, options=options, is_old=self.files.is_old,
         )  # fmt: skip
 
         def read(table: pa.Table, schema: Any, options: Mapping[str, Any]) -> DataFrame:

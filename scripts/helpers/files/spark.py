@@ -127,6 +127,7 @@ class SparkFileDelta:
     request_payer: bool = False
     has_more: bool = False
     schemas: KeptSchemas | None = None
+    is_old: bool = False
     s3_client: S3Client | None = None
 
     def __repr__(self) -> str:
@@ -214,7 +215,8 @@ class SparkFileDelta:
         """
         check_small_files(self.location, format, schema, on_changed, options)
         asked = Asked.of(
-            format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options
+            format, on_schema_change, rescue,
+            schema=schema, path_column=path_column, options=options, is_old=self.is_old,
         )  # fmt: skip
         if on_schema_change not in (None, "accept"):
             raise InvalidValueError(
@@ -380,6 +382,7 @@ class SparkFileBookmark:
         return SparkFileDelta(
             self.location, self._read(files), count, size, gone, str(self._ledger_location), tuple(files),
             self._local.options.request_payer, has_more=bool((plan or {}).get("has_more")),
+            is_old="dialect" not in (plan or {"dialect": None}),
         )  # fmt: skip
 
     def check_unchanged(self, plan: Mapping[str, Any] | None) -> None:

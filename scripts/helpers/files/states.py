@@ -68,9 +68,13 @@ def check_files_state(stored: Mapping[str, Any], name: str) -> None:
     position.moment("until", None)
 
 
+DIALECT = 1
+"""Of a plan's CSV: that of `reading.dialects`. A plan without one is older, and is read by Spark's defaults."""
+
+
 def plan_of(source: str, segment: Mapping[str, Any] | None, **counts: int) -> dict[str, Any]:
     """Return what a frozen plan stores of a batch, with the segment of its rows and its counts."""
-    return {"kind": "files", "source": source, "format": FORMAT, "files": segment, **counts}
+    return {"kind": "files", "source": source, "format": FORMAT, "files": segment, "dialect": DIALECT, **counts}
 
 
 def check_files_plan(stored: Mapping[str, Any], name: str) -> None:
@@ -84,7 +88,7 @@ def check_files_plan(stored: Mapping[str, Any], name: str) -> None:
             _check_segment(fields.map(part))
     for count in ("count", "bytes"):
         fields.whole(count, most=MAX_NUMBER)
-    for count in ("gone", "set_aside"):
+    for count in ("gone", "set_aside", "dialect"):
         fields.whole(count, 0)
     fields.flag("has_more")
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.reading.dialects import glue_names
 
 logger = logging.getLogger(__name__)
 
@@ -14,7 +15,6 @@ FORMATS = {
     "csv": "csv", "json": "json", "parquet": "parquet", "glueparquet": "parquet", "orc": "orc", "avro": "avro",
     "xml": "xml",
 }  # fmt: skip
-_CSV = {"separator": "sep", "escaper": "escape", "quoteChar": "quote", "withHeader": "header", "writeHeader": "header"}
 _SAME = {"multiLine", "multiline", "compression", "encoding", "charset", "rowTag", "dateFormat", "timestampFormat"}
 _NEEDLESS = {
     "optimizePerformance", "strictCheckForQuoting", "useGlueParquetWriter", "blockSize", "pageSize", "version",
@@ -48,7 +48,7 @@ def spark_options(name: str, given: Mapping[str, Any], *, writing: bool = False)
     if name == "csv":
         if writing:
             options["header"] = "true"
-        for theirs, ours in _CSV.items():
+        for theirs, ours in glue_names(name).items():
             if theirs in left:
                 options[ours] = _text(left.pop(theirs))
         if options.get("quote") == "-1":

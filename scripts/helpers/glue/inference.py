@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.errors import GlueOptionError, MisfitError, NotOffGlueError
 from scripts.helpers.glue.choices import MARK, choices_of, glue_name
 from scripts.helpers.glue.fields import expression
 from scripts.helpers.glue.records import Record, frame_of, shape_of
@@ -42,6 +42,8 @@ def json_with_choices(read: Read, options: Mapping[str, str]) -> DataFrame:
     Python looks at the text once more, as only that tells ``1`` from ``"1"``. Without a choice the rows are those of
     Spark's own reader.
     """
+    from scripts.helpers.reading.small_files import typed_fetch_errors
+
     df = read("json", **options)
     if set(options) - _JSON_OPTIONS:
         unknown = ",".join(sorted(set(options) - _JSON_OPTIONS))
@@ -53,13 +55,15 @@ def json_with_choices(read: Read, options: Mapping[str, str]) -> DataFrame:
     of_text = {name: value for name, value in options.items() if name != "multiLine"}
     texts = read("text", **of_text, **({"wholetext": "true"} if is_whole else {}))
     records = rdd_of(texts).flatMap(partial(_records, texts.columns))
-    if not choices_of(shape_of(records).schema(df.schema)):
+    with typed_fetch_errors():
+        shape = shape_of(records)
+    if not choices_of(shape.schema(df.schema)):
         return df
     return frame_of(df.sparkSession, records, df.schema)
 
 
 def _records(columns: list[str], row: Any) -> Iterator[Record]:
-    """Return the records of a text, with the columns of its folders; Spark's column for what is no JSON."""
+    """Return the records of a text, with the columns of its folders."""
     text, *folders = row
     of_folders = dict(zip(columns[1:], folders, strict=True))
     for record in _parsed(text):
@@ -67,15 +71,19 @@ def _records(columns: list[str], row: Any) -> Iterator[Record]:
 
 
 def _parsed(text: str) -> Iterator[Record]:
+    from scripts.helpers.reading.fetched_lines import marked, objects_of
+
     if not text.strip():
         return
-    try:
-        value = json.loads(text)
-    except ValueError:
-        yield {CORRUPT: text}
-        return
-    for record in value if isinstance(value, list) else [value]:
-        yield record if isinstance(record, dict) else {CORRUPT: text}
+    for part in objects_of(text.encode()):
+        try:
+            value = json.loads(part)
+        except ValueError:
+            value = None
+        for record in value if isinstance(value, list) else [value]:
+            if not isinstance(record, dict):
+                raise RuntimeError(marked(MisfitError("JSON", None, "")))
+            yield record
 
 
 def boxed_type(df: DataFrame, name: str) -> DataType | None:

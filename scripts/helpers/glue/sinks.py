@@ -17,6 +17,7 @@ from scripts.helpers.glue.connection_options import table_to_read
 from scripts.helpers.glue.formats import spark_format, spark_options
 from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, as_dataframe
 from scripts.helpers.glue.job import Job
+from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 
@@ -112,7 +113,7 @@ class FileTarget:
         if job is not None:
             job.run.check()
         with timestamps_with_statistics(df.sparkSession, self.format):
-            writer = df.write.format(self.format).options(**self.options)
+            writer = df.write.format(self.format).options(**with_dialect(self.format, self.options))
             writer.partitionBy(*self.keys).mode("append").save(self.path)
 
 

@@ -67,11 +67,11 @@ def read_folders(
     options, path_column = spark_options(name, format_options)
 
     def frame_of(part: FileDelta) -> DataFrame:
-        # As Glue: each batch has the types that it has, CSV goes by position, and nothing of it is kept.
+        # As Glue: each batch has the types that it has, and nothing of it is kept.
         plain = replace(part, schemas=None)
-        read: Callable[..., DataFrame] = partial(
-            plain.read, spark, path_column=path_column, on_schema_change="accept", enforceSchema="true"
-        )
+        # The columns of the catalogue are those of the files by position, as Hive reads them.
+        by_place: dict[str, Any] = {"on_schema_change": "accept", "enforceSchema": "true"} if schema is not None else {}
+        read: Callable[..., DataFrame] = partial(plain.read, spark, path_column=path_column, **by_place)
         if finds_choices and name == "json" and schema is None:
             return json_with_choices(read, options)
         if finds_choices and name == "csv" and schema is not None:

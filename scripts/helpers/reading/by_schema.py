@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from scripts.helpers.errors import InvalidValueError, MisfitError
 from scripts.helpers.listing.paths import folder_columns
+from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.reading.headers import by_header, can_compare
-from scripts.helpers.reading.misfits import RECORD, Misfits
-from scripts.helpers.schemas.kinds import Columns, Kind, common
+from scripts.helpers.reading.misfits import Misfits
+from scripts.helpers.reading.records import REASON, RECORD, marker
+from scripts.helpers.schemas.kinds import Columns, Kind, common, types_by_path
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
 from scripts.helpers.schemas.spark_frames import check_rescue, columns_of_schema, fitted, quoted, struct_of, type_of
 
@@ -29,6 +31,9 @@ TEXTS = ("csv", "json")
 MERGING = ("parquet", "orc")
 """Formats of which Spark reads the columns of one file only, unless it is asked for those of all."""
 RESCUED = "_rescued"
+
+_DUPLICATES = ("COLUMN_ALREADY_EXISTS", "duplicate column")
+"""In the text of Spark's error about columns of one name."""
 
 ReadFiles = Callable[[pa.Table, Any, Mapping[str, Any]], "DataFrame"]
 """Reads some files: with a schema, or with None in the columns and types that it finds, and with reader options."""
@@ -64,8 +69,22 @@ class Asked:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, format: str, policy: Any, rescue: bool | str, **others: Any) -> Asked:
+    def of(
+        cls,
+        format: str,
+        policy: Any,
+        rescue: bool | str,
+        *,
+        options: Mapping[str, Any],
+        is_old: bool = False,
+        **others: Any,
+    ) -> Asked:
         """Check what a caller gave.
+
+        Parameters
+        ----------
+        is_old
+            The plan was frozen before there was a dialect: what it reads is Spark's, as in its first attempt.
 
         Raises
         ------
@@ -77,7 +96,8 @@ class Asked:
         if not isinstance(rescue, (bool, str)) or rescue == "":
             raise InvalidValueError(f"rescue is {rescue!r}. Use True, or the name of a column.")
         name = RESCUED if rescue is True else rescue or None
-        made = cls(format, policy=policy, rescue=name, **others)
+        options = dict(options) if is_old else with_dialect(format, options)
+        made = cls(format, policy=policy, rescue=name, options=options, **others)
         if name is not None and name == made.path_column:
             raise InvalidValueError(f"rescue and path_column are both {name!r}. Give one of them another name.")
         if name is not None and made.handles_misfits:
@@ -263,12 +283,23 @@ class SchemaReader:
     def _found(self, table: pa.Table) -> Part:
         """Return the columns that Spark finds in some files."""
         asked = self.asked
-        frame = self._frame(table, None)
+        try:
+            frame = self._frame(table, None)
+        except Exception as error:
+            # Of names within a struct. Those of columns are found below, as Spark reads them by position.
+            if asked.format == "json" and any(words in str(error) for words in _DUPLICATES):
+                raise MisfitError(str(self.location), None, "see Spark's error", MisfitError.CASE) from error
+            raise
         found = columns_of_schema(frame.schema)
         if asked.path_column is not None:
             del found[asked.path_column]
         if not asked.is_text or not self._looks_at_values:
             return Part(table, found, frame)
+        if asked.format == "csv" and any("\ufffd" in name for name in found):
+            raise MisfitError(str(self.location), None, "", MisfitError.ENCODING)
+        alike = _differing_by_case(found)
+        if asked.format == "json" and alike:
+            raise MisfitError(str(self.location), None, ", ".join(alike), MisfitError.CASE)
         corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord"))
         if found.pop(corrupt, None) is not None and asked.rescue is None:
             raise MisfitError(str(self.location), None, "record")
@@ -307,13 +338,13 @@ class SchemaReader:
         keys = part.table.column("key").to_pylist()
         folders = {name.lower() for name in folder_columns(keys[0])} if keys else set()
         in_files = {name: kind for name, kind in kinds.items() if name.lower() not in folders}
-        misfits = Misfits(str(self.location), asked.format, in_files, asked.options)
         looks = bool(keys) and self._looks_at_values
         if looks:
-            marked = struct_of(kinds).add(RECORD, "string")
+            marked = struct_of(kinds).add(marker(inferred=asked.schema is None))
             frame = self._frame(part.table, marked, columnNameOfCorruptRecord=RECORD)
         else:
             frame = self._frame(part.table, struct_of(kinds))
+        misfits = Misfits(str(self.location), asked.format, in_files, asked.options, REASON in frame.columns)
         there = {name.lower(): name for name in kinds}
         selected: list[Column] = []
         for name, kind in decision.target.items():
@@ -353,3 +384,12 @@ class SchemaReader:
         given = self._given_columns() or {}
         corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord"))
         return not (asked.handles_misfits or asked.policy == "accept" or corrupt in given)
+
+
+def _differing_by_case(columns: Columns) -> list[str]:
+    """Return paths, at any depth, that are equal to others but for their case."""
+    fields = [{"name": name, "type": kind} for name, kind in columns.items()]
+    spelled: dict[str, list[str]] = {}
+    for path in types_by_path({"fields": fields}):
+        spelled.setdefault(path.lower(), []).append(path)
+    return [path for paths in spelled.values() if len(paths) > 1 for path in paths]

@@ -40,11 +40,28 @@ _IN_FLIGHT = 64 * 1024 * 1024
 """Bytes that one task holds, fetched and not yet handed on; a single object may be larger."""
 _BATCH = 2 * 1024 * 1024
 """Bytes of files in one batch for Spark, so that it parses the first while others are fetched."""
+_SEVERAL = re.compile(rb"\}\s*\{")
+"""What is between two objects on a line; it may be in a text, too."""
+_JSON = json.JSONDecoder()
 _BOM = b"\xef\xbb\xbf"
+
+
+def _inflated(body: bytes) -> bytes:
+    """Undo all streams of zlib in a file, as Hadoop does."""
+    found = []
+    while body:
+        stream = zlib.decompressobj()
+        found.append(stream.decompress(body))
+        if not stream.eof:
+            raise EOFError("a stream is cut off")
+        body = stream.unused_data
+    return b"".join(found)
+
+
 _DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.decompress,
     "bz2": bz2.decompress,
-    "deflate": zlib.decompress,
+    "deflate": _inflated,
 }
 _UNKNOWN = ("zst", "snappy", "lz4")
 _MARK = "glue-watermarks error"
@@ -53,7 +70,7 @@ _FACTS: dict[type[WatermarkError], tuple[str, ...]] = {
     ArchivedObjectError: ("source", "keys", "count"),
     ChangedObjectError: ("source", "overwritten", "deleted"),
     FileContentError: ("source", "key", "format", "reason"),
-    MisfitError: ("source", "column", "type_name", "detail"),
+    MisfitError: ("source", "column", "type_name", "reason", "detail"),
     ModifiedObjectError: ("source", "keys", "count"),
     SourceUnavailableError: ("source", "reason"),
     UnreadableObjectError: ("source", "key", "reason", "remedy"),
@@ -80,6 +97,8 @@ class LineRules:
         Drop the first line that is kept.
     utf8
         The format's parser takes UTF-8 only: it stops at the first byte that is none, and finds half a record.
+    objects
+        A line may hold several objects of JSON, one after the other: each is a record.
     """
 
     whole: bool = False
@@ -88,6 +107,7 @@ class LineRules:
     comment: bytes | None = None
     header: bool = False
     utf8: bool = False
+    objects: bool = False
 
     def cut(self, body: bytes) -> list[bytes]:
         """Return the records of one file."""
@@ -110,6 +130,8 @@ class LineRules:
         # The whole body first, which is valid nearly always: to decode each line takes several times as long.
         if self.utf8 and _valid_start(body) != body:
             lines = [_valid_start(line) for line in lines]
+        if self.objects and _SEVERAL.search(body):
+            lines = [record for line in lines for record in objects_of(line)]
         return lines
 
     def _split(self, body: bytes) -> list[bytes]:
@@ -232,6 +254,24 @@ def read_whole_input(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
     and users would not get the typed error. A task's input is one part of a plan, so that all of it is small.
     """
     return list(batches)
+
+
+def objects_of(line: bytes) -> list[bytes]:
+    """Return the objects of JSON on a line; the line as it is if it is anything else."""
+    if not _SEVERAL.search(line):
+        return [line]
+    found, place = [], 0
+    try:
+        text = line.decode("utf-8")
+        while place < len(text):
+            value, end = _JSON.raw_decode(text, place)
+            if not isinstance(value, dict):
+                return [line]
+            found.append(text[place:end].encode())
+            place = len(text) - len(text[end:].lstrip(" \t\r\n"))
+    except (ValueError, RecursionError):
+        return [line]
+    return found
 
 
 def _valid_start(record: bytes) -> bytes:

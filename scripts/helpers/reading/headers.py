@@ -94,11 +94,17 @@ def _unpacked(location: Location, key: str, head: bytes) -> bytes:
         return decompressed(location, key, head)
     if suffix(key) != "gz":
         return head
+    found = b""
     try:
-        # 31 is gzip. What is cut off at the end of the head is not asked for.
-        return zlib.decompressobj(31).decompress(head, HEAD)
+        # A file may have several members, of which the first ones may be empty.
+        while head and len(found) < HEAD:
+            member = zlib.decompressobj(31)  # 31 is gzip.
+            # What is cut off at the end of the head is not asked for.
+            found += member.decompress(head, HEAD)
+            head = member.unused_data
     except zlib.error:
-        return head  # It is no such file. Spark's reader says so, when it comes to it.
+        return found or head  # It is not such a file. Spark's reader raises when it reads it.
+    return found
 
 
 def _first_line(head: bytes, comment: str | None) -> bytes:

@@ -12,21 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import MisfitError
 from scripts.helpers.reading.fetched_lines import marked
+from scripts.helpers.reading.records import REASON, RECORD, of_records
 from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, kind_text
 from scripts.helpers.schemas.spark_frames import json_of_values, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-RECORD = "_glue_watermarks_record"
-"""Where Spark keeps the text of a record with a value that was lost, while the record is looked at."""
 _BAD = "_bad"
-_OF_FILES = {
-    "header", "linesep", "multiline", "encoding", "charset", "enforceschema", "inferschema", "samplingratio", "mode",
-    "columnnameofcorruptrecord", "pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "basepath",
-    "compression", "dropfieldifallnull", "primitivesasstring", "prefersdecimal", "preferdate", "prefersdate",
-}  # fmt: skip
-"""Options that are about files and their schemas, not about the text of one record."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +36,15 @@ class Misfits:
         The columns in the files, in their order and without those of folders, as they are read.
     options
         Reader options.
+    has_reasons
+        `records.parsed` read the records, so that bad ones have a `REASON`.
     """
 
     source: str
     format: str
     columns: Columns
     options: Mapping[str, Any]
+    has_reasons: bool = False
 
     def checked(self, name: str) -> Column:
         """Return a column that makes the Spark job fail at a value that was lost; see `MisfitError`."""
@@ -58,7 +54,7 @@ class Misfits:
         kind = self.columns.get(name)
         if kind is None:
             return value
-        fails = functions.when(self._is_bad(), self._raised(None, "")).otherwise(value)
+        fails = functions.when(self._is_bad(), self._raised_record()).otherwise(value)
         if kind != "string":
             fails = functions.when(self._is_lost(name, kind), self._raised(name, kind_text(kind))).otherwise(fails)
         # Asked first, as nearly no record is kept: the text of all others is not parsed again.
@@ -95,6 +91,10 @@ class Misfits:
 
     def _is_bad(self) -> Column:
         """Tell a record that cannot be parsed at all, or has more or fewer values than columns."""
+        from pyspark.sql import functions
+
+        if self.has_reasons:
+            return functions.col(REASON).isNotNull()
         if self.format == "json":
             return self._texts().isNull()
         return self._texts()[_BAD].isNotNull()
@@ -113,7 +113,7 @@ class Misfits:
         from pyspark.sql import functions
 
         record = functions.col(RECORD)
-        options = {key: option_text(value) for key, value in self.options.items() if key.lower() not in _OF_FILES}
+        options = of_records(self.options)
         if self.format == "json":
             # None for no option: Spark Connect makes a map without types of an empty one, which Spark refuses.
             return functions.from_json(record, "map<string,string>", options or None)
@@ -121,17 +121,23 @@ class Misfits:
         options |= {"columnNameOfCorruptRecord": _BAD}
         return functions.from_csv(record, ", ".join([*names, f"{_BAD} string"]), options)
 
-    def _raised(self, column: str | None, kind: str) -> Column:
+    def _raised_record(self) -> Column:
         from pyspark.sql import functions
 
-        return functions.raise_error(functions.lit(marked(MisfitError(self.source, column, kind))))
+        if not self.has_reasons:
+            return self._raised(None, "")
+        names = ", ".join(self.columns)
+        by_reason = functions.when(functions.lit(False), self._raised(None, ""))
+        for reason in (MisfitError.ENCODING, MisfitError.CASE):
+            by_reason = by_reason.when(functions.col(REASON) == reason, self._raised(None, names, reason))
+        return by_reason.otherwise(self._raised(None, ""))
+
+    def _raised(self, column: str | None, kind: str, reason: str = MisfitError.UNPARSED) -> Column:
+        from pyspark.sql import functions
+
+        return functions.raise_error(functions.lit(marked(MisfitError(self.source, column, kind, reason))))
 
 
 def folder_misfit(name: str, kind: str) -> str:
     """Return what is wrong with a folder's value, and what to do."""
     return f"a folder's value of column {name!r} is not of type {kind}. Give the column another type in schema=."
-
-
-def option_text(value: Any) -> str:
-    """Write an option as Spark reads it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -48,7 +48,7 @@ def typed_errors(spark: SparkSession, location: Location, format: str) -> Iterat
     except Exception as error:
         if folder := _FOLDER_MISFIT.search(str(error)):
             kind, name = folder.groups()
-            raise MisfitError(str(location), name, kind, folder_misfit(name, kind)) from error
+            raise MisfitError(str(location), name, kind, detail=folder_misfit(name, kind)) from error
         if "TIMESTAMP(NANOS" in str(error):
             raise SourceError(
                 str(location),

@@ -119,7 +119,7 @@ def read_pandas(
             return None
         except _LineError as error:
             detail = f"key {one.key!r} cannot be read as {format}: {error}. Correct the file."
-            raise MisfitError(str(location), None, "record", detail) from error
+            raise MisfitError(str(location), None, "record", detail=detail) from error
         except _OF_FILES as error:
             if isinstance(error, WatermarkError):
                 raise
@@ -350,7 +350,9 @@ def _together(source: str, tables: Sequence[pa.Table]) -> pa.Table:
             except pa.ArrowException:
                 kinds = ", ".join(dict.fromkeys(str(kind) for part in parts for kind in part.schema.types))
                 detail = f"column {name!r} has the types {kinds} in its files, and none holds all values: {error}"
-                raise MisfitError(source, name, kinds, f"{detail}. Read the files apart: delta.split.") from error
+                raise MisfitError(
+                    source, name, kinds, detail=f"{detail}. Read the files apart: delta.split."
+                ) from error
         columns[name] = together[name]
     return pa.table(columns)
 

@@ -23,7 +23,8 @@ from scripts.helpers.reading.fetched_lines import (
     unmarked,
     unpacked,
 )
-from scripts.helpers.reading.misfits import folder_misfit, option_text
+from scripts.helpers.reading.misfits import folder_misfit
+from scripts.helpers.reading.records import REASON, RECORD, ROW, is_inferred, option_text, parsed
 from scripts.helpers.reading.spark import check_folders, check_new_column
 from scripts.helpers.spark.inferred import inferred_schema
 from scripts.helpers.spark.jvm import check_jvm
@@ -199,13 +200,18 @@ def read_shares(
     )
     columns = ["record binary", "path string", *(f"folder_{index} string" for index in range(len(names)))]
     fetched = shares.mapInArrow(fetching, ", ".join(columns))
-    parsed = _parsed(fetched, format, fields, asked)
-    selected = [parsed[f"row.{_quoted(name)}"].alias(name) for name in fields.names]
+    if RECORD in fields.names:
+        in_files = type(fields)([field for field in fields if field.name != RECORD])
+        rows = parsed(fetched, format, in_files, asked, is_inferred=is_inferred(fields))
+        selected = [rows[ROW].getField(name).alias(name) for name in (*fields.names, REASON)]
+    else:
+        rows = _parsed(fetched, format, fields, asked)
+        selected = [rows[f"row.{_quoted(name)}"].alias(name) for name in fields.names]
     for index, (name, kind) in enumerate(folders):
-        selected.append(_of_folder(location, parsed[f"folder_{index}"], name, kind))
+        selected.append(_of_folder(location, rows[f"folder_{index}"], name, kind))
     if path_column is not None:
-        selected.append(parsed["path"].alias(path_column))
-    return parsed.select(*selected)
+        selected.append(rows["path"].alias(path_column))
+    return rows.select(*selected)
 
 
 def header_of(
@@ -278,7 +284,8 @@ def _rules(format: str, asked: Mapping[str, str]) -> LineRules:
     if format == "text":
         return LineRules(asked.get("wholetext") == "true", separator)
     if format == "json":
-        return LineRules(asked.get("multiline") == "true", separator, blank=b" \t\r\n", utf8=True)
+        is_whole = asked.get("multiline") == "true"
+        return LineRules(is_whole, separator, blank=b" \t\r\n", utf8=True, objects=not is_whole)
     comment = asked.get("comment", "").strip("\0").encode() or None
     return LineRules(False, separator, _JAVA_BLANK, comment, asked.get("header") == "true")
 
@@ -355,7 +362,8 @@ def _of_folder(location: Location, text: Column, name: str, kind: DataType) -> C
     # Spark 4 casts as ANSI does: a value that does not fit would be an error of Spark's own. Spark 3 has no try_cast.
     cast = getattr(type(text), "try_cast", type(text).cast)
     value: Column = cast(text, kind)
-    error = MisfitError(str(location), name, kind.simpleString(), folder_misfit(name, kind.simpleString()))
+    detail = folder_misfit(name, kind.simpleString())
+    error = MisfitError(str(location), name, kind.simpleString(), detail=detail)
     fails = functions.raise_error(functions.lit(marked(error)))
     return functions.when(text.isNotNull() & value.isNull(), fails).otherwise(value).alias(name)
 

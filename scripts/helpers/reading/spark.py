@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.packages import check_row_tag, is_xml, is_xml_of_spark_3, read_xml, typed_errors
+from scripts.helpers.reading.records import RECORD, ROW, is_inferred, parsed
+from scripts.helpers.schemas.spark_frames import quoted
 from scripts.helpers.spark.jvm import is_connect
 from scripts.helpers.spark.settings import check_all_is_read, parse_times_strictly, settings
 from scripts.helpers.spark.tasks import slots_of
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 TASKS_PER_SLOT = 4
 """Enough to even out slow tasks. Spark's own choice is one task a path, up to 10,000: 19 times slower for as many."""
+LINE = "_glue_watermarks_line"
+_OF_LINES = {
+    "header", "linesep", "encoding", "charset", "comment", "pathglobfilter", "recursivefilelookup", "modifiedbefore",
+    "modifiedafter",
+}  # fmt: skip
+"""Options that lines are read by, too."""
 _GLOB = re.compile(r"[\\*?\[\]{}]")
 """What Hadoop does not take for itself in a path."""
 
@@ -81,6 +89,8 @@ def read_files(
     check_row_tag(format, options or {})
     parse_times_strictly(spark)
     keys: list[str] = table.column("key").to_pylist()
+    if keys and _is_read_by_lines(format, schema, options or {}):
+        return _by_lines(spark, location, table, format, schema, path_column, options or {})
     if not keys:
         frame = _no_rows(spark, schema)
     else:
@@ -106,6 +116,62 @@ def read_files(
     if path_column is None:
         return frame
     return _with_path(frame, location, path_column, encoded=not is_xml_of_spark_3(spark, format))
+
+
+def _is_read_by_lines(format: str, schema: StructType | str | None, options: Mapping[str, Any]) -> bool:
+    """Return whether records are to be marked, and Spark hands out lines that `records.parsed` can look at."""
+    if schema is None or isinstance(schema, str) or RECORD not in schema.names or LINE in schema.names:
+        return False
+    asked = {name.lower(): str(value).lower() for name, value in options.items()}
+    if asked.get("multiline") == "true":
+        return False
+    # By lines of JSON no other encoding is known; a header of CSV is compared by Spark's reader of its columns.
+    return _is_utf8(asked) if format == "json" else asked.get("enforceschema") != "false"
+
+
+def _is_utf8(asked: Mapping[str, str]) -> bool:
+    return asked.get("encoding", asked.get("charset", "utf-8")) in ("utf-8", "utf8")
+
+
+def _by_lines(
+    spark: SparkSession,
+    location: Location,
+    table: pa.Table,
+    format: str,
+    schema: Any,
+    path_column: str | None,
+    options: Mapping[str, Any],
+) -> DataFrame:
+    """Read lines, without the header of CSV, and parse them strictly."""
+    from pyspark.sql import functions
+
+    folders = {name.lower() for name in check_folders(location, table.column("key").to_pylist())}
+    kind = type(schema)
+    of_folders = [field for field in schema if field.name.lower() in folders]
+    in_files = kind([field for field in schema if field.name.lower() not in folders and field.name != RECORD])
+    of_files = {name: value for name, value in options.items() if name.lower() in _OF_LINES}
+    one = kind().add(LINE, "string")
+    if format == "json":
+        data = functions.col(LINE).cast("binary")
+        line_format = "text"
+    else:
+        # Each byte is one sign in this encoding, so that those of the file come back whatever they are. A line with
+        # the separator is kept as a whole in the other column.
+        line_format, one = "csv", one.add(RECORD, "string")
+        of_files |= {"sep": "\x01", "quote": "", "columnNameOfCorruptRecord": RECORD}
+        text = functions.coalesce(functions.col(RECORD), functions.col(LINE))
+        data = text.cast("binary")
+        if _is_utf8({name.lower(): str(value).lower() for name, value in options.items()}):
+            of_files["encoding"] = "ISO-8859-1"
+            data = functions.encode(text, "ISO-8859-1")
+    lines = read_files(
+        spark, location, table, line_format, schema=kind([*one, *of_folders]), path_column=path_column,
+        options=of_files,
+    )  # fmt: skip
+    others = [name for name in lines.columns if name not in one.names]
+    records = lines.select(*map(quoted, others), data.alias("record"))
+    rows = parsed(records, format, in_files, options, is_inferred=is_inferred(schema))
+    return rows.select(f"{ROW}.*", *map(quoted, others))
 
 
 def check_folders(location: Location, keys: list[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError, TargetLayoutError
+from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at, kind_of_arrow
 from scripts.helpers.schemas.kinds import Kind, types_by_path
@@ -73,7 +74,7 @@ def check_same_format(target: Place, names: Iterable[str], format: str) -> None:
 
 def fit_to_schema(
     target: Place, ours: Mapping[str, int], rows: Any, format: str, partition_by: Sequence[str],
-    options: Mapping[str, Any],
+    options: Mapping[str, Any], *, has_dialect: bool = False,
 ) -> tuple[Any, FileSchema]:  # fmt: skip
     """Compare rows with the schema of a target; return them as they are to be written, and the schema with theirs.
 
@@ -90,6 +91,8 @@ def fit_to_schema(
         A DataFrame of Spark, or a table of pyarrow.
     options
         Of the writer.
+    has_dialect
+        Files are written as `reading.dialects` has it, if none at the target are otherwise.
 
     Raises
     ------
@@ -106,6 +109,9 @@ def fit_to_schema(
         ours = _published(target)
     # Where all was taken back other columns may come.
     there = before if ours else None
+    # Readers take all files alike: those of a target whose quotes were escaped otherwise stay as they are.
+    if has_dialect and (not ours or (there is not None and "escape" in there.options)):
+        options = with_dialect(format, options)
     is_spark = spark_of(rows) is not None
     if there is not None and not is_spark:
         rows = _with_whole_numbers(rows, {name: there.partitions.get(name, VOID) for name in partition_by})

@@ -186,7 +186,7 @@ class FileSink:
             A folder or file that cannot be listed or written.
         """
         self.check(df)
-        return self._stage(batch, fence, self._write, df, replaces)
+        return self._stage(batch, fence, self._write, df, replaces, is_written_here=True)
 
     def stage_files(
         self,
@@ -206,11 +206,12 @@ class FileSink:
         rows
             The frame that it writes: its columns are compared with what is at the target.
         """
-        return self._stage(batch, fence, lambda _, *to: write(*to), rows, replaces)
+        return self._stage(batch, fence, lambda _, place, folder, __: write(place, folder), rows, replaces)
 
     def _stage(
-        self, batch: BatchId, fence: int, write: Callable[[Any, Place, str], Any], rows: Any, replaces: bool
-    ) -> Output:
+        self, batch: BatchId, fence: int, write: Callable[[Any, Place, str, FileSchema | None], Any], rows: Any,
+        replaces: bool, *, is_written_here: bool = False,
+    ) -> Output:  # fmt: skip
         found = {name: size for name, size in self.target.files(most=LOOKED_AT).items() if not is_hidden(name)}
         batch_folders = self._layout(list(found))
         # A reader takes a column of that name from the folders: one in the rows would be hidden by it, or clash.
@@ -219,12 +220,12 @@ class FileSink:
         ours = {name: size for name, size in found.items() if batch_of(name) or batch_folder_of(name)}
         if rows is not None and columns_of(rows):
             self._check_parted(ours)
-        rows, schema = self._compared(rows, ours)
+        rows, schema = self._compared(rows, ours, is_written_here=is_written_here)
         self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
 
         def fill(place: Place, folder: str) -> Any:
-            written = write(rows, place, folder)
+            written = write(rows, place, folder, schema)
             if schema is not None:
                 place.write(f"{folder}/{COLUMNS}", replace(schema, attempt=folder).to_bytes())
             return written
@@ -376,14 +377,15 @@ class FileSink:
         """Return where an attempt has left files, and how many."""
         return self.staging.left_at(folder)
 
-    def _write(self, rows: Any, place: Place, folder: str) -> int:
+    def _write(self, rows: Any, place: Place, folder: str, schema: FileSchema | None) -> int:
         if spark_of(rows) is not None:
-            return write_spark(rows, place.uri(folder), self._format, self._options, self._partition_by)
+            dialect = {name: text for name, text in (schema.options if schema else {}).items() if name == "escape"}
+            return write_spark(rows, place.uri(folder), self._format, {**self._options, **dialect}, self._partition_by)
         from scripts.helpers.sinks.pandas_files import write_arrow
 
         return write_arrow(rows, place, folder, self._options, self._partition_by)
 
-    def _compared(self, rows: Any, ours: Mapping[str, int]) -> tuple[Any, FileSchema | None]:
+    def _compared(self, rows: Any, ours: Mapping[str, int], *, is_written_here: bool) -> tuple[Any, FileSchema | None]:
         """Compare rows with the schema of the target; return them as they are written, and the schema with theirs."""
         kind = self._format.lower()
         if rows is not None and spark_of(rows) is None:
@@ -396,7 +398,9 @@ class FileSink:
         check_same_format(self.target, ours, kind)
         if kind not in FORMATS:
             return rows, None
-        return fit_to_schema(self.target, ours, rows, kind, self._partition_by, self._options)
+        return fit_to_schema(
+            self.target, ours, rows, kind, self._partition_by, self._options, has_dialect=is_written_here
+        )  # fmt: skip
 
     def _move(self, output: Output, moves: Mapping[str, str], sizes: Mapping[str, int]) -> None:
         """Move staged files to the target, which lies below another root of the same bucket or file system."""

@@ -1,0 +1,95 @@
+"""The options of CSV and JSON: one name, one default and one meaning for each, whoever reads or writes. Pure.
+
+`TABLE` is the page of `docs/files.md`, and what Glue's names are translated by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+AWS = "AWS Glue, Format options"
+"""Where Glue's names and defaults are from."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a format.
+
+    Attributes
+    ----------
+    name, default, meaning
+        The name in `read`, `read_small` and `job.write`, which is Spark's; what counts without it.
+    glue, glue_default
+        Glue's name, and its default; empty where Glue has none. Where `here` is empty it counts for Glue's names, too.
+    here
+        What Glue's names do instead, and why.
+    """
+
+    format: str
+    name: str
+    default: str
+    meaning: str
+    glue: str = ""
+    glue_default: str = ""
+    here: str = ""
+
+
+TABLE = (
+    Option("csv", "sep", ",", "between two values", "separator", ","),
+    Option("csv", "quote", '"', "around a value; an empty text for none", "quoteChar", '"', "-1 is an empty text"),
+    Option(
+        "csv", "escape", "the quote",
+        'before a quote within quotes: `""` is one quote, as in RFC 4180. For files of Spark\'s own writer it is `\\`',
+        "escaper", "none",
+    ),
+    Option(
+        "csv", "header", "false", "the first line has the names of the columns, by which they are found",
+        "withHeader", "false",
+    ),
+    Option("csv", "header", "false", "when writing", "writeHeader", "true"),
+    Option("csv", "encoding", "UTF-8", "of the bytes; others in a file are an error", "encoding", "UTF-8"),
+    Option(
+        "csv", "multiLine", "false",
+        "a value within quotes may have line ends. Each file is then read by one task, without the checks of lines",
+        "multiLine", "false",
+    ),
+    Option("csv", "nullValue", "empty", "a text that is NULL; an empty value always is"),
+    Option("csv", "comment", "none", "starts lines that are left out"),
+    Option("csv", "lineSep", "line feed, carriage return or both", "between two lines"),
+    Option("csv", "dateFormat", "2026-11-24", "of dates", "dateFormat"),
+    Option("csv", "timestampFormat", "ISO 8601", "of times", "timestampFormat"),
+    Option("json", "multiLine", "false", "a file is one record, or a list of records", "multiLine", "false"),
+    Option("json", "encoding", "UTF-8", "of the bytes; others in a file are an error", "encoding", "UTF-8"),
+    Option("json", "lineSep", "line feed, carriage return or both", "between two lines"),
+    Option("json", "dateFormat", "2026-11-24", "of dates", "dateFormat"),
+    Option("json", "timestampFormat", "ISO 8601", "of times", "timestampFormat"),
+)  # fmt: skip
+
+
+def with_dialect(format: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a reader or writer with what counts without them, where Spark's own default is another."""
+    asked = {name.lower(): value for name, value in options.items()}
+    if format.lower() != "csv" or "escape" in asked:
+        return dict(options)
+    quote = str(asked.get("quote", '"'))
+    return {**options, "escape": quote} if len(quote) == 1 else dict(options)
+
+
+def glue_names(format: str) -> dict[str, str]:
+    """Return Spark's names of options by those that Glue has for them."""
+    return {option.glue: option.name for option in TABLE if option.format == format and option.glue}
+
+
+def page() -> str:
+    """Return the table of `docs/files.md`."""
+    lines = ["| format | option | default | meaning | in Glue's names | its default |", "|---|---|---|---|---|---|"]
+    for option in TABLE:
+        glue = f"`{option.glue}`" if option.glue else ""
+        here = f"{option.glue_default}; {option.here}" if option.here else option.glue_default
+        default = f"`{option.default}`" if not option.default[0].isalnum() else option.default
+        glue_default = f"`{here}`" if here and len(here) == 1 else here.replace('"', '`"`')
+        cells = (option.format, f"`{option.name}`", default, option.meaning, glue, glue_default)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

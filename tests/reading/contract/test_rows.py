@@ -1,0 +1,97 @@
+"""A file gives the rows that it holds, or a typed error, whichever call reads it."""
+
+from __future__ import annotations
+
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.glue import GlueContext
+from scripts.helpers.reading.fetched_lines import unmarked
+from tests.reading.contract.cases import CASES, EVERY, Case
+
+
+def frame_of(way: str, case: Case, folder: Path, spark: Any) -> Any:
+    """Return what one way reads of a case, lazily where it is Spark's."""
+    header = {"header": True} if case.format == "csv" else {}
+    if way == "glue":
+        options = {"withHeader": True} if case.format == "csv" else {}
+        context = GlueContext(spark.sparkContext)
+        return context.create_data_frame.from_options("file", {"paths": [str(folder)]}, case.format, options)
+    delta = FileBookmark(str(folder)).new_files()
+    if way == "read_pandas":
+        return delta.read_pandas(case.format, **case.options)
+    return getattr(delta, way)(spark, case.format, schema=case.schema, **header, **case.options)
+
+
+def rows_of(frame: Any) -> list[dict[str, str | None]]:
+    if hasattr(frame, "dtypes") and not hasattr(frame, "sparkSession"):
+        found = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    else:
+        found = [row.asDict() for row in frame.collect()]
+    return [{name: None if value is None else str(value) for name, value in row.items()} for row in found]
+
+
+def in_order(rows: Any) -> list[tuple[tuple[str, str], ...]]:
+    return sorted(tuple(sorted((name, str(value)) for name, value in row.items())) for row in rows)
+
+
+def put(case: Case, folder: Path) -> Path:
+    for name, body in case.files.items():
+        (folder / name).write_bytes(body)
+    return folder
+
+
+GOOD = [case for case in CASES if case.rows is not None]
+BAD = [case for case in CASES if case.rows is None]
+
+
+@pytest.mark.parametrize("way", EVERY)
+def test_rows_are_those_of_the_files_when_they_are_read(way: str, spark: Any, tmp_path: Path) -> None:
+    cases = [case for case in GOOD if way in case.ways]
+    frames = []
+    for index, case in enumerate(cases):
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        frames.append(frame_of(way, case, put(case, folder), spark))
+
+    found = collected(frames)
+
+    wrong = {case.name: rows for case, rows in zip(cases, found, strict=True) if in_order(rows) != in_order(case.rows)}
+    assert wrong == {}
+
+
+def collected(frames: list[Any]) -> list[list[dict[str, str | None]]]:
+    """Return the rows of each frame, by one Spark job for those of the same columns."""
+    found: list[list[dict[str, str | None]]] = [[] for _ in frames]
+    alike: dict[str, list[int]] = {}
+    for index, frame in enumerate(frames):
+        is_spark = hasattr(frame, "sparkSession")
+        alike.setdefault(frame.schema.simpleString() if is_spark else str(index), []).append(index)
+    for places in alike.values():
+        if not hasattr(frames[places[0]], "sparkSession"):
+            found[places[0]] = rows_of(frames[places[0]])
+            continue
+        from pyspark.sql import functions
+
+        parts = [frames[index].withColumn("_case", functions.lit(index)) for index in places]
+        for row in rows_of(reduce(lambda one, other: one.unionByName(other), parts)):
+            index = int(row.pop("_case") or 0)
+            found[index].append(row)
+    return found
+
+
+@pytest.mark.parametrize(("way", "case"), [
+    pytest.param(way, case, id=f"{way}-{case.format}-{case.name}") for case in BAD for way in case.ways
+])  # fmt: skip
+def test_error_is_typed_when_rows_would_be_lost(way: str, case: Case, spark: Any, tmp_path: Path) -> None:
+    put(case, tmp_path)
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        rows_of(frame_of(way, case, tmp_path, spark))
+
+    error = unmarked(str(caught.value)) or caught.value
+    assert isinstance(error, case.error), error
