@@ -23,7 +23,7 @@ from scripts.helpers.protocol.items import HEAD_KEY
 from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import cursor_columns_of, is_rows
-from scripts.helpers.rows.cursors import CursorColumn, is_plain
+from scripts.helpers.rows.cursors import CursorColumn, is_written_plainly
 
 TYPES = ("str", "int", "float", "decimal", "bool", "datetime", "date", "null")
 _ASSIGNMENT = re.compile(r"([^=]+?)(?::(\w+))?=(.*)", re.DOTALL)
@@ -149,7 +149,7 @@ def _kind_of(value: Any) -> str:
 
 
 def _read(text: str, kind: str) -> Any:
-    if kind in ("datetime", "date", "int", "decimal") and not is_plain(text, time=kind.startswith("date")):
+    if kind in ("datetime", "date", "int", "decimal") and not is_written_plainly(text, time=kind.startswith("date")):
         raise ValueError(kind)
     if kind == "datetime":
         return isoparse(text.replace(" ", "T", 1))

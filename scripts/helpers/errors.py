@@ -975,8 +975,8 @@ class MisfitError(SourceError):
             self.CASE: (
                 f"names of columns differ only by case: {type_name}",
                 (
-                    "Spark reads one of them and makes the other NULL. Rename one, or spell it in schema= as the files do. "
-                    f"{rescue}"
+                    "Spark reads one of them and makes the other NULL. Rename one, or spell it in schema= as the files "
+                    f"do. {rescue}"
                 ),
             ),
         }[self.reason]

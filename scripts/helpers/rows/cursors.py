@@ -219,7 +219,7 @@ class CursorColumn:
             date, or seconds since 1970.
         """
         try:
-            if self.type not in TEXTS and not is_plain(text, time=self.is_time):
+            if self.type not in TEXTS and not is_written_plainly(text, time=self.is_time):
                 raise CursorError(self.name, "it is written in another way.")
             return self.check(self.from_text(text))
         except CursorError as error:
@@ -252,7 +252,7 @@ class CursorColumn:
         return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
-def is_plain(text: str, *, time: bool) -> bool:
+def is_written_plainly(text: str, *, time: bool) -> bool:
     """Return whether a time or date, or else a number, is written so that it has one meaning only."""
     return (_TIME if time else _NUMBER).fullmatch(text) is not None
 

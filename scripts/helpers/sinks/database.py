@@ -269,13 +269,12 @@ class _Log(TableLog):
         with self.session("published batches cannot be read") as session:
             return max(self._versions(session, of), default=0)
 
-    def versions(self, start: str) -> Mapping[str, int]:
+    def versions(self, job: str, *, others: bool) -> Mapping[str, int]:
         if self.schema is None:
             return {}
-        job = start.rstrip("/")
         with self.session("published batches cannot be read") as session:
             there = self.catalogue(session, [self.schema, BATCHES])
-            rows = session.rows(*self.statements(self.schema).recorded(job)) if there else []
+            rows = session.rows(*self.statements(self.schema).recorded("" if others else job)) if there else []
         return {app_from_batches(job, str(of), str(epoch)): int(str(last)) for of, epoch, last in rows}
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:

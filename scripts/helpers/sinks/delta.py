@@ -373,9 +373,10 @@ class _SparkLog(_Log):
         no_merge = NO_MERGE if properties.get(APPEND_ONLY) == "true" else ""
         return TableShape(self.rows.types(schema), self.rows.required(schema), list(partition_by), no_merge)
 
-    def versions(self, start: str) -> Mapping[str, int]:
+    def versions(self, job: str, *, others: bool) -> Mapping[str, int]:
         if not self.exists():
             return {}
+        start = "" if others else f"{job}/"
         # As one text: each name would be a call to the JVM.
         found = str(delta_log_on_spark(self._uri, self._spark)._2().transactions().mkString("\n")).split("\n")
         texts = (text.rpartition(" -> ") for text in found)
@@ -480,8 +481,9 @@ class _ArrowLog(_Log):
         types, required = self.rows.types(schema), self.rows.required(schema)
         return TableShape(types, required, list(found.partition_columns), no_merge)
 
-    def versions(self, start: str) -> Mapping[str, int]:
+    def versions(self, job: str, *, others: bool) -> Mapping[str, int]:
         versions, may_expire = versions_in(self._place)
+        start = "" if others else f"{job}/"
         found = {app: version for app, version in versions.items() if app.startswith(start)}
         # For each answer `deltalake` reads the whole log. What has expired is in the log as well.
         table = self._open(self._uri) if found and may_expire else None

@@ -285,8 +285,8 @@ class _Log(LakeLog):
     def recorded(self, of: Output | Retraction) -> int:
         return self._recorded_in(self.table(), of)
 
-    def versions(self, start: str) -> Mapping[str, int]:
-        found, prefix = self.found(), f"{PROPERTY}."
+    def versions(self, job: str, *, others: bool) -> Mapping[str, int]:
+        found, prefix, start = self.found(), f"{PROPERTY}.", "" if others else f"{job}/"
         properties = {} if found is None else self.properties(found)
         apps = {name.removeprefix(prefix).replace(".", "/", 1): name for name in properties if name.startswith(prefix)}
         found = {app: str(properties[name]) for app, name in apps.items() if app.startswith(start)}

@@ -150,11 +150,8 @@ class TableLog(Protocol):
         If each version has a record of its own: that of the output, or the last of the retraction that is published.
         """
 
-    def versions(self, start: str) -> Mapping[str, int]:
-        """Return the last versions of all applications whose names begin so; none where there is no table.
-
-        An application is a job, as `mark_of` writes it, with its epoch: ``<job>/<epoch>``.
-        """
+    def versions(self, job: str, *, others: bool) -> Mapping[str, int]:
+        """Return the last version of each epoch of a job, as `Witnessed.versions` has it; of others where asked for."""
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         """Make a change, and record a version, in one commit; nothing if that or a later version is recorded.
@@ -306,7 +303,7 @@ class TableSink(ABC):
 
     def recorded(self, job: str, *, others: bool = False) -> Witnessed:
         """Return what the table has recorded of a job, as `mark_of` writes it; see `Sink`."""
-        return Witnessed(job, self._decided(lambda: self._log.versions("" if others else f"{job}/")))
+        return Witnessed(job, self._decided(lambda: self._log.versions(job, others=others)))
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
         """Return the record by which some versions of a job are taken back here."""
