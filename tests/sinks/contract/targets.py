@@ -261,6 +261,8 @@ class Files(Target):
 
         assert self.schema is not None
         reader = self.spark.read.format(self.kind.form).option("multiLine", self.kind.form == "csv")
+        if self.kind.form == "csv":
+            reader = reader.option("escape", '"')
         schema = from_arrow_schema(self.schema, prefer_timestamp_ntz=True)
         # As users read them. Another option at each read, or Spark would answer from its list of files.
         found = reader.schema(schema).options(header=True, unused=next(_numbers)).load(literal(self.place.uri))
