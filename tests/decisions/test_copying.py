@@ -266,6 +266,25 @@ def test_former_epochs_are_named_when_a_job_comes_back_in_another_one(two: tuple
     assert (head.epoch, dict(head.epochs)) == (second, {first: 2})
 
 
+def test_answers_for_targets_come_along_when_a_job_goes_to_another_table_and_back(
+    two: tuple[Watermarks, Watermarks],
+) -> None:
+    source, target = two
+    commit(source, JOB, "jr_1", {"n": 1})
+    first = source.latest(JOB).epoch
+    source.decisions.restore(JOB, {"s3://lake/a": {first: 3}}, why="a test")
+    copy(source, target)
+    second = target.latest(JOB).epoch
+    target.decisions.restore(JOB, {"s3a://lake/b/": {first: 4, second: 5}}, why="a test")
+    copy(target, source)
+
+    head = source.latest(JOB)
+
+    assert [head.last_versions_at(name)[first] for name in ("s3://lake/a", "s3://lake/b", "s3://lake/c")] == [3, 4, 1]
+    assert [head.last_versions_at(name)[second] for name in ("s3://lake/a", "s3://lake/b")] == [2, 5]
+    assert dict(head.epochs) == {first: 1, second: 2}
+
+
 def test_epoch_of_an_earlier_job_is_named_when_another_takes_its_place(
     new_file: NextTo, two: tuple[Watermarks, Watermarks]
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
-from scripts.helpers.protocol.head import Change, Head, LogEntry, Order, Outputs, Plan, Release
+from scripts.helpers.protocol.head import MOST_ANSWERS, Change, Head, LogEntry, Order, Outputs, Plan, Release
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.protocol.recent import PastCommit
@@ -215,6 +215,19 @@ def test_committed_refuses_with_the_remedy_when_there_is_no_plan_of_a_run(start:
 def test_head_stays_as_it_is_when_no_run_has_a_lease_to_renew_or_end(start: Head) -> None:
     assert start.renewed(NOW + LEASE) == start
     assert start.freed(Order("sam", "why", NOW, "t2")) == start
+
+
+def test_newest_answers_are_kept_when_restores_were_answered_at_more_targets_than_a_head_keeps() -> None:
+    head, order = replace(Head.first("parking"), version=1), Order("sam", "why", NOW, "token")
+    targets = [f"s3://lake/{number}" for number in range(MOST_ANSWERS - 1)]
+    first = head.restored(order, {target: {head.epoch: 2} for target in targets})
+
+    second = first.restored(order, {target: {first.epoch: 5} for target in targets[:2]})
+
+    assert sum(map(len, second.answers.values())) <= MOST_ANSWERS
+    assert second.last_versions_at(targets[1])[first.epoch] == 5
+    # It is asked for again.
+    assert second.last_versions_at(targets[1])[head.epoch] == 1
 
 
 def test_released_keeps_plan_and_fence_when_a_plan_is_frozen() -> None:

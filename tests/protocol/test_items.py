@@ -38,7 +38,12 @@ RETRACTION = Retraction(
     "delta", "s3://raw", "s3://_raw", mark_of("parking"), "e1", 2, 3, NOW, "batch", {2: 5}, "parking"
 )
 PUBLISHING = replace(
-    IDLE, unpublished=OUTPUTS, retracting=(RETRACTION,) * 2, retracted=((1, 2), (3, 3)), epochs={"e0": 7}
+    IDLE,
+    unpublished=OUTPUTS,
+    retracting=(RETRACTION,) * 2,
+    retracted=((1, 2), (3, 3)),
+    epochs={"e0": 7},
+    answers={"e0": {"0123456789ab": 9, "ba9876543210": 8}, "e00": {"0123456789ab": 1}},
 )
 FIRST = Head.first("parking")
 FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=timezone.utc)

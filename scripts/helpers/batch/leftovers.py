@@ -167,7 +167,7 @@ class _Look:
     def recorded(self) -> Iterator[Finding]:
         """Find versions that the target has recorded and the job does not have, or the other way round."""
         recorded = self.sink.recorded(mark_of(self.head.job_id)).epochs
-        for first, last in ahead_of(recorded, self.head).values():
+        for first, last in ahead_of(recorded, self.head, self.sink).values():
             yield Finding(
                 "target ahead",
                 f"{self.sink.name} has recorded versions {first} to {last}, which the table does not know",

@@ -67,7 +67,7 @@ class Witness:
         if isinstance(run, UnsavedRun) or place in self._asked:
             return
         found = sink.recorded(mark_of(run.job_id), others=run.head.version == 0)
-        ahead = ahead_of(found.epochs, run.head)
+        ahead = ahead_of(found.epochs, run.head, sink)
         if ahead:
             run.check()
             raise _ahead(run.job_id, sink, ahead)
@@ -94,9 +94,9 @@ class Witness:
         return self._asked.get(place_of_name(sink.name))
 
 
-def ahead_of(recorded: Mapping[str, int], head: Head) -> dict[str, tuple[int, int]]:
+def ahead_of(recorded: Mapping[str, int], head: Head, sink: Sink) -> dict[str, tuple[int, int]]:
     """Return the first and the last version that a target has recorded and the head does not know, by epoch."""
-    known = head.last_versions
+    known = head.last_versions_at(sink.name)
     return {
         epoch: (known.get(epoch, 0) + 1, last)
         for epoch, last in recorded.items()
@@ -125,7 +125,8 @@ def after_restore(
 ) -> Head:
     """Start a new epoch of a job whose table was restored or lost, and settle what targets have recorded since.
 
-    Targets of the history are asked, and `sinks`. Others are asked when a run writes to them.
+    Targets of the history are asked, and `sinks`, and the answer counts for these. Each other one is asked when a run
+    writes there, and stops it until this is called for it.
 
     Parameters
     ----------
@@ -151,14 +152,14 @@ def after_restore(
             logger.warning("event=target_not_asked job=%s target=%s: the next write asks it", job_id, output.target)
         elif found not in asked:
             asked.append(found)
-    seen: dict[str, int] = {}
+    seen: dict[str, dict[str, int]] = {}
     retractions: list[Retraction] = []
     for sink in asked:
-        ahead = ahead_of(sink.recorded(mark_of(job_id)).epochs, head)
+        ahead = ahead_of(sink.recorded(mark_of(job_id)).epochs, head, sink)
         if ahead and retract is None:
             raise _ahead(job_id, sink, ahead)
+        seen[sink.name] = {epoch: last for epoch, (_, last) in ahead.items()}
         for epoch, (first, last) in ahead.items():
-            seen[epoch] = max(last, seen.get(epoch, 0))
             if retract:
                 made = sink.retraction(job_id, epoch, first, last, watermarks.clock())
                 # A target that a person names does not say which column it is.

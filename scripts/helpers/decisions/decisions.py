@@ -251,7 +251,7 @@ class Decisions:
     def restore(
         self,
         job_id: str,
-        seen: Mapping[str, int],
+        seen: Mapping[str, Mapping[str, int]],
         retract: tuple[Retraction, ...] = (),
         *,
         why: str,

@@ -16,7 +16,7 @@ protocol; the caller makes it durable with one write that is conditional on the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -25,7 +25,7 @@ from typing import Any
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RetractedError, RunInProgressError
 from scripts.helpers.protocol.names import BatchId, new_epoch, same_run
-from scripts.helpers.protocol.outputs import Output, Retraction, retracted_of
+from scripts.helpers.protocol.outputs import Output, Retraction, retracted_of, target_key
 from scripts.helpers.protocol.recent import PastCommit, with_commit
 
 SUCCESS = ("COMMIT", "IMPORT")
@@ -38,6 +38,9 @@ Outputs = tuple[Output, ...]
 MOST_RELEASES = 5
 """Releases that a version keeps, the newest ones: their texts are the largest part of a head that no limit of values
 holds, and more of them between two versions are a job that needs another remedy."""
+
+MOST_ANSWERS = 2_000
+"""Answers after restores that a head keeps, in about 40 KB; only those of one decision may be more."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,8 @@ class Head:
     is output that a decision took back and that may be at its target still; each run that begins deletes it
     before it plans. `retracted` are the versions, from and to, whose output is gone: none can be gone back to.
     `epochs` are the former epochs of the job, each with its last version: output of them may wait still.
+    `answers` are later versions of them that a person has answered for after a restore, by epoch and `target_key`: they
+    count for these targets and no other. Older items have them in `epochs`, where they count for all.
     `releases` are the claims that people ended since the last version; the next version takes them into the history.
     `recent` are the newest commits, oldest first, from which what is usual for the job is learned.
     `moved_to` is the table that has the job since, and `arriving_from` the one that has it until its copy here is
@@ -187,6 +192,7 @@ class Head:
     retracting: tuple[Retraction, ...] = ()
     retracted: tuple[tuple[int, int], ...] = ()
     epochs: Mapping[str, int] = field(default_factory=dict)
+    answers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     releases: tuple[Release, ...] = ()
     recent: tuple[PastCommit, ...] = ()
     moved_to: str | None = None
@@ -202,8 +208,18 @@ class Head:
 
     @property
     def last_versions(self) -> Mapping[str, int]:
-        """The epochs of the job, each with its last version."""
-        return {**self.epochs, self.epoch: self.version}
+        """The epochs of the job, each with its last version at any target."""
+        found = {**self.epochs, self.epoch: self.version}
+        for epoch, answered in self.answers.items():
+            found[epoch] = max(found.get(epoch, 0), *answered.values())
+        return found
+
+    def last_versions_at(self, target: str) -> Mapping[str, int]:
+        """Return the epochs of the job, each with the last version that may be at one target."""
+        found, key = {**self.epochs, self.epoch: self.version}, target_key(target)
+        for epoch, answered in self.answers.items():
+            found[epoch] = max(found.get(epoch, 0), answered.get(key, 0))
+        return found
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -435,15 +451,18 @@ class Head:
             raise PlanConflictError(self.job_id, "there is no open plan to discard.")
         return self._decided("DISCARD", self.watermarks, order, self._run_in_force)
 
-    def restored(self, order: Order, seen: Mapping[str, int], retract: tuple[Retraction, ...] = ()) -> Head:
+    def restored(
+        self, order: Order, seen: Mapping[str, Mapping[str, int]], retract: tuple[Retraction, ...] = ()
+    ) -> Head:
         """Start a new epoch after the table came back from a backup, so that no batch id is used twice.
 
-        `seen` are the last versions, by epoch, that targets have recorded and this head does not know. `retract` are
-        those of them that are taken back.
+        `seen` are the last versions, by target and epoch, that targets have recorded and this head does not know.
+        `retract` are those of them that are taken back.
         """
         decided = self._decided("SET", self.watermarks, order, self._run_in_force)
-        epochs = {epoch: max(seen.get(epoch, 0), last) for epoch, last in {**seen, **self.last_versions}.items()}
-        return replace(decided, epoch=new_epoch(), epochs=epochs)._retracting(retract)
+        after = replace(decided, epoch=new_epoch(), epochs={**self.epochs, self.epoch: self.version})
+        found = [(target, epoch, last) for target, epochs in seen.items() for epoch, last in epochs.items()]
+        return after._answered(found)._retracting(retract)
 
     def freed(self, order: Order) -> Head:
         """Release: end the claim of a run that is dead, so that the next run may begin at once and replay its plan.
@@ -486,11 +505,16 @@ class Head:
         It keeps its epoch, so that a target knows the batches that it has. Those of the earlier stay are named, too:
         the target may have output of them.
         """
-        former, fence = ({}, 0) if there is None else (there.last_versions, there.fence)
+        former, fence = ({}, 0) if there is None else ({**there.epochs, there.epoch: there.version}, there.fence)
         epochs = {epoch: last for epoch, last in {**former, **self.epochs}.items() if epoch != self.epoch}
+        stays = {} if there is None else there.answers
+        answers = {
+            epoch: {**stays.get(epoch, {}), **self.answers.get(epoch, {})} for epoch in {**stays, **self.answers}
+        }
+        answers.pop(self.epoch, None)
         # Not below that of an earlier stay: runs of then would be let in again.
         fence = max(fence, self.fence)
-        return replace(self, moved_to=None, arriving_from=None, epochs=epochs, fence=fence)
+        return replace(self, moved_to=None, arriving_from=None, epochs=epochs, answers=answers, fence=fence)
 
     def keeps(self, output: Output) -> bool:
         """Return whether nothing that was decided takes the rows of an output from its target."""
@@ -516,8 +540,20 @@ class Head:
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
         # A table records a retraction under the version after the last one, which no batch of a former epoch has.
-        closed = {one.epoch: one.closed for one in retractions if one.epoch in self.epochs}
-        return replace(self, retracting=(*self.retracting, *retractions), epochs={**self.epochs, **closed})
+        closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
+        return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
+
+    def _answered(self, found: Sequence[tuple[str, str, int]]) -> Head:
+        """Keep the last versions of former epochs, by target and epoch, that are settled there."""
+        answers = {epoch: dict(answered) for epoch, answered in self.answers.items()}
+        for target, epoch, last in found:
+            answered, key = answers.setdefault(epoch, {}), target_key(target)
+            answered[key] = max(last, answered.get(key, 0))
+        # Without its answer a target is asked again, and so is the person: nothing comes twice by that.
+        for epoch in self.answers.keys() - {epoch for _, epoch, _ in found}:
+            if sum(map(len, answers.values())) > MOST_ANSWERS:
+                del answers[epoch]
+        return replace(self, answers=answers)
 
     @property
     def _run_in_force(self) -> str | None:

@@ -112,7 +112,9 @@ def head_to_item(head: Head) -> Item:
     if head.retracted:
         item["retracted"] = {"S": json.dumps(head.retracted)}
     if head.epochs:
-        item["epochs"] = {"M": {epoch: number(last) for epoch, last in head.epochs.items()}}
+        item["epochs"] = {"M": _counts(head.epochs)}
+    if head.answers:
+        item["answers"] = {"M": {epoch: {"M": _counts(answered)} for epoch, answered in head.answers.items()}}
     if head.releases:
         item["releases"] = _releases(head.releases)
     # No new format: versions that do not know it read the head as before, and learn nothing from what they commit.
@@ -215,6 +217,10 @@ def number(value: int) -> Attribute:
     return {"N": str(value)}
 
 
+def _counts(found: Mapping[str, int]) -> dict[str, Attribute]:
+    return {name: number(count) for name, count in found.items()}
+
+
 def _moment(moment: datetime) -> Attribute:
     """Write a time of ours. InvalidValueError for one that no reader would believe."""
     if not EARLIEST <= moment <= LATEST:
@@ -309,6 +315,7 @@ def _head(item: Item) -> Head:
         retracting=_records_in(item, "retracting", Retraction.from_record, item[HASH_KEY]["S"]),
         retracted=_versions_in(item, "retracted"),
         epochs=_epochs_in(item),
+        answers=_answers_in(item),
         releases=_releases_in(item),
         recent=from_text(_text(item, "recent")) if "recent" in item else (),
         moved_to=_text_or_none(item, "movedTo"),
@@ -425,6 +432,12 @@ def _versions_in(item: Item, name: str) -> tuple[tuple[int, int], ...]:
 def _epochs_in(item: Item) -> dict[str, int]:
     found = attribute_of(item, "epochs", "M") if "epochs" in item else {}
     return {_epoch(epoch, "epochs"): _whole(found, epoch) for epoch in found}
+
+
+def _answers_in(item: Item) -> dict[str, dict[str, int]]:
+    found = attribute_of(item, "answers", "M") if "answers" in item else {}
+    by_epoch = {_epoch(epoch, "answers"): attribute_of(found, epoch, "M") for epoch in found}
+    return {epoch: {key: _whole(answered, key) for key in answered} for epoch, answered in by_epoch.items() if answered}
 
 
 def _epoch(found: str, name: str) -> str:

@@ -6,9 +6,11 @@ it is, `job_id` says, which is that of the item it was read from. What may be do
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from scripts.helpers.protocol.fields import MAX_COUNT, Fields
@@ -227,6 +229,11 @@ class Retraction:
     def covers(self, version: int | None) -> bool:
         """Return whether a version of the job and epoch is one of those."""
         return version is not None and self.first <= version <= self.last
+
+
+def target_key(target: str) -> str:
+    """Return a target as a head keeps it beside an answer: short, and one for what Spark and pandas both write to."""
+    return sha256(re.sub("^s3[an]://", "s3://", target).rstrip("/").encode()).hexdigest()[:12]
 
 
 def has_batches(sink: str, batch_column: str | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from scripts.helpers.protocol.names import derived_id
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import Copy, Kind, Target, every, numbers
-from tests.support.table_items import all_items, put_item
+from tests.support.table_items import all_items, item_of, put_item
 
 SLOW = ("delta-spark", "iceberg-spark")
 
@@ -42,20 +42,25 @@ def copy(watermarks: Watermarks, target: Target) -> Copy:
     return Copy(watermarks, target, **marked(target))
 
 
+def restore(watermarks: Watermarks, backup: Mapping[Any, Any]) -> None:
+    """Let the table forget all since a backup."""
+    for job_id, key in all_items(watermarks):
+        watermarks.store.delete(job_id, key)
+    for item in backup.values():
+        put_item(watermarks, item)
+
+
 def restored(copy: Copy) -> None:
     """Load two rows, and then one more of which the table forgets all, as a backup of before comes back."""
     copy.run(numbers(1, 2))
     backup = all_items(copy.watermarks)
     copy.run(numbers(3))
-    for job_id, key in all_items(copy.watermarks):
-        copy.watermarks.store.delete(job_id, key)
-    for item in backup.values():
-        put_item(copy.watermarks, item)
+    restore(copy.watermarks, backup)
 
 
-def answer(copy: Copy, **options: Any) -> None:
+def answer(copy: Copy, target: Target | None = None, **options: Any) -> None:
     """Say that a backup came back, and what becomes of the batches that only the target knows."""
-    target = copy.target
+    target = target or copy.target
     after_restore(
         copy.watermarks, copy.job_id, sinks=[target.sink(**marked(target))], why="a backup came back",
         spark=target.spark, s3_client=target.s3, **options,
@@ -172,6 +177,79 @@ def test_runs_go_on_when_earlier_epochs_were_retracted(copy: Copy) -> None:
     copy.run(numbers(5))
 
     assert copy.target.ids() == [1, 2, 3, 4, 5]
+
+
+# --- two targets ----------------------------------------------------------------------------------------
+
+
+class Both(Copy):
+    """A job that brings its batches to a second target as well, once there is one."""
+
+    second: Target | None = None
+
+    def put(self, job: IncrementalJob, rows: pa.Table, **options: Any) -> None:
+        super().put(job, rows, **options)
+        if self.second is not None:
+            self.second.write(job, rows, **options)
+
+
+@pytest.fixture
+def both(copy: Copy) -> Both:
+    """Return a job whose first target has two rows by the backup, and the second nothing; then each gets a third."""
+    made = Both(copy.watermarks, copy.target, **copy.options)
+    made.run(numbers(1, 2))
+    backup = all_items(made.watermarks)
+    made.second = made.target.another(f"{made.target.sink().name.rpartition('/')[2].rpartition('.')[2]}_second")
+    made.second.create(numbers().schema, batch=pa.string())
+    made.run(numbers(3))
+    restore(made.watermarks, backup)
+    return made
+
+
+@every(where=with_records_of_its_own, slow=SLOW)
+def test_a_target_stops_the_run_until_it_is_answered_for_when_only_another_one_was(both: Both) -> None:
+    assert both.second is not None
+    answer(both, retract=True)
+
+    with pytest.raises(TargetAheadError, match="version 2 of job 'repairs'") as caught:
+        both.run(numbers(4))
+    stopped = both.second.ids()
+    answer(both, both.second, retract=True)
+    both.run()
+    both.run(numbers(5))
+
+    assert caught.value.target == both.second.sink().name
+    assert stopped == [3]
+    assert (both.target.ids(), both.second.ids()) == ([1, 2, 3, 4, 5], [3, 4, 5])
+
+
+@pytest.mark.parametrize("target", ["pandas", "sqlite"], indirect=True)
+def test_a_target_stops_the_run_when_another_one_was_answered_for_and_then_the_job_was_reset(both: Both) -> None:
+    assert both.second is not None
+    answer(both, retract=True)
+    second, both.second = both.second, None
+    both.run(numbers(4))
+    both.watermarks.reset(both.job_id, retract=True, why="once more")
+    both.run()
+
+    both.second = second
+    with pytest.raises(TargetAheadError):
+        both.run(numbers(5))
+
+    assert (both.target.ids(), second.ids()) == ([1, 2, 3, 4], [3])
+
+
+@pytest.mark.parametrize("target", ["pandas"], indirect=True)
+def test_an_answer_counts_for_all_targets_when_the_item_does_not_say_which(both: Both) -> None:
+    assert both.second is not None
+    answer(both, retract=False)
+    item = {name: value for name, value in item_of(both.watermarks, both.job_id).items() if name != "answers"}
+    (former,) = item["epochs"]["M"]
+    put_item(both.watermarks, item | {"epochs": {"M": {former: {"N": "2"}}}})
+
+    both.run(numbers(4))
+
+    assert (both.target.ids(), both.second.ids()) == ([1, 2, 3, 3, 4], [3, 3, 4])
 
 
 # --- other jobs -----------------------------------------------------------------------------------------
