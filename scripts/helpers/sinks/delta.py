@@ -42,6 +42,7 @@ from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.sinks.spark_files import BYTES, NO_FOLDERS, timestamps_with_statistics
 from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
+    HELD,
     check_columns_left,
     columns_of,
     of_batches,
@@ -186,6 +187,7 @@ class _Log(LakeLog, Tables):
     format, title, way_back = "delta", "Delta", "RESTORE TABLE"
     is_made_early, decides_again = False, True
     unfit_partitions = BYTES | {"string": ""}
+    held = HELD | {"tinyint", "smallint"}
 
     def __init__(self, target: Place, uri: str) -> None:
         self._place, self._uri = target, uri

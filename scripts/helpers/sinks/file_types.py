@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import InvalidValueError, TargetLayoutError
 from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.schemas.frames import arrow_type, arrow_type_at, kind_of_arrow
-from scripts.helpers.schemas.kinds import Kind, types_by_path
+from scripts.helpers.schemas.frames import arrow_type, arrow_type_at
+from scripts.helpers.schemas.kinds import types_by_path
 from scripts.helpers.sinks.file_schema import COLUMNS, VOID, FileSchema
 from scripts.helpers.sinks.outputs import batch_folder_of, batch_of
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.spark_files import literal_path
-from scripts.helpers.sinks.staged_rows import SPARK_ROWS, columns_of, plain_type, spark_of
+from scripts.helpers.sinks.staged_rows import SPARK_ROWS, columns_of, spark_of, types_of_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +115,7 @@ def fit_to_schema(
     is_spark = spark_of(rows) is not None
     if there is not None and not is_spark:
         rows = _with_whole_numbers(rows, {name: there.partitions.get(name, VOID) for name in partition_by})
-    found = types_by_path(rows.schema.jsonValue()) if is_spark else _types_of_arrow(rows.schema)
+    found = types_by_path(rows.schema.jsonValue()) if is_spark else types_of_arrow(rows.schema)
     known = {name: kind for name, kind in found.items() if kind != VOID or format == "csv"}
     schema = FileSchema(
         {name: kind for name, kind in known.items() if name not in partition_by},
@@ -196,7 +196,7 @@ def _columns_in(target: Place, name: str, rows: Any, schema: FileSchema) -> Mapp
     size = int.from_bytes(data[-8:-4], "little") + 8
     found = pq.read_schema(BytesIO(data if size <= len(data) else target.read(name, size) or b""))
     of_spark = (found.metadata or {}).get(SPARK_ROWS)
-    return types_by_path(json.loads(of_spark)) if of_spark else _types_of_arrow(found)
+    return types_by_path(json.loads(of_spark)) if of_spark else types_of_arrow(found)
 
 
 def _columns_of_csv(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
@@ -229,29 +229,6 @@ def _version_of(name: str) -> tuple[int, str]:
     found = batch_of(name) or batch_folder_of(name)
     assert found is not None
     return found[-1], name
-
-
-# --- types --------------------------------------------------------------------------------------
-
-
-def _types_of_arrow(schema: pa.Schema) -> dict[str, str]:
-    import pyarrow as pa
-
-    return types_by_path(_kind_of(pa.struct(list(schema))))
-
-
-def _kind_of(kind: pa.DataType) -> Kind:
-    """Return a type of pyarrow as Spark's JSON has it, and reads it from Parquet."""
-    from pyarrow import types
-
-    kind = plain_type(kind)
-    if types.is_struct(kind):
-        return {"type": "struct", "fields": [{"name": field.name, "type": _kind_of(field.type)} for field in kind]}
-    if types.is_map(kind):
-        return {"type": "map", "keyType": _kind_of(kind.key_type), "valueType": _kind_of(kind.item_type)}
-    if types.is_list(kind) or types.is_fixed_size_list(kind):
-        return {"type": "array", "elementType": _kind_of(kind.value_type)}
-    return "date" if types.is_date64(kind) else kind_of_arrow(str(kind))
 
 
 # --- columns without values -----------------------------------------------------------------------

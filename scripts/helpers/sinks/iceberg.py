@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
@@ -62,6 +62,7 @@ from scripts.helpers.sinks.outputs import BRANCH, batch_values, branch_of, folde
 from scripts.helpers.sinks.places import place_of
 from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
+    HELD,
     columns_of,
     of_batches,
     rows_of_spark,
@@ -275,6 +276,7 @@ class _Log(LakeLog):
     format, title, way_back = "iceberg", "Iceberg", "rollback_to_snapshot"
     is_made_early, decides_again = True, False
     unfit_partitions: Mapping[str, str] = {}
+    held: Collection[str] = HELD
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -552,6 +554,7 @@ class _ArrowLog(_Log):
     engine = "pyiceberg"
     rows = ARROW_ROWS
     unfit_partitions = dict.fromkeys(("float", "double"), "")
+    held = HELD | {"time64[us]"}
 
     def __init__(self, target: str, catalog: Any) -> None:
         super().__init__(target)

@@ -17,6 +17,8 @@ from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import SQL, in_quotes, joined, sql
+from scripts.helpers.schemas.frames import arrow_type, kind_of_arrow
+from scripts.helpers.schemas.kinds import Kind, kind_text, types_by_path
 from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 from scripts.helpers.sinks.outputs import batch_values
 from scripts.helpers.sinks.places import Place
@@ -41,6 +43,19 @@ if TYPE_CHECKING:
 NAME = "part-00000.parquet"
 SPARK_ROWS = b"org.apache.spark.sql.parquet.row.metadata"
 """Where Spark keeps its own types in a Parquet file. Parquet's types do not distinguish all of them."""
+HELD = frozenset((
+    "boolean", "int", "bigint", "float", "double", "decimal", "string", "char", "varchar", "binary", "date",
+    "timestamp", "timestamp_ntz", "variant", "struct", "array", "map", "void",
+))  # fmt: skip
+"""The types that columns of both Delta and Iceberg have, by Spark's names. Of `void` is a column without a value."""
+WIDER = {
+    "tinyint": "smallint", "uint8": "smallint", "smallint": "int", "uint16": "int", "uint32": "bigint",
+    "halffloat": "float", "date64[ms]": "date", "time32[s]": "time64[us]", "time32[ms]": "time64[us]",
+    "time64[ns]": "time64[us]",
+}  # fmt: skip
+"""By type that a table may lack the next one that has all its values. What has none is refused."""
+MOST_DIGITS = 38
+"""Of a decimal."""
 
 
 def spark_of(df: Any) -> Any:
@@ -278,15 +293,20 @@ def check_required(target: str, rows: Any, required: Collection[str]) -> None:
 # --- pyarrow ------------------------------------------------------------------------------------
 
 
-def arrow_rows(df: Any, target: str) -> pa.Table:
+def arrow_rows(df: Any, target: str, held: Collection[str] | None = None) -> pa.Table:
     """Return a frame of pandas or pyarrow with the types that tables have: times in microseconds, plain texts.
 
-    The index is left out. Nanoseconds are cut off.
+    The index is left out.
+
+    Parameters
+    ----------
+    held
+        The types that a table takes, as `HELD`. None: all.
 
     Raises
     ------
     InvalidValueError
-        A column that holds several kinds of values.
+        A column that holds several kinds of values, or values that its new type does not keep, such as nanoseconds.
     """
     try:
         import pyarrow as pa
@@ -296,30 +316,97 @@ def arrow_rows(df: Any, target: str) -> pa.Table:
         table = df if isinstance(df, pa.Table) else pa.Table.from_pandas(df, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidValueError(f"The rows for {target!r} have no one type for each column: {error}.") from error
-    schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in table.schema])
-    return table.replace_schema_metadata(None).cast(schema, safe=False)
+    names = table.column_names
+    return pa.table([exactly(name, table[name], plain_type(table[name].type, held)) for name in names], names=names)
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that stands for all that tables do not tell apart, such as texts with 32 and 64 bit offsets."""
+def exactly(name: str, column: Any, kind: pa.DataType) -> Any:
+    """Return a column in another type; InvalidValueError for a value that would become another one."""
+    import pyarrow as pa
+
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        found = str(column.type)
+        raise InvalidValueError(
+            f"Column {name!r} has times with nanoseconds, and targets hold microseconds. Round them first: "
+            "df[column].dt.floor('us')."
+            if "[ns" in found
+            else f"Column {name!r} is of type {found}, and has values that {kind} does not hold. Cast it."
+        ) from None
+
+
+def plain_type(kind: pa.DataType, held: Collection[str] | None = None) -> pa.DataType:
+    """Return the type that stands for all that tables do not tell apart, such as texts with 32 and 64 bit offsets.
+
+    Where a table does not hold it, the type is the next wider one that it holds.
+    """
     import pyarrow as pa
 
     types = pa.types
     if types.is_dictionary(kind):
-        return plain_type(kind.value_type)
+        return plain_type(kind.value_type, held)
     if types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
     if types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
         return pa.binary()
     if types.is_timestamp(kind):
         return pa.timestamp("us", "UTC" if kind.tz else None)
-    if types.is_list(kind) or types.is_large_list(kind):
-        return pa.list_(plain_type(kind.value_type))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(plain_type(kind.value_type, held))
     if types.is_map(kind):
-        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+        return pa.map_(plain_type(kind.key_type, held), plain_type(kind.item_type, held))
     if types.is_struct(kind):
-        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, plain_type(field.type, held)) for field in kind])
+    if types.is_decimal(kind) and kind.precision <= MOST_DIGITS:
+        return pa.decimal128(kind.precision, kind.scale)
+    wider = kind_text(kind_of_arrow(str(kind)))
+    if held is None or wider == _held_kind(wider, held):
+        return kind
+    wider = _held_kind(wider, held)
+    return arrow_type(wider) or pa.type_for_alias(wider)
+
+
+def types_of_arrow(schema: pa.Schema) -> dict[str, str]:
+    """Return types by path, by Spark's names, and by those of pyarrow where Spark has none."""
+    import pyarrow as pa
+
+    return types_by_path(_kind_of(pa.struct(list(schema))))
+
+
+def _kind_of(kind: pa.DataType) -> Kind:
+    """Return a type of pyarrow as Spark's JSON has it, and reads it from Parquet."""
+    from pyarrow import types
+
+    kind = plain_type(kind)
+    if types.is_struct(kind):
+        return {"type": "struct", "fields": [{"name": field.name, "type": _kind_of(field.type)} for field in kind]}
+    if types.is_map(kind):
+        return {"type": "map", "keyType": _kind_of(kind.key_type), "valueType": _kind_of(kind.item_type)}
+    if types.is_list(kind):
+        return {"type": "array", "elementType": _kind_of(kind.value_type)}
+    return "date" if types.is_date64(kind) else kind_of_arrow(str(kind))
+
+
+# --- types of tables ------------------------------------------------------------------------------
+
+
+def _held_kind(kind: str, held: Collection[str]) -> str:
+    while kind not in held and kind in WIDER:
+        kind = WIDER[kind]
     return kind
+
+
+def check_held(types: Mapping[str, str], held: Collection[str], target: str) -> None:
+    """Raise InvalidValueError for a type, by path, that a table does not hold, or a struct without fields."""
+    for path, kind in types.items():
+        base = kind.partition("(")[0].partition(" ")[0]
+        is_empty = kind == "struct" and not any(other.startswith(f"{path}.") for other in types)
+        if is_empty or base not in held or ",-" in kind:
+            raise InvalidValueError(
+                f"Column {path!r} is {'a struct without fields' if is_empty else f'of type {kind}'}, which the table "
+                f"{target!r} cannot hold. Cast it, or leave it out."
+            )
 
 
 # --- engines ------------------------------------------------------------------------------------
@@ -330,8 +417,11 @@ class Rows(Protocol):
 
     frames: Frames
 
-    def taken(self, df: Any, target: str) -> Any:
-        """Return a frame that a script gave, in the form that is staged."""
+    def taken(self, df: Any, target: str, held: Collection[str]) -> Any:
+        """Return a frame that a script gave, in the form that is staged, with types that the table holds.
+
+        InvalidValueError for a column of another type, and for values that its new type does not keep.
+        """
 
     def types(self, schema: Any) -> dict[str, str]:
         """Return the types in a schema of this engine, by column, as texts that compare."""
@@ -363,7 +453,13 @@ class _SparkRows:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def taken(self, df: DataFrame, target: str) -> DataFrame:
+    def taken(self, df: DataFrame, target: str, held: Collection[str]) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        for name, kind in self.types(df.schema).items():
+            if (wider := _held_kind(kind, held)) != kind:
+                df = df.withColumn(name, F.col(SPARK.quote(name)).cast(wider))
+        check_held(types_by_path(df.schema.jsonValue()), held, target)
         return df
 
     def types(self, schema: Any) -> dict[str, str]:
@@ -400,8 +496,10 @@ class _ArrowRows:
 
     frames = ARROW_FRAMES
 
-    def taken(self, df: Any, target: str) -> pa.Table:
-        return arrow_rows(df, target)
+    def taken(self, df: Any, target: str, held: Collection[str]) -> pa.Table:
+        rows = arrow_rows(df, target, held)
+        check_held(types_of_arrow(rows.schema), held, target)
+        return rows
 
     def types(self, schema: Any) -> dict[str, str]:
         return {field.name: str(plain_type(field.type)) for field in schema}

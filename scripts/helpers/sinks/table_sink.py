@@ -181,6 +181,8 @@ class LakeLog(TableLog, Protocol):
     """Whether the table is made when a batch is staged, since attempts need it; else with the first publication."""
     unfit_partitions: Mapping[str, str]
     """The types of columns that the table cannot be partitioned by, and why; '' where only values of `UNFIT` are."""
+    held: Collection[str]
+    """The types that its columns may have; see `staged_rows.HELD`."""
     rows: Rows
 
     def check(self, *, merges: bool) -> None:
@@ -517,7 +519,7 @@ class LakeSink(TableSink):
 
     def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
         log = self._log
-        rows = with_batch(log.rows.taken(df, self.name), self._batch_column, value_of_batch(batch))
+        rows = with_batch(log.rows.taken(df, self.name, log.held), self._batch_column, value_of_batch(batch))
         checked = self._check_table(rows) if columns_of(rows) else []
         # A table that is made with the first publication is made as the output says.
         made = replace(made, partition_by=() if log.is_made_early else tuple(self._partition_by))

@@ -120,6 +120,86 @@ def test_value_is_refused_before_the_commit_when_the_target_cannot_keep_it(targe
     assert target.ids() == [0, 1]
 
 
+WIDENED: dict[str, tuple[pa.DataType, list[Any], list[Any] | None]] = {
+    "byte": (pa.int8(), [-128, 127], None),
+    "short": (pa.int16(), [-(2**15), 2**15 - 1], None),
+    "ubyte": (pa.uint8(), [0, 255], None),
+    "ushort": (pa.uint16(), [0, 2**16 - 1], None),
+    "uint": (pa.uint32(), [0, 2**32 - 1], None),
+    "half": (pa.float16(), [1.5, -2.0], None),
+    "date64": (pa.date64(), [date(1500, 1, 1), date(9999, 12, 31)], None),
+    "pair": (pa.list_(pa.uint8(), 2), [[1, 255], [3, 4]], None),
+    "packed": (pa.decimal256(20, 2), [Decimal("1.10"), Decimal("-9.99")], None),
+    "whole_nanos": (pa.timestamp("ns"), [1_700_000_000_123_456_000, 0], [datetime(2023, 11, 14, 22, 13, 20, 123_456),
+                                                                        datetime(1970, 1, 1)]),
+}  # fmt: skip
+"""Types that not every table has, with values that one of its types holds, and how these are read."""
+UNHELD: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "ulong": (pa.uint64(), [2**64 - 1]),
+    "long_decimal": (pa.decimal256(60, 0), [Decimal("1" * 50)]),
+    "duration": (pa.duration("us"), [1]),
+    "no_fields": (pa.struct([]), [{}]),
+    "durations": (pa.list_(pa.duration("us")), [[1]]),
+}
+TIMES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "seconds": (pa.time32("s"), [3723]),
+    "micros": (pa.time64("us"), [3_723_000_001]),
+}
+
+
+def has_tables_without_spark(kind: Kind) -> bool:
+    return kind.family in ("delta", "iceberg") and kind.engine != "spark"
+
+
+@every(where=has_tables_without_spark)
+def test_values_are_read_back_when_a_table_has_a_wider_type_for_them(target: Target, copy: Copy) -> None:
+    columns = {name: pa.array([*values, None]).cast(kind) if name == "whole_nanos" else pa.array([*values, None], kind)
+               for name, (kind, values, _) in WIDENED.items()}  # fmt: skip
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), **columns})
+    read = {name: [*(wanted or values), None] for name, (_, values, wanted) in WIDENED.items()}
+    wanted = [{"id": at + 1, **{name: values[at] for name, values in read.items()}} for at in range(3)]
+
+    copy.run(rows)
+    copy.run(rows.set_column(0, "id", pa.array([4, 5, 6], pa.int64())))
+
+    assert shown(target.read()) == shown(wanted + [{**row, "id": row["id"] + 3} for row in wanted])
+
+
+@every(where=has_tables_without_spark)
+def test_column_is_refused_before_there_is_a_table_when_no_type_of_a_table_holds_it(target: Target, copy: Copy) -> None:
+    before = target.contents()
+    held = TIMES if target.kind.family == "iceberg" else {}
+
+    for name, (kind, values) in {**UNHELD, **TIMES}.items():
+        if name not in held:
+            rows = pa.table({"id": pa.array([1], pa.int64()), name: pa.array(values, kind)})
+            copy.refused(rows, InvalidValueError, match=f"Column '{name}(\\[])?' is (of type|a struct without)")
+    left = target.contents()
+    copy.run(
+        pa.table({"id": pa.array([1], pa.int64()), **{name: pa.array(of, kind) for name, (kind, of) in held.items()}})
+    )
+
+    assert left == before
+    assert [len(row) for row in target.read()] == [1 + len(held)]
+
+
+@every(where=lambda kind: kind.family in ("delta", "iceberg") and kind.engine == "spark")
+def test_whole_numbers_of_spark_are_read_back_and_intervals_refused_when_a_table_is_new(
+    target: Target, copy: Copy
+) -> None:
+    rows = pa.table({"id": pa.array([1], pa.int64()), "byte": pa.array([-128], pa.int8()),
+                     "short": pa.array([2**15 - 1], pa.int16())})  # fmt: skip
+    before = target.contents()
+
+    copy.refused(rows.append_column("gap", pa.array([1], pa.duration("us"))), InvalidValueError, "Column 'gap' is of")
+    left = target.contents()
+    copy.run(rows)
+    copy.run(rows.set_column(0, "id", pa.array([2], pa.int64())))
+
+    assert left == before
+    assert shown(target.read()) == shown([*rows.to_pylist(), {**rows.to_pylist()[0], "id": 2}])
+
+
 PARTITIONS = [
     " ", "  x ", "a b", "\u00e9", "\U0001f600", "a/b", "a=b", "a%b", "%41", "NULL", "null", "a\nb", "'", '"', "a:b",
     "a\\b", "?", "#", "+", "{x}", "[x]", "*", ".", "..", "~", "007", "1.0", "true", None,
