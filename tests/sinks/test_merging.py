@@ -335,6 +335,11 @@ def test_history_is_refused_when_the_target_or_the_rows_do_not_have_its_columns(
     [
         ({"keys": []}, KeyColumnError, "^Key column '': no key is given"),
         ({"sequence_by": []}, InvalidValueError, "sequence_by names no column"),
+        (
+            {"sequence_by": [f"c{n}" for n in range(11)]},
+            InvalidValueError,
+            "names 11 columns, and at most 10 are compared",
+        ),
         ({"keys": ["id", "id"]}, KeyColumnError, "named twice"),
         ({"sequence_by": "id"}, KeyColumnError, "named twice"),
         ({"keys": ["id", "at", "id"]}, KeyColumnError, "'id': it is named twice"),

@@ -32,6 +32,7 @@ from scripts.helpers.rows.sql import SQL, internal, joined, sql
 DELETED = internal("deleted")
 """Column of arriving rows that says which of them are deletes. No target has it."""
 NOT_DELETED = sql("NOT {}", DELETED)
+MOST_SEQUENCES = 10
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class Merge:
     KeyColumnError
         No key, or one that is named twice.
     InvalidValueError
-        Nothing to order rows by, a column that is key and order at once, or a history by several columns.
+        Nothing to order rows by, more than 10 columns, a column that is key and order at once, or a history by several
+        columns.
 
     Examples
     --------
@@ -87,6 +89,12 @@ class Merge:
             raise KeyColumnError("", "no key is given. Name the columns that identify a row: keys=['id'].")
         if not self.sequence_by:
             raise InvalidValueError("sequence_by names no column. Name the one that says which row of a key is newer.")
+        # The comparison nests once for each: engines refuse a deep one, and that after the commit.
+        if len(self.sequence_by) > MOST_SEQUENCES:
+            raise InvalidValueError(
+                f"sequence_by names {len(self.sequence_by)} columns, and at most {MOST_SEQUENCES} are compared. Leave "
+                "out those that never decide."
+            )
         named = [*self.keys, *self.sequence_by]
         twice = [name for name in named if named.count(name) > 1]
         if twice:
