@@ -146,7 +146,7 @@ def test_planning_reads_only_new_row_groups_when_source_is_parquet(spark: Any, t
     class Spy:
         """A DataFrame that tells what it is asked for."""
 
-        columns, schema, _jdf = df.columns, df.schema, df._jdf
+        columns, schema, _jdf, sparkSession = df.columns, df.schema, df._jdf, df.sparkSession  # noqa: N815
 
         def where(self, condition: str) -> Any:
             asked.append(df.where(condition)._jdf.queryExecution().executedPlan().toString())
