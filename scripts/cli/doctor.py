@@ -44,6 +44,12 @@ RETRACTED = {True: "taken back there", False: "kept"}
     default=None,
     help="With --after-restore: whether batches that only the target knows are taken back there, or stay.",
 )
+@click.option(
+    "--back-to",
+    type=click.IntRange(min=0),
+    metavar="VERSION",
+    help="With --after-restore: read again what was loaded after this version. 0 reads everything.",
+)
 @deciding(why_needed=False, why="The reason, for the history. --after-restore requires it.")
 def doctor(
     around: Surroundings,
@@ -54,6 +60,7 @@ def doctor(
     after_restore: bool,
     at: tuple[str, ...],
     retract: bool | None,
+    back_to: int | None,
     why: str | None,
     who: str | None,
     yes: bool,
@@ -66,14 +73,15 @@ def doctor(
         raise click.UsageError("--after-restore needs --why.")
     # What is asked about must still be so when it is changed; merely looking needs no such check.
     before, agreed = None, frozenset[str]()
-    if (at or retract is not None) and not after_restore:
-        raise click.UsageError("--at, --retract and --keep are for --after-restore.")
+    if not after_restore and (at or (retract, back_to) != (None, None)):
+        raise click.UsageError("--at, --retract, --keep and --back-to are for --after-restore.")
+    answers = [] if retract is None else [f"Batches that only the targets know are {RETRACTED[retract]}."]
+    answers += [] if back_to is None else [f"The next run goes on from the watermarks of version {back_to}."]
     if repair or publish or after_restore:
         before = read_job(around, job)
         lines = []
         if after_restore:
-            lines.append("A new epoch is started; an open plan is dropped.")
-            lines += [] if retract is None else [f"Batches that only the targets know are {RETRACTED[retract]}."]
+            lines += [] if yes else ["Starts a new epoch, and drops an open plan.", *answers]
         if repair:
             with progress(around, f"examining {printable(job)}"):
                 looked = around.watermarks.doctor(job)
@@ -90,7 +98,12 @@ def doctor(
     with progress(around, f"examining {printable(job)}"):
         if after_restore:
             sinks = [sink_at(target) for target in at]
-            restore(around.watermarks, job, sinks=sinks, retract=retract, why=why or "", who=who, expected=before)
+            restore(
+                around.watermarks, job, sinks=sinks, retract=retract, back_to=back_to, why=why or "", who=who,
+                expected=before,
+            )  # fmt: skip
+            # Not before: it may be refused.
+            around.shown.print("\n".join(["A new epoch is started; an open plan is dropped.", *answers]))
         findings = around.watermarks.doctor(job, repair=repair)
         if publish:
             published = publish_waiting(around.watermarks, job)
@@ -100,7 +113,7 @@ def doctor(
         # Its targets are told by the head and the history: by damaged ones nothing is looked for, and nothing deleted.
         if targets and not _is_damaged(findings):
             findings += _examined_targets(around, job, agreed if repair else None, is_seen=not yes)
-    if retract or (repair and before is not None and any(map(is_old, before.retracting))):
+    if retract or back_to is not None or (repair and before is not None and any(map(is_old, before.retracting))):
         retract_now(around, job, yes)
     if around.is_json:
         emit({"job": job, "findings": [vars(finding) for finding in findings]})

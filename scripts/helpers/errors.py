@@ -530,10 +530,7 @@ class TargetAheadError(TargetError):
 
     def __init__(self, job_id: str, target: str, ahead: Mapping[str, tuple[int, int]], *, by_script: bool) -> None:
         self.job_id, self.ahead, self.by_script = job_id, dict(ahead), by_script
-        found = [
-            f"version {first}" if first == last else f"versions {first} to {last}"
-            for first, last in self.ahead.values()
-        ]
+        found = [_of_versions(*versions) for versions in self.ahead.values()]
         if by_script:
             take, keep = (f"after_restore(…, sinks=[…], retract={retract}, why=…)" for retract in (True, False))
         else:
@@ -545,6 +542,31 @@ class TargetAheadError(TargetError):
             "that table was restored from a backup, was lost, or is another one than before. Nothing was written: the "
             "rows would come a second time. If the table is another one, name the right one. Otherwise take these "
             f"batches back, and their rows are read again: {take}. Or keep them there: {keep}.",
+        )
+
+
+class RowsMissingError(TargetError):
+    """A target that lacks rows which a restored table of watermarks counts as loaded.
+
+    Attributes
+    ----------
+    versions
+        The first and the last version whose rows are missing.
+    present
+        The version of the job in the restored table.
+    back_to
+        The version that everything up to is there; 0 for none.
+    """
+
+    def __init__(self, job_id: str, target: str, versions: tuple[int, int], *, present: int, back_to: int) -> None:
+        self.job_id, self.versions, self.present, self.back_to = job_id, versions, present, back_to
+        super().__init__(
+            target,
+            f"it has no rows of {_of_versions(*versions)} of job {job_id!r}, and the restored table of watermarks "
+            "counts them as loaded. They were taken back after the backup, or deleted by hand, and the next run would "
+            f"not read them again. Nothing was changed. To read them again, repeat this with --back-to {back_to} "
+            f"(in Python, back_to={back_to}). If the rows are there under other names, or are not to come again, "
+            f"repeat it with --back-to {present}.",
         )
 
 
@@ -1067,6 +1089,10 @@ class SetAsideFullError(SourceError):
 
 def _files(count: int) -> str:
     return "1 file" if count == 1 else f"{count:,} files"
+
+
+def _of_versions(first: int, last: int) -> str:
+    return f"version {first}" if first == last else f"versions {first} to {last}"
 
 
 def _shown(keys: Sequence[str]) -> str:

@@ -384,7 +384,7 @@ def test_what_a_restore_drops_is_told_before_it_is_asked_about(
     done = run(watermarks, "doctor", job, "--after-restore", "--repair", "--why", "a test", input="n\n")
 
     assert done.exit_code == 1
-    assert done.stdout == "A new epoch is started; an open plan is dropped.\nThere is nothing to repair.\n"
+    assert done.stdout == "Starts a new epoch, and drops an open plan.\nThere is nothing to repair.\n"
     assert done.stderr.startswith("Repair job repairs?")
     assert watermarks.latest(job) == before
 

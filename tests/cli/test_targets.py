@@ -270,6 +270,7 @@ def test_doctor_asks_what_becomes_of_batches_when_a_backup_came_back(
     for answer in ("--retract", "--keep"):
         command = f"watermarks doctor repairs --after-restore --at file://{restored} --why TEXT {answer}"
         assert command in " ".join(done.stderr.split())
+    assert "epoch" not in done.stdout
     assert watermarks.latest("repairs") == before
 
 
@@ -285,6 +286,29 @@ def test_rows_are_as_was_said_when_a_backup_came_back(
     assert f"Batches that only the targets know are {'taken back there' if retracts else 'kept'}." in done.stdout
     assert (f"Deleted 1 file from file://{restored}." in done.stdout) == retracts
     assert rows(restored) == left
+
+
+def test_rows_are_there_once_when_they_were_taken_back_after_the_backup(
+    run: Command, watermarks: Watermarks, target: Path
+) -> None:
+    backup = all_items(watermarks)
+    run(watermarks, "rewind", "repairs", "--to-version", "1", "--retract", *WHY)
+    with IncrementalJob(watermarks, "repairs", "jr_4") as job:
+        job.write(job.rows_since(pd.DataFrame({"id": range(1, 5)}), "id"), str(target))
+    for job_id, key in all_items(watermarks):
+        watermarks.store.delete(job_id, key)
+    for item in backup.values():
+        put_item(watermarks, item)
+
+    refused = run(watermarks, "doctor", "repairs", "--after-restore", "--retract", *WHY)
+    done = run(watermarks, "doctor", "repairs", "--after-restore", "--retract", "--back-to", "1", *WHY)
+    with IncrementalJob(watermarks, "repairs", "jr_5") as job:
+        job.write(job.rows_since(pd.DataFrame({"id": range(1, 6)}), "id"), str(target))
+
+    assert (refused.exit_code, "epoch" in refused.stdout) == (78, False)
+    assert "repeat this with --back-to 1 (" in " ".join(refused.stderr.split())
+    assert "The next run goes on from the watermarks of version 1." in done.stdout
+    assert rows(target) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
@@ -313,14 +337,14 @@ def test_rows_are_there_once_when_the_table_was_lost_and_a_person_names_the_targ
     assert rows(Path(folder)) == ([1, 2] if kind == "parquet" else [1, 1, 2, 2])
 
 
-@pytest.mark.parametrize("option", [["--at", "/data/raw"], ["--retract"], ["--keep"]])
+@pytest.mark.parametrize("option", [["--at", "/data/raw"], ["--retract"], ["--keep"], ["--back-to", "1"]])
 def test_doctor_refuses_an_option_when_nothing_was_restored(
     run: Command, watermarks: Watermarks, target: Path, option: list[str]
 ) -> None:
     done = run(watermarks, "doctor", "repairs", *option)
 
     assert done.exit_code == 2
-    assert "--at, --retract and --keep are for --after-restore." in done.stderr
+    assert "--at, --retract, --keep and --back-to are for --after-restore." in done.stderr
 
 
 # --- publishing what waits --------------------------------------------------------------------------

@@ -48,6 +48,10 @@ BUILT = [
         errors.TargetAheadError("repairs", "s3://raw/repairs", {"e1": (4, 5)}, by_script=False),
         ["'s3://raw/repairs'", "versions 4 to 5", "--at s3://raw/repairs --why TEXT --retract", "--keep"],
     ),
+    (
+        errors.RowsMissingError("repairs", "s3://raw/repairs", (2, 3), present=3, back_to=1),
+        ["'s3://raw/repairs'", "versions 2 to 3 of job 'repairs'", "--back-to 1", "back_to=1", "--back-to 3"],
+    ),
     (errors.TargetTakenError("s3://raw/repairs", "a.csv"), ["'s3://raw/repairs'", "'a.csv'", "beside_others=True"]),
     (errors.TargetLayoutError("s3://raw/repairs", "is flat."), ["'s3://raw/repairs'", "is flat."]),
     (
@@ -278,7 +282,7 @@ FAMILIES = [
             "StagedRowsLostError", "TargetTableError", "TargetRefusedError", "TargetUnavailableError",
             "TargetLockedError",
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetAheadError",
-            "TargetTakenError", "TargetLayoutError",
+            "RowsMissingError", "TargetTakenError", "TargetLayoutError",
             "TargetSchemaError", "NotATableError", "MissingConnectorError", "NoJvmError", "UnsupportedVersionError",
             "StagedFilesLostError", "UnprovenError", "LogFolderError",
         ],

@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from scripts.helpers.batch.unsaved_run import UnsavedRun
-from scripts.helpers.errors import TargetAheadError, WatermarkError
+from scripts.helpers.errors import RowsMissingError, TargetAheadError, WatermarkError
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.names import is_epoch, served_by, split_name
 from scripts.helpers.protocol.outputs import Output, Retraction
@@ -106,7 +108,7 @@ def ahead_of(recorded: Mapping[str, int], head: Head, sink: Sink) -> dict[str, t
 
 def is_behind(recorded: Mapping[str, int], output: Output, head: Head) -> bool:
     """Return whether a target lacks the record of an output that was published there."""
-    if output.rows == 0 or not output.files or is_old(output) or output in head.unpublished:
+    if not output.has_rows or is_old(output) or output in head.unpublished:
         return False
     return recorded.get(output.epoch, 0) < output.version
 
@@ -117,6 +119,7 @@ def after_restore(
     *,
     sinks: Sequence[Sink] = (),
     retract: bool | None = None,
+    back_to: int | None = None,
     why: str,
     who: str | None = None,
     expected: Head | None = None,
@@ -135,6 +138,9 @@ def after_restore(
     retract
         True: the next run takes those batches back at the target, and reads their rows again. False: they stay, and
         their rows come again, unless the watermark is set past them.
+    back_to
+        The version whose watermarks the next run reads from, and 0 for the beginning: what later ones have left is
+        taken back. The present version leaves the watermarks, and no target is asked whether it has their rows.
     why, who, expected
         As of `Watermarks.rewind`.
 
@@ -142,6 +148,9 @@ def after_restore(
     ------
     TargetAheadError
         A target has recorded batches, and `retract` does not say what becomes of them. Nothing is changed.
+    RowsMissingError
+        A target has no rows of the newest versions that it should have, and `back_to` does not say which one the
+        next run continues from. Nothing is changed.
     """
     head, asked = watermarks.latest(job_id), list(sinks)
     history = watermarks.lookups.history_of(head) if head.version else ()
@@ -152,6 +161,8 @@ def after_restore(
             logger.warning("event=target_not_asked job=%s target=%s: the next write asks it", job_id, output.target)
         elif found not in asked:
             asked.append(found)
+    if back_to is None:
+        _check_rows(head, history, asked, watermarks.clock())
     seen: dict[str, dict[str, int]] = {}
     retractions: list[Retraction] = []
     for sink in asked:
@@ -165,7 +176,39 @@ def after_restore(
                 # A target that a person names does not say which column it is.
                 column = next((one.batch_column for one in newest if is_sink_of(sink, one)), None)
                 retractions.append(replace(made, batch_column=made.batch_column or column or ""))
-    return watermarks.decisions.restore(job_id, seen, tuple(retractions), why=why, who=who, expected=expected)
+    return watermarks.decisions.restore(
+        job_id, seen, tuple(retractions), back_to=back_to, why=why, who=who, expected=expected
+    )
+
+
+def _check_rows(head: Head, history: Sequence[LogEntry], sinks: Sequence[Sink], now: datetime) -> None:
+    """Raise RowsMissingError if the newest versions that a target should have are not there.
+
+    A decision after the backup may have taken them back, and the restored head does not know it. Decisions take back
+    all versions above one, so where the newest one is there, all others are as they were.
+    """
+    # With no watermark nothing is counted as loaded, whatever was before.
+    entries = takewhile(lambda entry: entry.watermarks, history)
+    claimed = [output for entry in entries for output in entry.change.outputs if not head.has_retracted(entry.version)]
+    missing = [(sink.name, versions) for sink in sinks if (versions := _missing_at(sink, claimed, now))]
+    if missing:
+        target, versions = min(missing, key=lambda found: found[1][-1])
+        last, first = versions[0], versions[-1]
+        back_to = first - 1 if first > history[-1].version else 0
+        raise RowsMissingError(head.job_id, target, (first, last), present=head.version, back_to=back_to)
+
+
+def _missing_at(sink: Sink, outputs: Sequence[Output], now: datetime) -> list[int]:
+    """Return the newest versions, up to one that is there, of which a target has nothing."""
+    missing = []
+    for output in outputs:
+        if not (output.is_retractable and output.has_rows and is_sink_of(sink, output)):
+            continue
+        found = sink.retraction(output.job_id, output.epoch, output.version, output.version, now)
+        if sink.to_retract(replace(found, job=output.job, batch_column=output.batch_column or "")):
+            break
+        missing.append(output.version)
+    return missing
 
 
 def newest_outputs(history: Sequence[LogEntry]) -> dict[str, Output]:

@@ -254,16 +254,33 @@ class Decisions:
         seen: Mapping[str, Mapping[str, int]],
         retract: tuple[Retraction, ...] = (),
         *,
+        back_to: int | None = None,
         why: str,
         who: str | None = None,
         expected: Head | None = None,
     ) -> Head:
-        """Start a new epoch; see `Head.restored`. InvalidValueError for rows that nothing marks with their batch."""
+        """Start a new epoch, from the watermarks of `back_to` where that is an earlier version; see `Head.restored`.
+
+        InvalidValueError for rows that nothing marks with their batch. What versions above `back_to` have left is taken
+        back where it is marked, and stays with a WARNING elsewhere.
+        """
         order = self._order(who, why)
         for one in retract:
             if not has_batches(one.sink, one.batch_column):
                 raise _not_told(one.target, f"the rows of versions {one.first} to {one.last}")
-        return self._decide(job_id, lambda head: head.restored(order, seen, retract), expected=expected)
+
+        def change(head: Head) -> Head:
+            if back_to is None or back_to == head.version:
+                return head.restored(order, seen, retract)
+            outputs = self.outputs_after(head, back_to)
+            told = tuple(output for output in outputs if output.is_retractable)
+            back = head.reset(order, None, told, retract=True)
+            if back_to:
+                entry = self._copied(head, self._entry(head, back_to), None)
+                back = head.rewound(entry, order, None, told, retract=True)
+            return _with_warning(head, head.restored(order, seen, retract, back), back_to, outputs)
+
+        return self._decide(job_id, change, expected=expected)
 
     # --- items of the original class --------------------------------------------------------------
 

@@ -452,16 +452,24 @@ class Head:
         return self._decided("DISCARD", self.watermarks, order, self._run_in_force)
 
     def restored(
-        self, order: Order, seen: Mapping[str, Mapping[str, int]], retract: tuple[Retraction, ...] = ()
+        self,
+        order: Order,
+        seen: Mapping[str, Mapping[str, int]],
+        retract: tuple[Retraction, ...] = (),
+        back: Head | None = None,
     ) -> Head:
         """Start a new epoch after the table came back from a backup, so that no batch id is used twice.
 
         `seen` are the last versions, by target and epoch, that targets have recorded and this head does not know.
-        `retract` are those of them that are taken back.
+        `retract` are those of them that are taken back. `back` is what `rewound` or `reset` has made of this head,
+        where the watermarks stand for rows that are gone.
         """
-        decided = self._decided("SET", self.watermarks, order, self._run_in_force)
-        after = replace(decided, epoch=new_epoch(), epochs={**self.epochs, self.epoch: self.version})
-        found = [(target, epoch, last) for target, epochs in seen.items() for epoch, last in epochs.items()]
+        decided = back or self._decided("SET", self.watermarks, order, self._run_in_force)
+        # Its retractions are of an epoch that is a former one from here on.
+        retract = (*decided.retracting[len(self.retracting) :], *retract)
+        epochs = {**self.epochs, self.epoch: self.version}
+        after = replace(decided, epoch=new_epoch(), epochs=epochs, retracting=self.retracting)
+        found = [(target, epoch, last) for target, by_epoch in seen.items() for epoch, last in by_epoch.items()]
         return after._answered(found)._retracting(retract)
 
     def freed(self, order: Order) -> Head:
@@ -515,6 +523,10 @@ class Head:
         # Not below that of an earlier stay: runs of then would be let in again.
         fence = max(fence, self.fence)
         return replace(self, moved_to=None, arriving_from=None, epochs=epochs, answers=answers, fence=fence)
+
+    def has_retracted(self, version: int) -> bool:
+        """Return whether decisions took back what a version left at targets."""
+        return any(first <= version <= last for first, last in self.retracted)
 
     def keeps(self, output: Output) -> bool:
         """Return whether nothing that was decided takes the rows of an output from its target."""

@@ -101,6 +101,11 @@ class Output:
         return batch_name(self.epoch, self.version)
 
     @property
+    def has_rows(self) -> bool:
+        """Whether it may have rows: those of some writers are not counted."""
+        return bool(self.files) and self.rows != 0
+
+    @property
     def is_retractable(self) -> bool:
         """Whether its rows can be found at the target."""
         return has_batches(self.sink, self.batch_column)

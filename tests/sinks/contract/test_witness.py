@@ -12,7 +12,13 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.batch import after_restore, examine_targets
-from scripts.helpers.errors import FencedError, InvalidValueError, TargetAheadError
+from scripts.helpers.errors import (
+    FencedError,
+    InvalidValueError,
+    RowsMissingError,
+    TargetAheadError,
+    UnknownVersionError,
+)
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import derived_id
 from scripts.helpers.sinks.outputs import mark_of
@@ -177,6 +183,89 @@ def test_runs_go_on_when_earlier_epochs_were_retracted(copy: Copy) -> None:
     copy.run(numbers(5))
 
     assert copy.target.ids() == [1, 2, 3, 4, 5]
+
+
+# --- rows that went after the backup --------------------------------------------------------------------
+
+
+def rewound_meanwhile(copy: Copy, *, loads: bool = True) -> None:
+    """Let a backup come back of before the rows 3 and 4 were taken back; if the job `loads`, they came again with 5."""
+    copy.run(numbers(1, 2))
+    copy.run(numbers(3))
+    copy.run(numbers(4))
+    backup = all_items(copy.watermarks)
+    copy.watermarks.rewind(copy.job_id, to_version=1, retract=True, why="once more")
+    for retraction in copy.watermarks.latest(copy.job_id).retracting:
+        copy.target.sink(**marked(copy.target)).retract(retraction)
+    if loads:
+        copy.run(numbers(5))
+    restore(copy.watermarks, backup)
+
+
+@pytest.mark.parametrize("loads", [True, False], ids=["loaded again", "gone"])
+@every(where=with_records_of_its_own, slow=SLOW)
+def test_rows_are_read_again_when_they_were_taken_back_after_the_backup(copy: Copy, loads: bool) -> None:
+    rewound_meanwhile(copy, loads=loads)
+    before = copy.watermarks.latest(copy.job_id)
+
+    with pytest.raises(RowsMissingError, match=r"versions 2 to 3 .* --back-to 1") as caught:
+        answer(copy, retract=True)
+    for unknown in (-1, 4):
+        with pytest.raises(UnknownVersionError):
+            answer(copy, retract=True, back_to=unknown)
+    unanswered = copy.watermarks.latest(copy.job_id)
+    answer(copy, retract=True, back_to=caught.value.back_to)
+    copy.run(numbers(6))
+    answer(copy)
+    copy.run(numbers(7))
+
+    assert unanswered == before
+    assert copy.target.ids() == ([1, 2, 3, 4, 5, 6, 7] if loads else [1, 2, 3, 4, 6, 7])
+
+
+@every(where=with_records_of_its_own, slow=SLOW)
+def test_all_rows_are_read_again_when_none_is_left_of_the_versions_before_the_backup(copy: Copy) -> None:
+    copy.run(numbers(1, 2))
+    backup = all_items(copy.watermarks)
+    copy.watermarks.reset(copy.job_id, retract=True, why="once more")
+    copy.run(numbers(3))
+    restore(copy.watermarks, backup)
+
+    with pytest.raises(RowsMissingError, match="version 1 "):
+        answer(copy, retract=True)
+    answer(copy, retract=True, back_to=0)
+    copy.run(numbers(4))
+
+    assert copy.target.ids() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("target", ["pandas"], indirect=True)
+def test_rows_do_not_come_again_when_a_person_says_that_they_are_there_under_other_names(copy: Copy) -> None:
+    copy.run(numbers(1, 2))
+    copy.run(numbers(3))
+    root = Path(copy.target.sink().target.root)
+    for number, file in enumerate(sorted(root.glob("*.parquet"))):
+        file.rename(root / f"compacted-{number}.parquet")
+    with pytest.raises(RowsMissingError, match="--back-to 2"):
+        answer(copy)
+
+    answer(copy, back_to=2)
+    copy.run(numbers(4), beside_others=True)
+
+    assert copy.target.ids() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("target", ["pandas"], indirect=True)
+def test_nothing_is_missed_when_the_restored_watermark_was_reset_before(copy: Copy) -> None:
+    copy.run(numbers(1, 2))
+    copy.watermarks.reset(copy.job_id, why="the files are deleted by hand")
+    for file in Path(copy.target.sink().target.root).glob("*.parquet"):
+        file.unlink()
+
+    answer(copy)
+    copy.run(numbers(3))
+
+    assert copy.target.ids() == [1, 2, 3]
 
 
 # --- two targets ----------------------------------------------------------------------------------------
