@@ -14,7 +14,7 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.places import Place
-from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of
+from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of, exactly, plain_type
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,7 @@ def file_rows(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequen
     Raises
     ------
     InvalidValueError
-        A column that holds several kinds of values.
+        A column that holds several kinds of values, or times with nanoseconds.
     """
     import pyarrow as pa
 
@@ -50,6 +50,9 @@ def file_rows(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequen
     for name in by:
         table = table.append_column(name, parted[name])
     for place, name in enumerate(table.column_names):
+        if "timestamp[ns" in str(table[name].type):
+            # Compared alone: the writer makes microseconds of them.
+            exactly(name, table[name], plain_type(table[name].type))
         if table[name].null_count == len(table):
             table = table.set_column(place, name, pa.nulls(len(table)))
     return table
@@ -61,7 +64,7 @@ def write_arrow(
     """Write rows to one file, or to one for each value of some columns; return how many. Spark names the folders so.
 
     Rows without columns, as `read_pandas` returns where nothing is new, make no file. Times are written in
-    microseconds, which all versions of Spark read; nanoseconds are cut off.
+    microseconds, which all versions of Spark read.
 
     Parameters
     ----------

@@ -325,8 +325,8 @@ def exactly(name: str, column: Any, kind: pa.DataType) -> Any:
     import pyarrow as pa
 
     try:
-        return column.cast(kind)
-    except pa.ArrowInvalid:
+        return column if column.type == kind else column.cast(kind)
+    except pa.ArrowException:
         found = str(column.type)
         raise InvalidValueError(
             f"Column {name!r} has times with nanoseconds, and targets hold microseconds. Round them first: "

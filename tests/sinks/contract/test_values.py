@@ -183,6 +183,24 @@ def test_column_is_refused_before_there_is_a_table_when_no_type_of_a_table_holds
     assert [len(row) for row in target.read()] == [1 + len(held)]
 
 
+@every(where=lambda kind: kind.engine != "spark")
+def test_times_are_refused_when_they_have_nanoseconds_and_read_back_when_they_have_none(
+    target: Target, copy: Copy
+) -> None:
+    def rows_with(nanos: int) -> pa.Table:
+        return pa.table({"id": pa.array([1], pa.int64()), "at": pa.array([nanos], pa.timestamp("ns"))})
+
+    target.create(pa.schema([("id", pa.int64()), ("at", pa.timestamp("us"))]))
+    before = target.contents()
+
+    copy.refused(rows_with(1_700_000_000_123_456_001), InvalidValueError, "Column 'at' has times with nanoseconds")
+    left = target.contents()
+    copy.run(rows_with(1_700_000_000_123_456_000))
+
+    assert left == before
+    assert shown(target.read()) == shown([{"id": 1, "at": datetime(2023, 11, 14, 22, 13, 20, 123_456)}])
+
+
 @every(where=lambda kind: kind.family in ("delta", "iceberg") and kind.engine == "spark")
 def test_whole_numbers_of_spark_are_read_back_and_intervals_refused_when_a_table_is_new(
     target: Target, copy: Copy
