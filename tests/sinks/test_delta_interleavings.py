@@ -150,7 +150,7 @@ def test_interleaving_is_found_when_a_batch_is_appended_to_another_version_than_
     monkeypatch.setattr(deltalake, "write_deltalake", write_anywhere)
 
     # In some of them the late publisher finds its files gone first.
-    with pytest.raises(AssertionError, match="are there twice|UnpublishedError"):
+    with pytest.raises(AssertionError, match=r"are there twice|UnpublishedError"):
         for number in range(PARTS * COUNT):
             play(number, points, monkeypatch)
 

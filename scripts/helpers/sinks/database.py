@@ -469,7 +469,15 @@ class _Attempt:
         return f"CREATE TABLE {self._written} ({', '.join(listed)})"
 
     def _check_columns(self) -> None:
-        columns = self._columns
+        columns, rules = self._columns, self._rules
+        named = [*rules.keys, *rules.sequence_by] if rules is not None else []
+        if any(column.name in columns for column in self._arriving):
+            # A column without a value that the table lacks is left out, as at every target.
+            self._arriving = [
+                column
+                for column in self._arriving
+                if column.name in columns or column.kind != "unknown" or column.name in named
+            ]
         for column in self._arriving:
             found = columns.get(column.name)
             if found is None:

@@ -353,7 +353,10 @@ class DriverAccess:
                     f"the name of column {name!r} is not a text. Give it the name of its column in the table."
                 )
             if name != DELETED:
-                columns.append(Arriving(name, _arrow_kind(name, _array(name, df.iloc[:, position])), position))
+                array = _array(name, df.iloc[:, position])
+                # A column without a value has no type: pandas reads an empty column of CSV as numbers.
+                kind = _arrow_kind(name, array) if array.null_count < len(array) else "unknown"
+                columns.append(Arriving(name, kind, position))
         return columns
 
     @contextmanager

@@ -373,7 +373,7 @@ class _SparkLog(_Log):
         detail = self._spark.sql(sql("DESCRIBE DETAIL {}", self._quoted)).select("partitionColumns", "properties")
         ((partition_by, properties),) = detail.collect()
         no_merge = NO_MERGE if properties.get(APPEND_ONLY) == "true" else ""
-        return TableShape(self.rows.types(schema), self.rows.required(schema), list(partition_by), no_merge)
+        return TableShape(self.rows.types(schema), self.rows.required(schema), list(partition_by), no_merge, schema)
 
     def versions(self, job: str, *, others: bool) -> Mapping[str, int]:
         if not self.exists():
@@ -481,7 +481,7 @@ class _ArrowLog(_Log):
         found = table.metadata()
         no_merge = NO_MERGE if found.configuration.get(APPEND_ONLY) == "true" else ""
         types, required = self.rows.types(schema), self.rows.required(schema)
-        return TableShape(types, required, list(found.partition_columns), no_merge)
+        return TableShape(types, required, list(found.partition_columns), no_merge, schema)
 
     def versions(self, job: str, *, others: bool) -> Mapping[str, int]:
         versions, may_expire = versions_in(self._place)

@@ -10,16 +10,15 @@ from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import InvalidValueError, TargetLayoutError
+from scripts.helpers.errors import TargetLayoutError
 from scripts.helpers.reading.dialects import with_dialect
-from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at
 from scripts.helpers.schemas.kinds import types_by_path
 from scripts.helpers.sinks.file_schema import COLUMNS, VOID, FileSchema
 from scripts.helpers.sinks.outputs import batch_folder_of, batch_of
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.spark_files import literal_path
-from scripts.helpers.sinks.staged_rows import SPARK_ROWS, columns_of, spark_of, types_of_arrow
+from scripts.helpers.sinks.staged_rows import SPARK_ROWS, filled, spark_of, types_of_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -255,7 +254,7 @@ def _filled(
     rows: Any, found: Mapping[str, str], types: Mapping[str, str], format: str, partition_by: Sequence[str]
 ) -> Any:
     """Return rows whose columns without a value have the type of the target, or are left out."""
-    spark, names = spark_of(rows), columns_of(rows)
+    spark = spark_of(rows)
     void = [path for path, kind in found.items() if kind == VOID]
     # Spark writes no NULL to JSON, and rows that are not there make no file.
     if not void or format == "json" or not (spark or len(rows)):
@@ -267,31 +266,4 @@ def _filled(
         wanted[path] = of_spark if spark else arrow_type_at(path, types)
         if wanted[path] is None and (format == "csv" or path in partition_by):
             wanted[path] = "string" if spark else arrow_type("string")
-    left = [name for name in names if wanted.get(name, name) is not None]
-    for path, kind in wanted.items():
-        # A column can be left out, unless no other one is left. What is within a column cannot.
-        if kind is None and (path not in names or set(left) <= set(partition_by)):
-            raise InvalidValueError(f"{path!r} has no value in any row, and the target has no type for it. Cast it.")
-    if spark is None:
-        import pyarrow as pa
-
-        # Without what pandas says of its own types.
-        return pa.table({name: rows[name].cast(_filled_type(rows[name].type, name, wanted)) for name in left})
-    from pyspark.sql import functions as F  # noqa: N812
-
-    columns = {name: F.col(SPARK.quote(name)) for name in left}
-    return rows.select(
-        *(one.cast(wanted[name]).alias(name) if name in wanted else one for name, one in columns.items())
-    )
-
-
-def _filled_type(kind: pa.DataType, path: str, wanted: Mapping[str, Any]) -> pa.DataType:
-    import pyarrow as pa
-
-    if path in wanted:
-        return wanted[path]
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _filled_type(field.type, f"{path}.{field.name}", wanted)) for field in kind])
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_filled_type(kind.value_type, f"{path}[]", wanted))
-    return kind
+    return filled(rows, wanted, partition_by)

@@ -349,7 +349,7 @@ class _SparkLog(_Log):
         self._check_not_put_aside(table)
         schema, fields = self._spark.table(self._quoted).schema, table.spec().fields()
         partition_by = [str(fields.get(at).name()) for at in range(fields.size())]
-        return TableShape(self.rows.types(schema), self.rows.required(schema), partition_by)
+        return TableShape(self.rows.types(schema), self.rows.required(schema), partition_by, schema=schema)
 
     def make(self, like: DataFrame, partition_by: Sequence[str]) -> None:
         from pyspark.sql import functions as F  # noqa: N812
@@ -570,7 +570,7 @@ class _ArrowLog(_Log):
             return None
         schema = table.schema().as_arrow()
         partition_by = [field.name for field in table.spec().fields]
-        return TableShape(self.rows.types(schema), self.rows.required(schema), partition_by)
+        return TableShape(self.rows.types(schema), self.rows.required(schema), partition_by, schema=schema)
 
     def make(self, like: Any, partition_by: Sequence[str]) -> None:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError

@@ -14,7 +14,7 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.places import Place
-from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of, exactly, plain_type
+from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of, exactly, plain_type, without_types
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,13 +49,11 @@ def file_rows(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequen
     parted = arrow_rows(parted, target)
     for name in by:
         table = table.append_column(name, parted[name])
-    for place, name in enumerate(table.column_names):
+    for name in table.column_names:
         if "timestamp[ns" in str(table[name].type):
             # Compared alone: the writer makes microseconds of them.
             exactly(name, table[name], plain_type(table[name].type))
-        if table[name].null_count == len(table):
-            table = table.set_column(place, name, pa.nulls(len(table)))
-    return table
+    return without_types(table)
 
 
 def write_arrow(

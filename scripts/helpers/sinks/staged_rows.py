@@ -17,7 +17,7 @@ from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import SQL, in_quotes, joined, sql
-from scripts.helpers.schemas.frames import arrow_type, kind_of_arrow
+from scripts.helpers.schemas.frames import arrow_type, arrow_type_at, kind_of_arrow
 from scripts.helpers.schemas.kinds import Kind, kind_text, types_by_path
 from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 from scripts.helpers.sinks.outputs import batch_values
@@ -263,9 +263,7 @@ def check_fits(target: str, rows: Mapping[str, str], table: Mapping[str, str]) -
     """
     missing = [name for name in table if name not in rows]
     unknown = [name for name in rows if name not in table]
-    changed = {
-        name: (kind, table[name]) for name, kind in rows.items() if name in table and kind not in (table[name], "null")
-    }
+    changed = {name: (kind, table[name]) for name, kind in rows.items() if name in table and kind != table[name]}
     if missing or unknown or changed:
         raise TargetSchemaError(target, missing, unknown, changed)
 
@@ -388,6 +386,65 @@ def _kind_of(kind: pa.DataType) -> Kind:
     return "date" if types.is_date64(kind) else kind_of_arrow(str(kind))
 
 
+# --- columns without values -----------------------------------------------------------------------
+
+
+def without_types(table: pa.Table) -> pa.Table:
+    """Return a table whose columns without a value in any row have no type: pandas reads such ones as numbers."""
+    import pyarrow as pa
+
+    for place, name in enumerate(table.column_names):
+        if table[name].null_count == len(table):
+            table = table.set_column(place, name, pa.nulls(len(table)))
+    return table
+
+
+def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -> Any:
+    """Return rows whose columns without a value have the type of the target, or are left out.
+
+    Parameters
+    ----------
+    wanted
+        The type for each path without a value. None: the target has no such column.
+    parted
+        Columns that are not in the files.
+
+    Raises
+    ------
+    InvalidValueError
+        The target has no type for what cannot be left out.
+    """
+    names = columns_of(rows)
+    left = [name for name in names if wanted.get(name, name) is not None]
+    for path, kind in wanted.items():
+        # A column can be left out, unless no other one is left. What is within a column cannot.
+        if kind is None and (path not in names or set(left) <= set(parted)):
+            raise InvalidValueError(f"{path!r} has no value in any row, and the target has no type for it. Cast it.")
+    if spark_of(rows) is None:
+        import pyarrow as pa
+
+        # Without what pandas says of its own types.
+        return pa.table({name: rows[name].cast(_filled_type(rows[name].type, name, wanted)) for name in left})
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = {name: F.col(SPARK.quote(name)) for name in left}
+    return rows.select(
+        *(one.cast(wanted[name]).alias(name) if name in wanted else one for name, one in columns.items())
+    )
+
+
+def _filled_type(kind: pa.DataType, path: str, wanted: Mapping[str, Any]) -> pa.DataType:
+    import pyarrow as pa
+
+    if path in wanted:
+        return wanted[path]
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _filled_type(field.type, f"{path}.{field.name}", wanted)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_filled_type(kind.value_type, f"{path}[]", wanted))
+    return kind
+
+
 # --- types of tables ------------------------------------------------------------------------------
 
 
@@ -429,6 +486,13 @@ class Rows(Protocol):
     def required(self, schema: Any) -> list[str]:
         """Return the columns of a schema that take no NULL."""
 
+    def filled(self, rows: Any, schema: Any, named: Collection[str]) -> Any:
+        """Return rows whose columns without a value have the types of a table's schema, or are left out.
+
+        Those that are named, and that the table lacks, stay as they are. Of Spark's rows, which would have to be read
+        for it, these are the columns of type void.
+        """
+
     def check_typed(self, rows: Any, target: str) -> None:
         """Raise InvalidValueError for a column of a new table that has no type, as it has no value."""
 
@@ -469,6 +533,12 @@ class _SparkRows:
     def required(self, schema: Any) -> list[str]:
         return [field.name for field in schema.fields if not field.nullable]
 
+    def filled(self, rows: DataFrame, schema: Any, named: Collection[str]) -> DataFrame:
+        types = {field.name: field.dataType for field in schema.fields}
+        void = [name for name, kind in self.types(rows.schema).items() if kind == "void"]
+        wanted = {name: types.get(name) for name in void if name in types or name not in named}
+        return filled(rows, wanted) if wanted else rows
+
     def check_typed(self, rows: DataFrame, target: str) -> None:
         untyped = [name for name, kind in self.types(rows.schema).items() if kind == "void"]
         if untyped:
@@ -507,8 +577,16 @@ class _ArrowRows:
     def required(self, schema: Any) -> list[str]:
         return [field.name for field in schema if not field.nullable]
 
+    def filled(self, rows: pa.Table, schema: Any, named: Collection[str]) -> pa.Table:
+        rows, there = without_types(rows), types_of_arrow(schema)
+        types = {field.name: plain_type(field.type) for field in schema}
+        void = [path for path, kind in types_of_arrow(rows.schema).items() if kind == "void"]
+        wanted = {path: types.get(path) or arrow_type_at(path, there) for path in void}
+        wanted = {path: kind for path, kind in wanted.items() if kind is not None or path not in named}
+        return filled(rows, wanted) if wanted else rows
+
     def check_typed(self, rows: pa.Table, target: str) -> None:
-        untyped = [name for name, kind in self.types(rows.schema).items() if ": null" in f": {kind}"]
+        untyped = [path for path, kind in types_of_arrow(rows.schema).items() if kind == "void"]
         if untyped:
             raise InvalidValueError(
                 f"Column {untyped[0]!r} has no value in any row, so the new table {target!r} has no type for it. Cast "

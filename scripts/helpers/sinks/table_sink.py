@@ -79,12 +79,15 @@ class TableShape:
         Columns that it is partitioned by.
     no_merge
         Why no rows can be merged into it; empty if they can.
+    schema
+        As the frames of the engine have it.
     """
 
     types: Mapping[str, str]
     required: Sequence[str]
     partition_by: Sequence[str]
     no_merge: str = ""
+    schema: Any = None
 
 
 @dataclass(frozen=True)
@@ -520,7 +523,7 @@ class LakeSink(TableSink):
     def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
         log = self._log
         rows = with_batch(log.rows.taken(df, self.name, log.held), self._batch_column, value_of_batch(batch))
-        checked = self._check_table(rows) if columns_of(rows) else []
+        rows, checked = self._checked(rows) if columns_of(rows) else (rows, [])
         # A table that is made with the first publication is made as the output says.
         made = replace(made, partition_by=() if log.is_made_early else tuple(self._partition_by))
         output, staged = self._write(batch, made, rows)
@@ -533,14 +536,18 @@ class LakeSink(TableSink):
         output, sizes = staging.stage(batch, made, partial(write_rows, rows))
         return output, StagedRows(output.folder, staging.place, sorted(sizes))
 
-    def _check_table(self, rows: Any) -> list[str]:
+    def _checked(self, rows: Any) -> tuple[Any, list[str]]:
         """Raise what speaks against the rows at the table, or against making one for them.
 
-        Returns the columns that it is partitioned by, or is going to be, and whose values have to be looked at.
+        Returns the rows as they are staged, and the columns that the table is partitioned by, or is going to be, and
+        whose values have to be looked at.
         """
         log, rules = self._log, self.rules
+        shape = self._done(log.shape, after=CHECK)
+        if shape is not None:
+            rows = log.rows.filled(rows, shape.schema, [*rules.keys, *rules.sequence_by] if rules is not None else [])
         brought = rows if rules is None else log.rows.kept(rows, rules)
-        types, shape = log.rows.types(brought.schema), self._done(log.shape, after=CHECK)
+        types = log.rows.types(brought.schema)
         if shape is None:
             log.rows.check_typed(brought, self.name)
             shape = TableShape(types, [], self._partition_by)
@@ -554,7 +561,7 @@ class LakeSink(TableSink):
         check_required(self.name, brought, [name for name in shape.required if name in columns_of(rows)])
         check_layout(self.name, self._partition_by, shape.partition_by)
         check_partition_types(shape.partition_by, types, log.unfit_partitions)
-        return [name for name in shape.partition_by if types.get(name) in log.unfit_partitions]
+        return rows, [name for name in shape.partition_by if types.get(name) in log.unfit_partitions]
 
     def _check_staged(self, staged: StagedRows, checked: Sequence[str]) -> None:
         """Raise what the values of staged rows make impossible, a merge or a partition, and delete them."""

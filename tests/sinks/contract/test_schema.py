@@ -57,6 +57,35 @@ def test_batch_is_refused_or_its_rows_are_whole_when_its_columns_are_others(targ
     assert sorted(found, key=repr) == sorted(wanted, key=repr)
 
 
+NO_VALUES = [pa.null(), pa.float64(), pa.int64(), pa.bool_(), pa.timestamp("us")]
+
+
+@every(where=in_one_place)
+def test_column_without_a_value_takes_the_type_of_the_target_or_is_left_out_when_rows_come_later(
+    target: Target, copy: Copy
+) -> None:
+    target.create(FIRST.schema)
+    copy.run(FIRST)
+    # Spark would have to read the rows to know.
+    kinds = NO_VALUES[:1] if target.kind.engine == "spark" else NO_VALUES
+    # CSV has a place for each column.
+    more = {} if target.kind.form == "csv" else {"new": pa.float64() if target.kind.engine != "spark" else pa.null()}
+
+    for at, kind in enumerate(kinds, 2):
+        nothing = {"word": kind, **more}
+        values = {"id": pa.array([at], pa.int64()), **{name: pa.nulls(1, of) for name, of in nothing.items()}}
+        copy.run(
+            pa.table(
+                {"id": values["id"], "word": values["word"], "rate": [0.5], **({"new": values["new"]} if more else {})}
+            )
+        )
+    copy.run(LATER.set_column(0, "id", pa.array([9], pa.int64())))
+
+    wanted = [(1, "a")] + [(at, None) for at in range(2, 2 + len(kinds))] + [(9, "b")]
+    assert sorted((row["id"], row["word"]) for row in target.read()) == wanted
+    assert {name for row in target.read() for name in row} == set(FIRST.column_names)
+
+
 @every("partition_by", where=in_one_place)
 def test_batch_is_refused_when_its_partitions_are_others(target: Target, copy: Copy) -> None:
     copy.run(FIRST, partition_by=["word"])
