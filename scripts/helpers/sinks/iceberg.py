@@ -108,7 +108,8 @@ class IcebergSink(LakeSink):
     and never a part. It holds where commits to the catalog are atomic, which is what makes it a catalog (Spark's
     `hadoop` one is none on S3).
 
-    Before its first batch a table that is not there is made, without rows. It stays if the batch is discarded.
+    Before its first batch with rows a table that is not there is made, without rows. It stays if the batch is
+    discarded. Whether rows of Spark are none is not known before they are written, so these make it as well.
 
     With Spark a loser's files stay, as those of any old snapshot, until ``expire_snapshots``. A branch keeps what is
     committed and not published yet, however old. Without Spark the rows are written twice, staged and appended, and
@@ -234,6 +235,8 @@ class IcebergSink(LakeSink):
         return 0
 
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
+        if isinstance(of, Output) and of.rows == 0 and not self._log.exists():
+            return []  # Nothing was staged: a batch without rows makes no table.
         branches = [self._log.branches] if isinstance(self._log, _SparkLog) else []
         # Of a retraction only what lies where this job stages: what lies elsewhere proves nothing.
         where = of.staging if isinstance(of, Output) else None
@@ -242,6 +245,9 @@ class IcebergSink(LakeSink):
         return [*branches, self._staging_at(where) if where else self.staging]
 
     def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
+        if not columns_of(rows) and not self._done(self._log.exists, after=CHECK):
+            folder = folder_of(batch, made.fence, new_token()[:8])
+            return replace(made, folder=folder, rows=0), StagedRows(folder)
         if self.rules is None and isinstance(self._log, _SparkLog):
             branches = self._log.branches
             output = self._done(lambda: branches.stage(batch, made, rows), after=CHECK)

@@ -191,6 +191,13 @@ def columns_of(df: Any) -> list[str]:
     return [str(name) for name in names]
 
 
+def without_columns_if_empty(df: Any) -> Any:
+    """Return a frame without its columns if it has no rows: their types say nothing. Spark's would have to be read."""
+    if spark_of(df) is not None or len(df):
+        return df
+    return df[[]] if is_pandas(df) else df.select([])
+
+
 def write_rows(rows: Any, place: Place, folder: str) -> int:
     """Write a DataFrame of Spark, or a table of pyarrow, as Parquet into a folder; return how many rows."""
     if spark_of(rows) is not None:

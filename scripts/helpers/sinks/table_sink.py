@@ -49,6 +49,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_rows,
     columns_of,
     with_batch,
+    without_columns_if_empty,
     write_rows,
 )
 from scripts.helpers.sinks.staging import Attempts, StagedRows, Staging
@@ -288,7 +289,7 @@ class TableSink(ABC):
 
     def clear(self, output: Output) -> None:
         """Delete what is left of a published attempt."""
-        self._done(lambda: self._own(output)[-1].clear(output.folder))
+        self._done(lambda: [place.clear(output.folder) for place in self._own(output)[-1:]])
 
     def drop(self, output: Output) -> None:
         """Delete what an attempt staged that is never to be published."""
@@ -522,7 +523,8 @@ class LakeSink(TableSink):
 
     def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
         log = self._log
-        rows = with_batch(log.rows.taken(df, self.name, log.held), self._batch_column, value_of_batch(batch))
+        taken = log.rows.taken(without_columns_if_empty(df), self.name, log.held)
+        rows = with_batch(taken, self._batch_column, value_of_batch(batch))
         rows, checked = self._checked(rows) if columns_of(rows) else (rows, [])
         # A table that is made with the first publication is made as the output says.
         made = replace(made, partition_by=() if log.is_made_early else tuple(self._partition_by))
