@@ -723,7 +723,7 @@ def test_rows_are_refused_when_the_columns_do_not_take_them(
 @pytest.mark.parametrize(
     ("frame", "merge", "message"),
     [
-        (pd.DataFrame([[1, 2, 3]], columns=["id", "word", "id"]), None, r"the rows have 2 columns 'id'\. Rename one"),
+        (pd.DataFrame([[1, 2, 3]], columns=["id", "word", "id"]), None, r"have 2 columns 'id'\. Rename one"),
         (
             pd.DataFrame({"id": [1]}),
             Merge(("id",), ("at",)),

@@ -109,6 +109,12 @@ def _marked_in_pandas(
             f"deletes={deletes!r} is not a column of the rows. For pandas name one that is true for deletes, or give a "
             "function: deletes=lambda rows: rows.status == 'deleted'."
         )
+    if isinstance(found, pd.Series) and not found.index.equals(df.index):
+        # pandas would look its values up by the labels of the rows, and find none.
+        raise InvalidValueError(
+            "deletes returns a Series with another index than that of the rows. Compute it from the rows, or return "
+            "an array."
+        )
     if deletes is not None:
         flags = pd.Series(found, index=df.index)
         kind = pd.api.types.infer_dtype(flags, skipna=True)

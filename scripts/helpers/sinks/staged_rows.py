@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -64,7 +65,10 @@ def spark_of(df: Any) -> Any:
 
 
 def check_frame(df: Any, target: str) -> None:
-    """Raise InvalidValueError for what is no frame, or has two columns of one name."""
+    """Raise InvalidValueError for what is not a frame, has two columns of one name, or values that would be left out.
+
+    These are an index of pandas with a name, and NaN of `decimal`, which pandas takes for a missing value.
+    """
     if not (is_pandas(df) or is_arrow(df) or spark_of(df) is not None):
         raise InvalidValueError(
             f"The rows for {target!r} are a {type(df).__name__}, not a DataFrame of Spark or pandas, or a table of "
@@ -76,6 +80,21 @@ def check_frame(df: Any, target: str) -> None:
         raise InvalidValueError(
             f"Target {target!r}: the rows have {columns.count(twice[0])} columns {twice[0]!r}. Rename one of them."
         )
+    if not is_pandas(df):
+        return
+    import pandas as pd
+
+    named = [name for name in df.index.names if name is not None]
+    if named:
+        raise InvalidValueError(
+            f"The rows for {target!r} have an index named {named[0]!r}, and an index is not written. Call "
+            "df.reset_index() first, or df.reset_index(drop=True) to leave it out."
+        )
+    for name in df.columns[df.dtypes == "object"]:
+        # To pandas, NaN is a missing value.
+        may_be = pd.api.types.infer_dtype(df[name]) in ("decimal", "empty")
+        if may_be and any(isinstance(value, Decimal) and value.is_nan() for value in df[name]):
+            raise InvalidValueError(f"Column {name!r} has Decimal('NaN'), which would become NULL. Replace it.")
 
 
 def check_rows(

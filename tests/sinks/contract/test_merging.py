@@ -7,10 +7,11 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.errors import MergeNullError, MergeTieError
+from scripts.helpers.errors import InvalidValueError, MergeNullError, MergeTieError
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import TARGETS, Copy, Target, every, shown
@@ -79,6 +80,26 @@ def test_batch_is_refused_before_it_is_written_when_nothing_orders_its_rows(targ
 
     assert target.read() == rows
     assert target.sink().staged(mark_of(copy.job_id)) == []
+
+
+@every("merge", where=lambda kind: kind.engine == "pandas")
+def test_batch_is_refused_before_it_is_written_when_deletes_have_another_index_than_the_rows(
+    target: Target, copy: Copy
+) -> None:
+    target.create(SCHEMA)
+    copy.run(rows_of([Event(1, 1, "a"), Event(2, 1, "a")]), **options_of(target))
+    rows, later = target.read(), rows_of([Event(1, 2, "b"), Event(2, 2, "b")])
+
+    def deletes(index: list[int]) -> Any:
+        return lambda _: pd.Series([True, False], index=index)
+
+    for index in ([7, 8], [1, 0]):
+        copy.refused(later, InvalidValueError, "another index", **options_of(target, deletes=deletes(index)))
+    left = target.read()
+    copy.run(later, **options_of(target, deletes=deletes([0, 1])))
+
+    assert left == rows
+    assert target.ids() == [2]
 
 
 UTC = timezone.utc

@@ -80,7 +80,12 @@ def test_nothing_is_written_and_a_version_is_made_when_a_batch_is_empty_and_its_
     assert problems(copy) == []
 
 
-@every(where=lambda kind: not kind.adds_empty_snapshots and kind.family != "database" and in_one_place(kind))
+def makes_tables_of_rows_alone(kind: Any) -> bool:
+    """Return whether it makes no table for a batch without rows: of Spark's, Iceberg knows it only afterwards."""
+    return kind.family != "database" and (kind.family, kind.engine) != ("iceberg", "spark") and in_one_place(kind)
+
+
+@every(where=makes_tables_of_rows_alone)
 def test_nothing_is_made_and_a_version_is_when_the_first_batch_is_empty(target: Target, copy: Copy) -> None:
     copy.run(numbers())
 

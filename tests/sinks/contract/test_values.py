@@ -6,6 +6,7 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -199,6 +200,32 @@ def test_times_are_refused_when_they_have_nanoseconds_and_read_back_when_they_ha
 
     assert left == before
     assert shown(target.read()) == shown([{"id": 1, "at": datetime(2023, 11, 14, 22, 13, 20, 123_456)}])
+
+
+@every(where=lambda kind: kind.engine == "pandas")
+def test_frame_is_refused_when_it_has_an_index_with_a_name_or_a_decimal_that_is_none(
+    target: Target, copy: Copy
+) -> None:
+    target.create(pa.schema([("id", pa.int64()), ("price", pa.decimal128(5, 2))]))
+    before = target.contents()
+    fine = pd.DataFrame({"id": [1, 2], "price": [Decimal("1.10"), None]}, index=[5, 3])
+    unfit = {
+        "reset_index": fine.set_index("id"), "df.reset_index\\(drop=True": fine.rename_axis("at"),
+        "'price' has Decimal": fine.assign(price=[Decimal("1.10"), Decimal("NaN")]),
+        "Column 'price' has": fine.assign(price=[None, Decimal("NaN")]),
+    }  # fmt: skip
+
+    for match, frame in unfit.items():
+        with pytest.raises(InvalidValueError, match=match), copy.job() as job:
+            job.rows_since(pd.DataFrame({"number": [1]}), "number")
+            job.write(frame, target.sink())
+    left = target.contents()
+    with copy.job() as job:
+        job.rows_since(pd.DataFrame({"number": [1]}), "number")
+        job.write(fine, target.sink())
+
+    assert left == before
+    assert target.ids() == [1, 2]
 
 
 @every(where=lambda kind: kind.family in ("delta", "iceberg") and kind.engine == "spark")
