@@ -364,7 +364,8 @@ def _those(names: Sequence[str], rows: pa.Table) -> Any:
     made: Any = expressions
     found = made.AlwaysTrue()
     for name in names:
-        found = made.And(found, made.In(name, set(rows[name].unique().to_pylist())))
+        # No key is NULL: such rows are refused, and not looked for.
+        found = made.And(found, made.In(name, set(rows[name].drop_null().unique().to_pylist())))
     return found
 
 
