@@ -124,7 +124,7 @@ def test_batch_is_refused_when_a_name_differs_only_in_case(make: Callable[[str],
 def test_first_batch_is_refused_when_two_of_its_names_differ_only_in_case(make: Callable[[str], Target]) -> None:
     target = make("pandas")
 
-    with pytest.raises(TargetSchemaError, match="'name' is named 'name' in the rows and named 'Name' in the table"):
+    with pytest.raises(InvalidValueError, match="have columns 'name' and 'Name', which differ only in case"):
         target.stage(pd.DataFrame({"id": [1], "name": ["x"], "Name": ["y"]}))
 
 

@@ -71,7 +71,7 @@ def address_of(uri: str) -> str:
     """
     scheme, _, path = uri.partition("://")
     # It takes an escape in a name for what it stands for, and has no way to write the others.
-    if unfit := re.search(r"%[0-9A-Fa-f]{2}|[\[\]|^\\]", path):
+    if unfit := re.search(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\]|^\\]", path):
         raise InvalidValueError(
             f"The package deltalake does not take a path with {unfit[0]!r}: {uri!r}. Choose another name, or work "
             "with Spark."

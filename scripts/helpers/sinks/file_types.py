@@ -18,7 +18,7 @@ from scripts.helpers.sinks.file_schema import COLUMNS, VOID, FileSchema
 from scripts.helpers.sinks.outputs import batch_folder_of, batch_of
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.spark_files import literal_path
-from scripts.helpers.sinks.staged_rows import SPARK_ROWS, filled, spark_of, types_of_arrow
+from scripts.helpers.sinks.staged_rows import SPARK_ROWS, check_cases, columns_of, filled, spark_of, types_of_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,6 +102,7 @@ def fit_to_schema(
     InvalidValueError
         Two names differ only in case, or a type is needed of a column that has no value.
     """
+    check_cases(columns_of(rows), target.uri(""))
     before = FileSchema.read(target.read(COLUMNS))
     if not ours and before is not None:
         # The files of others may fill the first page.

@@ -189,6 +189,8 @@ class IcebergSink(LakeSink):
     def check(self, df: Any) -> None:
         """Raise InvalidValueError for no frame or a wrong column, MissingConnectorError for no connector."""
         super().check(df)
+        if "" in columns_of(df):
+            raise InvalidValueError(f"The rows for {self.name!r} have a column without a name. Give it one.")
         names = self.rules.keys if self.rules is not None else filter(None, [self._batch_column])
         for name in names if isinstance(self._log, _ArrowLog) else ():
             if "." in name:

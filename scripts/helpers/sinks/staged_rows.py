@@ -104,16 +104,26 @@ def check_rows(
     check_frame(df, target)
     check_partition_columns(partition_by, columns_of(df))
     check_batch_column(batch_column, columns_of(df), merges=merges)
-    lower = [name.lower() for name in columns_of(df)]
-    twice = max(lower, key=lower.count, default="")
-    # Else the table would refuse the batch after the commit. Spark refuses such columns by itself.
-    if engine == "deltalake" and lower.count(twice) > 1:
-        raise InvalidValueError(f"Delta takes columns {twice!r} of different case for one. Rename one of them.")
+    if engine == "deltalake":
+        # Else the table would refuse the batch after the commit. Spark refuses such columns by itself.
+        check_cases(columns_of(df), target)
     if (spark_of(df) is not None) != (engine == "spark"):
         raise InvalidValueError(
             f"The rows for {target!r} are a {type(df).__name__}, and the sink was made for {engine}. Give spark= to "
             "the sink for rows of Spark, and leave it out for others."
         )
+
+
+def check_cases(columns: Sequence[str], target: str) -> None:
+    """Raise InvalidValueError for columns whose names differ only in case."""
+    spelled: dict[str, str] = {}
+    for name in columns:
+        other = spelled.setdefault(name.lower(), name)
+        if other != name:
+            raise InvalidValueError(
+                f"The rows for {target!r} have columns {other!r} and {name!r}, which differ only in case, and readers "
+                "take them for one. Rename one of them."
+            )
 
 
 def check_layout(target: str, partition_by: Sequence[str], there: Sequence[str]) -> None:
@@ -361,7 +371,7 @@ def exactly(name: str, column: Any, kind: pa.DataType) -> Any:
 
 
 def plain_type(kind: pa.DataType, held: Collection[str] | None = None) -> pa.DataType:
-    """Return the type that stands for all that tables do not tell apart, such as texts with 32 and 64 bit offsets.
+    """Return the type that stands for all that tables do not distinguish, such as texts with 32 and 64 bit offsets.
 
     Where a table does not hold it, the type is the next wider one that it holds.
     """

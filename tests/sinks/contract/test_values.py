@@ -228,6 +228,25 @@ def test_frame_is_refused_when_it_has_an_index_with_a_name_or_a_decimal_that_is_
     assert target.ids() == [1, 2]
 
 
+@every(where=lambda kind: kind.family == "iceberg")
+def test_column_without_a_name_is_refused_when_a_table_has_none(target: Target, copy: Copy) -> None:
+    before = target.contents()
+
+    copy.refused(pa.table({"id": pa.array([1], pa.int64()), "": ["x"]}), InvalidValueError, "a column without a name")
+
+    assert target.contents() == before
+
+
+@every(where=lambda kind: kind.family == "files" and in_one_place(kind))
+def test_new_target_is_not_called_a_table_when_columns_differ_only_in_case(target: Target, copy: Copy) -> None:
+    copy.refused(
+        pa.table({"id": pa.array([1], pa.int64()), "v": ["x"], "V": ["y"]}), InvalidValueError,
+        "columns 'v' and 'V', which differ only in case",
+    )  # fmt: skip
+
+    assert target.read() == []
+
+
 @every(where=lambda kind: kind.family in ("delta", "iceberg") and kind.engine == "spark")
 def test_whole_numbers_of_spark_are_read_back_and_intervals_refused_when_a_table_is_new(
     target: Target, copy: Copy
