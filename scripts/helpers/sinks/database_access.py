@@ -30,7 +30,7 @@ from scripts.helpers.schemas.kinds import kind_text
 from scripts.helpers.sinks.database_sql import Arriving, WritingSQL, writing_of
 from scripts.helpers.sinks.file_types import PLAIN
 from scripts.helpers.sinks.merging import DELETED
-from scripts.helpers.sinks.staged_rows import exactly
+from scripts.helpers.sinks.staged_rows import exact_cast
 from scripts.helpers.spark.jvm import check_jvm
 
 if TYPE_CHECKING:
@@ -451,7 +451,7 @@ def _landed(column: Arriving, series: Any) -> list[Any]:
 
     array = _array(column.name, series)
     if pa.types.is_timestamp(array.type):
-        array = exactly(column.name, array, pa.timestamp("us", array.type.tz))
+        array = exact_cast(column.name, array, pa.timestamp("us", array.type.tz))
         return [None if value is None else _time_text(value) for value in array.to_pylist()]
     if column.is_text:
         return [None if value is None else _plain(value) for value in array.to_pylist()]

@@ -14,7 +14,7 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.places import Place
-from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of, exactly, plain_type, without_types
+from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of, exact_cast, plain_type, without_types
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def file_rows(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequen
     for name in table.column_names:
         if "timestamp[ns" in str(table[name].type):
             # Compared alone: the writer makes microseconds of them.
-            exactly(name, table[name], plain_type(table[name].type))
+            exact_cast(name, table[name], plain_type(table[name].type))
     return without_types(table)
 
 

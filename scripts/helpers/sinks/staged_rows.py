@@ -351,10 +351,10 @@ def arrow_rows(df: Any, target: str, held: Collection[str] | None = None) -> pa.
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidValueError(f"The rows for {target!r} have no one type for each column: {error}.") from error
     names = table.column_names
-    return pa.table([exactly(name, table[name], plain_type(table[name].type, held)) for name in names], names=names)
+    return pa.table([exact_cast(name, table[name], plain_type(table[name].type, held)) for name in names], names=names)
 
 
-def exactly(name: str, column: Any, kind: pa.DataType) -> Any:
+def exact_cast(name: str, column: Any, kind: pa.DataType) -> Any:
     """Return a column in another type; InvalidValueError for a value that would become another one."""
     import pyarrow as pa
 
