@@ -44,12 +44,7 @@ RETRACTED = {True: "taken back there", False: "kept"}
     default=None,
     help="With --after-restore: whether batches that only the target knows are taken back there, or stay.",
 )
-@click.option(
-    "--back-to",
-    type=click.IntRange(min=0),
-    metavar="VERSION",
-    help="With --after-restore: read again what was loaded after this version. 0 reads everything.",
-)
+@click.option("--back-to", type=click.IntRange(0), metavar="VERSION", help="With --after-restore: continue from it.")
 @deciding(why_needed=False, why="The reason, for the history. --after-restore requires it.")
 def doctor(
     around: Surroundings,

@@ -541,7 +541,8 @@ class TargetAheadError(TargetError):
             f"it has recorded {' and '.join(found)} of job {job_id!r}, and the table of watermarks does not know them: "
             "that table was restored from a backup, was lost, or is another one than before. Nothing was written: the "
             "rows would come a second time. If the table is another one, name the right one. Otherwise take these "
-            f"batches back, and their rows are read again: {take}. Or keep them there: {keep}.",
+            f"batches back, and their rows are read again: {take}. Or keep them: {keep}. Their rows are read again as "
+            "well, so that is right only if the target merges by key, or if you have deleted the rows by hand.",
         )
 
 

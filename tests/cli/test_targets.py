@@ -311,6 +311,22 @@ def test_rows_are_there_once_when_they_were_taken_back_after_the_backup(
     assert rows(target) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [("{raw}x", "There are no files at '{raw}x'"), ("database://shop/t", "after_restore(…, sinks=[its DatabaseSink]")],
+)
+def test_nothing_is_changed_when_no_target_is_where_a_person_says(
+    run: Command, watermarks: Watermarks, restored: Path, at: str, said: str
+) -> None:
+    before = watermarks.latest("repairs")
+
+    done = run(watermarks, "doctor", "repairs", "--after-restore", "--at", at.format(raw=restored), "--keep", *WHY)
+
+    assert done.exit_code != 0
+    assert said.format(raw=restored) in " ".join(done.stderr.split())
+    assert watermarks.latest("repairs") == before
+
+
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_rows_are_there_once_when_the_table_was_lost_and_a_person_names_the_target(
     run: Command, watermarks: Watermarks, tmp_path: Path, kind: str
@@ -331,6 +347,7 @@ def test_rows_are_there_once_when_the_table_was_lost_and_a_person_names_the_targ
 
     if kind == "delta":
         assert "no column holds their batch" in done.stderr
+        assert "after_restore(…, sinks=[DeltaSink(…, batch_column=…)]" in " ".join(done.stderr.split())
         done = run(watermarks, "doctor", "repairs", "--after-restore", "--at", folder, "--keep", *WHY)
     load("jr_2")
     assert done.exit_code == (1 if kind == "parquet" else 0), done.output

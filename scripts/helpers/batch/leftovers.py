@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scripts.helpers.batch.publishing import Publication
-from scripts.helpers.batch.witness import ahead_of, is_behind, newest_outputs
+from scripts.helpers.batch.witness import ahead_of, is_behind, newest_outputs, way_forward
 from scripts.helpers.decisions.doctor import UNPUBLISHED, Finding
 from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, UnprovenError
 from scripts.helpers.protocol.head import Head, LogEntry
@@ -178,7 +178,8 @@ class _Look:
             yield Finding(
                 "target behind",
                 f"{self.sink.name} has no record of version {self.output.version}, which was published",
-                "It was emptied or rolled back. If that was a mistake, rewind the job.",
+                "It was emptied or rolled back. If that was a mistake, "
+                f"{way_forward(self.head.job_id, recorded, self.output)}.",
             )
 
     def waiting(self, outputs: Sequence[Output]) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from scripts.helpers.batch.unsaved_run import UnsavedRun
@@ -21,6 +22,7 @@ from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.choice import is_sink_of, opened, sink_of
 from scripts.helpers.sinks.database import DatabaseSink
+from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.outputs import is_old, mark_of
 from scripts.helpers.sinks.places import place_of_name
 from scripts.helpers.sinks.sink import Sink, Witnessed
@@ -77,8 +79,8 @@ class Witness:
             if is_sink_of(sink, output) and is_behind(found.epochs, output, run.head):
                 logger.warning(
                     "event=target_behind job=%s target=%s version=%d: the target has no record of that version, which "
-                    "was published. If it was emptied or rolled back by mistake, rewind the job",
-                    run.job_id, sink.name, output.version,
+                    "was published. The run adds only what is new. If it was emptied or rolled back by mistake, %s",
+                    run.job_id, sink.name, output.version, way_forward(run.job_id, found.epochs, output),
                 )  # fmt: skip
         # Each slice and each namespace of a job has a first run, beside those of the others.
         is_whole = served_by(run.job_id) is None and split_name(run.job_id)[1] is None
@@ -111,6 +113,16 @@ def is_behind(recorded: Mapping[str, int], output: Output, head: Head) -> bool:
     if not output.has_rows or is_old(output) or output in head.unpublished:
         return False
     return recorded.get(output.epoch, 0) < output.version
+
+
+def way_forward(job_id: str, recorded: Mapping[str, int], output: Output) -> str:
+    """Return what to do where a target that lacks an output was emptied by mistake."""
+    version = max((last for last in recorded.values() if last < output.version), default=0)
+    back = f"rewind {quote(job_id)} --to-version {version}" if version else f"reset {quote(job_id)}"
+    return (
+        f"run `watermarks {back} --retract --why TEXT`: the rows of later versions are read again, for all targets of "
+        "the job. --retract deletes them first where they still are"
+    )
 
 
 def after_restore(
@@ -193,9 +205,8 @@ def _check_rows(head: Head, history: Sequence[LogEntry], sinks: Sequence[Sink], 
     missing = [(sink.name, versions) for sink in sinks if (versions := _missing_at(sink, claimed, now))]
     if missing:
         target, versions = min(missing, key=lambda found: found[1][-1])
-        last, first = versions[0], versions[-1]
-        back_to = first - 1 if first > history[-1].version else 0
-        raise RowsMissingError(head.job_id, target, (first, last), present=head.version, back_to=back_to)
+        back_to = versions[-1] - 1 if versions[-1] > history[-1].version else 0
+        raise RowsMissingError(head.job_id, target, (versions[-1], versions[0]), present=head.version, back_to=back_to)
 
 
 def _missing_at(sink: Sink, outputs: Sequence[Output], now: datetime) -> list[int]:
@@ -220,4 +231,5 @@ def newest_outputs(history: Sequence[LogEntry]) -> dict[str, Output]:
 
 
 def _ahead(job_id: str, sink: Sink, ahead: Mapping[str, tuple[int, int]]) -> TargetAheadError:
-    return TargetAheadError(job_id, sink.name, ahead, by_script=isinstance(sink, DatabaseSink))
+    by_script = isinstance(sink, DatabaseSink) or (isinstance(sink, IcebergSink) and sink.needs_script)
+    return TargetAheadError(job_id, sink.name, ahead, by_script=by_script)

@@ -26,7 +26,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.changes import Changes, check_adoptable
 from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, cut, references, replaced, spill_large, take_blobs
-from scripts.helpers.protocol.head import Head, LogEntry, Order, Outputs
+from scripts.helpers.protocol.head import Head, LogEntry, Order, Outputs, Seen
 from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.names import check_context, check_readable_run_id, check_run_id, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction, has_batches
@@ -251,7 +251,7 @@ class Decisions:
     def restore(
         self,
         job_id: str,
-        seen: Mapping[str, Mapping[str, int]],
+        seen: Seen,
         retract: tuple[Retraction, ...] = (),
         *,
         back_to: int | None = None,
@@ -267,7 +267,9 @@ class Decisions:
         order = self._order(who, why)
         for one in retract:
             if not has_batches(one.sink, one.batch_column):
-                raise _not_told(one.target, f"the rows of versions {one.first} to {one.last}")
+                sink = f"{one.sink.capitalize()}Sink(…, batch_column=…)"
+                remedy = f" If these were, name the column: after_restore(…, sinks=[{sink}], retract=True, why=…)."
+                raise _not_told(one.target, f"the rows of versions {one.first} to {one.last}", remedy)
 
         def change(head: Head) -> Head:
             if back_to is None or back_to == head.version:
@@ -484,11 +486,11 @@ class Decisions:
         return replace(entry, watermarks=watermarks)
 
 
-def _not_told(target: str, rows: str) -> InvalidValueError:
+def _not_told(target: str, rows: str, remedy: str = "") -> InvalidValueError:
     return InvalidValueError(
         f"{target!r} is not a folder of files, so {rows} cannot be taken back: no column holds their batch. Decide "
         "without retract, and delete those rows by hand, or let the target merge by key. Rows that are written with "
-        "batch_column= can be taken back."
+        f"batch_column= can be taken back.{remedy}"
     )
 
 

@@ -35,6 +35,9 @@ SUCCESS = ("COMMIT", "IMPORT")
 Outputs = tuple[Output, ...]
 """What an attempt staged, one for each target."""
 
+Seen = Mapping[str, Mapping[str, int]]
+"""The last versions that targets have recorded, by target and epoch."""
+
 MOST_RELEASES = 5
 """Releases that a version keeps, the newest ones: their texts are the largest part of a head that no limit of values
 holds, and more of them between two versions are a job that needs another remedy."""
@@ -451,26 +454,19 @@ class Head:
             raise PlanConflictError(self.job_id, "there is no open plan to discard.")
         return self._decided("DISCARD", self.watermarks, order, self._run_in_force)
 
-    def restored(
-        self,
-        order: Order,
-        seen: Mapping[str, Mapping[str, int]],
-        retract: tuple[Retraction, ...] = (),
-        back: Head | None = None,
-    ) -> Head:
+    def restored(self, order: Order, seen: Seen, taken: tuple[Retraction, ...] = (), back: Head | None = None) -> Head:
         """Start a new epoch after the table came back from a backup, so that no batch id is used twice.
 
-        `seen` are the last versions, by target and epoch, that targets have recorded and this head does not know.
-        `retract` are those of them that are taken back. `back` is what `rewound` or `reset` has made of this head,
-        where the watermarks stand for rows that are gone.
+        `seen` is what this head does not know, and `taken` what of it is taken back. `back` is what `rewound` or
+        `reset` has made of this head, where the watermarks stand for rows that are gone.
         """
         decided = back or self._decided("SET", self.watermarks, order, self._run_in_force)
         # Its retractions are of an epoch that is a former one from here on.
-        retract = (*decided.retracting[len(self.retracting) :], *retract)
+        taken = (*decided.retracting[len(self.retracting) :], *taken)
         epochs = {**self.epochs, self.epoch: self.version}
         after = replace(decided, epoch=new_epoch(), epochs=epochs, retracting=self.retracting)
         found = [(target, epoch, last) for target, by_epoch in seen.items() for epoch, last in by_epoch.items()]
-        return after._answered(found)._retracting(retract)
+        return after._answered(found)._retracting(taken)
 
     def freed(self, order: Order) -> Head:
         """Release: end the claim of a run that is dead, so that the next run may begin at once and replay its plan.
@@ -515,10 +511,8 @@ class Head:
         """
         former, fence = ({}, 0) if there is None else ({**there.epochs, there.epoch: there.version}, there.fence)
         epochs = {epoch: last for epoch, last in {**former, **self.epochs}.items() if epoch != self.epoch}
-        stays = {} if there is None else there.answers
-        answers = {
-            epoch: {**stays.get(epoch, {}), **self.answers.get(epoch, {})} for epoch in {**stays, **self.answers}
-        }
+        stay = {} if there is None else there.answers
+        answers = {epoch: {**stay.get(epoch, {}), **self.answers.get(epoch, {})} for epoch in {**stay, **self.answers}}
         answers.pop(self.epoch, None)
         # Not below that of an earlier stay: runs of then would be let in again.
         fence = max(fence, self.fence)

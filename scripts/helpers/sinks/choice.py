@@ -68,10 +68,20 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
 
 
 def sink_at(target: str) -> Sink:
-    """Return the sink for a target that a person names: a table of a catalog, or what is in a folder."""
+    """Return the sink for a target that a person names: a table of a catalog, or what is in a folder.
+
+    InvalidValueError if it is a database, or if nothing is there.
+    """
+    if target.startswith("database:"):
+        raise InvalidValueError(
+            f"Only the job's script reaches {target!r}. Call after_restore(…, sinks=[its DatabaseSink], …) there."
+        )
     if "/" not in target:
         return sink_for(target, None, Layout("iceberg"), None)
-    is_delta = bool(place_of(target, None, None).files(LOG, most=1))
+    place = place_of(target, None, None)
+    if not place.files(most=1):
+        raise InvalidValueError(f"There are no files at {target!r}. Name the target as the job does.")
+    is_delta = bool(place.files(LOG, most=1))
     return sink_for(target, None, Layout("delta" if is_delta else "parquet"), None)
 
 

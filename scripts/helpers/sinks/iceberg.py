@@ -156,6 +156,8 @@ class IcebergSink(LakeSink):
         check_name(target, catalog)
         check_classic(spark, "An Iceberg table")
         self._spark, self._s3_client, self._chosen = spark, s3_client, staging
+        self.needs_script = catalog is not None
+        """Whether a catalog was given that nothing but the job's script can open."""
         log = _SparkLog(target, spark) if spark is not None else _ArrowLog(target, catalog)
         super().__init__(target, log, partition_by, merge, batch_column)
 

@@ -398,6 +398,14 @@ def test_nothing_is_said_when_the_other_batches_are_of_a_job_that_is_this_one_in
 # --- some targets ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("target", ["pyiceberg"], indirect=True)
+def test_the_call_in_python_is_named_when_only_the_script_has_the_catalog(copy: Copy) -> None:
+    restored(copy)
+
+    with pytest.raises(TargetAheadError, match=r"after_restore\(…, sinks=\[…\], retract=True"):
+        copy.run()
+
+
 @pytest.mark.parametrize("target", ["sqlite"], indirect=True)
 def test_a_target_is_named_once_when_only_its_script_can_ask_it(copy: Copy, caplog: pytest.LogCaptureFixture) -> None:
     copy.run(numbers(1))
@@ -425,7 +433,8 @@ def test_a_warning_names_the_target_when_it_was_emptied(
         copy.run(numbers(3))
 
     assert found.startswith("target behind")
-    assert len(warnings_of(caplog, "target_behind")) == 1
+    (warning,) = warnings_of(caplog, "target_behind")
+    assert "run `watermarks reset repairs --retract --why TEXT`" in warning
     assert copy.target.ids() == [2, 3]
 
 
