@@ -683,7 +683,7 @@ def test_write_is_refused_when_pandas_cannot_be_written_so(
     ("target", "error", "text"),
     [
         ("gs://bucket/raw", InvalidValueError, "needs a Spark session"),
-        ("s3://no-such/raw", TargetError, "s3:ListBucket on s3://no-such/raw/_glue_watermarks/.*: NoSuchBucket"),
+        ("s3://no-such/raw", TargetError, "s3:ListBucket on s3://no-such/raw/_glue_watermarks: NoSuchBucket"),
     ],
     ids=["store", "bucket"],
 )

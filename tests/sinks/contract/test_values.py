@@ -385,7 +385,7 @@ def test_rows_are_refused_before_a_table_is_made_when_a_field_of_a_column_has_no
 ) -> None:
     inner = pa.array([{"n": None, "m": 1}], pa.struct([("n", pa.null()), ("m", pa.int64())]))
 
-    copy.refused(pa.table({"id": pa.array([1], pa.int64()), "inner": inner}), InvalidValueError, match="'inner'")
+    copy.refused(pa.table({"id": pa.array([1], pa.int64()), "inner": inner}), InvalidValueError, match="'inner.n'")
 
     assert target.read() == []
 
