@@ -183,8 +183,8 @@ TWO = texts("id", ("a",), ("b",))
 
 JSON = [
     Case("an object a line", "json", {"1.json": b'{"id":"a"}\n{"id":"b"}\n'}, TWO),
-    Case("objects on one line", "json", {"1.json": b'{"id":"a"}{"id":"b"}\n'}, TWO, ways=SPARK),
-    Case("objects on one line, blanks between", "json", {"1.json": b'{"id":"a"} {"id":"b"}'}, TWO, ways=SPARK),
+    Case("objects on one line", "json", {"1.json": b'{"id":"a"}{"id":"b"}\n'}, TWO),
+    Case("objects on one line, blanks between", "json", {"1.json": b'{"id":"a"} {"id":"b"}'}, TWO),
     Case(
         "objects on one line, with a schema",
         "json",
@@ -282,9 +282,6 @@ STOPPED = [
         {"1.json": b'{"id":"}{"}{"id":"a"}'},
         None,
         ways=("read", "glue"),
-    ),
-    Case(
-        "objects on one line", "json", {"1.json": b'{"id":"a"}{"id":"b"}\n'}, None, SourceError, ways=("read_pandas",)
     ),
     Case("malformed line", "json", {"1.json": b'{"id":"a"}\nabc\n'}, None, ways=SPARK),
 ]
