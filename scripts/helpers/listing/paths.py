@@ -89,8 +89,13 @@ def check_readable(source: str, relative_key: str, *, is_local: bool = False) ->
 
 def suffix(key: str) -> str:
     """Return a key's file name extension in lower case, such as ``csv``; empty if it has none."""
+    return packing(key).lower()
+
+
+def packing(key: str) -> str:
+    """Return the end of a key by which Hadoop unpacks a file. Its case counts: ``x.GZ`` is read as it is."""
     name = key.rpartition("/")[2]
-    return name.rpartition(".")[2].lower() if "." in name else ""
+    return name.rpartition(".")[2] if "." in name else ""
 
 
 def folder_columns(key: str) -> tuple[str, ...]:

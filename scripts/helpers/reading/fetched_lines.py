@@ -33,6 +33,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.listing.folders import folder_value
 from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.paths import packing
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.fetch import WORKERS, ObjectFetcher, Planned, planned_of
 
@@ -318,7 +319,7 @@ def _fetcher(location: Location, client_options: tuple[tuple[str, Any], ...], re
 
 def decompressed(location: Location, key: str, body: bytes) -> bytes:
     """Undo the compression that the key's ending names, as Hadoop does."""
-    ending = key.rpartition(".")[2].lower()
+    ending = packing(key)
     if ending in _UNKNOWN:
         raise SourceError(str(location), f"key {key!r} is compressed ({ending}). Read it with Spark's own reader.")
     if not body or ending not in _DECOMPRESS:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from scripts.helpers.errors import ChangedObjectError
-from scripts.helpers.listing.paths import suffix
+from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import decompressed
 
@@ -31,7 +31,7 @@ def can_compare(location: Location, table: pa.Table) -> bool:
     if not (location.is_local or location.is_s3):
         return False
     for key, size in zip(table.column("key").to_pylist(), table.column("size").to_pylist(), strict=True):
-        ending = suffix(key)
+        ending = packing(key)
         if ending in _UNKNOWN or (ending in _AS_A_WHOLE and size > HEAD):
             return False
     return True
@@ -90,9 +90,9 @@ def by_header(
 
 
 def _unpacked(location: Location, key: str, head: bytes) -> bytes:
-    if suffix(key) in _AS_A_WHOLE:
+    if packing(key) in _AS_A_WHOLE:
         return decompressed(location, key, head)
-    if suffix(key) != "gz":
+    if packing(key) != "gz":
         return head
     found = b""
     try:

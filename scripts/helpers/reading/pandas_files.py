@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile, ZipFile
 
 from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError, SourceError, WatermarkError
-from scripts.helpers.listing.paths import suffix
+from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import values_of_folders
 from scripts.helpers.reading.spark import check_folders
@@ -114,7 +114,7 @@ def read_pandas(
         if not body:
             return None
         try:
-            return parse(body, suffix(one.key))
+            return parse(body, packing(one.key))
         except EmptyDataError:
             return None
         except _LineError as error:

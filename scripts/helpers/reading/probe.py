@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, UnreadableObjectError
-from scripts.helpers.listing.paths import suffix
+from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ def _rule(format: str, key: str) -> tuple[int, int, Judge]:
         return 3, ORC_TAIL, _orc
     if format == "avro":
         return 4, 0, lambda start, _: None if start == b"Obj\x01" else "it is not an avro file"
-    magic = _PACKED.get(suffix(key)) if format in _OF_TEXT else None
+    magic = _PACKED.get(packing(key)) if format in _OF_TEXT else None
     if magic is not None:
-        return len(magic), 0, lambda start, _: None if start == magic else f"it is not a {suffix(key)} file"
+        return len(magic), 0, lambda start, _: None if start == magic else f"it is not a {packing(key)} file"
     # One byte: HeadObject would do as well, and its refusals have no text that says why.
     return 1, 0, lambda start, _: None
 

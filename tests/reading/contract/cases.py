@@ -183,6 +183,7 @@ TWO = texts("id", ("a",), ("b",))
 
 JSON = [
     Case("an object a line", "json", {"1.json": b'{"id":"a"}\n{"id":"b"}\n'}, TWO),
+    Case("packed by a name in capitals", "json", {"1.json.GZ": b'{"id":"a"}\n{"id":"b"}\n'}, TWO),
     Case("objects on one line", "json", {"1.json": b'{"id":"a"}{"id":"b"}\n'}, TWO),
     Case("objects on one line, blanks between", "json", {"1.json": b'{"id":"a"} {"id":"b"}'}, TWO),
     Case(
