@@ -251,3 +251,12 @@ def test_schemas_cannot_be_changed_when_they_are_read() -> None:
 
 def test_columns_are_not_kept_when_they_could_not_be_read_back() -> None:
     assert with_schema({"kind": "rows"}, "spark", {"x" * (MAX_NAME + 1): "long"}) is None
+
+
+@pytest.mark.parametrize("policy", ["add", "report", "refuse"])
+@pytest.mark.parametrize("kept", [None, {"id": "long"}])
+def test_columns_are_refused_when_a_policy_would_take_two_of_them_for_one(policy: Any, kept: Any) -> None:
+    with pytest.raises(InvalidValueError, match="Columns id, Id of 's' differ only by case"):
+        decide(ROWS, kept, {"id": "long", "Id": "long"}, policy)
+
+    assert list(decide(ROWS, kept, {"id": "long", "Id": "long"}, "accept").target) == ["id", "Id"]

@@ -15,7 +15,7 @@ from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.reading.headers import by_header, can_compare
 from scripts.helpers.reading.misfits import Misfits
 from scripts.helpers.reading.records import REASON, RECORD, marker
-from scripts.helpers.schemas.kinds import Columns, Kind, common, types_by_path
+from scripts.helpers.schemas.kinds import Columns, Kind, common, differing_by_case
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
 from scripts.helpers.schemas.spark_frames import check_rescue, columns_of_schema, fitted, quoted, struct_of, type_of
 
@@ -228,7 +228,11 @@ class SchemaReader:
     def _given_columns(self) -> dict[str, Kind] | None:
         if self.asked.schema is None:
             return None
-        return columns_of_schema(self.spark.createDataFrame([], self.asked.schema).schema)
+        given = columns_of_schema(self.spark.createDataFrame([], self.asked.schema).schema)
+        alike = differing_by_case(given)
+        if self.asked.is_text and alike:
+            raise InvalidValueError(f"schema names {', '.join(alike)}, which differ only by case. Rename one of them.")
+        return given
 
     def _where(self) -> Given:
         is_text, may_lack = self.asked.is_text, self.asked.format == "json"
@@ -297,8 +301,8 @@ class SchemaReader:
             return Part(table, found, frame)
         if asked.format == "csv" and any("\ufffd" in name for name in found):
             raise MisfitError(str(self.location), None, "", MisfitError.ENCODING)
-        alike = _differing_by_case(found)
-        if asked.format == "json" and alike:
+        alike = differing_by_case(found)
+        if alike:
             raise MisfitError(str(self.location), None, ", ".join(alike), MisfitError.CASE)
         corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord"))
         if found.pop(corrupt, None) is not None and asked.rescue is None:
@@ -384,12 +388,3 @@ class SchemaReader:
         given = self._given_columns() or {}
         corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord"))
         return not (asked.handles_misfits or asked.policy == "accept" or corrupt in given)
-
-
-def _differing_by_case(columns: Columns) -> list[str]:
-    """Return paths, at any depth, that are equal to others but for their case."""
-    fields = [{"name": name, "type": kind} for name, kind in columns.items()]
-    spelled: dict[str, list[str]] = {}
-    for path in types_by_path({"fields": fields}):
-        spelled.setdefault(path.lower(), []).append(path)
-    return [path for paths in spelled.values() if len(paths) > 1 for path in paths]

@@ -206,3 +206,12 @@ def new_fields(before: Kind, now: Kind, name: str) -> list[str]:
         else:
             found.append(inner)
     return found
+
+
+def differing_by_case(columns: Columns) -> list[str]:
+    """Return paths, at any depth, that are equal to others but for their case."""
+    fields = [{"name": name, "type": kind} for name, kind in columns.items()]
+    spelled: dict[str, list[str]] = {}
+    for path in types_by_path({"fields": fields}):
+        spelled.setdefault(path.lower(), []).append(path)
+    return [path for paths in spelled.values() if len(paths) > 1 for path in paths]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from scripts.helpers.errors import InvalidValueError, SchemaChangedError
-from scripts.helpers.schemas.kinds import Columns, Kind, common, kind_text, new_fields
+from scripts.helpers.schemas.kinds import Columns, Kind, common, differing_by_case, kind_text, new_fields
 
 OnSchemaChange = Literal["add", "report", "refuse", "accept"]
 POLICIES = ("add", "report", "refuse", "accept")
@@ -121,7 +121,15 @@ def decide(
     ------
     SchemaChangedError
         The policy does not let a change pass.
+    InvalidValueError
+        Names differ only by case, and the policy compares them without it.
     """
+    alike = differing_by_case(found) if policy != "accept" else []
+    if alike:
+        raise InvalidValueError(
+            f"Columns {', '.join(alike)} of {given.source!r} differ only by case, and on_schema_change={policy!r} "
+            "takes them for one. Rename one of them, or read without it."
+        )
     if kept is None:
         return Decision(found, found)
     changes = changes_between(kept, found)
