@@ -267,6 +267,21 @@ JSON = [
     ),
     Case("digits beyond the scale", "json", {"1.json": b'{"x":1.005}\n'}, None, ways=OWN, schema="x DECIMAL(9,2)"),
     Case("impossible date", "json", {"1.json": b'{"x":"2024-02-30"}\n'}, None, ways=OWN, schema="x DATE"),
+    Case("impossible time", "json", {"1.json": b'{"x":"2024-02-30 10:00:00"}\n'}, None, ways=OWN, schema="x TIMESTAMP"),
+    Case(
+        "impossible date within",
+        "json",
+        {"1.json": b'{"s":{"x":"2024-02-30"}}\n'},
+        None,
+        ways=OWN,
+        schema="s STRUCT<x: DATE>",
+    ),
+    Case(
+        "numbers of either end",
+        "json",
+        {"1.json": b'{"id":18446744073709551615}\n{"id":-1}\n'},
+        texts("id", ("18446744073709551615",), ("-1",)),
+    ),
     Case(
         "second stream of deflate",
         "json",
