@@ -401,7 +401,7 @@ def test_rows_are_taken_when_columns_come_go_or_have_no_value(make: Callable[...
 
     output = sink.stage(BatchId("repairs", "e1", 4), 8, pd.DataFrame({"id": [2], "note": [None], "more": [0.5]}))
     again = sink.stage(BatchId("repairs", "e1", 5), 9, pd.DataFrame({"id": [2], "kind": ["b"]}))
-    indexed = pd.DataFrame({"id": [3]}, index=pd.Index([7], name="note"))
+    indexed = pd.DataFrame({"id": [3]}, index=[7])
     without_index = sink.stage(BatchId("repairs", "e1", 6), 9, indexed)
 
     assert (output.files, again.files, without_index.files) == (1, 1, 1)
