@@ -206,8 +206,9 @@ for name, (method, _) in NAMES.items():
         skewed: CredentialsError,
     }
     if method == "HEAD":
-        # S3 answers about one object without a body: nothing can be cut off, and no code says what is wrong.
-        kinds = {refused: AccessRefusedError, expired: SourceError, skewed: AccessRefusedError}
+        # S3 answers about one object without a body: nothing can be cut off, and no code says what is wrong. An object
+        # that it does not show is listed.
+        kinds = {}
     if name != "spark":  # Executors try ten times, with pauses that no test can shorten there.
         kinds |= dict.fromkeys((throttled, broken, closed), SourceUnavailableError)
     FAULTS += [pytest.param(name, *pair, id=f"{name}-{pair[0].__name__}") for pair in kinds.items()]
@@ -226,6 +227,19 @@ def test_nothing_is_taken_when_s3_fails_midway(
 
     assert isinstance(caught.value, error)
     assert after == KEYS
+
+
+@pytest.mark.parametrize("fault", [refused, expired, skewed])
+@pytest.mark.parametrize("seen", [name for name, (method, _) in NAMES.items() if method == "HEAD"], indirect=True)
+def test_objects_are_taken_as_a_listing_has_them_when_s3_does_not_show_them(
+    seen: Seen, faults: Faults, fault: Any
+) -> None:
+    faults.begin(fault, range(2, 10_000))
+
+    found = seen.new()
+
+    assert found == KEYS
+    assert faults.seen > 2
 
 
 @pytest.mark.parametrize("seen", [name for name in NAMES if name != "inventory"], indirect=True)

