@@ -14,6 +14,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import MisfitError
+from scripts.helpers.rows.sql import sql, whole
 from scripts.helpers.schemas.spark_frames import quoted
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ _OF_FILES = {
     "wholetext",
 }  # fmt: skip
 """Options that are about files and their schemas, not about the text of one record."""
+_CASTS = {"date": sql("date"), "timestamp": sql("timestamp")}
+"""By name the types that a text may be cast to."""
 _REPLACED = "\ufffd"
 _EXACT_TO = 2.0**53
 """Whole numbers up to here are doubles without loss."""
@@ -165,16 +168,18 @@ class _Syntax:
         from pyspark.sql.types import DecimalType, DoubleType
 
         kind, name = self.fields[index].dataType, f"value_{index}"
-        cast = F.expr(f"try_cast({name} AS {kind.simpleString()})")
+        value = sql("value_{}", whole(index))
         if self._is_as_text(kind):
-            return cast
+            return F.expr(sql("try_cast({} AS {})", value, _CASTS[kind.typeName()]))
         if isinstance(kind, DecimalType):
-            return F.when(cast == F.col(name), cast)
+            written = sql("try_cast({} AS decimal({},{}))", value, whole(kind.precision), whole(kind.scale))
+            return F.when(F.expr(written) == F.col(name), F.expr(written))
         if isinstance(kind, DoubleType) and is_inferred:
             text = self.value_text("text", index)
-            whole = F.when(text.rlike(r"^-?\d{1,38}$"), text).cast("decimal(38,0)")
+            digits = F.when(text.rlike(r"^-?\d{1,38}$"), text).cast("decimal(38,0)")
             # A value so large is rare: only then the record is parsed for its text.
-            is_exact = F.coalesce(whole == F.expr(f"try_cast({name} AS decimal(38,0))"), F.lit(True))
+            rounded = F.expr(sql("try_cast({} AS decimal(38,0))", value))
+            is_exact = F.coalesce(digits == rounded, F.lit(True))
             return F.when((F.abs(F.col(name)) < _EXACT_TO) | is_exact, F.col(name))
         return None
 
