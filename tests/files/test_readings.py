@@ -216,7 +216,7 @@ def test_files_are_searched_when_spark_may_have_met_a_bad_one(
         (MisfitError("s3://a/", "id", "int"), "column 'id' has a value that is not of type int"),
         (MisfitError("s3://a/", "cancelled_at", "date"), "column 'cancelled_at' has a value that is not of type date"),
         (MisfitError("s3://a/", None, "int"), "a record cannot be parsed"),
-        (MisfitError("s3://a/", None, "", "line 3 has 1 value"), "line 3 has 1 value"),
+        (MisfitError("s3://a/", None, "", detail="line 3 has 1 value"), "line 3 has 1 value"),
         (FileContentError("s3://a/", "2.csv.gz", "csv", "it is torn"), "it cannot be read as csv: it is torn"),
         (of_spark("SparkException", "aborted\nat x"), "it cannot be read as csv (SparkException: aborted)"),
         (of_spark("Py4JJavaError", "lost", java_exception=object()), "it cannot be read as csv (Py4JJavaError: lost)"),
