@@ -1,4 +1,4 @@
-"""Reading many small JSON objects from S3: S3A's `spark.read.json(list)`, our `read_files`, our `read_small_files`.
+"""Reading many small JSON objects from S3: S3A's `spark.read.json(list)`, this package's `read` and `read_small`.
 
     python -m benchmarks.reading --objects 10000 --rounds 3
 
@@ -25,6 +25,7 @@ from benchmarks.object_server import BUCKET, PREFIX, Objects
 from scripts.demo.local_s3 import spark_conf
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LISTED
+from scripts.helpers.reading.by_schema import Asked, SchemaReader
 from scripts.helpers.reading.small_files import read_small_files
 from scripts.helpers.reading.spark import read_files
 
@@ -85,12 +86,21 @@ def main() -> int:
         table = planned(given.objects)
         paths = [location.uri(key) for key in table.column("key").to_pylist()]
 
+        def checked(rows: pa.Table, read: Callable[[Any, Any, Any], Any]) -> Any:
+            asked = Asked.of("json", None, False, options={}, schema=SCHEMA)
+            reader = SchemaReader(spark, location, asked, read, None)
+            return reader.read(*reader.decided(rows))
+
         readers: dict[str, Callable[[Any], Any]] = {
             "S3A spark.read.json(list)": lambda rows: spark.read.schema(SCHEMA).json(
                 [location.uri(key) for key in rows.column("key").to_pylist()]
             ),
-            "read_files": lambda rows: read_files(spark, location, rows, "json", schema=SCHEMA),
-            "read_small_files": lambda rows: read_small_files(spark, location, rows, "json", SCHEMA),
+            "read": lambda rows: checked(
+                rows, lambda part, schema, more: read_files(spark, location, part, "json", schema=schema, options=more)
+            ),
+            "read_small": lambda rows: checked(
+                rows, lambda part, schema, more: read_small_files(spark, location, part, "json", schema, options=more)
+            ),
         }
         for reader in readers.values():
             consumed(reader(table.slice(0, min(500, len(paths)))))
@@ -108,7 +118,7 @@ def main() -> int:
     for name, median in medians.items():
         rate = given.objects / median
         say(f"{name:<28}{median:>9.1f}{rate:>11,.0f}{rate * ROWS:>11,.0f}{base / median:>8.1f}")
-    ratio = base / medians["read_small_files"]
+    ratio = base / medians["read_small"]
     text = f"reading {given.objects:,} small objects, times as fast as S3A's spark.read.json(list)"
     return judge([Goal(text, ratio, GOAL)])
 
