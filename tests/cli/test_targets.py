@@ -21,7 +21,7 @@ from scripts.jobs.exit_codes import TRY_LATER
 from tests.cli.stories import Command
 from tests.support.outputs import output_of_run
 from tests.support.steps import KilledError
-from tests.support.table_items import all_items, put_item
+from tests.support.table_items import all_items, put_back, put_item
 
 WHY = ("--why", "rows of a test were among them", "--yes")
 
@@ -249,10 +249,7 @@ def restored(watermarks: Watermarks, target: Path) -> Path:
     backup = all_items(watermarks)
     with IncrementalJob(watermarks, "repairs", "jr_4") as job:
         job.write(job.rows_since(pd.DataFrame({"id": range(1, 5)}), "id"), str(target))
-    for job_id, key in all_items(watermarks):
-        watermarks.store.delete(job_id, key)
-    for item in backup.values():
-        put_item(watermarks, item)
+    put_back(watermarks, backup)
     return target
 
 
@@ -295,10 +292,7 @@ def test_rows_are_there_once_when_they_were_taken_back_after_the_backup(
     run(watermarks, "rewind", "repairs", "--to-version", "1", "--retract", *WHY)
     with IncrementalJob(watermarks, "repairs", "jr_4") as job:
         job.write(job.rows_since(pd.DataFrame({"id": range(1, 5)}), "id"), str(target))
-    for job_id, key in all_items(watermarks):
-        watermarks.store.delete(job_id, key)
-    for item in backup.values():
-        put_item(watermarks, item)
+    put_back(watermarks, backup)
 
     refused = run(watermarks, "doctor", "repairs", "--after-restore", "--retract", *WHY)
     done = run(watermarks, "doctor", "repairs", "--after-restore", "--retract", "--back-to", "1", *WHY)
@@ -481,10 +475,7 @@ def test_rows_of_a_table_are_there_once_when_the_command_of_the_error_is_run(
     load(1)
     backup = all_items(watermarks)
     load(2)
-    for job_id, key in all_items(watermarks):
-        watermarks.store.delete(job_id, key)
-    for item in backup.values():
-        put_item(watermarks, item)
+    put_back(watermarks, backup)
     with pytest.raises(TargetAheadError) as caught:
         load(3)
 

@@ -53,6 +53,14 @@ def put_item(watermarks: Watermarks, item: Item) -> None:
     watermarks.store.put(item, if_new=False)
 
 
+def put_back(watermarks: Watermarks, backup: Mapping[Any, Item]) -> None:
+    """Leave in the table what `all_items` returned once, as a restore does."""
+    for job_id, key in all_items(watermarks):
+        watermarks.store.delete(job_id, key)
+    for item in backup.values():
+        put_item(watermarks, item)
+
+
 def change_item(watermarks: Watermarks, job_id: str, range_key: str, /, **attributes: Any) -> None:
     """Write some attributes of a raw item, and leave the others as they are."""
     put_item(watermarks, item_of(watermarks, job_id, range_key) | attributes)

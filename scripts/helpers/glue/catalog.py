@@ -286,18 +286,9 @@ def _csv_options(library: str, serde: Mapping[str, str], table: Mapping[str, str
     return options
 
 
-def is_same_place(one: str, other: str) -> bool:
-    """Return whether two locations are one folder, by whichever scheme of S3."""
-    return _place(one) == _place(other)
-
-
-def _place(location: str) -> str:
-    return re.sub("^(s3[an]?://|file:(//)?)", "", location.rstrip("/") + "/")
-
-
 def _below(table: CatalogTable, folder: str) -> str:
     """Return a partition's folder below the table's location."""
-    start, rest = _place(table.location), _place(folder)
+    start, rest = (re.sub("^(s3[an]?|file)://", "", place.rstrip("/") + "/") for place in (table.location, folder))
     if not rest.startswith(start):
         raise SourceError(table.name, "a partition lies outside of the table's location. Read it with from_options.")
     return rest[len(start) :]

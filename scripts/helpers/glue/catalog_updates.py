@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
-from scripts.helpers.glue.catalog import Catalog, is_same_place
+from scripts.helpers.glue.catalog import Catalog
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.sinks.pandas_files import partition_folder
+from scripts.helpers.sinks.places import is_same_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,7 +87,7 @@ class CatalogUpdate:
             )
         location = there["StorageDescriptor"]["Location"]
         # Its partitions would be registered where no row is.
-        if not is_same_place(path, location):
+        if not is_same_folder(path, location):
             raise GlueOptionError("path", f"is {path!r}, but table {self.table!r} is at {location!r}. Write there.")
 
     def apply(self, df: DataFrame, path: str, format: str, keys: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from scripts.helpers.databases.connection import jdbc_connection, typed_database
 from scripts.helpers.databases.dialects import MySQL
 from scripts.helpers.databases.table import JdbcTable, database_of
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
-from scripts.helpers.glue.catalog import CatalogTable, Partitions, is_same_place
+from scripts.helpers.glue.catalog import CatalogTable, Partitions
 from scripts.helpers.glue.choices import united
 from scripts.helpers.glue.connection_options import FoldersToRead, TableToRead, lake_options
 from scripts.helpers.glue.formats import spark_format, spark_options
@@ -25,6 +25,7 @@ from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.paths import folder_contexts
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
+from scripts.helpers.sinks.places import is_same_folder
 from scripts.helpers.spark.settings import TEXTS_OF_FOLDERS, settings
 from scripts.helpers.tables.delta import DeltaTable
 from scripts.helpers.tables.iceberg import IcebergTable
@@ -133,7 +134,7 @@ def _iceberg(spark: SparkSession, table: CatalogTable) -> IcebergTable:
             continue
         found = IcebergTable(f"{catalog}.{table.name}", spark=spark)
         with suppress(SourceError):
-            if is_same_place(found.folder(), table.location):
+            if is_same_folder(found.folder(), table.location):
                 return found
     raise NotOffGlueError(
         f"The format of table {table.name!r}, Iceberg,",

@@ -59,7 +59,7 @@ def _inflated(body: bytes) -> bytes:
     return b"".join(found)
 
 
-_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
+DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.decompress,
     "bz2": bz2.decompress,
     "deflate": _inflated,
@@ -322,10 +322,10 @@ def decompressed(location: Location, key: str, body: bytes) -> bytes:
     ending = packing(key)
     if ending in _UNKNOWN:
         raise SourceError(str(location), f"key {key!r} is compressed ({ending}). Read it with Spark's own reader.")
-    if not body or ending not in _DECOMPRESS:
+    if not body or ending not in DECOMPRESS:
         return body
     try:
-        return _DECOMPRESS[ending](body)
+        return DECOMPRESS[ending](body)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise FileContentError(str(location), key, ending, str(error)) from error
 

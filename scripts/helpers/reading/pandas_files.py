@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import json
 import lzma
 import zlib
@@ -21,7 +19,7 @@ from zipfile import BadZipFile, ZipFile
 from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError, SourceError, WatermarkError
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
-from scripts.helpers.reading.fetched_lines import values_of_folders
+from scripts.helpers.reading.fetched_lines import DECOMPRESS, values_of_folders
 from scripts.helpers.reading.spark import check_folders
 
 if TYPE_CHECKING:
@@ -377,4 +375,4 @@ def _unpacked(body: bytes, ending: str, options: Mapping[str, Any]) -> bytes:
         import pyarrow as pa
 
         return bytes(pa.input_stream(BytesIO(body), compression="zstd").read())
-    return {"gz": gzip.decompress, "bz2": bz2.decompress, "xz": lzma.decompress}.get(ending, bytes)(body)
+    return {**DECOMPRESS, "xz": lzma.decompress}.get(ending, bytes)(body)

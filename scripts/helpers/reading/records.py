@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import MisfitError
 from scripts.helpers.rows.sql import sql, whole
-from scripts.helpers.schemas.spark_frames import quoted
+from scripts.helpers.schemas.spark_frames import in_backticks, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -334,7 +334,7 @@ class _Csv(_Syntax):
     def parse(self, name: str, schema: StructType, **more: str) -> Column:
         from pyspark.sql import functions as F  # noqa: N812
 
-        columns = [f"{_backticks(field.name)} {field.dataType.simpleString()}" for field in schema]
+        columns = [f"{in_backticks(field.name)} {field.dataType.simpleString()}" for field in schema]
         return F.from_csv(name, ", ".join(columns), {**self.options, "columnNameOfCorruptRecord": RECORD, **more})
 
     def is_doubtful(self, parsed: Column) -> Column:
@@ -382,7 +382,3 @@ class _Csv(_Syntax):
     def value_text(self, name: str, index: int) -> Column:
         """Return the text of a value in a record."""
         return self._texts(name).getField(f"c{index}")
-
-
-def _backticks(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

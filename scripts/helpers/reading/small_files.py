@@ -26,6 +26,7 @@ from scripts.helpers.reading.fetched_lines import (
 from scripts.helpers.reading.misfits import folder_misfit
 from scripts.helpers.reading.records import REASON, RECORD, ROW, is_inferred, option_text, parsed
 from scripts.helpers.reading.spark import check_folders, check_new_column
+from scripts.helpers.schemas.spark_frames import in_backticks
 from scripts.helpers.spark.inferred import inferred_schema
 from scripts.helpers.spark.jvm import check_jvm
 from scripts.helpers.spark.settings import parse_times_strictly
@@ -206,7 +207,7 @@ def read_shares(
         selected = [rows[ROW].getField(name).alias(name) for name in (*fields.names, REASON)]
     else:
         rows = _parsed(fetched, format, fields, asked)
-        selected = [rows[f"row.{_quoted(name)}"].alias(name) for name in fields.names]
+        selected = [rows[f"row.{in_backticks(name)}"].alias(name) for name in fields.names]
     for index, (name, kind) in enumerate(folders):
         selected.append(_of_folder(location, rows[f"folder_{index}"], name, kind))
     if path_column is not None:
@@ -342,7 +343,7 @@ def _parsed(fetched: DataFrame, format: str, fields: StructType, asked: Mapping[
         # Of files that are all empty no columns are known, and from_csv takes no schema without any.
         rows = functions.array(functions.struct(functions.lit(None).alias("nothing")))
     elif format == "csv":
-        ddl = ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in fields)
+        ddl = ", ".join(f"{in_backticks(field.name)} {field.dataType.simpleString()}" for field in fields)
         rows = functions.array(functions.from_csv(record, ddl, options))
     else:
         one = functions.from_json(record, fields, options)
@@ -366,10 +367,6 @@ def _of_folder(location: Location, text: Column, name: str, kind: DataType) -> C
     error = MisfitError(str(location), name, kind.simpleString(), detail=detail)
     fails = functions.raise_error(functions.lit(marked(error)))
     return functions.when(text.isNotNull() & value.isNull(), fails).otherwise(value).alias(name)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _asked(options: Mapping[str, Any] | None) -> dict[str, str]:

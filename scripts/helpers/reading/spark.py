@@ -126,10 +126,11 @@ def _is_read_by_lines(format: str, schema: StructType | str | None, options: Map
     if asked.get("multiline") == "true":
         return False
     # By lines of JSON no other encoding is known; a header of CSV is compared by Spark's reader of its columns.
-    return _is_utf8(asked) if format == "json" else asked.get("enforceschema") != "false"
+    return _is_utf8(options) if format == "json" else asked.get("enforceschema") != "false"
 
 
-def _is_utf8(asked: Mapping[str, str]) -> bool:
+def _is_utf8(options: Mapping[str, Any]) -> bool:
+    asked = {name.lower(): str(value).lower() for name, value in options.items()}
     return asked.get("encoding", asked.get("charset", "utf-8")) in ("utf-8", "utf8")
 
 
@@ -161,7 +162,7 @@ def _by_lines(
         of_files |= {"sep": "\x01", "quote": "", "columnNameOfCorruptRecord": RECORD}
         text = functions.coalesce(functions.col(RECORD), functions.col(LINE))
         data = text.cast("binary")
-        if _is_utf8({name.lower(): str(value).lower() for name, value in options.items()}):
+        if _is_utf8(options):
             of_files["encoding"] = "ISO-8859-1"
             data = functions.encode(text, "ISO-8859-1")
     lines = read_files(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import KINDS, folder_values, typed_value
 from scripts.helpers.reading.spark import read_files
+from scripts.helpers.schemas.spark_frames import quoted
 from scripts.helpers.spark.settings import TEXTS_OF_FOLDERS, settings
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _kind(name: str, kind: str) -> str:
 def _converted(name: str, kind: str) -> Column:
     from pyspark.sql import functions
 
-    text = functions.col("`" + name.replace("`", "``") + "`")
+    text = quoted(name)
     if kind == "date":
         return functions.to_date(functions.regexp_replace(text, "-", ""), "yyyyMMdd")
     return text.cast(kind)

@@ -218,12 +218,13 @@ class CursorColumn:
             It is not of the column, or could be meant otherwise: of digits alone, a time might be a year, a compact
             date, or seconds since 1970.
         """
+        unfit = CursorError(self.name, f"{text!r} is not of type {self.type}. {WRITTEN}")
+        if self.type not in TEXTS and not is_written_plainly(text, time=self.is_time):
+            raise unfit
         try:
-            if self.type not in TEXTS and not is_written_plainly(text, time=self.is_time):
-                raise CursorError(self.name, "it is written in another way.")
             return self.check(self.from_text(text))
         except CursorError as error:
-            raise CursorError(self.name, f"{text!r} is not of type {self.type}. {WRITTEN}") from error
+            raise unfit from error
 
     def _read(self, text: str) -> Cursor:
         if self.type == "string":

@@ -17,6 +17,7 @@ from typing import Any
 
 from scripts.helpers.display.tables import Column, Table
 from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.rows.cursor_ranges import RangeEnd, range_end
 from scripts.helpers.rows.cursors import (
     DAY,
     EPOCH,
@@ -222,21 +223,17 @@ def covered_below(coverage: Sequence[tuple[Any, Any]], watermark: End) -> list[S
     What a backfill has read above it is left out: the live job continues there.
     """
     found: list[Span] = []
+    last = range_end(watermark)
     for low, high in coverage:
-        end = watermark if high is None else min(high, watermark, key=_order)
-        if low is None or _order(low) < _order(end):
-            found.append((None if low is None else _short(low), _short(end)))
+        start, end = range_end(low), last if high is None else min(range_end(high), last)
+        if start < end:
+            found.append((_short(start) if start else None, _short(end)))
     return found
 
 
-def _short(end: End) -> End:
+def _short(end: RangeEnd) -> End:
     """Return the value of the first column where the others have none."""
-    return first_of(end) if not isinstance(end, tuple) or set(end[1:]) == {None} else end
-
-
-def _order(end: End) -> Any:
-    """Return what sorts ends: a value that is None, after the first, is before everything."""
-    return [(value is not None, value) for value in (end if isinstance(end, tuple) else (end,))]
+    return end[0] if len(end) == 1 else end
 
 
 # --- which columns --------------------------------------------------------------------------------

@@ -96,4 +96,9 @@ def quoted(name: str) -> Column:
     """Return a column by its name as it is, also with dots in it."""
     from pyspark.sql import functions
 
-    return functions.col("`" + name.replace("`", "``") + "`")
+    return functions.col(in_backticks(name))
+
+
+def in_backticks(name: str) -> str:
+    """Write the name of a column for Spark, as it is."""
+    return "`" + name.replace("`", "``") + "`"

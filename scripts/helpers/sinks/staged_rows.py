@@ -19,7 +19,7 @@ from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import SQL, in_quotes, joined, sql
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at, kind_of_arrow
-from scripts.helpers.schemas.kinds import Kind, kind_text, types_by_path
+from scripts.helpers.schemas.kinds import Kind, differing_by_case, kind_text, types_by_path
 from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 from scripts.helpers.sinks.outputs import batch_values
 from scripts.helpers.sinks.places import Place
@@ -116,14 +116,12 @@ def check_rows(
 
 def check_cases(columns: Sequence[str], target: str) -> None:
     """Raise InvalidValueError for columns whose names differ only in case."""
-    spelled: dict[str, str] = {}
-    for name in columns:
-        other = spelled.setdefault(name.lower(), name)
-        if other != name:
-            raise InvalidValueError(
-                f"The rows for {target!r} have columns {other!r} and {name!r}, which differ only in case, and readers "
-                "take them for one. Rename one of them."
-            )
+    alike = differing_by_case(dict.fromkeys(columns, "string"))
+    if alike:
+        raise InvalidValueError(
+            f"The rows for {target!r} have columns {alike[0]!r} and {alike[1]!r}, which differ only in case, and "
+            "readers take them for one. Rename one of them."
+        )
 
 
 def check_layout(target: str, partition_by: Sequence[str], there: Sequence[str]) -> None:
