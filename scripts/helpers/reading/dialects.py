@@ -1,6 +1,7 @@
 """The options of CSV and JSON: one name, one default and one meaning for each, whoever reads or writes. Pure.
 
-`TABLE` is the page of `docs/files.md`, and what Glue's names are translated by.
+`TABLE` is the table of `docs/files.md`, and what Glue's names are translated by. Those and their defaults are from AWS'
+page "Format options".
 """
 
 from __future__ import annotations
@@ -8,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-AWS = "AWS Glue, Format options"
-"""Where Glue's names and defaults are from."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +78,3 @@ def with_dialect(format: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def glue_names(format: str) -> dict[str, str]:
     """Return Spark's names of options by those that Glue has for them."""
     return {option.glue: option.name for option in TABLE if option.format == format and option.glue}
-
-
-def page() -> str:
-    """Return the table of `docs/files.md`."""
-    lines = ["| format | option | default | meaning | in Glue's names | its default |", "|---|---|---|---|---|---|"]
-    for option in TABLE:
-        glue = f"`{option.glue}`" if option.glue else ""
-        here = f"{option.glue_default}; {option.here}" if option.here else option.glue_default
-        default = f"`{option.default}`" if not option.default[0].isalnum() else option.default
-        glue_default = f"`{here}`" if here and len(here) == 1 else here.replace('"', '`"`')
-        cells = (option.format, f"`{option.name}`", default, option.meaning, glue, glue_default)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"

@@ -287,7 +287,6 @@ JSON = [
         "json",
         {"1.json.deflate": zlib.compress(b'{"id":"a"}\n') + zlib.compress(b'{"id":"b"}\n')},
         TWO,
-        ways=SPARK,
     ),
 ]
 

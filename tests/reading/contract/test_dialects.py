@@ -9,10 +9,23 @@ import pytest
 
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.reading.dialects import page, with_dialect
+from scripts.helpers.reading.dialects import TABLE, with_dialect
 from scripts.helpers.sinks.file_schema import COLUMNS, FileSchema
 from scripts.helpers.watermarks import Watermarks
 from tests.support.places import REPOSITORY
+
+
+def page() -> str:
+    """Return the table of `docs/files.md`."""
+    lines = ["| format | option | default | meaning | in Glue's names | its default |", "|---|---|---|---|---|---|"]
+    for option in TABLE:
+        glue = f"`{option.glue}`" if option.glue else ""
+        here = f"{option.glue_default}; {option.here}" if option.here else option.glue_default
+        default = f"`{option.default}`" if not option.default[0].isalnum() else option.default
+        glue_default = f"`{here}`" if here and len(here) == 1 else here.replace('"', '`"`')
+        cells = (option.format, f"`{option.name}`", default, option.meaning, glue, glue_default)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def test_page_is_that_of_the_table_when_it_is_built() -> None:
