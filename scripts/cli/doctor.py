@@ -71,7 +71,7 @@ def doctor(
     if not after_restore and (at or (retract, back_to) != (None, None)):
         raise click.UsageError("--at, --retract, --keep and --back-to are for --after-restore.")
     answers = [] if retract is None else [f"Batches that only the targets know are {RETRACTED[retract]}."]
-    answers += [] if back_to is None else [f"The next run goes on from the watermarks of version {back_to}."]
+    answers += [] if back_to is None else [f"The next run continues from the watermarks of version {back_to}."]
     if repair or publish or after_restore:
         before = read_job(around, job)
         lines = []

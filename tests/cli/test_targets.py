@@ -301,7 +301,7 @@ def test_rows_are_there_once_when_they_were_taken_back_after_the_backup(
 
     assert (refused.exit_code, "epoch" in refused.stdout) == (78, False)
     assert "repeat this with --back-to 1 (" in " ".join(refused.stderr.split())
-    assert "The next run goes on from the watermarks of version 1." in done.stdout
+    assert "The next run continues from the watermarks of version 1." in done.stdout
     assert rows(target) == [1, 2, 3, 4, 5]
 
 

@@ -209,7 +209,7 @@ class Batch:
         if self.run.closed:
             return
         if any(readings.is_spoiled for readings, _ in self._watched):
-            # So that the next run goes on without the files that were set aside.
+            # So that the next run continues without the files that were set aside.
             self.freeze()
             return
         for readings, is_saved in self._watched:

@@ -1,4 +1,4 @@
-"""The options of CSV and JSON: one name, one default and one meaning for each, whoever reads or writes. Pure.
+"""The options of CSV and JSON: one name, one default and one meaning for each, in every reader and writer. Pure.
 
 `TABLE` is the table of `docs/files.md`, and what Glue's names are translated by. Those and their defaults are from AWS'
 page "Format options".

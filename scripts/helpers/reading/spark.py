@@ -80,7 +80,7 @@ def read_files(
         have a column called `path_column` already. Or a path has a character of Hadoop's globs, and Spark would infer
         the schema of whole files: JSON and CSV with ``multiLine``, and XML on Spark 4.
     InvalidValueError
-        The session or an option makes Spark pass over files that it cannot read; see `check_all_is_read`. Or there is
+        The session or an option makes Spark skip files that it cannot read; see `check_all_is_read`. Or there is
         no ``rowTag`` for XML.
     MissingConnectorError
         The session does not have the package that reads Avro or XML; its coordinate is named.

@@ -1,6 +1,6 @@
 """Engines that run the SQL of a merge: Spark on DataFrames, DuckDB on tables of pyarrow.
 
-The SQL has no names of users. It reads **relations**: some columns under names of ours, and `ROW`. It returns a
+The SQL has no names of users. It reads **relations**: some columns under reserved names, and `ROW`. It returns a
 relation, which the engine turns back into rows::
 
     Spark      ROW is the whole row as a struct, and no query runs before its rows are written

@@ -53,7 +53,7 @@ def parse_times_strictly(spark: SparkSession) -> None:
 
 
 def check_all_is_read(spark: SparkSession, options: Mapping[str, Any] | None = None) -> None:
-    """Refuse what makes Spark pass over corrupt or missing files: their rows would be gone, and they count as taken."""
+    """Refuse what makes Spark skip corrupt or missing files: their rows would be gone, and they count as taken."""
     for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
         setting = f"spark.sql.files.{name}"
         asked = {f"option {name}": value for key, value in (options or {}).items() if key.lower() == name.lower()}
