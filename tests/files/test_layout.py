@@ -11,6 +11,8 @@ import boto3
 import pytest
 
 from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.objects import Interval
 from tests.support.buckets import Table, keys_of
 
 LAYOUT = "import_year=%Y/import_month=%m/import_day=%d/"
@@ -38,7 +40,9 @@ class Dated:
         return (self.now - days_ago * DAY).strftime(LAYOUT)
 
     def put(self, days_ago: int, name: str) -> str:
-        key = self.folder(days_ago) + name
+        return self.put_at(self.folder(days_ago) + name)
+
+    def put_at(self, key: str) -> str:
         if self.client is not None:
             self.client.put_object(Bucket=self.bucket, Key=self.prefix + key, Body=b"x")
         else:
@@ -56,6 +60,18 @@ class Dated:
         self.state = self.table.stored(bookmark.state_after)
         self.more, self.gone = delta.has_more, delta.gone
         return keys_of(delta)
+
+
+class Report:
+    """Shows all objects of a bookmark's source, as of now."""
+
+    created = datetime.now(timezone.utc)
+
+    def __init__(self, bookmark: FileBookmark) -> None:
+        self._lister = bookmark.lister
+
+    def list_objects(self, location: Location) -> list[Interval]:
+        return list(self._lister.below([""]))
 
 
 @pytest.fixture(params=["s3", "local"])
@@ -136,3 +152,74 @@ def test_old_folders_are_asked_for_until_they_are_ready_when_a_marker_is_waited_
 
     assert taken == [key]
     assert len(dated.asked) == 4
+
+
+def test_listing_of_all_warns_of_files_that_later_ones_miss_when_no_date_leads_to_their_folder(
+    dated: Dated, caplog: pytest.LogCaptureFixture
+) -> None:
+    hours = "day=%Y-%m-%d/hour=%H/"
+    key = dated.put_at(f"{dated.now:day=%Y-%m-%d}/hour=3/a.csv")
+    dated.put_at(f"{dated.now:{hours}}a.csv")
+    dated.put_at("day=2019-02-28/hour=23/deeper/a.csv")
+    dated.put_at("top.csv")
+
+    taken = dated.take(layout=hours)
+    warned = [record.getMessage() for record in caplog.records]
+    caplog.clear()
+    dated.take(layout=hours)
+
+    assert len(taken) == 4
+    (text,) = [text for text in warned if "event=outside-layout" in text]
+    assert f"files=2 of=4 first={key!r}" in text
+    assert not caplog.records
+
+
+def test_nothing_is_warned_of_when_a_report_shows_all_files_in_each_run(
+    dated: Dated, caplog: pytest.LogCaptureFixture
+) -> None:
+    dated.put_at("top.csv")
+    bookmark = FileBookmark(dated.source, s3_client=dated.client, layout=LAYOUT)
+
+    delta = bookmark.new_files(Report(bookmark))
+
+    assert delta.count == 1
+    assert "outside-layout" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("layout", "key", "is_dated"),
+    [
+        ("%Y/%-m/%-d/", "2024/3/9/a.csv", True),
+        ("%Y/%-m/%-d/", "2024/03/9/a.csv", False),
+        ("d=%Y%m%d/", "d=20240229/a.csv", True),
+        ("d=%Y%m%d/", "d=20230229/a.csv", False),
+        ("%b-%Y/", "Mar-2024/a.csv", True),
+        ("%b-%Y/", "Mar-24/a.csv", False),
+        ("%Y/", "2024\nnew/a.csv", False),
+        ("100%%/%Y/", "100%/2024/a.csv", True),
+    ],
+)
+def test_listing_of_all_warns_only_of_folders_that_strftime_does_not_write_when_it_has_a_layout(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, layout: str, key: str, is_dated: bool
+) -> None:
+    dated = Dated(str(tmp_path))
+    dated.put_at(key)
+
+    dated.take(layout=layout)
+
+    assert ("event=outside-layout" in caplog.text) is not is_dated
+
+
+@pytest.mark.parametrize(
+    ("key", "status"), [("top.csv", "unknown"), ("import_year=2019/a.csv", "unknown"), ("", "new")]
+)
+def test_explanation_says_that_no_run_takes_a_file_when_the_layout_lists_no_folder_of_it(
+    dated: Dated, key: str, status: str
+) -> None:
+    dated.take()
+    put = dated.put_at(key or dated.folder(0) + "a.csv")
+
+    explained = FileBookmark(dated.source, state=dated.state, s3_client=dated.client, layout=LAYOUT).explain(put)
+
+    assert explained.status == status
+    assert ("no folder of layout=" in explained.reason) is (status == "unknown")

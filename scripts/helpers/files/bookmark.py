@@ -27,7 +27,7 @@ from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule
 from scripts.helpers.files.pieces import in_pieces
 from scripts.helpers.files.readings import Readings
-from scripts.helpers.files.rules import FileOptions, folders_since
+from scripts.helpers.files.rules import FileOptions, folders_since, outside_layout
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of, set_aside_of, with_list
 from scripts.helpers.files.sources import ListingSource, Told
@@ -169,8 +169,9 @@ class FileBookmark:
         ModifiedObjectError, ArchivedObjectError
             As `on_modified` and `on_archived` ask for.
         """
+        folders = self.folders()
         if listing is None:
-            found = self.lister.below(self.folders())
+            found = self.lister.below(folders)
             started = found.started
             intervals: Iterable[Interval] = iter(found)
         else:
@@ -181,7 +182,23 @@ class FileBookmark:
                     str(self.location),
                     f"the report of {started} is older than the last listing of {before}. Wait for the next report.",
                 )
-        return self._delta(intervals, started, look=self.lister.look_at_each if listing is not None else None)
+        delta = self._delta(intervals, started, look=self.lister.look_at_each if listing is not None else None)
+        if listing is None and folders == [""]:
+            self._warn_of_layout(delta)
+        return delta
+
+    def _warn_of_layout(self, delta: FileDelta) -> None:
+        """Say which of the files that are new no later listing would show: `layout` lists folders of dates only."""
+        if self.options.layout is None:
+            return
+        new = pa.chunked_array([*delta.table.column("key").chunks, pa.array(self._left, pa.string())])
+        outside = outside_layout(self.options.layout, new)
+        if len(outside):
+            logger.warning(
+                "event=outside-layout source=%s layout=%s files=%d of=%d first=%r: no date leads to their folders, so "
+                "later runs find no files there. Correct layout=, or omit it.",
+                self.location, self.options.layout, len(outside), len(new), pc.min(outside).as_py(),
+            )  # fmt: skip
 
     def new_among(self, told: Told, started: datetime) -> FileDelta:
         """Return which of the objects that events named are new; others are not looked for.
@@ -346,7 +363,11 @@ class FileBookmark:
     def explain(self, key: str) -> Explanation:
         """Say when and by which run a key was taken, or why not. The key is relative to the source."""
         row, now = self.ledger.known().latest(key), self.lister.look_at(key)
-        unlisted = None if now is not None else self.location.why_unlisted(key)
+        unlisted = None
+        if now is None:
+            unlisted = self.location.why_unlisted(key)
+        elif not any(key.startswith(folder) for folder in self.folders()):
+            unlisted = f"runs list no folder of layout={self.options.layout!r} that it is in"
         return explained(key, row, now, self.options, self._memory, self._aside.get(key), unlisted)
 
     # --- within ---------------------------------------------------------------------------------

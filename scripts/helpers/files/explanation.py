@@ -47,7 +47,7 @@ def explained(
 ) -> Explanation:
     """Say what became of a key, given its last row in the ledger, the object as it is listed now, and its entry.
 
-    `unlisted` is why a file is not listed though a path leads to it.
+    `unlisted` is why no listing shows a file that is there.
     """
     if aside is not None and (now is None or aside.is_of(now)):
         reason = f"{aside.reason}: set aside at version {aside.version} by run {aside.run_id}"
@@ -67,7 +67,7 @@ def explained(
         return Explanation(key, row["status"], reason, *(row[name] for name in _FACTS))
     if now is None:
         return Explanation(key, "unknown", unlisted or "it is not there, and nothing is remembered of it")
-    against = options.reason_against(key, now["size"])
+    against = unlisted or options.reason_against(key, now["size"])
     if against is None and now["storage_class"] in ARCHIVES and options.on_archived != "take":
         against = f"it is archived ({now['storage_class']})"
     against = against or memory.reason_against(now["modified"])

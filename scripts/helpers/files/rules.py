@@ -369,19 +369,56 @@ def folders_since(layout: str, since: datetime | None, now: datetime) -> list[st
     >>> folders_since("year=%Y/day=%j/", new_years_eve, new_years_eve)
     ['year=2023/day=365/', 'year=2024/day=001/']
     """
-    if since is None:
+    if since is None or (now + AHEAD - since) / _step(layout) > MAX_FOLDERS:
         return [""]
-    step = timedelta(days=1)
-    if any(code in layout for code in ("%H", "%I", "%-H", "%-I", "%p")):
-        step = timedelta(hours=1)
-    if (now + AHEAD - since) / step > MAX_FOLDERS:
-        return [""]
+    return list(_written(layout, since, now + AHEAD))
+
+
+def outside_layout(layout: str, keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the keys that are in no folder of any date, so that only a listing of the whole source shows them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    folders = pc.replace_substring_regex(keys, f"(?s)^((?:[^/]*/){{{layout.count('/')}}}).*", r"\1")
+    shape = "".join(map(_shape, re.split("(%-?.)", layout)))
+    years: dict[str, dict[str, None]] = {}
+    dated = []
+    for folder in folders.unique().to_pylist():
+        if found := re.fullmatch(shape, folder):
+            year = found[1]
+            if year not in years:
+                ends = (
+                    datetime(int(year), 1, 1, tzinfo=timezone.utc),
+                    datetime(int(year), 12, 31, 23, tzinfo=timezone.utc),
+                )
+                years[year] = _written(layout, *ends)
+            dated += [folder] if folder in years[year] else []
+    return keys.filter(pc.invert(pc.is_in(folders, value_set=pa.array(dated, pa.string()))))
+
+
+def _step(layout: str) -> timedelta:
+    return timedelta(hours=1) if re.search("%-?[HIp]", layout) else timedelta(days=1)
+
+
+def _written(layout: str, first: datetime, last: datetime) -> dict[str, None]:
+    """Return the folders of all dates between two, in order of time."""
+    step = _step(layout)
     # From the start of the hour or day: steps from the middle of one would pass over the folder of the last.
-    moment = since.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
+    moment = first.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
     if step == timedelta(days=1):
         moment = moment.replace(hour=0)
     folders: dict[str, None] = {}
-    while moment <= now + AHEAD:
+    while moment <= last:
         folders[moment.strftime(layout)] = None
         moment += step
-    return list(folders)
+    return folders
+
+
+def _shape(part: str) -> str:
+    """Return the expression for a code of a layout, or for the text between two: it is to find the year."""
+    if part in ("%Y", "%-Y"):
+        return "([12][0-9]{3})"
+    if part[:1] != "%":
+        return re.escape(part)
+    written = datetime(2000, 10, 10).strftime(part)
+    return "." * len(written) if written.isdecimal() and part[1] != "-" else "[^/]*"
