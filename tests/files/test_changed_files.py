@@ -143,6 +143,19 @@ def test_skipped_file_comes_in_the_next_batch_when_its_old_bytes_are_back(versio
     assert (replayed, after) == (["c.csv"], ["a.csv"])
 
 
+@pytest.mark.parametrize("is_replay", [True, False])
+def test_skip_is_refused_when_the_bucket_keeps_no_versions(runs: Runs, is_replay: bool) -> None:
+    if is_replay:
+        fail_to_commit(runs, versioned=True)
+
+    with pytest.raises(InvalidValueError) as caught:
+        runs.run(on_changed="skip", versioned=True)
+
+    assert "keeps no versions of 3 planned files" in str(caught.value)
+    assert runs.version == 0
+    assert "c.csv" in runs.run(on_changed="skip", versioned=True, compare="mtime")
+
+
 def fail_to_commit_of_a_reader_without_versions(runs: Runs) -> None:
     with pytest.raises(ChangedObjectError):
         runs.run(lambda delta: (delta.paths, change(runs)), versioned=True)

@@ -213,6 +213,7 @@ class FilePlanning:
             saves=reach.saves,
             partitions=partitions,
             clears=clears,
+            needs_versions=on_changed == "skip" and options.get("compare") != "mtime",
             **options,
         )
         check_on_changed(on_changed, made.location, made.options)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     ArchivedObjectError,
     InvalidValueError,
@@ -71,6 +72,8 @@ class FileBookmark:
     clears
         Whether files are moved away once they are taken: they do not count as gone then, and `still_there` has those
         that were not.
+    needs_versions
+        An error is raised if the bucket keeps no version of an object that is taken.
     **options
         See `FileOptions`.
 
@@ -96,13 +99,14 @@ class FileBookmark:
         saves: bool = True,
         partitions: PartitionRule | None = None,
         clears: bool = False,
+        needs_versions: bool = False,
         **options: Any,
     ) -> None:
         self.location = Location.parse(source)
         self.options = FileOptions(**options)
         how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
         self.lister = Lister(self.location, s3_client, how)
-        self._saves = saves and until is None
+        self._saves, self._needs_versions = saves and until is None, needs_versions
         self._s3_client, self._taken_by = s3_client, taken_by
         self._state: Mapping[str, Any] = state or {}
         for stored in (state, until):
@@ -403,12 +407,12 @@ class FileBookmark:
                 following["metadata"] = dict(self._next_position)
             self._after = with_list(following, choice.aside)
         self._taken = taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
-        self._warn_of_versions(taken)
         if rest.num_rows:
             taken = pa.concat_tables([taken, rest]).sort_by("key")
         return self._taking(taken, choice.has_more, choice.gone)
 
     def _taking(self, taken: pa.Table, has_more: bool, gone: int) -> FileDelta:
+        self._check_versions(taken)
         payer, readings = self.options.request_payer, self._readings(taken)
         return FileDelta(
             self.location, taken, has_more, gone, payer, readings=readings, s3_client=self._s3_client
@@ -461,11 +465,17 @@ class FileBookmark:
             raise ArchivedObjectError(str(self.location), keys[:5], len(keys))
         return rest
 
-    def _warn_of_versions(self, taken: pa.Table) -> None:
-        """Say that `versioned` has no effect on objects that their bucket keeps no versions of."""
+    def _check_versions(self, taken: pa.Table) -> None:
+        """Say that `versioned` has no effect on objects that their bucket keeps no versions of, or refuse them."""
         if not self.options.versioned:
             return
         count = pc.equal(taken.column("version_id"), OVERWRITABLE).combine_chunks().true_count
+        if count and self._needs_versions:
+            raise InvalidValueError(
+                "on_changed='skip' leaves a changed file to the next batch, which would not see it if its old bytes "
+                f"are back by then: {str(self.location)!r} keeps no versions of {count_of(count, 'planned file')}, so "
+                "versioned=True has no effect there. Use compare='mtime' with it, or discard the plan."
+            )
         if count:
             logger.warning(
                 "event=without-versions source=%s files=%d of=%d: the bucket keeps no versions of these, so "
