@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -157,6 +158,21 @@ def test_newest_file_is_kept_when_one_that_was_moved_is_put_back_to_its_place(
     monkeypatch.setattr(os, "rename", rename)
 
     assert (local.clear(), local.there) == (CHANGED, {"landing/a.csv": b"newest"})
+
+
+@pytest.mark.parametrize(("body", "is_kept"), [(b"id\n9\n", True), (BODY, False)])
+def test_file_stays_when_one_with_other_bytes_and_the_same_time_is_in_its_place(
+    local: Local, body: bytes, is_kept: bool
+) -> None:
+    local.target.parent.mkdir(parents=True)
+    local.target.write_bytes(body)
+    shutil.copystat(local.path, local.target)
+
+    with pytest.raises(SourceError, match="another file exists there already") if is_kept else nullcontext():
+        local.clear()
+
+    kept = {"landing/a.csv": BODY} if is_kept else {}
+    assert local.there == {"archive/v3/a.csv": body, **kept}
 
 
 def test_file_counts_as_gone_when_it_is_not_there(local: Local) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import filecmp
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -214,7 +215,8 @@ class Clearing:
             if target is None:
                 return self._remove(path, taken)
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            if os.path.exists(target) and os.stat(target).st_mtime_ns != os.stat(path).st_mtime_ns:
+            # Of a run that died before it deleted the source, or of another source, which may have the same times.
+            if os.path.exists(target) and not filecmp.cmp(path, target, shallow=False):
                 raise self._is_in_the_way(target)
             return self._move(path, target, taken)
         except FileNotFoundError:
