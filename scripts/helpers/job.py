@@ -16,8 +16,8 @@ from scripts.helpers.batch.files import FilePlanning
 from scripts.helpers.batch.modes import Mode, ModeName
 from scripts.helpers.batch.partitions import PartitionPlanning, PartitionRequest
 from scripts.helpers.batch.publishing import Publication
+from scripts.helpers.batch.reach import begin
 from scripts.helpers.batch.rows import RowPlanning
-from scripts.helpers.batch.strategies import Beginning, begin
 from scripts.helpers.batch.writing import BatchWriter
 from scripts.helpers.errors import InvalidValueError, PlanConflictError
 from scripts.helpers.glue_api.runs import runs_on_glue
@@ -233,18 +233,17 @@ class IncrementalJob:
         # generator, which sends nothing before it is looked at.
         in_glue = runs_on_glue(split_name(self.job_id)[0], (self.mode.from_run, self.mode.to_run))
         job_runs = chain(self._job_runs, in_glue)
-        strategy = begin(Beginning(self._watermarks, self.job_id, self.run_id, self.mode, self._lease, job_runs))
-        strategy.run.__enter__()
-        # A run that saves nothing is no sign that the job is up to date, so it is told to nobody.
-        end = EndOfRun(strategy.run, self._reporters if strategy.saves else (), self._clock)
-        publication = Publication(strategy.run, self.spark, self._s3_client, self._watermarks.clock)
+        run = begin(self._watermarks, self.job_id, self.run_id, self.mode, self._lease, job_runs)
+        run.__enter__()
+        end = EndOfRun(run, self._reporters, self._clock)
+        publication = Publication(run, self.spark, self._s3_client, self._watermarks.clock)
         try:
             # Before anything is planned: else a batch that is committed could wait for its readers for ever.
             publication.finish_earlier()
         except BaseException as error:
-            strategy.run.__exit__(type(error), error, None)
+            run.__exit__(type(error), error, None)
             raise
-        batch = Batch(strategy, end, publication, may_be_empty=may_be_empty)
+        batch = Batch(run, end, publication, may_be_empty=may_be_empty)
         committed_at = partial(self._watermarks.lookups.committed_at, self.job_id)
         files = FilePlanning(batch, self._clock, self._s3_client, committed_at)
         partitions = PartitionPlanning(batch, files, self.spark)

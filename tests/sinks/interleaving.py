@@ -23,7 +23,6 @@ from scripts.helpers.batch.batch import NOTHING, Batch
 from scripts.helpers.batch.end_of_run import EndOfRun
 from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.batch.publishing import Publication
-from scripts.helpers.batch.strategies import Saving
 from scripts.helpers.errors import PlanConflictError, RunInProgressError, UnknownJobError, WatermarkError
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol import items
@@ -185,7 +184,7 @@ class Interleaving:
         """Run the job once, as `IncrementalJob` does; tell whether it took anything."""
         run = self.watermarks.begin(JOB, run_id, lease=LEASE)
         publication = Publication(run, None, None, lambda: self.now)
-        batch = Batch(Saving(run), EndOfRun(run, (), lambda: self.now), publication)
+        batch = Batch(run, EndOfRun(run, (), lambda: self.now), publication)
         try:
             publication.finish_earlier()
             settled = batch.settled(CONTEXT)

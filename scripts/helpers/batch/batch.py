@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers.batch.counts import METRICS, counts_to_save, files_read
-from scripts.helpers.batch.strategies import Disabled, Strategy
+from scripts.helpers.batch.reach import Reach, reach_of
+from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import (
     PlanConflictError,
@@ -19,6 +20,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol.names import BatchId, check_context
+from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.counts import RowCounts
 from scripts.helpers.schemas.kept import carried
@@ -48,8 +50,8 @@ class Batch:
 
     Parameters
     ----------
-    strategy
-        What the run's mode decides, with the run.
+    run
+        The run, begun in its mode.
     end
         The end of that run.
     publication
@@ -59,6 +61,8 @@ class Batch:
 
     Attributes
     ----------
+    saves
+        Whether anything of the run is stored.
     contexts
         The plan of each source, as far as they are planned.
     counts
@@ -72,10 +76,10 @@ class Batch:
     """
 
     def __init__(
-        self, strategy: Strategy, end: EndOfRun, publication: Publication, *, may_be_empty: bool = False
+        self, run: Run | UnsavedRun, end: EndOfRun, publication: Publication, *, may_be_empty: bool = False
     ) -> None:
-        self.strategy, self.run, self.end, self.publication = strategy, strategy.run, end, publication
-        self.may_be_empty = may_be_empty
+        self.run, self.end, self.publication = run, end, publication
+        self.saves, self.may_be_empty = not isinstance(run, UnsavedRun), may_be_empty
         self.contexts: dict[str, Mapping[str, Any]] = {}
         self.counts = RowCounts()
         self.reads_files = False
@@ -90,9 +94,9 @@ class Batch:
 
     # --- planning -------------------------------------------------------------------------------
 
-    def strategy_for(self, context: str | None) -> Strategy:
-        """Return what decides about a source: the mode, or without a context that it is read whole."""
-        return self.strategy if context else Disabled(self.run)
+    def reach(self, context: str | None) -> Reach:
+        """Return how far a source is read: by the mode, or whole if it has no context."""
+        return reach_of(self.run, context)
 
     def settled(self, context: str | None) -> Mapping[str, Any] | None:
         """Return what is settled already of a source of rows or files: its plan, or None where it is to be planned.
@@ -105,7 +109,9 @@ class Batch:
             self.may_be_empty = True
             return None
         stored = self.inherited(context)
-        if stored is None and self.strategy.has_nothing_of(context):
+        run = self.run
+        if stored is None and isinstance(run, UnsavedRun) and run.mode.is_range and run.until(context) is None:
+            logger.warning("event=not_in_range job=%s context=%s: its runs took nothing of it", run.job_id, context)
             self.contexts[context] = stored = NOTHING
         return stored
 
@@ -147,7 +153,7 @@ class Batch:
     def warn_if_new(self, context: str | None) -> None:
         """Log that a job with other sources reads one for the first time: perhaps another name for one of those."""
         # A run that saves nothing reads everything as it was told to, or what a range has.
-        if context is None or not self.strategy.saves or context in self.run.watermarks:
+        if context is None or not self.saves or context in self.run.watermarks:
             return
         # Other values were stored by hand. A state that is too large for its item is a reference.
         known = [
@@ -188,7 +194,7 @@ class Batch:
 
     def watch(self, readings: Readings, context: str | None) -> None:
         """Set aside files of a source that make the run fail, if something is saved of it; see `looked_into`."""
-        self._watched.append((readings, bool(context) and self.strategy.saves))
+        self._watched.append((readings, bool(context) and self.saves))
 
     @contextmanager
     def looked_into(self) -> Iterator[None]:

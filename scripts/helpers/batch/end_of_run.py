@@ -42,7 +42,7 @@ class EndOfRun:
     Parameters
     ----------
     run
-        A run that saves nothing is reported to nobody: give it no reporters.
+        A run that saves nothing is reported to nobody: it is no sign that the job is up to date.
     clock
         Returns the time as an aware datetime.
 

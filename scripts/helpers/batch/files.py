@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.after_commit import NAMES, AfterCommit, ClearingUp
 from scripts.helpers.batch.batch import NOTHING, Batch
+from scripts.helpers.batch.reach import Reach
 from scripts.helpers.batch.schemas import SchemaKeeping
-from scripts.helpers.batch.strategies import FileRequest, Reach, warn_of_limit
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.protocol.run import Run
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import SparkSession
 
+    from scripts.helpers.batch.end_of_run import EndOfRun
     from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.files.kept_schemas import KeptSchemas
@@ -94,10 +95,8 @@ class FilePlanning:
         planned: Mapping[str, Any]
         state: Mapping[str, Any] | None
         if settled is None:
-            strategy = self._batch.strategy_for(context)
-            request = FileRequest(bookmark, listing, events, relist, self._clock, self._batch.end, metadata)
-            delta = strategy.new_files(request)
-            planned, state = bookmark.to_plan(delta), strategy.files_state(bookmark)
+            delta = self._found(bookmark, reach, listing, events, metadata, relist)
+            planned, state = bookmark.to_plan(delta), bookmark.state_after if reach.saves else None
         else:
             check_same_call(settled, None, self._batch.run.job_id, context)
             delta = bookmark.from_plan(settled, context or "files")
@@ -146,7 +145,7 @@ class FilePlanning:
         bookmark = SparkFileBookmark(
             spark,
             source,
-            state=reach.state,
+            state=reach.before,
             transformation_ctx=context or "files",
             taken_by=(batch.run.version + 1, batch.run.run_id),
             until=reach.until,
@@ -159,8 +158,7 @@ class FilePlanning:
         if settled is None:
             delta = bookmark.new_files()
             taken, state = bookmark.plan, bookmark.state_after
-            if reach.everything:
-                warn_of_limit(batch.run.job_id, delta)
+            self._warn_of_limit(delta, reach)
         else:
             taken, state = None if settled == NOTHING else settled, None
             delta = bookmark.delta_of(taken)
@@ -184,7 +182,7 @@ class FilePlanning:
             # A plan needs no state, only where its files lie.
             return settled, Reach(saves=True)
         self._batch.warn_if_new(context)
-        return None, self._batch.strategy_for(context).reach(context or "")
+        return None, self._batch.reach(context)
 
     def bookmark(
         self,
@@ -205,7 +203,7 @@ class FilePlanning:
         run = self._batch.run
         made = FileBookmark(
             source,
-            state=reach.state,
+            state=reach.before,
             transformation_ctx=context,
             s3_client=self._client(Location.parse(source)),
             taken_by=(run.version + 1, run.run_id),
@@ -219,9 +217,11 @@ class FilePlanning:
         check_on_changed(on_changed, made.location, made.options)
         return made
 
-    def request(self, bookmark: FileBookmark) -> FileRequest:
-        """Return how the objects of a bookmark are seen where nothing but a listing shows them."""
-        return FileRequest(bookmark, None, None, None, self._clock, self._batch.end)
+    def listed(self, bookmark: FileBookmark, reach: Reach, listing: ListingSource | None = None) -> FileDelta:
+        """Return what is new in a listing; warn if a limit leaves files out where no later run takes them."""
+        delta = bookmark.new_files(listing)
+        self._warn_of_limit(delta, reach)
+        return delta
 
     def with_schemas(self, context: str | None, delta: FileDelta) -> FileDelta:
         """Return a delta that knows the columns of earlier batches, and has those that it is read with kept."""
@@ -250,6 +250,69 @@ class FilePlanning:
         )  # fmt: skip
         if check is not None:
             batch.end.before_commit(check)
+
+    def _warn_of_limit(self, delta: FileDelta | SparkFileDelta, reach: Reach) -> None:
+        if reach.everything and delta.has_more:
+            logger.warning(
+                "event=limited job=%s source=%s files=%d: a limit of the batch left files out, and the run saves "
+                "nothing from which the next run could continue. Omit max_files and max_bytes to read everything",
+                self._batch.run.job_id, delta.location, delta.count,
+            )  # fmt: skip
+
+    def _found(
+        self,
+        bookmark: FileBookmark,
+        reach: Reach,
+        listing: ListingSource | None,
+        events: EventSource | None,
+        metadata: JournalSource | None,
+        relist: timedelta | None,
+    ) -> FileDelta:
+        """Return what is new: among what events or a journal name, if there are any, else by listing."""
+        # Events and journals name only what came since the last run, and not what a range or everything has.
+        if reach.everything or reach.until is not None:
+            return self.listed(bookmark, reach, listing)
+        is_due = relist is not None and (bookmark.listed is None or self._clock() - bookmark.listed >= relist)
+        if metadata is not None:
+            reason = f"it was not listed for {relist}" if is_due else None
+            delta = self._recorded(bookmark, metadata, reason)
+        elif events is None or is_due or (bookmark.begins and bookmark.options.start_from is not None):
+            # For `start_from`, what was there before must be known: events do not name it, and a later listing would
+            # take it.
+            delta = None
+        else:
+            delta = self._told(bookmark, events, saves=reach.saves)
+        return delta or self.listed(bookmark, reach, listing)
+
+    def _told(self, bookmark: FileBookmark, events: EventSource, *, saves: bool) -> FileDelta:
+        end = self._batch.end
+        if not saves:
+            # Before messages are received: those that came before an error are let go as well, for a run that saves.
+            end.whatever_comes(partial(_let_go, events, end))
+        told = events.receive(bookmark.location)
+        delta = bookmark.new_among(told, self._clock())
+        if saves:
+            # Messages go after the commit only: gone before it, a crash would leave files that nobody tells of again.
+            # Those of files that a limit left out are kept, so that a later batch hears of them.
+            end.after_commit(partial(events.acknowledge, but=bookmark.left))
+        return delta
+
+    def _recorded(self, bookmark: FileBookmark, metadata: JournalSource, reason: str | None) -> FileDelta | None:
+        """Return what is new among what a journal records; None where the source is to be listed, as for a reason."""
+        # Before a listing: what changes while that runs is recorded after this position, and read the next time.
+        found = metadata.read(bookmark.location, bookmark.position)
+        bookmark.read_until(found.position)
+        reason = found.lost or reason
+        if reason is None and found.changes is not None:
+            delta = bookmark.new_recorded(found.changes, self._clock())
+            if delta is not None:
+                return delta
+            reason = "the journal names more objects than S3 is asked about one by one"
+        logger.warning(
+            "event=journal-not-enough job=%s source=%s: everything is looked at, as %s",
+            self._batch.run.job_id, bookmark.location, reason,
+        )  # fmt: skip
+        return None
 
     def _bookmark_before(
         self, source: str, context: str | None, options: Mapping[str, Any], on_changed: OnChanged | None
@@ -340,6 +403,13 @@ def _sees_all(events: EventSource | None, relist: timedelta | None, metadata: Jo
     if events is not None and metadata is not None:
         raise InvalidValueError("events and metadata both name changed objects. Give only one of them.")
     return not has_hints or relist is not None
+
+
+def _let_go(events: EventSource, end: EndOfRun) -> None:
+    """Show messages to other runs at once, where the source of events can."""
+    extend = getattr(events, "extend", None)
+    if extend is not None:
+        end.call([partial(extend, 0)])
 
 
 def _without_start(options: Mapping[str, Any], reach: Reach) -> Mapping[str, Any]:

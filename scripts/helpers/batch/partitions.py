@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.batch import NOTHING, Batch
 from scripts.helpers.batch.files import FilePlanning, check_same_call, need_pyarrow, without_own
-from scripts.helpers.batch.strategies import RangeAgain, Reach
+from scripts.helpers.batch.reach import Reach
+from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -104,9 +105,8 @@ class PartitionPlanning:
             rule, options["start_from"] = replace(rule, start_from=None), None
         bookmark = self._bookmark(asked, uri, rule, options, reach)
         if settled is None:
-            strategy = self._batch.strategy_for(asked.context)
-            files = strategy.new_files(self._files.request(bookmark))
-            planned, state = bookmark.to_plan(files), strategy.files_state(bookmark)
+            files = self._files.listed(bookmark, reach)
+            planned, state = bookmark.to_plan(files), bookmark.state_after if reach.saves else None
             delta = bookmark.delta_of_partitions(files)
             if bookmark.waiting:
                 logger.info("event=partitions_waiting source=%s partitions=%d", uri, bookmark.waiting)
@@ -137,15 +137,15 @@ class PartitionPlanning:
         rule = PartitionRule(uri, columns, whole=True, nulls="include", latest=True)
         settled, reach = self._files.begin(uri, asked.context)
         # Nothing is remembered of files: all that is there is new, and of that only one partition is taken.
-        bookmark = self._bookmark(asked, uri, rule, asked.options, replace(reach, state=None))
+        bookmark = self._bookmark(asked, uri, rule, asked.options, replace(reach, before=None))
         if settled is not None:
             delta = self._replayed(asked, bookmark, rule, settled)
             delta = self._with_schemas(asked, delta)
             self._add(asked, delta, settled, None, "latest=True")
             return delta
-        strategy, job_id = self._batch.strategy_for(asked.context), self._batch.run.job_id
-        before = LatestPartition(bookmark.location, rule, reach.state, asked.context or "partition", job_id)
-        files = strategy.new_files(self._files.request(bookmark))
+        context, job_id = asked.context or "partition", self._batch.run.job_id
+        before = LatestPartition(bookmark.location, rule, reach.before, context, job_id)
+        files = self._files.listed(bookmark, reach)
         found = before.decided(bookmark.delta_of_partitions(files), on_same)
         if bookmark.waiting:
             logger.warning(
@@ -158,7 +158,7 @@ class PartitionPlanning:
         planned = bookmark.to_plan(found.delta.files)
         if not found.delta.count:
             planned["files"] = None
-        state = found.state if strategy.saves else None
+        state = found.state if reach.saves else None
         delta = self._with_schemas(asked, found.delta)
         self._add(asked, delta, planned, state, f"latest=True same={found.is_same}")
         return delta
@@ -183,7 +183,7 @@ class PartitionPlanning:
                 "on_changed is 'skip', which would leave a file out of a partition that is read whole. Use 'error' or "
                 "None."
             )
-        if isinstance(self._batch.strategy_for(asked.context), RangeAgain):
+        if asked.context and isinstance(self._batch.run, UnsavedRun) and self._batch.run.mode.is_range:
             raise InvalidValueError(
                 "A range of runs knows which files they took, and not what partitions held then. Use new_partitions "
                 "with whole=False, or rewind the job."

@@ -10,20 +10,23 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.batch import NOTHING, Batch
+from scripts.helpers.batch.reach import Reach
 from scripts.helpers.batch.schemas import SchemaKeeping, policy_in
-from scripts.helpers.batch.strategies import RowRequest, TableRequest
 from scripts.helpers.errors import PlanConflictError, SourceOptionError
 from scripts.helpers.protocol.names import new_token
+from scripts.helpers.protocol.run import Run
 from scripts.helpers.relational.ids import KIND, IdBlock
+from scripts.helpers.rows import coverage
 from scripts.helpers.rows.arrow_tables import ArrowRows, is_arrow
 from scripts.helpers.rows.identity import check_same_plan
 from scripts.helpers.rows.options import DEFAULTS, RowOptions
 from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
+from scripts.helpers.rows.plan import plan_window, whole_window, window_between
 from scripts.helpers.rows.slicing import SliceSource
 from scripts.helpers.rows.spark_frames import as_source
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.tables.options import TableOptions
-from scripts.helpers.tables.planning import check_replay
+from scripts.helpers.tables.planning import check_replay, plan_span, span_between, whole_span
 from scripts.helpers.tables.sources import is_table
 from scripts.helpers.tables.spans import TableSpan
 
@@ -81,16 +84,14 @@ class RowPlanning:
         rows = as_rows(source, context or "rows")
         settled = batch.settled(context)
         batch.read_through(rows)
-        before = batch.run.state(context) if context else None
-        strategy = batch.strategy_for(context)
-        request = RowRequest(rows, names, context or "rows", options, chosen, before, self._clock)
+        reach, name = batch.reach(context), context or "rows"
         if settled is None:
             batch.warn_if_new(context)
-            window = strategy.window(request)
+            window = self._window(rows, names, name, chosen, options, reach)
         elif settled == NOTHING:
             return rows.rows(RowWindow(rows.columns(names, strings=True), None, None))
         else:
-            window = RowWindow.from_plan(settled, names, request.context)
+            window = RowWindow.from_plan(settled, names, name)
             chosen.check_replay(window)
             check_same_plan(settled, rows, batch.run.job_id)
         batch.has_more |= window.has_more
@@ -99,7 +100,7 @@ class RowPlanning:
         planned: Mapping[str, Any]
         if settled is None:
             planned = window.to_plan() | chosen.to_plan()
-            batch.add(context, planned, strategy.rows_state(request, window))
+            batch.add(context, planned, _state_after(window, reach))
         else:
             # The watermark that follows was frozen with the plan: made again it could differ, and does not count.
             planned = settled
@@ -107,7 +108,7 @@ class RowPlanning:
         logger.info(
             "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s has_more=%s replay=%s "
             "lookback=%s nulls=%s descending=%s %s",
-            batch.run.job_id, context, ",".join(names), before is None, window.is_empty, window.has_more,
+            batch.run.job_id, context, ",".join(names), reach.before is None, window.is_empty, window.has_more,
             batch.run.replay, window.lookback, window.nulls, window.descending,
             planned.get("options", DEFAULTS),
         )  # fmt: skip
@@ -119,15 +120,33 @@ class RowPlanning:
             return found
         return batch.counts.watch(context, found, window)
 
+    def _window(
+        self,
+        rows: RowSource,
+        names: Sequence[str],
+        context: str,
+        chosen: RowOptions,
+        options: Mapping[str, Any],
+        reach: Reach,
+    ) -> RowWindow:
+        job_id = self._batch.run.job_id
+        if reach.everything:
+            _warn_of_unused(chosen.max_rows, "max_rows", job_id, rows.name)
+            return whole_window(rows, names, chosen.strings)
+        if reach.until is not None:
+            return window_between(rows, names, reach.before, reach.until, chosen, context, job_id)
+        return plan_window(
+            rows, names, now=self._clock(), state=reach.before, context=context, job_id=job_id, **options
+        )
+
     def _commits_since(self, table: TableSource, context: str | None, options: Mapping[str, Any]) -> Any:
         """Return the rows of what was committed to a table since the watermark."""
         batch, chosen, name = self._batch, TableOptions.of(options), context or "rows"
         settled = batch.settled(context)
-        before = batch.run.state(context) if context else None
-        strategy = batch.strategy_for(context)
+        reach = batch.reach(context)
         if settled is None:
             batch.warn_if_new(context)
-            span = strategy.span(TableRequest(table, name, chosen, before))
+            span = _span(table, name, chosen, reach, batch.run.job_id)
         elif settled == NOTHING:
             return table.rows(TableSpan(table.format, None, None, changes=chosen.changes))
         else:
@@ -139,12 +158,12 @@ class RowPlanning:
         batch.has_more |= span.has_more
         if context:
             # The watermark that follows a plan was frozen with it.
-            planned, state = (span.to_plan(), strategy.table_state(span)) if settled is None else (settled, None)
-            batch.add(context, planned, state)
+            state = span.state_after if settled is None and reach.saves else None
+            batch.add(context, span.to_plan() if settled is None else settled, state)
         logger.info(
             "event=planned job=%s context=%s kind=table format=%s first_run=%s empty=%s whole=%s commits=%s "
             "has_more=%s replay=%s reads=%s %s",
-            batch.run.job_id, context, table.format, before is None, span.is_empty, span.whole, span.commits,
+            batch.run.job_id, context, table.format, reach.before is None, span.is_empty, span.whole, span.commits,
             span.has_more, batch.run.replay, span.changes, chosen,
         )  # fmt: skip
         # Without Spark rows are read here, and before a plan is frozen there is none to discard.
@@ -195,7 +214,39 @@ class RowPlanning:
         if stored is not None:
             return IdBlock.of_plan(context, stored, batch.run.state(context))
         slot = sum(plan.get("kind") == KIND for plan in batch.contexts.values())
-        return batch.strategy.id_block(context, slot)
+        run = batch.run
+        if not isinstance(run, Run):
+            return IdBlock.unsaved(f"{run.job_id}/{run.run_id}", slot, context, run.state(context))
+        kinds = {name: value.get("kind") for name, value in run.watermarks.items() if isinstance(value, Mapping)}
+        # Each is checked by `state`, which reads back the one that is asked for if its value is in chunks.
+        states = {name: run.state(name) for name in {context, *(one for one in kinds if kinds[one] == KIND)}}
+        return IdBlock.of_batch(context, run.version + 1, slot, states)
+
+
+def _state_after(window: RowWindow, reach: Reach) -> Mapping[str, Any] | None:
+    """Return the watermark that follows, with what is covered; None where nothing is saved."""
+    if not reach.saves:
+        return None
+    read = coverage.ranges_read(window.columns, window.read_low, window.high, window.descending)
+    return coverage.with_coverage(window.state_after, reach.before, read, new_token())
+
+
+def _span(table: TableSource, context: str, options: TableOptions, reach: Reach, job_id: str) -> TableSpan:
+    if reach.everything:
+        _warn_of_unused(options.max_versions, "max_versions", job_id, table.name)
+        return whole_span(table, options)
+    if reach.until is not None:
+        return span_between(table, reach.before, reach.until, context=context, job_id=job_id, options=options)
+    return plan_span(table, state=reach.before, context=context, job_id=job_id, options=options)
+
+
+def _warn_of_unused(limit: int | None, name: str, job_id: str, source: str) -> None:
+    if limit is not None:
+        logger.warning(
+            "event=limit_without_effect job=%s source=%s: %s is ignored, because the run reads everything and saves "
+            "nothing from which the next run could continue",
+            job_id, source, name,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

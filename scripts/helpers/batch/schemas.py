@@ -49,7 +49,7 @@ class SchemaKeeping:
         if not context or batch.contexts.get(context, NOTHING) == NOTHING:
             return
         following = batch.following(context)
-        if not isinstance(following, Mapping) or not batch.strategy.saves:
+        if not isinstance(following, Mapping) or not batch.saves:
             return
         if batch.run.closed:
             logger.warning(

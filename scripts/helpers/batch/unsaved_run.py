@@ -27,7 +27,7 @@ class UnsavedRun:
     watermarks, job_id, run_id
         As those of `Watermarks.begin`.
     mode
-        One that does not save. Which versions it reads from and up to, its strategy finds out.
+        One that does not save. Which versions it reads from and up to, `reach.begin` finds out.
     at
         The version that is read from; None for the very beginning.
     until

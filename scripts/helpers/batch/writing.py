@@ -66,14 +66,14 @@ class BatchWriter:
         batch.publication.finish(sink)
         with batch.looked_into(), batch.typed_errors():
             try:
-                output = sink.stage(batch_id, batch.run.fence, df, replaces=not batch.strategy.saves)
+                output = sink.stage(batch_id, batch.run.fence, df, replaces=not batch.saves)
             except TargetError:
                 # Who has taken over has swept what was staged here: that it is gone says nothing of the target.
                 with suppress(StoreUnavailableError):
                     batch.run.check()
                 raise
         try:
-            if batch.strategy.saves:
+            if batch.saves:
                 # What no reader would take must not get into the head: no run could begin any more.
                 Output.from_record(output.record(), "its record", output.job_id)
         except ImplausibleError as error:
