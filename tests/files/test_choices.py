@@ -335,6 +335,26 @@ def test_a_report_is_refused_when_it_is_older_than_the_last_listing() -> None:
     assert job.state is state
 
 
+def test_a_report_is_refused_when_it_is_of_the_future() -> None:
+    job = Job()
+    job.bucket.put("a.csv")
+    job.bucket.wait(days=100 * 365)
+
+    with pytest.raises(SourceError, match=r"the report is of 2126-.*, which is in the future"):
+        job.take(job.bucket.report())
+
+    assert job.state is None
+
+
+def test_a_report_is_taken_when_a_listing_of_the_future_is_stored() -> None:
+    job = Job()
+    job.take()
+    job.bucket.put("a.csv")
+    job.state = {**job.state, "listed": datetime(2126, 1, 1, tzinfo=timezone.utc)}
+
+    assert job.take(job.bucket.report()) == ["a.csv"]
+
+
 def test_a_report_is_read_in_vain_when_it_is_the_same_as_last_time() -> None:
     job = Job()
     job.bucket.put("a.csv")

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.files import bookmark as bookmark_module
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.metadata_tables import CHANGES, S3MetadataInventory, S3MetadataJournal
+from scripts.helpers.listing.objects import Interval
 from scripts.helpers.watermarks import Watermarks
 from tests.support.buckets import Job
 from tests.support.metadata_tables import NAMESPACE, MetadataTables
@@ -52,7 +54,7 @@ class World:
 
     @property
     def journal(self) -> S3MetadataJournal:
-        return S3MetadataJournal(self.tables.catalog, NAMESPACE)
+        return S3MetadataJournal(self.tables.catalog, NAMESPACE, clock=lambda: self.tables.now)
 
     def run(self, mode: Any = "enable", **options: Any) -> list[str]:
         """Commit a run; return the names that it took."""
@@ -200,6 +202,35 @@ def test_everything_is_looked_at_when_the_journal_does_not_say_all(
     assert (taken, following) == (["b.csv", "unrecorded.csv"], ["c.csv"])
     assert why in caplog.text
     assert "ListObjectsV2" not in world.asked
+
+
+class OldReport:
+    """A report that lacks what was written in the last two days."""
+
+    created = datetime.now(timezone.utc) - timedelta(days=2)
+
+    def list_objects(self, location: Location) -> list[Interval]:
+        return []
+
+
+@pytest.mark.parametrize("cause", ["journal made anew", "report is old"])
+def test_source_is_listed_when_neither_the_journal_nor_a_report_shows_what_was_written_in_between(
+    world: World, caplog: pytest.LogCaptureFixture, cause: str
+) -> None:
+    inventory = S3MetadataInventory(world.tables.catalog, NAMESPACE)
+    listing: Any = inventory if cause == "journal made anew" else OldReport()
+    world.put("a.csv")
+    world.run()
+    world.tables.list(world.tables.row("out/a.csv", e_tag="e", size=1))
+    world.put("late.csv")
+    world.tables.wait(days=2)
+    world.tables.make("journal") if listing is inventory else world.tables.expire_records(world.tables.now)
+    world.put("b.csv", recorded=cause == "report is old")
+
+    taken = world.run(listing=listing)
+
+    assert taken == ["b.csv", "late.csv"]
+    assert "listing= ends before what the journal records next, and is not read" in caplog.text
 
 
 def test_source_is_listed_when_it_was_not_for_so_long_or_too_many_are_named(

@@ -154,6 +154,40 @@ def test_newest_record_is_found_when_the_files_have_no_statistics(tables: Metada
     assert journal(tables).read(IN, None).position["until"] == NOON
 
 
+@pytest.mark.parametrize("ahead", [timedelta(days=10), timedelta(days=300 * 365)], ids=str)
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_position_stays_at_a_record_of_the_past_when_another_one_is_of_the_future(
+    tables: MetadataTables, caplog: pytest.LogCaptureFixture, ahead: timedelta, is_alone: bool
+) -> None:
+    read = journal(tables, clock=lambda: tables.now).read
+    tables.record(tables.row("in/a.csv"))
+    first = read(IN, None)
+    late = (NOON + ahead).replace(tzinfo=None)
+    tables.wait(hours=1)
+    tables.record(tables.row("in/late.csv", record_timestamp=late), *([] if is_alone else [tables.row("in/b.csv")]))
+
+    second = read(IN, first.position)
+    tables.wait(hours=1)
+    tables.record(tables.row("in/c.csv"))
+    third = read(IN, second.position)
+
+    assert second.position["until"] == (NOON if is_alone else NOON + timedelta(hours=1))
+    assert third.lost is None
+    assert {"late.csv", "c.csv"} <= set(keys_of(third.changes))
+    assert f"records=1 newest={NOON + ahead}" in caplog.text
+
+
+def test_lost_says_why_when_an_earlier_version_has_stored_a_position_of_the_future(tables: MetadataTables) -> None:
+    tables.record(tables.row("in/a.csv"), tables.row("in/late.csv", record_timestamp=datetime(2026, 4, 1)))
+    read = journal(tables, clock=lambda: NOON).read
+    position = {**read(IN, None).position, "until": datetime(2026, 4, 1, tzinfo=timezone.utc)}
+
+    found = read(IN, position)
+
+    assert found.lost == "the last run read up to 2026-04-01T00:00:00Z, a future time"
+    assert found.position["until"] == NOON
+
+
 def test_error_names_the_type_when_a_record_is_of_an_unknown_one(tables: MetadataTables) -> None:
     position = journal(tables).read(IN, None).position
     tables.record(tables.row("in/a.csv", record_type="RESTORE"))

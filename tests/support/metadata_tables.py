@@ -52,12 +52,13 @@ class MetadataTables:
         self._sequence = 0
         self.make()
 
-    def make(self) -> None:
-        """Make both tables, anew if they are there."""
-        for name, schema in (("journal", JOURNAL), ("inventory", INVENTORY)):
+    def make(self, *names: str) -> None:
+        """Make both tables, or one, anew if they are there."""
+        schemas = {"journal": JOURNAL, "inventory": INVENTORY}
+        for name in names or schemas:
             if self.catalog.table_exists(f"{NAMESPACE}.{name}"):
                 self.catalog.drop_table(f"{NAMESPACE}.{name}")
-            self.catalog.create_table(f"{NAMESPACE}.{name}", schema)
+            self.catalog.create_table(f"{NAMESPACE}.{name}", schemas[name])
 
     def table(self, name: str) -> Any:
         return self.catalog.load_table(f"{NAMESPACE}.{name}")

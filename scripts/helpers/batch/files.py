@@ -275,14 +275,12 @@ class FilePlanning:
         is_due = relist is not None and (bookmark.listed is None or self._clock() - bookmark.listed >= relist)
         if metadata is not None:
             reason = f"it was not listed for {relist}" if is_due else None
-            delta = self._recorded(bookmark, metadata, reason)
-        elif events is None or is_due or (bookmark.begins and bookmark.options.start_from is not None):
+            return self._recorded(bookmark, metadata, reason, reach, listing)
+        if events is None or is_due or (bookmark.begins and bookmark.options.start_from is not None):
             # For `start_from`, what was there before must be known: events do not name it, and a later listing would
             # take it.
-            delta = None
-        else:
-            delta = self._told(bookmark, events, saves=reach.saves)
-        return delta or self.listed(bookmark, reach, listing)
+            return self.listed(bookmark, reach, listing)
+        return self._told(bookmark, events, saves=reach.saves)
 
     def _told(self, bookmark: FileBookmark, events: EventSource, *, saves: bool) -> FileDelta:
         end = self._batch.end
@@ -297,8 +295,15 @@ class FilePlanning:
             end.after_commit(partial(events.acknowledge, but=bookmark.left))
         return delta
 
-    def _recorded(self, bookmark: FileBookmark, metadata: JournalSource, reason: str | None) -> FileDelta | None:
-        """Return what is new among what a journal records; None where the source is to be listed, as for a reason."""
+    def _recorded(
+        self,
+        bookmark: FileBookmark,
+        metadata: JournalSource,
+        reason: str | None,
+        reach: Reach,
+        listing: ListingSource | None,
+    ) -> FileDelta:
+        """Return what is new among what a journal records; by listing where that is not enough, or for a reason."""
         # Before a listing: what changes while that runs is recorded after this position, and read the next time.
         found = metadata.read(bookmark.location, bookmark.position)
         bookmark.read_until(found.position)
@@ -308,11 +313,14 @@ class FilePlanning:
             if delta is not None:
                 return delta
             reason = "the journal names more objects than S3 is asked about one by one"
+        if listing is not None and (found.since is None or listing.created < found.since):
+            # Neither it nor the journal shows what was written in between.
+            listing, reason = None, f"{reason}; listing= ends before what the journal records next, and is not read"
         logger.warning(
             "event=journal-not-enough job=%s source=%s: everything is looked at, as %s",
             self._batch.run.job_id, bookmark.location, reason,
         )  # fmt: skip
-        return None
+        return self.listed(bookmark, reach, listing)
 
     def _bookmark_before(
         self, source: str, context: str | None, options: Mapping[str, Any], on_changed: OnChanged | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,7 +34,7 @@ from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of, 
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.files.states import check_files_plan, check_files_state, of_source, plan_of, state_of
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
-from scripts.helpers.listing.objects import ARCHIVED, GONE, LEDGER, OVERWRITABLE, TAKEN, Interval, byte_order
+from scripts.helpers.listing.objects import ARCHIVED, GONE, LEDGER, MAX_AHEAD, OVERWRITABLE, TAKEN, Interval, byte_order
 from scripts.helpers.listing.paths import check_keys
 from scripts.helpers.protocol.fields import ImplausibleError
 
@@ -180,8 +180,14 @@ class FileBookmark:
             intervals: Iterable[Interval] = iter(found)
         else:
             started, intervals = listing.created, iter(listing.list_objects(self.location))
-            before = self._state.get("listed")
-            if before is not None and started < before:
+            before, limit = self._state.get("listed"), datetime.now(timezone.utc) + MAX_AHEAD
+            if started > limit:
+                raise SourceError(
+                    str(self.location),
+                    f"the report is of {started}, which is in the future, so later files could be missed. Check the "
+                    "clock of this machine, and use another report.",
+                )
+            if before is not None and started < before <= limit:
                 raise SourceError(
                     str(self.location),
                     f"the report of {started} is older than the last listing of {before}. Wait for the next report.",

@@ -44,7 +44,7 @@ class EventSource(Protocol):
 
 
 class JournalAnswer(Protocol):
-    """What a journal says: changes, from where to read the next time, and why nothing is known, if so."""
+    """What a journal says: changes, from where to read the next time, why nothing is known, and since when all is."""
 
     @property
     def changes(self) -> pa.Table | None: ...  # noqa: D102
@@ -54,6 +54,9 @@ class JournalAnswer(Protocol):
 
     @property
     def lost(self) -> str | None: ...  # noqa: D102
+
+    @property
+    def since(self) -> datetime | None: ...  # noqa: D102
 
 
 class JournalSource(Protocol):

@@ -6,7 +6,8 @@ tables schema"). What a table says is a hint: it is behind the bucket, and S3 is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
@@ -22,9 +23,12 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.listing.listing import Location, in_batches
-from scripts.helpers.listing.objects import LISTED, Interval
+from scripts.helpers.listing.objects import LISTED, MAX_AHEAD, Interval
 from scripts.helpers.listing.s3 import login_or_load
 
+logger = logging.getLogger(__name__)
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 JOURNAL, INVENTORY = "journal", "inventory"
 """What S3 calls the tables in the namespace of a bucket."""
 OVERLAP = timedelta(days=1)
@@ -63,6 +67,10 @@ CHANGES = pa.schema(
 """Changes of objects; `key` is relative to the location. The identity is null where S3 did not know it any more."""
 
 
+def _utc_now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
 class Recorded(NamedTuple):
     """What a journal says of a location.
 
@@ -74,11 +82,15 @@ class Recorded(NamedTuple):
         From where to read the next time: the table's uuid, and the time of its newest record, UTC.
     lost
         Why the changes since the last position are not known, so that everything has to be looked at. None if they are.
+    since
+        From when on the next `read` returns all changes; None if the table is another one than before, which lacks what
+        the old one recorded last.
     """
 
     changes: pa.Table | None
     position: Mapping[str, Any]
     lost: str | None
+    since: datetime | None
 
 
 class S3MetadataJournal:
@@ -96,6 +108,9 @@ class S3MetadataJournal:
         The namespace of the bucket's tables there, such as ``b_landing``.
     overlap
         How late a record may come. What comes later is found by a listing only: see `relist`.
+    clock
+        Returns the time as an aware datetime. A record that is more than 15 minutes ahead of it is read, with a
+        WARNING, and does not move the position.
 
     Raises
     ------
@@ -103,12 +118,15 @@ class S3MetadataJournal:
         `overlap` is less than 2 hours.
     """
 
-    def __init__(self, catalog: Any, namespace: str, *, overlap: timedelta = OVERLAP) -> None:
+    def __init__(
+        self, catalog: Any, namespace: str, *, overlap: timedelta = OVERLAP, clock: Callable[[], datetime] = _utc_now
+    ) -> None:
         if overlap < LEAST_OVERLAP:
             raise InvalidValueError(
                 f"overlap is {overlap}, and records may come later. Give a timedelta of {LEAST_OVERLAP} or more."
             )
         self._table, self._overlap = _MetadataTable(catalog, f"{namespace}.{JOURNAL}", _RECORD), overlap
+        self._clock = clock
 
     def __repr__(self) -> str:
         return f"<S3MetadataJournal {self._table.name!r}>"
@@ -128,17 +146,24 @@ class S3MetadataJournal:
             before: Mapping[str, Any] = position if isinstance(position, Mapping) else {}
             same = before.get("uuid") == found.uuid
             until = before.get("until") if same else None
-            newest = found.newest(until)
-            following = {"uuid": found.uuid, "until": newest or until}
+            limit = self._clock() + MAX_AHEAD
+            is_ahead = until is not None and until > limit
+            newest = found.newest(None if is_ahead else until, limit)
+            following = {"uuid": found.uuid, "until": newest if is_ahead else newest or until}
+            since = (following["until"] or EPOCH) - self._overlap
             if position is None:
-                return Recorded(None, following, "the journal is read for the first time")
+                return Recorded(None, following, "the journal is read for the first time", since)
             if not same:
-                return Recorded(None, following, "the journal is another table than before: it was created again")
+                return Recorded(None, following, "the journal is another table than before: it was created again", None)
+            if is_ahead:
+                return Recorded(
+                    None, following, f"the last run read up to {until:%Y-%m-%dT%H:%M:%S}Z, a future time", since
+                )
             if until is not None and not found.has_record_of(until):
                 # Whatever is newer than that record was not read yet, and older records expire first.
-                return Recorded(None, following, f"records since {until:%Y-%m-%dT%H:%M:%S}Z have expired")
-            since = None if until is None else until - self._overlap
-            return Recorded(self._changes(found, location, since), following, None)
+                return Recorded(None, following, f"records since {until:%Y-%m-%dT%H:%M:%S}Z have expired", since)
+            changes = self._changes(found, location, None if until is None else until - self._overlap)
+            return Recorded(changes, following, None, since)
 
     def _changes(self, found: _Opened, location: Location, since: datetime | None) -> pa.Table:
         rows = found.rows(location, since)
@@ -242,25 +267,32 @@ class _Opened:
         if snapshot is not None:
             self.committed = datetime.fromtimestamp(snapshot.timestamp_ms / 1_000, timezone.utc)
 
-    def newest(self, since: datetime | None) -> datetime | None:
-        """Return the time of the newest record that is not before one; None if there is none."""
+    def newest(self, since: datetime | None, limit: datetime) -> datetime | None:
+        """Return the time of the newest record that is not before one time and not after another; None if none is."""
         if self._snapshot_id is None:
             return None
         from pyiceberg.conversions import from_bytes
 
         field = self._table.schema().find_field("record_timestamp")
-        newest: list[Any] = []
-        for task in self._scan(self._not_before(since)).plan_files():
-            bound = (task.file.upper_bounds or {}).get(field.field_id)
-            if bound is None:
-                # Written without statistics of this column: only its rows tell.
-                times = self._scan(self._not_before(since), ("record_timestamp",)).to_arrow().column(0)
-                found: datetime | None = pc.max(_as_utc(times)).as_py()
-                return found
-            newest.append(from_bytes(field.field_type, bound))
-        if not newest:
+        files = list(self._scan(self._not_before(since)).plan_files())
+        bounds = [(task.file.upper_bounds or {}).get(field.field_id) for task in files]
+        if not bounds:
             return None
-        return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=max(newest))
+        if None not in bounds:
+            newest = EPOCH + timedelta(microseconds=max(from_bytes(field.field_type, bound) for bound in bounds))
+            if newest <= limit:
+                return newest
+        # Only the rows tell: files were written without statistics of this column, or have a record of the future.
+        times = _as_utc(self._scan(self._not_before(since), ("record_timestamp",)).to_arrow().column(0))
+        there = times.filter(pc.less_equal(times, pa.scalar(limit, times.type)))
+        if len(there) < len(times):
+            logger.warning(
+                "event=record-of-the-future table=%s records=%d newest=%s: the position stays at or before %s. Check "
+                "the clock of this machine, and who writes the table.",
+                ".".join(self._table.name()), len(times) - len(there), pc.max(times).as_py(), limit,
+            )  # fmt: skip
+        found: datetime | None = pc.max(there).as_py()
+        return found
 
     def has_record_of(self, moment: datetime) -> bool:
         """Tell whether there is a record of just this time."""

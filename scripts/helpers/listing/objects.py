@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -31,6 +32,10 @@ LEDGER = pa.schema(
 TAKEN, IGNORED, ARCHIVED, SKIPPED, GONE = "taken", "ignored", "archived", "skipped", "gone"
 """What became of an object: read; changed but left alone; in an archive and left alone; marked as done by a person who
 knew that it could not be read; no longer listed."""
+
+
+MAX_AHEAD = timedelta(minutes=15)
+"""How far a time of S3 may be ahead of the clock here. A run that continues from a later one would miss files."""
 
 
 class Identity(NamedTuple):
