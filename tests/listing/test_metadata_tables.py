@@ -362,6 +362,19 @@ def test_newest_versions_that_are_there_are_listed_when_the_inventory_has_them_a
     assert inventory.created == datetime.fromtimestamp(committed, timezone.utc) - timedelta(hours=1)
 
 
+@pytest.mark.parametrize("keys", [["out/a.csv"], []], ids=["other prefix", "emptied"])
+def test_nothing_is_listed_when_the_inventory_has_nothing_below_the_source(
+    tables: MetadataTables, keys: list[str]
+) -> None:
+    tables.list(tables.row("out/a.csv", e_tag="e", size=1))
+    if not keys:
+        tables.table("inventory").delete("true")
+
+    listed = list(S3MetadataInventory(tables.catalog, NAMESPACE).list_objects(IN))
+
+    assert sum(interval.rows.num_rows for interval in listed) == 0
+
+
 def test_error_asks_to_wait_when_the_inventory_is_still_filled(tables: MetadataTables) -> None:
     with pytest.raises(SourceError, match="S3 is still filling it"):
         _ = S3MetadataInventory(tables.catalog, NAMESPACE).created

@@ -311,7 +311,10 @@ class _Opened:
         chosen = make.And(self._not_before(since), make.EqualTo("bucket", location.bucket))
         if location.prefix:
             chosen = make.And(chosen, make.StartsWith("key", location.prefix))
-        return self._scan(chosen, self._columns).to_arrow().select(list(self._columns))
+        rows = self._scan(chosen, self._columns).to_arrow().select(list(self._columns))
+        # Without a file that may have rows, texts are of another type.
+        kinds = [field.with_type(pa.string()) if field.type == pa.large_string() else field for field in rows.schema]
+        return rows.cast(pa.schema(kinds))
 
     def _not_before(self, since: datetime | None) -> Any:
         make = _expressions()
