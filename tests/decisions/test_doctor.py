@@ -132,6 +132,23 @@ def test_open_plan_is_found_when_its_lease_is_over(watermarks: Watermarks, clock
     assert watermarks.latest(job_id).plan == plan
 
 
+@pytest.mark.parametrize(("ahead", "found"), [(timedelta(days=365), ["future claim"]), (timedelta(minutes=10), [])])
+@pytest.mark.parametrize("renews", [True, False])
+def test_claim_is_found_with_its_remedy_when_the_clock_of_its_run_is_ahead(
+    watermarks: Watermarks, clock: Clock, job_id: str, ahead: timedelta, found: list[str], renews: bool
+) -> None:
+    commit(watermarks, job_id, "r1", {"n": 1})
+    run = watermarks.begin(job_id, "r2") if renews else None
+    clock.move(seconds=ahead.total_seconds())
+    run.heartbeat() if run else watermarks.begin(job_id, "r2")
+    clock.move(seconds=-ahead.total_seconds())
+
+    findings = watermarks.doctor(job_id)
+
+    assert [one.kind for one in findings] == found
+    assert all(f"watermarks release {job_id} --why TEXT" in one.remedy for one in findings)
+
+
 def test_open_plan_is_found_when_its_run_was_aborted(watermarks: Watermarks, job_id: str) -> None:
     run = watermarks.begin(job_id, "r1")
     plan = run.freeze({}, {"n": 1})

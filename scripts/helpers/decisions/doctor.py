@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from shlex import quote
 from typing import Any
 
@@ -27,13 +27,17 @@ MOST_MISSING = 100
 """Versions without a log entry that are named one by one: a head may say that there are a million million."""
 
 
+MAX_AHEAD = timedelta(minutes=15)
+"""How far the clock of a run may be ahead of the one here."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing that is wrong, with its remedy.
 
-    `kind` is one of ``global table``, ``no head``, ``open plan``, ``unpublished``, ``missing log entry``,
-    ``orphaned chunk``, ``missing chunk``, ``damaged item``, ``damaged state`` and ``legacy writer``. `can_repair` is
-    whether a repair does something about it.
+    `kind` is one of ``global table``, ``no head``, ``future claim``, ``open plan``, ``unpublished``,
+    ``missing log entry``, ``orphaned chunk``, ``missing chunk``, ``damaged item``, ``damaged state`` and
+    ``legacy writer``. `can_repair` is whether a repair does something about it.
     """
 
     kind: str
@@ -75,6 +79,7 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
     return [
         *findings,
         *(Finding("damaged state", f"{items.HEAD_KEY}: {detail}", _REPAIR) for detail in lookups.damage(head)),
+        *_future_claim(head, now),
         *_open_plan(head, now),
         *_unpublished(head),
         *_files_waiting(head),
@@ -137,6 +142,17 @@ def examine_table(store: Store) -> list[Finding]:
             "Use the table from one region only, or make the global table strongly consistent (MRSC).",
         )
     ]
+
+
+def _future_claim(head: Head, now: datetime) -> Iterable[Finding]:
+    if head.claim and (head.claim.last_beat or head.claim.since) > now + MAX_AHEAD:
+        yield Finding(
+            "future claim",
+            f"run {head.claim.run_id!r} began or renewed its lease in the future; it blocks other runs until "
+            f"{head.claim.lease_until}",
+            "Its clock or the one here is wrong. If the run is dead: watermarks release "
+            f"{quote(head.job_id)} --why TEXT",
+        )
 
 
 def _open_plan(head: Head, now: datetime) -> Iterable[Finding]:
