@@ -91,7 +91,7 @@ def test_links_are_left_out_and_counted_when_they_lead_to_files_elsewhere(
     assert source.listed() == ["a.csv", "day/b.csv", "inside.csv"]
     (record,) = [record for record in caplog.records if "event=links-left-out" in record.getMessage()]
     assert record.levelno == logging.WARNING
-    assert f"source=file://{source.root}/ files=3 first='day/link.csv'" in record.getMessage()
+    assert f"source=file://{source.root}/ links=3 first='day/link.csv'" in record.getMessage()
 
 
 def test_files_are_counted_once_when_several_folders_are_listed(
@@ -103,7 +103,7 @@ def test_files_are_counted_once_when_several_folders_are_listed(
     list(Lister(source.location, None, ListingOptions()).below(["day/", ""]))
 
     assert caplog.text.count("event=links-left-out") == 1
-    assert "files=3" in caplog.text
+    assert "links=3" in caplog.text
 
 
 def test_nothing_is_logged_when_one_file_is_looked_at(source: Source, caplog: pytest.LogCaptureFixture) -> None:
@@ -128,12 +128,28 @@ def test_file_is_listed_when_the_source_itself_is_a_link(source: Source) -> None
 
 
 @pytest.mark.parametrize("to", ["day", "../secret"])
-def test_files_are_not_listed_when_a_date_folder_is_a_link(source: Source, to: str) -> None:
+def test_files_are_not_listed_when_a_date_folder_is_a_link(
+    source: Source, caplog: pytest.LogCaptureFixture, to: str
+) -> None:
     source.link("linked", to)
 
-    found = Lister(source.location, None, ListingOptions()).below(["linked/", "day/"])
+    found = Lister(source.location, None, ListingOptions()).below(["linked/", "day/", "missing/"])
 
     assert [key for part in found for key in part.rows.column("key").to_pylist()] == ["day/b.csv"]
+    assert "links=1 first='linked/'" in caplog.text
+
+
+@pytest.mark.parametrize("to", ["day", "../secret"])
+def test_links_to_folders_are_counted_when_all_is_listed(
+    source: Source, caplog: pytest.LogCaptureFixture, to: str
+) -> None:
+    source.link("linked", to)
+    source.link("day/linked", f"../{to}")
+    source.link("_hidden", to)
+    source.link("day/empty", "nothing")
+
+    assert source.listed() == ["a.csv", "day/b.csv"]
+    assert "links=2 first='day/linked/'" in caplog.text
 
 
 def test_folder_elsewhere_is_not_looked_into_when_a_key_leads_there(source: Source) -> None:

@@ -224,8 +224,8 @@ class Listing:
             yield from part
         if self._out:
             logger.warning(
-                "event=links-left-out source=%s files=%d first=%r: they are links that lead out of the source, and "
-                "only links to files within it are followed. Copy the files there.",
+                "event=links-left-out source=%s links=%d first=%r: they lead out of the source or to folders, and only "
+                "links to files within it are followed. Copy the files there.",
                 self._location, len(self._out), min(self._out),
             )  # fmt: skip
 
@@ -356,11 +356,14 @@ def _list_directory(location: Location, folder: str, left_out: list[str]) -> Ite
     # A date's folder that is not there yet holds nothing new, and one that is or is below a link is not followed, as in
     # a listing of all. A source that is not there is an error: an empty listing would show all its files as gone.
     if folder and not (os.path.exists(start) and without_links(location.prefix, folder) == folder.rstrip("/")):
+        left_out += [folder] if os.path.exists(start) else []
         return
     columns: dict[str, list[Any]] = {name: [] for name in ("key", "etag", "size", "modified")}
     # Links to folders are not followed: one may lead back up, and the walk would never end.
-    for place, _, names in os.walk(start, onerror=refuse):
+    for place, folders, names in os.walk(start, onerror=refuse):
         base = os.path.join(place, "")
+        linked = [f"{base}{name}/"[len(location.prefix) :] for name in folders if os.path.islink(base + name)]
+        left_out += [key for key in linked if not is_hidden(key + "file")]
         for path in [base + name for name in names]:
             key = path[len(location.prefix) :]
             try:
