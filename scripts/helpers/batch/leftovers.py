@@ -166,20 +166,20 @@ class _Look:
 
     def recorded(self) -> Iterator[Finding]:
         """Find versions that the target has recorded and the job does not have, or the other way round."""
-        recorded = self.sink.recorded(mark_of(self.head.job_id)).epochs
-        for first, last in ahead_of(recorded, self.head, self.sink).values():
+        recorded = self.sink.recorded(mark_of(self.head.job_id), closely=True)
+        for first, last in ahead_of(recorded.epochs, self.head, self.sink).values():
             yield Finding(
                 "target ahead",
                 f"{self.sink.name} has recorded versions {first} to {last}, which the table does not know",
                 "The table was restored from a backup, or lost. No run writes there until it is said what becomes of "
                 "them: the doctor with --after-restore, and --retract or --keep.",
             )
-        if is_behind(recorded, self.output, self.head):
+        if is_behind(recorded.held, self.output, self.head):
             yield Finding(
                 "target behind",
-                f"{self.sink.name} has no record of version {self.output.version}, which was published",
+                f"{self.sink.name} does not have version {self.output.version}, which was published",
                 "It was emptied or rolled back. If that was a mistake, "
-                f"{way_forward(self.head.job_id, recorded, self.output)}.",
+                f"{way_forward(self.head.job_id, recorded.held, self.output)}.",
             )
 
     def waiting(self, outputs: Sequence[Output]) -> Iterator[Finding]:

@@ -76,11 +76,11 @@ class Witness:
             run.check()
             raise _ahead(run.job_id, sink, ahead)
         for output in run.head.last.outputs if run.head.last is not None else ():
-            if is_sink_of(sink, output) and is_behind(found.epochs, output, run.head):
+            if is_sink_of(sink, output) and is_behind(found.held, output, run.head):
                 logger.warning(
-                    "event=target_behind job=%s target=%s version=%d: the target has no record of that version, which "
+                    "event=target_behind job=%s target=%s version=%d: the target does not have that version, which "
                     "was published. The run adds only what is new. If it was emptied or rolled back by mistake, %s",
-                    run.job_id, sink.name, output.version, way_forward(run.job_id, found.epochs, output),
+                    run.job_id, sink.name, output.version, way_forward(run.job_id, found.held, output),
                 )  # fmt: skip
         # Each slice and each namespace of a job has a first run, beside those of the others.
         is_whole = served_by(run.job_id) is None and split_name(run.job_id)[1] is None
@@ -108,16 +108,16 @@ def ahead_of(recorded: Mapping[str, int], head: Head, sink: Sink) -> dict[str, t
     }
 
 
-def is_behind(recorded: Mapping[str, int], output: Output, head: Head) -> bool:
-    """Return whether a target lacks the record of an output that was published there."""
+def is_behind(held: Mapping[str, int], output: Output, head: Head) -> bool:
+    """Return whether a target lacks an output that was published there."""
     if not output.has_rows or is_old(output) or output in head.unpublished:
         return False
-    return recorded.get(output.epoch, 0) < output.version
+    return held.get(output.epoch, 0) < output.version
 
 
-def way_forward(job_id: str, recorded: Mapping[str, int], output: Output) -> str:
+def way_forward(job_id: str, held: Mapping[str, int], output: Output) -> str:
     """Return what to do where a target that lacks an output was emptied by mistake."""
-    version = max((last for last in recorded.values() if last < output.version), default=0)
+    version = max((last for last in held.values() if last < output.version), default=0)
     back = f"rewind {quote(job_id)} --to-version {version}" if version else f"reset {quote(job_id)}"
     return (
         f"run `watermarks {back} --retract --why TEXT`: the rows of later versions are read again, for all targets of "

@@ -52,6 +52,7 @@ from scripts.helpers.sinks.outputs import (
     value_of_batch,
     version_of,
 )
+from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.staged_rows import check_batch_column, check_frame, with_batch
 from scripts.helpers.sinks.staging import Attempts, StagedRows
 from scripts.helpers.sinks.table_sink import Append, Meaning, MergeRows, Nothing, TableLog, TableShape, TableSink
@@ -269,13 +270,14 @@ class _Log(TableLog):
         with self.session("published batches cannot be read") as session:
             return max(self._versions(session, of), default=0)
 
-    def versions(self, job: str, *, others: bool) -> Mapping[str, int]:
+    def witnessed(self, job: str, *, others: bool, closely: bool) -> Witnessed:
         if self.schema is None:
-            return {}
+            return Witnessed(job, {})
         with self.session("published batches cannot be read") as session:
             there = self.catalogue(session, [self.schema, BATCHES])
             rows = session.rows(*self.statements(self.schema).recorded("" if others else job)) if there else []
-        return {app_from_batches(job, str(of), str(epoch)): int(str(last)) for of, epoch, last in rows}
+        versions = {app_from_batches(job, str(of), str(epoch)): int(str(last)) for of, epoch, last in rows}
+        return Witnessed(job, versions)
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         """Bring staged rows into the target in one transaction, unless the batch is recorded.

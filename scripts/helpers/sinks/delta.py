@@ -15,7 +15,7 @@ they append: the later one fails, looks again, and finds that the batch is there
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError, NotATableError, TargetError
@@ -33,12 +33,13 @@ from scripts.helpers.sinks.connectors import (
     deltalake_place,
     is_of_deltalake,
 )
-from scripts.helpers.sinks.delta_log import LOG, versions_in
+from scripts.helpers.sinks.delta_log import LOG, Commits, history_in, rolled_back_in, versions_in
 from scripts.helpers.sinks.files import check_apart
 from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import application_of, batch_values, staging_beside
 from scripts.helpers.sinks.places import Place, place_of
+from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.spark_files import BYTES, NO_FOLDERS, timestamps_with_statistics
 from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
@@ -220,6 +221,12 @@ class _Log(LakeLog, Tables):
             record = None if is_recorded else (app, version)
             self._merge(self.merging(change.rules), self.rows.read(change.staged), record)
 
+    def witnessed(self, job: str, *, others: bool, closely: bool) -> Witnessed:
+        versions, commits = self._versions("" if others else f"{job}/")
+        return Witnessed(
+            job, versions, rolled_back=rolled_back_in(job, history_in(self._place) if closely else commits)
+        )
+
     def merging(self, rules: Merge) -> TableMerge:
         start, _, name = self._uri.rpartition("/")
         return TableMerge(self._uri, f"{start}/_{name}.deleted", rules, self, self.rows.frames)
@@ -283,6 +290,10 @@ class _Log(LakeLog, Tables):
 
     @abstractmethod
     def _shape(self) -> TableShape: ...
+
+    @abstractmethod
+    def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
+        """Return the last version of each application whose name begins so, and the commits that were read for it."""
 
     @abstractmethod
     def _append(self, record: Record, staged: StagedRows | None) -> None:
@@ -375,14 +386,13 @@ class _SparkLog(_Log):
         no_merge = NO_MERGE if properties.get(APPEND_ONLY) == "true" else ""
         return TableShape(self.rows.types(schema), self.rows.required(schema), list(partition_by), no_merge, schema)
 
-    def versions(self, job: str, *, others: bool) -> Mapping[str, int]:
+    def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
         if not self.exists():
-            return {}
-        start = "" if others else f"{job}/"
+            return {}, ()
         # As one text: each name would be a call to the JVM.
         found = str(delta_log_on_spark(self._uri, self._spark)._2().transactions().mkString("\n")).split("\n")
         texts = (text.rpartition(" -> ") for text in found)
-        return {app: int(version) for app, _, version in texts if app.startswith(start) and app}
+        return {app: int(version) for app, _, version in texts if app.startswith(start) and app}, ()
 
     def _append(self, record: Record, staged: StagedRows | None) -> None:
         # Whether it is recorded is not asked before: Delta looks by itself, within the transaction.
@@ -483,13 +493,12 @@ class _ArrowLog(_Log):
         types, required = self.rows.types(schema), self.rows.required(schema)
         return TableShape(types, required, list(found.partition_columns), no_merge, schema)
 
-    def versions(self, job: str, *, others: bool) -> Mapping[str, int]:
-        versions, may_expire = versions_in(self._place)
-        start = "" if others else f"{job}/"
+    def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
+        versions, may_expire, commits = versions_in(self._place)
         found = {app: version for app, version in versions.items() if app.startswith(start)}
         # For each answer `deltalake` reads the whole log. What has expired is in the log as well.
         table = self._open(self._uri) if found and may_expire else None
-        return {app: _recorded_in(table, app) for app in found} if table is not None else found
+        return {app: _recorded_in(table, app) for app in found} if table is not None else found, commits
 
     def _append(self, record: Record, staged: StagedRows | None) -> None:
         from deltalake import write_deltalake

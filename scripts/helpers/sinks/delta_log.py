@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from io import BytesIO
+from math import inf
 from typing import Any
 
 from scripts.helpers.errors import TargetError
 from scripts.helpers.sinks.connectors import actions_of
 from scripts.helpers.sinks.places import Place
+from scripts.helpers.sinks.sink import rolled_back
 
 LOG = "_delta_log"
 RETENTION = "delta.setTransactionRetentionDuration"
 """The property of a table whose transactions expire."""
+Commits = Iterable[tuple[int, Sequence[Mapping[str, Any]]]]
+"""Versions of a table, each with what its file says."""
 KINDS = ["txn", "metaData"]
 TRIES = 10
 """A clean-up may delete files between the listing and the read so often. Each try lists again."""
@@ -30,8 +34,10 @@ _CHECKPOINT = re.compile(
 """One file, one of several parts, or the top file of a V2 checkpoint: its sidecars hold no transactions."""
 
 
-def versions_in(place: Place) -> tuple[dict[str, int], bool]:
+def versions_in(place: Place) -> tuple[dict[str, int], bool, Commits]:
     """Return the last version of each application that the log of a table names, and whether some may have expired.
+
+    And the commits since the checkpoint, the newest first.
 
     Raises
     ------
@@ -45,8 +51,39 @@ def versions_in(place: Place) -> tuple[dict[str, int], bool]:
             actions = [action for each in found for action in each or ()]
             versions = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
             tables = [action["metaData"] for action in actions if "metaData" in action]
-            return versions, any(RETENTION in dict(table["configuration"] or {}) for table in tables)
+            may_expire = any(RETENTION in dict(table["configuration"] or {}) for table in tables)
+            commits = ((_COMMIT.fullmatch(name), each) for name, each in zip(names, found, strict=True))
+            return versions, may_expire, [(int(name[1]), each or []) for name, each in commits if name][::-1]
     raise TargetError(place.uri(LOG), "a commit after the last checkpoint is missing. Restore it from a backup.")
+
+
+def history_in(place: Place) -> Commits:
+    """Read the commits of a table as far back as its log has them, the newest first."""
+    names = {int(found[1]): name for name in place.files(LOG) if (found := _COMMIT.fullmatch(name))}
+    return ((version, _actions_in(names[version], place.read(names[version])) or []) for version in sorted(names)[::-1])
+
+
+def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
+    """Return what a table has lost of a job's versions by `RESTORE … TO VERSION`; see `rolled_back`.
+
+    Commits are read as far back as they are needed.
+    """
+    parents, marks, restored = dict[int, int](), dict[int, tuple[str, int]](), inf
+    for at, actions in commits:
+        parents[at] = at - 1
+        for action in actions:
+            done, info = action.get("txn") or {}, action.get("commitInfo") or {}
+            if str(done.get("appId")).startswith(f"{job}/"):
+                marks[at] = (done["appId"], int(done["version"]))
+            to = str((info.get("operationParameters") or {}).get("version"))
+            if info.get("operation") == "RESTORE" and to.isdecimal():
+                parents[at], restored = int(to), min(restored, int(to))
+        if marks and at <= restored + 1:
+            break
+    newest = max(parents, default=-1)
+    # The commit that the table was taken back to, and the one before the oldest, are known as well.
+    parents = dict.fromkeys(parents.values(), -1) | parents
+    return rolled_back(newest, parents, sorted(parents), marks)
 
 
 def _needed(names: Collection[str]) -> list[str] | None:
@@ -69,7 +106,7 @@ def _actions_in(name: str, data: bytes | None) -> list[dict[str, Any]] | None:
     if data is None:
         return None
     if name.endswith(".json"):
-        return [action for action in actions_of(data.decode()) if not action.keys().isdisjoint(KINDS)]
+        return [action for action in actions_of(data.decode()) if not action.keys().isdisjoint([*KINDS, "commitInfo"])]
     import pyarrow.parquet as pq
 
     # No other column: those of files are most of a checkpoint.

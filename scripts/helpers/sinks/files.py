@@ -334,7 +334,7 @@ class FileSink:
         folder = f"{BATCH_COLUMN}={output.batch}" if output.batch_folders else ""
         return [name for name in self.target.files(folder) if is_published_name(name, output)]
 
-    def recorded(self, job: str, *, others: bool = False) -> Witnessed:
+    def recorded(self, job: str, *, others: bool = False, closely: bool = False) -> Witnessed:
         """Return the last version that was published here, of each epoch of a job; see `Sink`."""
         found = sorted(self.target.files(RECORDS if others else f"{RECORDS}/{job}"))
         # In the order of their names, so the last one counts.

@@ -16,6 +16,7 @@ The record is a property of the table, ``glue-watermarks.<job>.<epoch>``, with t
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
 from abc import abstractmethod
@@ -48,6 +49,8 @@ from scripts.helpers.sinks.connectors import (
     spark_table,
 )
 from scripts.helpers.sinks.iceberg_merge import (
+    PUBLISHED,
+    STAGED,
     ArrowMerge,
     MovedError,
     SparkMerge,
@@ -58,8 +61,17 @@ from scripts.helpers.sinks.iceberg_merge import (
 )
 from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.sinks.merging import Merge
-from scripts.helpers.sinks.outputs import BRANCH, batch_values, branch_of, folder_of, staging_beside, version_of
+from scripts.helpers.sinks.outputs import (
+    BRANCH,
+    batch_values,
+    branch_of,
+    folder_of,
+    recorded_by,
+    staging_beside,
+    version_of,
+)
 from scripts.helpers.sinks.places import place_of
+from scripts.helpers.sinks.sink import Witnessed, rolled_back
 from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
     HELD,
@@ -297,12 +309,15 @@ class _Log(LakeLog):
     def recorded(self, of: Output | Retraction) -> int:
         return self._recorded_in(self.table(), of)
 
-    def versions(self, job: str, *, others: bool) -> Mapping[str, int]:
-        found, prefix, start = self.found(), f"{PROPERTY}.", "" if others else f"{job}/"
-        properties = {} if found is None else self.properties(found)
+    def witnessed(self, job: str, *, others: bool, closely: bool) -> Witnessed:
+        table, prefix, start = self.found(), f"{PROPERTY}.", "" if others else f"{job}/"
+        if table is None:
+            return Witnessed(job, {})
+        properties = self.properties(table)
         apps = {name.removeprefix(prefix).replace(".", "/", 1): name for name in properties if name.startswith(prefix)}
         found = {app: str(properties[name]) for app, name in apps.items() if app.startswith(start)}
-        return {app: int(version) for app, version in found.items() if version.isdecimal()}
+        versions = {app: int(version) for app, version in found.items() if version.isdecimal()}
+        return Witnessed(job, versions, rolled_back=_rolled_back(json.loads(self.metadata(table))))
 
     def location(self) -> str:
         """Return the URI of the table's folder, without a slash at its end."""
@@ -332,8 +347,26 @@ class _Log(LakeLog):
         """
 
     @abstractmethod
+    def metadata(self, table: Any) -> str:
+        """Return the metadata of a table as its catalog keeps it, without another look."""
+
+    @abstractmethod
     def table(self) -> Any:
         """Return the table as it is now."""
+
+
+def _rolled_back(metadata: Mapping[str, Any]) -> dict[str, int]:
+    """Return what a table has lost; see `rolled_back`."""
+    snapshots = {one["snapshot-id"]: one for one in metadata.get("snapshots") or ()}
+    summaries = {at: one.get("summary") or {} for at, one in snapshots.items()}
+    ids = {at: str(one.get(PUBLISHED) or one.get(STAGED) or "") for at, one in summaries.items()}
+    batches = {at: recorded_by(one.removeprefix(f"{PROPERTY}.").replace(".", "/", 1)) for at, one in ids.items()}
+    return rolled_back(
+        metadata.get("current-snapshot-id") or -1,
+        {at: one.get("parent-snapshot-id") or -1 for at, one in snapshots.items()},
+        [entry["snapshot-id"] for entry in metadata.get("snapshot-log") or ()],
+        {at: batch for at, batch in batches.items() if batch is not None},
+    )
 
 
 class _SparkLog(_Log):
@@ -442,6 +475,10 @@ class _SparkLog(_Log):
     def table(self) -> Any:
         return self.load(self._target)
 
+    def metadata(self, table: Any) -> str:
+        # As one text: asked through Py4J, ten thousand snapshots would take half a minute.
+        return str(java_of(self._spark).org.apache.iceberg.TableMetadataParser.toJson(table.operations().current()))
+
     def _merge(self, of: Output | Retraction, version: int, change: MergeRows) -> None:
         def is_done(table: Any) -> bool:
             return self._recorded_in(table, of) >= version and not change.repeats
@@ -449,7 +486,8 @@ class _SparkLog(_Log):
         record = {} if self.recorded(of) >= version else {_property(of): str(version)}
         # As the branch of another attempt at this batch: those who sweep its leftovers take it along.
         branch = branch_of(f"{change.staged.folder.rpartition('-')[0]}-{new_token()[:8]}")
-        self.merging(change.rules).publish(self.rows.read(change.staged), branch, record, is_done)
+        events, batch = self.rows.read(change.staged), _audit(of, version)
+        self.merging(change.rules).publish(events, branch, record, batch, is_done)
 
     def _check_not_put_aside(self, table: Any) -> None:
         """Raise TargetError where Spark would put rows aside for an audit, and not where it is told.
@@ -493,7 +531,7 @@ class _Branches(Attempts):
         # Iceberg refuses to add a second snapshot with this id to `main`, whichever attempt it is of.
         (
             sure.writeTo(quoted_table(self._target, branch))
-            .option("snapshot-property.wap.id", _audit(made, batch.version))
+            .option(f"snapshot-property.{STAGED}", _audit(made, batch.version))
             .append()
         )
         snapshot = self._log.refs()[branch]
@@ -549,7 +587,7 @@ class _Branches(Attempts):
         for folder in folders:
             # A snapshot without rows under the id of the batch: Iceberg refuses what a publisher that sleeps would add.
             append = self._log.table().newFastAppend()
-            append.set("wap.id", _audit(retraction, version_of(folder, retraction.epoch) or 0)).commit()
+            append.set(STAGED, _audit(retraction, version_of(folder, retraction.epoch) or 0)).commit()
         return bool(folders)
 
 
@@ -606,7 +644,7 @@ class _ArrowLog(_Log):
         is_recorded = self._recorded_in(table, of) >= version
         if is_recorded and not (isinstance(change, MergeRows) and change.repeats):
             return
-        summary = {f"{PROPERTY}.batch": batch_name(of.epoch, version)}
+        summary = {STAGED: _audit(of, version)}
         record = {} if is_recorded else {_property(of): str(version)}
         table.catalog = _OneTry(table.catalog)
         if isinstance(change, MergeRows):
@@ -650,6 +688,9 @@ class _ArrowLog(_Log):
 
     def table(self) -> Any:
         return self._catalog().load_table(self._identifier)
+
+    def metadata(self, table: Any) -> str:
+        return str(table.metadata.model_dump_json())
 
     def _catalog(self) -> Any:
         if self._given is None:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+STAGED, PUBLISHED = "wap.id", "published-wap-id"
+"""What the summary of a snapshot says of the batch that it is of, or that a cherry-pick has brought."""
 MEMORY = "glue_watermarks_deleted_"
 THERE, FROM_SOURCE, UPDATES = internal("there"), internal("source"), internal("updates")
 
@@ -76,7 +78,7 @@ class SparkMerge:
         self.check = self._common.check
 
     def publish(
-        self, events: DataFrame, branch: str, record: Mapping[str, str], is_done: Callable[[Any], bool]
+        self, events: DataFrame, branch: str, record: Mapping[str, str], batch: str, is_done: Callable[[Any], bool]
     ) -> None:
         """Merge staged events.
 
@@ -86,6 +88,8 @@ class SparkMerge:
             A name that no other publisher has.
         record
             What records the batch, as properties of the table.
+        batch
+            The name of the batch, for the summary of a snapshot.
         is_done
             Tells of a table whether there is nothing left to do.
 
@@ -98,11 +102,8 @@ class SparkMerge:
         if is_done(table):
             return
         looked = table.currentSnapshot()
-        manage = table.manageSnapshots()
-        # Without a snapshot Iceberg begins the branch with one of its own.
-        (
-            manage.createBranch(branch, looked.snapshotId()) if looked is not None else manage.createBranch(branch)
-        ).commit()
+        # The branch begins with a snapshot without rows, as SQL gives the one of a merge no properties.
+        table.newFastAppend().toBranch(branch).set(STAGED, batch).commit()
         try:
             self._merge_into(branch, events)
             self._take_over(branch, looked, record, is_done)

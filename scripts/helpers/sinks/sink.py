@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import dropwhile
 from typing import Any, Protocol
 
 from scripts.helpers.protocol.names import BatchId, is_epoch
@@ -26,17 +27,25 @@ class Witnessed:
         Of other jobs, a database has the first 8 digits.
     files
         The files of a target of files that record them.
+    rolled_back
+        Of an application whose last versions a table has lost when somebody rolled it back, the version before those.
+        The record of them stays.
     """
 
     job: str
     versions: Mapping[str, int]
     files: Sequence[str] = ()
+    rolled_back: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def epochs(self) -> dict[str, int]:
         """The last version of each epoch of the job."""
-        start = f"{self.job}/"
-        return {app.removeprefix(start): last for app, last in self.versions.items() if app.startswith(start) and last}
+        return self._of_job(self.versions)
+
+    @property
+    def held(self) -> dict[str, int]:
+        """The last version of each epoch of the job whose rows have not been rolled back."""
+        return self._of_job({**self.versions, **self.rolled_back})
 
     @property
     def others(self) -> list[str]:
@@ -44,6 +53,41 @@ class Witnessed:
         apps = (app.partition("/") for app in self.versions)
         found = {other for other, _, epoch in apps if re.fullmatch(MARK, other) and is_epoch(epoch)}
         return sorted(other for other in found if not self.job.startswith(other))
+
+    def _of_job(self, versions: Mapping[str, int]) -> dict[str, int]:
+        start = f"{self.job}/"
+        return {app.removeprefix(start): last for app, last in versions.items() if app.startswith(start) and last}
+
+
+def rolled_back(
+    newest: int, parents: Mapping[int, int], log: Iterable[int], marks: Mapping[int, tuple[str, int]]
+) -> dict[str, int]:
+    """Return of each application whose last versions a table has no longer the version before those.
+
+    Parameters
+    ----------
+    newest, parents
+        The commit that the table is at, and for each one that is known the commit before it.
+    log
+        The commits that the table was at, in that order.
+    marks
+        The application and the version that a commit recorded.
+    """
+
+    def followed(at: int, seen: set[int]) -> set[int]:
+        while at in parents and at not in seen:
+            seen.add(at)
+            at = parents[at]
+        return seen
+
+    kept = followed(newest, set())
+    known = set(kept)
+    # A commit from before all that is known of the present history may belong to it.
+    for at in dropwhile(lambda one: one not in kept, log):
+        followed(at, known)
+    last = dict(sorted(marks[at] for at in kept & marks.keys()))
+    gone = sorted((marks[at] for at in (known - kept) & marks.keys()), reverse=True)
+    return {app: version - 1 for app, version in gone if version > last.get(app, 0)}
 
 
 class Sink(Protocol):
@@ -115,10 +159,11 @@ class Sink(Protocol):
     def left_at(self, folder: str) -> str:
         """Return where an attempt has left something, and how much, for a person who is asked whether it may go."""
 
-    def recorded(self, job: str, *, others: bool = False) -> Witnessed:
+    def recorded(self, job: str, *, others: bool = False, closely: bool = False) -> Witnessed:
         """Return what the target has recorded of a job, as `mark_of` writes it, and of others if they are asked for.
 
-        Nothing where there is no target, or where it has expired by the table's own properties.
+        Nothing where there is no target, or where it has expired by the table's own properties. Looked at `closely`,
+        the history of a table is read as well, if only that shows whether it was rolled back.
         """
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:

@@ -154,8 +154,8 @@ class TableLog(Protocol):
         If each version has a record of its own: that of the output, or the last of the retraction that is published.
         """
 
-    def versions(self, job: str, *, others: bool) -> Mapping[str, int]:
-        """Return the last version of each epoch of a job, as `Witnessed.versions` has it; of others where asked for."""
+    def witnessed(self, job: str, *, others: bool, closely: bool) -> Witnessed:
+        """Return what the table has recorded of a job; see `Sink.recorded`."""
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         """Make a change, and record a version, in one commit; nothing if that or a later version is recorded.
@@ -307,9 +307,9 @@ class TableSink(ABC):
         """Return where an attempt has left something, and how much."""
         return self._done(lambda: self._left_at(folder))
 
-    def recorded(self, job: str, *, others: bool = False) -> Witnessed:
+    def recorded(self, job: str, *, others: bool = False, closely: bool = False) -> Witnessed:
         """Return what the table has recorded of a job, as `mark_of` writes it; see `Sink`."""
-        return Witnessed(job, self._decided(lambda: self._log.versions(job, others=others)))
+        return self._decided(lambda: self._log.witnessed(job, others=others, closely=closely))
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
         """Return the record by which some versions of a job are taken back here."""

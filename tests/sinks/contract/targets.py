@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -19,12 +20,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import StaticTable
 
 from scripts.helpers.errors import WatermarkError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import DatabaseSink, DeltaSink, FileSink, IcebergSink
+from scripts.helpers.sinks.connectors import deltalake_place
 from scripts.helpers.watermarks import Watermarks
 from tests.support.written import Written
 
@@ -56,10 +59,10 @@ class Kind:
 
     @property
     def can(self) -> frozenset[str]:
-        """What it can do: partition_by, merge (with and without a history), batch_column."""
+        """What it can do: partition_by, merge (with and without a history), batch_column, roll_back."""
         able = {
-            "files": {"partition_by"}, "delta": {"partition_by", "merge", "batch_column"},
-            "iceberg": {"partition_by", "merge", "batch_column"}, "database": {"merge", "batch_column"},
+            "files": {"partition_by"}, "delta": {"partition_by", "merge", "batch_column", "roll_back"},
+            "iceberg": {"partition_by", "merge", "batch_column", "roll_back"}, "database": {"merge", "batch_column"},
         }[self.family]  # fmt: skip
         # Deletes are marked in frames of Spark and pandas.
         return frozenset(able - ({"merge"} if self.engine == "pyarrow" else set()))
@@ -150,6 +153,14 @@ class Target(ABC):
     @abstractmethod
     def contents(self) -> Any:
         """Return what is stored at and beside the target, so that two looks compare."""
+
+    def newest(self) -> int:
+        """Return the version or snapshot that a table is at."""
+        raise NotImplementedError
+
+    def roll_back(self, to: int) -> None:
+        """Take a table back to a version or snapshot, by the means of its format."""
+        raise NotImplementedError
 
     def ids(self) -> list[int]:
         """Return the ids that a reader sees."""
@@ -347,6 +358,15 @@ class Delta(Target):
     def contents(self) -> Any:
         return self.place.around().all().keys()
 
+    def newest(self) -> int:
+        return max(int(name[11:31]) for name in self.place.all() if re.match(r"_delta_log/\d{20}\.json", name))
+
+    def roll_back(self, to: int) -> None:
+        if self.spark is not None:
+            self.spark.sql(f"RESTORE TABLE delta.`{self.place.uri}` TO VERSION AS OF {to}")
+        else:
+            DeltaTable(self.place.uri, storage_options=deltalake_place(self.sink().target)[1]).restore(to)
+
 
 def _of_delta(value: Any, kind: Any) -> Any:
     """Return a value of a file or of a partition in the type that the log says."""
@@ -404,6 +424,15 @@ class Iceberg(Target):
         if table is None:
             return None
         return [one.snapshot_id for one in table.snapshots()], str(table.schema()), sorted(table.refs())
+
+    def newest(self) -> int:
+        return int(self.table.current_snapshot().snapshot_id)
+
+    def roll_back(self, to: int) -> None:
+        if self.spark is not None:
+            self.spark.sql(f"CALL lake.system.set_current_snapshot('{self.name.partition('.')[2]}', {to})")
+        else:
+            self.table.manage_snapshots().set_current_snapshot(to).commit()
 
 
 # --- databases ------------------------------------------------------------------------------------------

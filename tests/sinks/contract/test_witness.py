@@ -268,6 +268,69 @@ def test_nothing_is_missed_when_the_restored_watermark_was_reset_before(copy: Co
     assert copy.target.ids() == [1, 2, 3]
 
 
+# --- tables that were rolled back -----------------------------------------------------------------------
+
+MERGE = {"keys": ["id"], "sequence_by": ["word"]}
+
+
+def rolled_back(copy: Copy) -> None:
+    """Load four batches, and take the table back to after the second one."""
+    copy.run(numbers(1))
+    copy.run(numbers(2))
+    to = copy.target.newest()
+    copy.run(numbers(3))
+    copy.run(numbers(4))
+    copy.target.roll_back(to)
+
+
+@pytest.mark.parametrize("options", [None, MERGE], ids=["append", "merge"])
+@every("roll_back", where=lambda kind: kind.engine != "pyarrow")
+def test_a_warning_names_the_version_to_go_back_to_when_a_table_was_rolled_back(
+    copy: Copy, options: dict[str, Any] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy.options = copy.options if options is None else options
+    rolled_back(copy)
+    found = found_at(copy)
+
+    caplog.clear()
+    copy.run(numbers(5))
+    after = copy.target.ids(), found_at(copy)
+    copy.watermarks.rewind(copy.job_id, to_version=2, why="it was rolled back")
+    copy.run()
+    again = copy.target.ids(), found_at(copy)
+
+    assert [one.partition(":")[0] for one in found] == ["target behind"]
+    assert "version 4" in found[0]
+    # Spark reads the log of a Delta table, and does not say who has written to it.
+    if (copy.target.kind.family, copy.target.kind.engine) != ("delta", "spark"):
+        (warning,) = warnings_of(caplog, "target_behind")
+        assert "run `watermarks rewind repairs --to-version 2 --retract --why TEXT`" in warning
+    assert after == ([1, 2, 5], [])
+    assert again[0] == ([1, 2, 3, 4, 5, 5] if options is None else [1, 2, 3, 4, 5])
+    assert again[1] == []
+
+
+@every("roll_back", where=lambda kind: not kind.on_s3)
+def test_nothing_is_said_when_a_table_was_rolled_back_and_then_back_again(
+    copy: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy.run(numbers(1))
+    before = copy.target.newest()
+    copy.run(numbers(2))
+    last = copy.target.newest()
+
+    copy.target.roll_back(before)
+    behind = [one.partition(":")[0] for one in found_at(copy)]
+    copy.target.roll_back(last)
+    found = found_at(copy)
+    caplog.clear()
+    copy.run(numbers(3))
+
+    assert (behind, found) == (["target behind"], [])
+    assert warnings_of(caplog, "target_behind") == []
+    assert copy.target.ids() == [1, 2, 3]
+
+
 # --- two targets ----------------------------------------------------------------------------------------
 
 
