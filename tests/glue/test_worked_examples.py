@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import GlueOptionError, SourceError
-from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.glue import ApplyMapping, GlueContext, Job
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.watermarks import Watermarks
@@ -59,12 +58,15 @@ def take(begin: Begin, glue_context: GlueContext, bucket: str) -> Callable[..., 
 
 
 @pytest.mark.parametrize(
-    "options", [{"maxBand": "900000"}, {"maxFilesInBand": 1000}, {}], ids=["maxBand", "maxFilesInBand", "exact"]
+    "options", [{"maxBand": "900000"}, {"maxBand": "0", "maxFilesInBand": "2"}, {}], ids=["band", "small band", "none"]
 )
 def test_runs_take_the_files_of_the_example_when_some_show_up_late(
     options: dict[str, Any], at: Callable[..., None], take: Callable[..., list[str]]
 ) -> None:
-    """Runs at T0, T1, T2 and a band dt; F3', F4', F5' are of before T1 and show up after the listing of T1."""
+    """Runs at T0, T1, T2 and a band dt; F3', F4', F5' are of before T1 and show up after the listing of T1.
+
+    Every file is remembered, so a band changes nothing of it.
+    """
     t1, t2 = T0 + HOUR, T0 + 2 * HOUR
     at(T0, F1=T0 - MINUTE)
     batches = [take(**options)]
@@ -77,62 +79,15 @@ def test_runs_take_the_files_of_the_example_when_some_show_up_late(
     assert batches == [["F1"], ["F2", "F3", "F4", "F5"], sorted(["F3'", "F4'", "F5'", "F7", "F8", "F9", "F10"]), []]
 
 
-def test_files_of_the_inconsistent_range_are_saved_when_the_example_is_run(
-    at: Callable[..., None], take: Callable[..., list[str]], watermarks: Watermarks
-) -> None:
-    """Of the example F3, F4 and F5 are persisted at T1, and F9 and F10 at T2: those of the last dt before each run."""
-
-    def saved() -> tuple[list[str], datetime]:
-        state = watermarks.get_watermark_values("parking")["datasource0"]
-        ledger = FileLedger(state["source"], state["segments"])
-        kept = [key for segment in state["segments"] for key in ledger.read(segment).column("key").to_pylist()]
-        return sorted(kept), state["floor"]
-
-    t1, t2 = T0 + HOUR, T0 + 2 * HOUR
-    at(T0, F1=T0 - MINUTE)
-    take(maxBand="900000")
-    at(t1, F2=T0 + MINUTE, F3=t1 - DT + MINUTE, F4=t1 - 10 * MINUTE, F5=t1)
-    take(maxBand="900000")
-    after_t1 = saved()
-    at(t2, F7=t1 + MINUTE, F8=t2 - DT, F9=t2 - DT + MINUTE, F10=t2)
-    take(maxBand="900000")
-
-    assert after_t1 == (["F3", "F4", "F5"], t1 - DT)
-    assert saved() == (["F10", "F9"], t2 - DT)
-
-
-def test_files_over_the_number_of_the_band_wait_for_the_next_run(
-    at: Callable[..., None], take: Callable[..., list[str]]
-) -> None:
-    """Maximum number of files in the band: "extra files are skipped and only processed in the next job run"."""
-    at(T0, A=T0 - 2 * MINUTE, B=T0 - MINUTE, C=T0)
-    batches = [take(maxBand="900000", maxFilesInBand="2")]
-    at(T0 + HOUR)
-    batches.append(take(maxBand="900000", maxFilesInBand="2"))
-
-    assert batches == [["A", "B"], ["C"]]
-
-
-def test_files_of_the_band_wait_until_they_are_older_when_none_may_be_kept(
-    at: Callable[..., None], take: Callable[..., list[str]]
-) -> None:
-    at(T0, old=T0 - HOUR, young=T0 - MINUTE)
-    batches = [take(maxBand="900000", maxFilesInBand="0")]
-    at(T0 + HOUR)
-    batches += [take(maxBand="900000", maxFilesInBand="0"), take(maxBand="900000", maxFilesInBand="0")]
-
-    assert batches == [["old"], ["young"], []]
-
-
 def test_overwritten_file_is_read_again_when_it_has_changed_since_the_last_run(
     at: Callable[..., None], take: Callable[..., list[str]], s3: Any, bucket: str
 ) -> None:
     at(T0, F1=T0)
-    batches = [take(maxBand="900000")]
+    batches = [take()]
     at(T0 + HOUR)
     s3.put_object(Bucket=bucket, Key="landing/F1", Body=b'{"id": "F1, changed"}')
     at(datetime.now(timezone.utc) + MINUTE)
-    batches.append(take(maxBand="900000"))
+    batches.append(take())
 
     assert batches == [["F1"], ["F1, changed"]]
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
-from datetime import timedelta
 from typing import Any
 
 from scripts.helpers.errors import GlueOptionError
@@ -19,8 +18,11 @@ from scripts.helpers.tables.options import TableOptions
 logger = logging.getLogger(__name__)
 
 ARCHIVES = {"GLACIER", "DEEP_ARCHIVE"}
-NEEDLESS = {"groupFiles", "groupSize", "useS3ListImplementation", "customJdbcDriverS3Path"}
-"""Known options that change how fast Glue reads and not what: passed over with a line in the log."""
+NEEDLESS = {
+    "groupFiles", "groupSize", "useS3ListImplementation", "customJdbcDriverS3Path", "maxBand", "maxFilesInBand",
+}  # fmt: skip
+"""Known options that need not change what is read: passed over with a line in the log. A band says which files Glue
+remembers, and here all are."""
 CHANGING = {"sampleQuery", "enableSamplePath", "samplePath", "query"}
 """Options that change what is read and are not here: refused."""
 MAX_PARTITIONS = 2_000
@@ -86,9 +88,9 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
     """Read the options of a source in S3 or a local directory.
 
     Glue's own are ``paths`` (one or several), ``recurse``, ``exclusions`` (a list, or JSON of one, of
-    globs), ``excludeStorageClasses``, ``boundedFiles`` or ``boundedSize``, ``maxBand`` (milliseconds)
-    and ``maxFilesInBand``; numbers may be texts. Options of `FileOptions` but ``include``
-    may stand beside them under their own names. Others are named in a WARNING.
+    globs), ``excludeStorageClasses``, ``boundedFiles`` or ``boundedSize``; numbers may be texts.
+    Options of `FileOptions` but ``include`` may stand beside them under their own names. Others are
+    named in a WARNING.
 
     Raises
     ------
@@ -102,11 +104,11 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
     recurse = _truth(left, "recurse")
     exclusions = exclusions_of(left)
     left.pop("exclusions", None)
-    options = {**_band(left), **_archives(left)}
+    options = _archives(left)
     exclude = _texts(left, "exclude")
     if "include" in left:
         raise GlueOptionError("include", "is not taken here. Write paths, with recurse and exclusions.")
-    bounds = {name: _whole(left, name, 1) for name in ("boundedFiles", "boundedSize", "max_files", "max_bytes")}
+    bounds = {name: _whole(left, name) for name in ("boundedFiles", "boundedSize", "max_files", "max_bytes")}
     both = [name for name, limit in bounds.items() if limit is not None]
     if len(both) > 1:
         raise GlueOptionError(both[0], f"and {both[1]!r} are both given. Glue takes one limit: leave one.")
@@ -166,7 +168,7 @@ def table_to_read(given: Mapping[str, Any]) -> TableToRead:
     if keys is not None and not keys:
         raise GlueOptionError("jobBookmarkKeys", "is empty. Name the columns that only grow, such as ['id'].")
     hashed = [left.pop(name) for name in ("hashfield", "hashexpression") if name in left]
-    partitions = _whole(left, "hashpartitions", 1) or (JDBC_PARTITIONS if hashed else None)
+    partitions = _whole(left, "hashpartitions") or (JDBC_PARTITIONS if hashed else None)
     # Glue reads no row that comes in below its bookmark keys, and scripts are written for that: an error would stop
     # each of them. Such rows are counted in a WARNING. A table that went back as a whole stays an error.
     options: dict[str, Any] = {"behind": "source"}
@@ -197,15 +199,15 @@ def _texts(left: dict[str, Any], name: str) -> list[str]:
     return list(found)
 
 
-def _whole(left: dict[str, Any], name: str, least: int) -> int | None:
+def _whole(left: dict[str, Any], name: str) -> int | None:
     value = left.pop(name, None)
     if value is None:
         return None
     text = str(value)
     # Signs, spaces, underscores and digits of other scripts are numbers to int(), and mistakes here.
     is_whole = not isinstance(value, (bool, float)) and text.isdecimal() and text.isascii()
-    if not is_whole or int(text) < least:
-        raise GlueOptionError(name, f"is {value!r}. Write a whole number from {least}, such as '1000'.")
+    if not is_whole or int(text) < 1:
+        raise GlueOptionError(name, f"is {value!r}. Write a whole number from 1, such as '1000'.")
     return int(text)
 
 
@@ -214,22 +216,6 @@ def _truth(left: dict[str, Any], name: str) -> bool:
     if str(value).lower() not in ("true", "false"):
         raise GlueOptionError(name, f"is {value!r}. Write True or False.")
     return str(value).lower() == "true"
-
-
-def _band(left: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of mode windowed where a band is asked for; the exact mode needs none."""
-    band, most = _whole(left, "maxBand", 0), _whole(left, "maxFilesInBand", 0)
-    if band is None and most is None:
-        return {}
-    options: dict[str, Any] = {"mode": "windowed"}
-    if band is not None:
-        options["max_band"] = timedelta(milliseconds=band)
-    if most:
-        options["max_files_in_band"] = most
-    elif most == 0:
-        # No file of the band may be remembered, so Glue takes none of them: files wait until they are older than it.
-        options["settle"] = options.get("max_band", timedelta(seconds=900))
-    return options
 
 
 def _archives(left: dict[str, Any]) -> dict[str, Any]:

@@ -401,7 +401,7 @@ def _of_partitions(
     request: FoldersToRead, partitions: Partitions, given: Mapping[str, Any], has_predicate: bool
 ) -> FoldersToRead:
     """Return the request for the files of registered partitions alone."""
-    for option in sorted({"path", "paths", "maxBand", "maxFilesInBand"} & set(given)):
+    for option in sorted({"path", "paths"} & set(given)):
         raise GlueOptionError(
             option,
             "does not go with partition keys: files of other partitions would be lost. Leave it out, or read the "
