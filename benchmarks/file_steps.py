@@ -14,7 +14,6 @@ import os
 import re
 import sys
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +97,6 @@ def main() -> None:
     parser.add_argument("--table", help="endpoint of DynamoDB")
     parser.add_argument("--job", default="landing")
     parser.add_argument("--run", type=int, default=1)
-    parser.add_argument("--mode", default="exact")
     parser.add_argument("--ledger", help="folder for what is remembered, instead of the table")
     parser.add_argument("--unchecked", action="store_true", help="do not look at the files again before the commit")
     given = parser.parse_args()
@@ -107,11 +105,9 @@ def main() -> None:
     if given.step == "listing":
         found = list_only() | {"peak_mb": peak_mb()}
     else:
-        options: dict[str, Any] = {"mode": given.mode, "ledger_uri": given.ledger}
+        options: dict[str, Any] = {"ledger_uri": given.ledger}
         if given.unchecked:
             options["on_changed"] = None
-        if given.mode == "windowed":
-            options["max_band"] = timedelta(minutes=15)
         found = find_and_commit(given.table, given.job, given.run, **options)
     sys.stdout.write(json.dumps(found) + "\n")
 

@@ -40,9 +40,9 @@ FOUND, WHOLE = 10.0, 3.0
 BESIDE_LISTING, PEAK_MB, WRITTEN = 1.5, 600.0, 64 * 1024
 DRIVER_MB = 2_048.0
 STATE_BYTES = 60.0
-"""Of mode exact, for each object."""
+"""For each object."""
 IN_TABLE = 1_000_000
-"""Up to so many objects mode exact remembers in the table, above in files; windowed always in files."""
+"""Up to so many objects are remembered in the table, above in files."""
 
 
 def step(*arguments: object, python: str = sys.executable) -> dict[str, float]:
@@ -167,36 +167,27 @@ def _judged(objects: int, taken: dict[str, dict[str, list[dict[str, float]]]]) -
 
 
 def growth(at: Bench, sizes: Sequence[int]) -> list[Goal]:
-    """Measure a first run and one that finds 100 new objects, for each number of objects, in both modes."""
+    """Measure a first run and one that finds 100 new objects, for each number of objects."""
     shown: dict[str, dict[str, dict[int, float]]] = {"seconds": {}, "peak_mb": {}, "state": {}}
-    windowed: list[float] = []
-    exact: list[float] = []
+    sizes_of_state: list[float] = []
     for objects in sizes:
-        for mode in ("exact", "windowed"):
-            in_files = objects > IN_TABLE or mode == "windowed"
-            hold(at.landing, objects)
-            with tempfile.TemporaryDirectory(prefix="ledger-") as folder:
-                options = ["--mode", mode, *(["--ledger", folder] if in_files else [])]
-                first = at.found(f"growth-{mode}-{objects}", "--unchecked", *options)
-                arrive(at.landing)
-                then = at.found(f"growth-{mode}-{objects}", *options)
-            if mode == "windowed":
-                windowed.append(then["state"])
-            else:
-                exact.append(then["state"] / (objects + ARRIVING))
-            for label, run in ((f"{mode}, first run", first), (f"{mode}, {ARRIVING} new", then)):
-                for figure, points in shown.items():
-                    points.setdefault(label, {})[objects] = run[figure]
-                say(
-                    f"{objects:>12,} {label:<22}{run['seconds']:>8.1f} s{run['peak_mb']:>8.0f} MB peak"
-                    f"{run['state']:>14,.0f} bytes of state{run['written']:>12,.0f} written"
-                )
+        hold(at.landing, objects)
+        with tempfile.TemporaryDirectory(prefix="ledger-") as folder:
+            options = ["--ledger", folder] if objects > IN_TABLE else []
+            first = at.found(f"growth-{objects}", "--unchecked", *options)
+            arrive(at.landing)
+            then = at.found(f"growth-{objects}", *options)
+        sizes_of_state.append(then["state"] / (objects + ARRIVING))
+        for label, run in (("first run", first), (f"{ARRIVING} new", then)):
+            for figure, points in shown.items():
+                points.setdefault(label, {})[objects] = run[figure]
+            say(
+                f"{objects:>12,} {label:<22}{run['seconds']:>8.1f} s{run['peak_mb']:>8.0f} MB peak"
+                f"{run['state']:>14,.0f} bytes of state{run['written']:>12,.0f} written"
+            )
     for figure, unit in (("seconds", "seconds"), ("peak_mb", "MB peak"), ("state", "bytes of state")):
         charts.lines(f"growth-{figure}", f"Growth: {unit}", unit, shown[figure])
-    return [
-        Goal("state of mode windowed: largest beside smallest", max(windowed) / min(windowed), 1.1, False),
-        Goal("state of mode exact: most bytes for an object", max(exact), STATE_BYTES, False),
-    ]
+    return [Goal("state: most bytes for an object", max(sizes_of_state), STATE_BYTES, False)]
 
 
 def on_spark(at: Bench, objects: int) -> list[Goal]:

@@ -32,7 +32,7 @@ def explain(around: Surroundings, job: str, key: str, context: str | None, **opt
     source = state["source"]
     # What was not given is left out, and not passed as nothing: the class checks what it is given.
     given = {option: value for option, value in options.items() if value}
-    bookmark = bookmark_of(source, state=state, transformation_ctx=name, mode=state["mode"], **given)
+    bookmark = bookmark_of(source, state=state, transformation_ctx=name, **given)
     relative = _relative(key, source)
     with progress(around, f"looking at {printable(relative)}"):
         found = bookmark.explain(relative)

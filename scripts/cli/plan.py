@@ -181,9 +181,7 @@ def _kind(state: Any) -> str:
 def _files(name: str, state: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """List the source and compare it with what is known; no ledger is written."""
     bookmark_of = file_bookmark()
-    bookmark = bookmark_of(
-        state["source"], state=state, transformation_ctx=name, mode=state["mode"], saves=False, **given
-    )
+    bookmark = bookmark_of(state["source"], state=state, transformation_ctx=name, saves=False, **given)
     delta = bookmark.new_files()
     text = f"{count_of(delta.count, 'file')}, {size_text(delta.bytes)}"
     if delta.gone:

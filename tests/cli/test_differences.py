@@ -24,7 +24,7 @@ def moved(before: Any, after: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def files(*counts: int) -> dict[str, Any]:
     segments = [{"count": count, "sha256": "0" * 64, "data": b""} for count in counts]
-    return state_of("s3://landing/", "exact", NOW, None, {"segments": segments})
+    return state_of("s3://landing/", NOW, segments)
 
 
 def cells_of(lines: list[str]) -> dict[str, str]:

@@ -55,7 +55,7 @@ def test_list_names_each_file_and_why_when_asked(run: Command, watermarks: Water
 def test_list_says_that_more_will_follow_when_the_open_plan_sets_files_aside(
     run: Command, watermarks: Watermarks
 ) -> None:
-    commit(watermarks, JOB, "jr_1", {"files": state_of("s3://landing/", "exact", None, None, {"segments": []})})
+    commit(watermarks, JOB, "jr_1", {"files": state_of("s3://landing/", None, [])})
     plan = plan_of("s3://landing/", None, count=0, bytes=0, has_more=False, gone=0)
     watermarks.begin(JOB, "jr_2").freeze({"files": plan | {"set_aside": 2}}, {})
 

@@ -381,7 +381,6 @@ def test_copy_has_the_metadata_of_its_source_and_says_what_it_was_made_of(
         ({"after_commit": "delete", "min_age": 3}, "min_age is 3"),
         ({"after_commit": "delete", "min_age": timedelta(-1)}, "not negative"),
         ({"min_age": timedelta(1)}, "Give it with after_commit only"),
-        ({"after_commit": "delete", "mode": "windowed"}, "needs a listing of the whole source"),
         ({"after_commit": "delete", "layout": "%Y/"}, "needs a listing of the whole source"),
         ({"after_commit": "delete", "events": object()}, "needs a listing of the whole source"),
         ({"after_commit": "archive", "archive_to": "s3://b/x/"}, "a directory for a directory"),

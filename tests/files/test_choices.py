@@ -287,9 +287,8 @@ def test_what_was_there_before_is_new_when_it_changes_and_says_why_it_is_not_tak
     assert "start_from=now ignored=2 of=2: what was there before is not taken" in caplog.text
 
 
-@pytest.mark.parametrize("mode", ["exact", "windowed"])
-def test_rest_of_a_bounded_first_batch_follows_when_it_began_at_a_time(mode: str) -> None:
-    job = Job(start_from=NOON - timedelta(minutes=10), max_files=1, mode=mode)
+def test_rest_of_a_bounded_first_batch_follows_when_it_began_at_a_time() -> None:
+    job = Job(start_from=NOON - timedelta(minutes=10), max_files=1)
     for age, key in ((60, "a.csv"), (5, "b.csv"), (0, "c.csv")):
         job.bucket.put(key, at=NOON - timedelta(minutes=age))
 
@@ -364,7 +363,7 @@ def test_a_report_is_read_in_vain_when_it_is_the_same_as_last_time() -> None:
     assert [job.take(report), job.take(report)] == [["a.csv"], []]
 
 
-@pytest.mark.parametrize("limits", [{}, {"max_files": 1}, {"mode": "windowed"}], ids=str)
+@pytest.mark.parametrize("limits", [{}, {"max_files": 1}], ids=str)
 def test_what_a_report_says_is_not_planned_when_it_is_not_so_any_more(
     caplog: pytest.LogCaptureFixture, limits: dict[str, Any]
 ) -> None:

@@ -19,7 +19,7 @@ from scripts.helpers.files import spark as on_spark
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.limits import PlaceInOrder, Stretch
-from scripts.helpers.files.memory import RangeMemory
+from scripts.helpers.files.memory import Memory, RangeMemory
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import from_bytes, to_bytes
 from scripts.helpers.files.set_aside import RETRY, SKIP, WAITING, entry_of, with_list
@@ -287,25 +287,11 @@ def test_delta_has_no_files_when_there_is_no_plan(monkeypatch: pytest.MonkeyPatc
     )
 
 
-class NothingNew:
-    """A memory that knew all objects when a range began."""
-
-    def candidates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return rows.slice(0, 0)
-
-
-class NothingKnown:
-    """A memory that knew no object when a range began."""
-
-    def candidates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return rows
-
-
 def test_files_of_other_ranges_are_not_read_when_a_range_is_looked_at(uri: str, stored: Callable[..., Any]) -> None:
     segments = [stored(table(a=TAKEN, b=TAKEN)), stored(table(y=TAKEN, z=TAKEN))]
     (other,) = files_of(segments[1])
     Path(uri, other["file"]).unlink()
-    before: Any = NothingKnown()
+    before = Memory(FileLedger(SOURCE, ()), None, ())
     memory = RangeMemory(before, {}, FileLedger(SOURCE, segments, SegmentFiles(uri)), by_time=False)
     rows = [{"key": key, "etag": "e", "size": 1, "modified": NOON} for key in "abc"]
 
@@ -315,12 +301,10 @@ def test_files_of_other_ranges_are_not_read_when_a_range_is_looked_at(uri: str, 
     assert found.column("key").to_pylist() == ["a", "b"]
 
 
-def test_range_has_no_file_when_all_were_known_before_it() -> None:
-    before: Any = NothingNew()
-    memory = RangeMemory(before, {}, FileLedger(SOURCE, ()), by_time=False)
-    rows = pa.RecordBatch.from_pylist([{"key": "a"}], LISTED)
+def test_range_has_no_file_when_none_is_listed() -> None:
+    memory = RangeMemory(Memory(FileLedger(SOURCE, ()), None, ()), {}, FileLedger(SOURCE, ()), by_time=False)
 
-    assert memory.candidates(rows).num_rows == 0
+    assert memory.candidates(pa.RecordBatch.from_pylist([], LISTED)).num_rows == 0
 
 
 class Source:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -132,18 +131,6 @@ def test_archived_file_is_explained_when_it_was_left_for_good() -> None:
     assert (found.status, found.reason) == ("archived", "archived at version 1 by run run-1")
 
 
-def test_old_file_is_explained_when_mode_is_windowed() -> None:
-    job = Job(mode="windowed", max_band=timedelta(minutes=15))
-    job.take()
-    job.bucket.put("late.csv", at=NOON - timedelta(hours=1))
-
-    found = job.bookmark().explain("late.csv")
-
-    assert (found.status, found.reason) == (
-        "unknown", "its LastModified is not after 2026-03-16T11:45:00Z: mode windowed takes it for known",
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("key", ["a", "a.csv", "sub/a.csv", "sub/deep/é +%20.csv", "x;y=z", "🎉"])
 @pytest.mark.parametrize("place", ["s3", "local"])
 def test_file_is_looked_for_at_the_source_when_it_is_explained(
@@ -174,9 +161,9 @@ def test_file_is_looked_for_at_the_source_when_it_is_explained(
 )
 def test_file_that_is_set_aside_is_explained_with_what_a_person_decided(decision: str, more: str) -> None:
     aside = SetAside("a.csv", ETAG_X, None, 1, NOON, "it is not a gz file", 3, "run-3", decision)
-    options, memory = FileBookmark("s3://raw/").options, None
+    options = FileBookmark("s3://raw/").options
 
-    found = explained("a.csv", None, None, options, memory, aside)  # type: ignore[arg-type]
+    found = explained("a.csv", None, None, options, aside=aside)
 
     reason = f"it is not a gz file: set aside at version 3 by run run-3{more}"
     assert found == Explanation("a.csv", "set_aside", reason, 3, "run-3", ETAG_X, 1, NOON)

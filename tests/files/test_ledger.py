@@ -6,7 +6,6 @@ import io
 import os
 import random
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +112,7 @@ def work(job: Job) -> list[Any]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"max_files": 3}, {"mode": "windowed", "max_band": timedelta(minutes=3)}, {"on_modified": "ignore"}],
+    [{}, {"max_files": 3}, {"on_modified": "ignore"}],
     ids=str,
 )
 def test_answers_are_those_of_the_table_when_the_ledger_lies_in_files(

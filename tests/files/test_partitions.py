@@ -487,7 +487,7 @@ def test_changed_file_is_an_error_when_on_modified_says_so(lake: Lake) -> None:
         (DAY, {"start_from": date(2026, 11, 24)}), (DAY, {"start_from": ("1", "2")}), (DAY, {"start_from": ()}),
         (DAY, {"start_from": "x", "types": {DAY: "int"}}), (DAY, {"start_from": True, "types": {DAY: "int"}}),
         (DAY, {"start_from": "", "types": {DAY: "int"}}), (DAY, {"start_from": datetime(2026, 1, 1)}),
-        (DAY, {"whole": True, "mode": "windowed"}), (DAY, {"whole": True, "layout": "import_date=%Y%m%d/"}),
+        (DAY, {"whole": True, "layout": "import_date=%Y%m%d/"}),
         (DAY, {"whole": True, "on_modified": "ignore"}), (DAY, {"whole": True, "on_archived": "skip"}),
         (DAY, {"whole": True, "on_archived": "skip_and_remember"}), (DAY, {"whole": True, "on_changed": "skip"}),
         (DAY, {"on_changed": "never"}), (DAY, {"events": object()}), (DAY, {"after_commit": "delete"}),
@@ -621,7 +621,7 @@ def test_nothing_is_saved_of_the_largest_when_the_job_is_paused_or_disabled(snap
 @pytest.mark.parametrize(
     "options",
     [
-        {"on_same": "raise"}, {"max_files": 1}, {"mode": "windowed"}, {"layout": "import_date=%Y%m%d/"},
+        {"on_same": "raise"}, {"max_files": 1}, {"layout": "import_date=%Y%m%d/"},
         {"start_from": "now"}, {"on_modified": "ignore"}, {"ledger_uri": "/tmp/x"}, {"compare": "mtime"},
         {"on_archived": "skip"}, {"on_changed": "skip"}, {"lookback": timedelta(1)},
         {"listing": object()}, {"archive_to": "/tmp/x"},

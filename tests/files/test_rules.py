@@ -17,8 +17,6 @@ from scripts.helpers.listing.paths import is_hidden
 from tests.support.buckets import NOON
 
 BAD = [
-    ("mode", "exactly", "Use one of exact, windowed."),
-    ("mode", None, "Use one of exact, windowed."),
     ("on_modified", "ignored", "Use one of process, ignore, error."),
     ("compare", "md5", "Use one of etag, mtime."),
     ("on_archived", "restore", "Use one of error, skip_and_remember, skip, take."),
@@ -27,13 +25,11 @@ BAD = [
     ("max_files", True, "Use a whole number from 1."),
     ("max_bytes", -1, "Use a whole number from 1."),
     ("max_bytes", "1GB", "Use a whole number from 1."),
-    ("max_files_in_band", 0, "Use a whole number from 1."),
     ("workers", 0, "Use a whole number from 1."),
     ("min_size", -1, "Use a whole number from 0."),
     ("min_size", "1", "Use a whole number from 0."),
     ("settle", timedelta(seconds=-1), "Use a timedelta that is not negative."),
     ("settle", 5, "Use a timedelta that is not negative."),
-    ("max_band", timedelta(days=-1), "Use a timedelta that is not negative."),
     ("lookback", "1 day", "Use a timedelta that is not negative."),
     ("include", "*.csv", "Use a list of globs."),
     ("exclude", "*.csv", "Use a list of globs."),

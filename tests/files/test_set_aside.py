@@ -455,10 +455,9 @@ def bucket_in_memory(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     return bucket
 
 
-@pytest.mark.parametrize("mode", ["exact", "windowed"])
-def test_old_file_is_taken_when_it_is_retried_and_no_listing_shows_it(mode: str, bucket_in_memory: Bucket) -> None:
+def test_old_file_is_taken_when_it_is_retried_and_no_listing_shows_it(bucket_in_memory: Bucket) -> None:
     bucket = bucket_in_memory
-    options: dict[str, Any] = {"mode": mode, "on_unreadable": "set_aside"}
+    options: dict[str, Any] = {"on_unreadable": "set_aside"}
     bucket.put("a.csv", "b.csv")
     first = FileBookmark(SOURCE, **options)
     planned = first.new_files(bucket)

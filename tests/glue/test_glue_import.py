@@ -96,19 +96,15 @@ def next_files(watermarks: Watermarks, bucket: Bucket, **options: Any) -> list[s
 # --- files -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["exact", "windowed"])
-def test_next_run_takes_what_glues_would_and_nothing_again_when_names_are_known(
-    watermarks: Watermarks, mode: str
-) -> None:
+def test_next_run_takes_what_glues_would_and_nothing_again_when_names_are_known(watermarks: Watermarks) -> None:
     bucket = landing()
-    source = FilesAt(SOURCE, {"mode": mode}, listing=bucket)
 
-    report = imported(watermarks, {"landed": files(included=READ)}, {"landed": source})
+    report = imported(watermarks, {"landed": files(included=READ)}, {"landed": FilesAt(SOURCE, listing=bucket)})
 
     (context,) = report.contexts
     assert (context.outcome, context.known, context.new, context.read_again) == ("exact", 4, 2, ())
-    assert next_files(watermarks, bucket, mode=mode) == ["day=2/late.csv", "day=2/next.csv"]
-    assert next_files(watermarks, bucket, mode=mode) == []
+    assert next_files(watermarks, bucket) == ["day=2/late.csv", "day=2/next.csv"]
+    assert next_files(watermarks, bucket) == []
 
 
 def test_import_is_one_version_with_glues_run_in_force_when_written(watermarks: Watermarks) -> None:

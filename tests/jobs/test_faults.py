@@ -34,14 +34,13 @@ ERROR = b"<?xml version='1.0'?><Error><Code>%s</Code><Message>No.</Message></Err
 NAMES: dict[str, tuple[str, str]] = {
     "listing": ("GET", "list-type=2"),
     "versions": ("GET", "?versions"),
-    "windowed": ("GET", "list-type=2"),
     "events": ("HEAD", ""),
     "journal": ("HEAD", ""),
     "inventory": ("GET", "/data/"),
     "spark": ("GET", "list-type=2"),
 }
 """Method, and a part of path or query, of the requests by which each way sees objects."""
-OPTIONS: dict[str, dict[str, Any]] = {"windowed": {"mode": "windowed"}, "versions": {"versioned": True}}
+OPTIONS: dict[str, dict[str, Any]] = {"versions": {"versioned": True}}
 
 Answer = Callable[[Any, dict[str, Any], Any], Iterable[bytes]]
 
@@ -253,10 +252,3 @@ def test_young_objects_wait_by_the_clock_of_s3_when_that_of_the_job_is_ahead(see
     settled = seen.new()
 
     assert (young, settled) == ([], KEYS)
-
-
-@pytest.mark.parametrize("seen", ["windowed", "events", "journal"], indirect=True)
-def test_no_object_is_of_the_future_when_the_clock_of_the_job_is_behind(seen: Seen) -> None:
-    seen.ahead, seen.options = timedelta(hours=-1), {"mode": "windowed"}
-
-    assert seen.new() == KEYS

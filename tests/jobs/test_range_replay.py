@@ -360,18 +360,6 @@ def test_range_has_all_its_files_when_a_batch_is_limited_or_asks_for_more(ran: W
     assert between(ran, "jr_c", "jr_b")[1] == ["2.json", "3.json", "4.json"]
 
 
-def test_files_of_the_range_are_known_by_band_and_floor_when_the_mode_is_windowed(world: World) -> None:
-    world.options = {"mode": "windowed", "max_band": timedelta(minutes=15)}
-    for number, run_id in enumerate(RUNS, 1):
-        world.rows.listed.append((number,))
-        world.put(f"old{number}.json", age=7200 - 60 * number)
-        world.put(f"{number}.json", age=60)
-        world.run(run_id)
-
-    assert between(world, "jr_c", "jr_d")[1] == ["2.json", "3.json"]
-    assert between(world, "jr_d", "jr_b")[1] == ["4.json"]
-
-
 def test_archived_object_is_no_error_when_it_came_after_the_range(watermarks: Watermarks, s3: Any, bucket: str) -> None:
     def run(run_id: str, **options: Any) -> list[str]:
         with IncrementalJob(watermarks, JOB, run_id, s3_client=s3, **options) as job:
@@ -414,10 +402,3 @@ def test_range_is_the_same_when_the_ledger_lies_in_files_and_executors_look(
 
     assert run("jr_again", mode="pause", from_run="jr_1", to_run="jr_2") == ["2.json"]
     assert run("jr_again", mode="pause") == ["4.json"]
-
-
-def test_range_is_refused_when_files_were_remembered_in_another_mode(ran: World) -> None:
-    ran.options = {"mode": "windowed"}
-
-    with pytest.raises(SourceChangedError, match="context 'files' remembers 'mode exact'"):
-        between(ran, "jr_c", "jr_b")

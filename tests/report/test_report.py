@@ -296,7 +296,7 @@ def test_periods_show_the_age_when_a_job_has_no_cursor_of_time(watermarks: Water
         watermarks,
         "landing",
         "jr_1",
-        {"parking": state_of("s3://landing/parking/", "exact", None, None, {"segments": []})},
+        {"parking": state_of("s3://landing/parking/", None, [])},
     )
     clock.move(hours=3)
 

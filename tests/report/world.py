@@ -41,7 +41,7 @@ def hourly(watermarks: Watermarks, clock: Clock, job_id: str, runs: int, fail: C
 def fill(watermarks: Watermarks, clock: Clock) -> None:
     """Write a job of each kind; `watermarks` has a rule that takes every name, and `clock` is its clock."""
     hourly(watermarks, clock, "repairs-hourly", 30, lambda number: number in (11, 12, 23))
-    files = state_of("s3://landing/parking/", "exact", None, None, {"segments": []})
+    files = state_of("s3://landing/parking/", None, [])
     commit(watermarks, "landing", "jr_1", {"parking": files}, files_read=12, bytes_read=34_000)
     watermarks.add_watermark(watermarks.create_watermark_item("playbook", "jr_1", latest_data=SECRET))
     state = rows_state(clock.now - timedelta(days=9))

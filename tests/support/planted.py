@@ -50,9 +50,8 @@ def rows_of(source: str, *keys: str | None, status: str = TAKEN) -> pa.Table:
 def state_of(source: str, *keys: str, **options: Any) -> dict[str, Any]:
     """Return a state that knows some keys as taken."""
     bookmark = FileBookmark(source, **options)
-    return bookmark.following(
-        datetime.now(timezone.utc), segments=[bookmark.ledger.stored(rows_of(source, *keys))] if keys else []
-    )
+    segments = [bookmark.ledger.stored(rows_of(source, *keys))] if keys else []
+    return bookmark.following(datetime.now(timezone.utc), segments, sees_all=True)
 
 
 def plan_of(source: str, *keys: str | None, **options: Any) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def _segments() -> list[dict[str, Any]]:
 
 
 def _files() -> dict[str, Any]:
-    state = state_of(SOURCE, "exact", NOW, {"uuid": "u", "until": NOW}, {"segments": _segments(), "floor": NOW})
+    state = state_of(SOURCE, NOW, _segments(), {"uuid": "u", "until": NOW}, NOW)
     aside = SetAside("a", "e", None, 9, NOW, "no gzip", 3, "jr_1", RETRY)
     listed = with_list(state, {"a": aside})
     return _with_schemas({**listed, "set_aside": {**listed["set_aside"], "data": listed["set_aside"]["data"].data}})

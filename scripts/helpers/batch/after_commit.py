@@ -73,10 +73,10 @@ class AfterCommit:
         location, options = bookmark.location, bookmark.options
         if not location.is_local and not location.is_s3:
             raise InvalidValueError(f"after_commit is for S3 and local directories, not for {location.scheme}://.")
-        if options.mode != "exact" or options.layout is not None or not sees_all:
+        if options.layout is not None or not sees_all:
             raise InvalidValueError(
                 f"after_commit={self.after_commit!r} needs a listing of the whole source, which finds what a run that "
-                "died has left. Use mode='exact', no layout, and with events a relist."
+                "died has left. Use no layout, and with events a relist."
             )
         if self.archive_to is None:
             return

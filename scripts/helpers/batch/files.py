@@ -326,10 +326,6 @@ class FilePlanning:
         self, source: str, context: str | None, options: Mapping[str, Any], on_changed: OnChanged | None
     ) -> FileBookmark:
         run = self._batch.run
-        # The mode may have been changed since: what follows the plan is in the one that it was made in.
-        following = run.following(context or "")
-        if isinstance(following, Mapping) and following.get("mode") is not None:
-            options = {**options, "mode": following["mode"]}
         reach = Reach(run.state(context or ""), saves=True)
         return self.bookmark(source, context or "files", reach, options, on_changed)
 

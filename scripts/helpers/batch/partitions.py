@@ -30,7 +30,6 @@ _STOPS = "A file that cannot be read stops a batch of partitions: leave it out, 
 LIMITS = {"max_files": _LIMIT, "max_bytes": _LIMIT, "on_unreadable": _STOPS}
 """Options of files that have no place here, and why. Those that are None count as not given."""
 NOT_WHOLE = {
-    "mode": "A partition is read whole only where every file is remembered: leave it out",
     "layout": "It leaves old folders unlisted, and what changes there unseen: leave it out",
     "lookback": "It is for layout, which leaves old folders unlisted: leave it out",
     "on_modified": "A partition in which a file was changed is read again: leave it out",
@@ -39,7 +38,6 @@ NOT_LATEST = {
     "on_unreadable": _STOPS,
     "max_files": "One partition is read: leave it out",
     "max_bytes": "One partition is read: leave it out",
-    "mode": "No files are remembered: leave it out",
     "ledger_uri": "No files are remembered: leave it out",
     "layout": "All folders are listed, to find the largest: leave it out",
     "lookback": "It is for layout, and all folders are listed: leave it out",

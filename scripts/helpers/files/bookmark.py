@@ -16,14 +16,13 @@ from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     ArchivedObjectError,
     InvalidValueError,
-    SourceChangedError,
     SourceError,
 )
 from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
 from scripts.helpers.files.ledger import FileLedger, damaged
-from scripts.helpers.files.memory import ExactMemory, RangeMemory, WindowMemory
+from scripts.helpers.files.memory import Memory, RangeMemory
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule
 from scripts.helpers.files.pieces import in_pieces
@@ -34,7 +33,17 @@ from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of, 
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.files.states import check_files_plan, check_files_state, of_source, plan_of, state_of
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
-from scripts.helpers.listing.objects import ARCHIVED, GONE, LEDGER, MAX_AHEAD, OVERWRITABLE, TAKEN, Interval, byte_order
+from scripts.helpers.listing.objects import (
+    ARCHIVED,
+    GONE,
+    KNOWN,
+    LEDGER,
+    MAX_AHEAD,
+    OVERWRITABLE,
+    TAKEN,
+    Interval,
+    byte_order,
+)
 from scripts.helpers.listing.paths import check_keys
 from scripts.helpers.protocol.fields import ImplausibleError
 
@@ -111,7 +120,7 @@ class FileBookmark:
         self._state: Mapping[str, Any] = state or {}
         for stored in (state, until):
             if stored is not None:
-                check_state(stored, self.location, transformation_ctx, self.options.mode)
+                check_same_location(stored, self.location, transformation_ctx)
         files = SegmentFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
         if files is not None and files.would_be_listed(self.location):
             raise InvalidValueError(
@@ -119,9 +128,8 @@ class FileBookmark:
                 "Use another prefix, or a folder whose name starts with _."
             )
         self.ledger = FileLedger(str(self.location), self._state.get("segments", ()), files)
-        self._memory: ExactMemory | WindowMemory = ExactMemory(self.ledger)
-        if self.options.mode == "windowed":
-            self._memory = WindowMemory(self.ledger, self._state, self.options)
+        aside = set_aside_of(self._state, str(self.location))
+        self._memory = Memory(self.ledger, self._state.get("floor"), aside)
         chosen = self.options
         if until is not None:
             then = FileLedger(str(self.location), until.get("segments", ()), files)
@@ -133,7 +141,7 @@ class FileBookmark:
         self.begins = state is None and until is None
         self.partitions = partitions
         self.gone = LEDGER.empty_table()
-        self._aside = set_aside_of(self._state if until is None else until, str(self.location))
+        self._aside = aside if until is None else set_aside_of(until, str(self.location))
         if partitions is not None and partitions.whole:
             self._aside = {}  # A partition that is read whole has all its files, or the run stops.
         look: Callable[[Collection[str]], pa.Table] | None = self.lister.look_at_each
@@ -173,9 +181,10 @@ class FileBookmark:
         ModifiedObjectError, ArchivedObjectError
             As `on_modified` and `on_archived` ask for.
         """
-        folders = self.folders()
+        sees_all = False
         if listing is None:
-            found = self.lister.below(folders)
+            folders = self.folders()
+            found, sees_all = self.lister.below(folders), folders == [""]
             started = found.started
             intervals: Iterable[Interval] = iter(found)
         else:
@@ -192,8 +201,9 @@ class FileBookmark:
                     str(self.location),
                     f"the report of {started} is older than the last listing of {before}. Wait for the next report.",
                 )
-        delta = self._delta(intervals, started, look=self.lister.look_at_each if listing is not None else None)
-        if listing is None and folders == [""]:
+        look = self.lister.look_at_each if listing is not None else None
+        delta = self._delta(intervals, started, sees_all, look=look)
+        if sees_all:
             self._warn_of_layout(delta)
         return delta
 
@@ -362,8 +372,7 @@ class FileBookmark:
         rows = self.ledger.read(stored) if stored else LEDGER.empty_table()
         rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), value_set=bad.column("key").combine_chunks())))
         segment = self.ledger.stored(rows) if rows.num_rows else None
-        memory = self._memory.without(following, bad, rows, segment)
-        return without_files(planned, bad) | {"files": segment}, {**listed, **memory}
+        return without_files(planned, bad) | {"files": segment}, {**listed, "segments": self._segments(segment, rows)}
 
     def delta_of_partitions(self, files: FileDelta) -> PartitionDelta:
         """Return the delta of `new_files` or `from_plan` by partitions; of a bookmark that has `partitions`."""
@@ -378,7 +387,7 @@ class FileBookmark:
             unlisted = self.location.why_unlisted(key)
         elif not any(key.startswith(folder) for folder in self.folders()):
             unlisted = f"runs list no folder of layout={self.options.layout!r} that it is in"
-        return explained(key, row, now, self.options, self._memory, self._aside.get(key), unlisted)
+        return explained(key, row, now, self.options, self._memory.floor, self._aside.get(key), unlisted)
 
     # --- within ---------------------------------------------------------------------------------
 
@@ -386,10 +395,14 @@ class FileBookmark:
         self,
         intervals: Iterable[Interval],
         started: datetime,
+        sees_all: bool = False,
         deleted: Sequence[str] | None = None,
         look: Callable[[Collection[str]], pa.Table] | None = None,
     ) -> FileDelta:
-        """Choose among the objects of intervals; `deleted` and `look` are those of `BatchChooser.choose`."""
+        """Choose among the objects of intervals; `deleted` and `look` are those of `BatchChooser.choose`.
+
+        `sees_all` says that the intervals are a listing of the whole source.
+        """
         choice = self._chooser.choose(intervals, started, self._memory.known(), deleted, look)
         rows, left = choice.rows, choice.left
         later = self.options.waiting(left)
@@ -401,12 +414,10 @@ class FileBookmark:
         if self._saves:
             self._rest = self.ledger.stored(rest) if rest.num_rows else None
             self._batch = self.ledger.stored(rows) if rows.num_rows else None
-            complete = deleted is None
-            memory = self._memory.after(rows, self._batch, left, started if complete else None)
             # Date folders are listed from this time on. With something left over, or after events, which name some
             # objects only, it stays where it was: a later one would leave the folders of the rest unlisted.
-            listed = started if complete and not self.holding(left).num_rows else None
-            following = self.following(listed, **memory)
+            listed = started if deleted is None and not self.holding(left).num_rows else None
+            following = self.following(listed, self._segments(self._batch, rows), sees_all)
             if self._next_position is not None and not later.num_rows:
                 # With something left over the journal is read again from where it was: its records of the rest would
                 # be too old later on.
@@ -461,8 +472,10 @@ class FileBookmark:
         """Return the known files of partitions that are read whole, beside those that the batch has itself."""
         if self.partitions is None or not self.partitions.whole:
             return LEDGER.empty_table()
-        known = self._memory.known().between(None, None)
-        rest = self.partitions.rest(known, rows, self.options.chosen)
+        # What is known by its time is remembered with this batch, and has not changed any partition.
+        by_time = pc.equal(rows.column("status"), KNOWN)
+        known = pa.concat_tables([self._memory.known().between(None, None), rows.filter(by_time)])
+        rest = self.partitions.rest(known, rows.filter(pc.invert(by_time)), self.options.chosen)
         # Known objects are archived by lifecycle rules, long after they were taken. Their read would fail, each time.
         refused = pc.is_in(rest.column("key"), value_set=pa.array(archived, pa.string()))
         refused = pc.or_(refused, pc.equal(rest.column("status"), ARCHIVED))
@@ -498,11 +511,24 @@ class FileBookmark:
         """
         return left if self.options.layout is not None else self.options.waiting(left)
 
-    def following(self, listed: datetime | None, **memory: Any) -> dict[str, Any]:
-        """Return the state that follows, given what is remembered and when the source was listed."""
+    def following(
+        self, listed: datetime | None, segments: Sequence[Mapping[str, Any]], sees_all: bool
+    ) -> dict[str, Any]:
+        """Return the state that follows, given what is remembered, and when and whether the whole source was listed."""
         # Runs that list leave the position as it is: more is read again the next time, and nothing is missed.
         last = listed or self._state.get("listed")
-        return state_of(self.location.name, self.options.mode, last, self.position, memory)
+        floor = self._memory.floor
+        if floor is not None and sees_all:  # Events, a report and date folders need not show all that lies below it.
+            logger.info(
+                "event=floor-listed source=%s floor=%s: the files up to it are remembered one by one from now on",
+                self.location, floor,
+            )  # fmt: skip
+            floor = None
+        return state_of(self.location.name, last, segments, self.position, floor)
+
+    def _segments(self, segment: Mapping[str, Any] | None, rows: pa.Table) -> Sequence[Mapping[str, Any]]:
+        """Return the segments that follow a batch whose rows are in a segment of their own."""
+        return self.ledger.appended(segment, rows) if segment else self.ledger.segments
 
     def with_list_of_executors(self, following: Mapping[str, Any]) -> dict[str, Any]:
         """Return a state after a batch that executors found: what was to be taken again is, as they list everything."""
@@ -584,13 +610,6 @@ def check_same_location(stored: Mapping[str, Any], location: Location, context: 
         (check_files_state if "segments" in stored else check_files_plan)(stored, context)
     except ImplausibleError as error:
         raise damaged(location.name, error) from error
-
-
-def check_state(stored: Mapping[str, Any], location: Location, context: str, mode: str) -> None:
-    """Raise as `check_same_location` does, and SourceChangedError if a state is that of another mode of remembering."""
-    check_same_location(stored, location, context)
-    if stored.get("mode") != mode:
-        raise SourceChangedError(context, f"mode {stored.get('mode')}", f"mode {mode}")
 
 
 def _folder(key: str) -> str:

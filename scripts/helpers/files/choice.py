@@ -13,15 +13,16 @@ import pyarrow.compute as pc
 
 from scripts.helpers.errors import ArchivedObjectError, ModifiedObjectError, SourceError
 from scripts.helpers.files.diff import Known, ListingDifference, compare, without_stale
-from scripts.helpers.files.memory import ExactMemory, WindowMemory
+from scripts.helpers.files.memory import Memory
 from scripts.helpers.files.partitions import PartitionRule
-from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, oldest_first
+from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, hidden, oldest_first
 from scripts.helpers.files.set_aside import GONE_REASON, RETRY, SKIP, WAITING, SetAside, entry_of
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import (
     ARCHIVED,
     GONE,
     IGNORED,
+    KNOWN,
     LEDGER,
     LISTED,
     SKIPPED,
@@ -80,7 +81,7 @@ class BatchChooser:
 
     location: Location
     options: FileOptions
-    memory: ExactMemory | WindowMemory
+    memory: Memory
     taken_by: tuple[int, str]
     begins: bool = False
     """Nothing is remembered yet, so that `start_from` counts."""
@@ -122,17 +123,18 @@ class BatchChooser:
         ModifiedObjectError, ArchivedObjectError, SourceError
             As the options ask for, or for a key that Spark cannot read. Nothing is stored then.
         """
-        there = [LEDGER.empty_table()]
-        parts, ready, archived = self._compared(intervals, known, deleted, started if look else None, there)
+        there, passed = [LEDGER.empty_table()], [LISTED.empty_table()]
+        parts, ready, archived = self._compared(intervals, known, deleted, started if look else None, there, passed)
         new = pa.concat_tables([LISTED.empty_table(), *(part.new for part in parts)])
         modified = pa.concat_tables([LISTED.empty_table(), *(part.modified for part in parts)])
         gone = pa.concat_tables([LEDGER.empty_table(), *(part.gone for part in parts)])
         if look and gone.num_rows:
             gone = self._really_gone(gone, look)
         new, remembered = self._with_modified(self._not_aside(new), self._not_aside(modified))
+        remembered.append(ledger_rows(pa.concat_tables(passed), KNOWN, *self.taken_by))
         if self.begins and (self._starts_partitions or self.options.start_from is not None):
-            new, passed = self._begun(new, started)
-            remembered.append(ledger_rows(passed, IGNORED, *self.taken_by))
+            new, before = self._begun(new, started)
+            remembered.append(ledger_rows(before, IGNORED, *self.taken_by))
         again, aside = self._again(known)
         if again.num_rows:
             new = pa.concat_tables([new.filter(pc.invert(_is_among(new, again))), again])
@@ -140,15 +142,14 @@ class BatchChooser:
         new, unreadable = self._with_good_keys(new, aside)
         if self.markers is not None and self.options.ready_marker is not None:
             ready |= self.markers(set(folders_of(new.column("key")).to_pylist()) - ready)
-        readable, skipped = self._without_archived(self._settled(new, started, ready))
+        admitted, skipped = self._without_archived(self._settled(new, started, ready))
         if self.options.on_archived == "skip_and_remember":
             remembered.append(ledger_rows(skipped, ARCHIVED, *self.taken_by))
-        # Limits come last: what is left out for another reason must not use up the room of a batch.
-        admitted = self.memory.admitted(readable, started)
         if look:
             stale = self._stale(admitted, look)
             # Not left for a later batch, which would find them in the same report.
             new, admitted = _without(new, stale), _without(admitted, stale)
+        # Limits come last: what is left out for another reason must not use up the room of a batch.
         taken, gone, has_more, waiting = self._limited(admitted, new, gone)
         remembered.append(ledger_rows(gone, GONE, *self.taken_by))
         rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered])
@@ -232,7 +233,7 @@ class BatchChooser:
     def _again(self, known: Known) -> tuple[pa.Table, dict[str, SetAside]]:
         """Look at what is to be taken again; return that, and the list after it.
 
-        By itself, since a listing of date folders, events, and the floor of mode windowed do not show old files.
+        By itself, since a listing of date folders, and events, do not show old files.
         """
         aside = dict(self.aside)
         wanted = [key for key, entry in aside.items() if entry.decision == RETRY]
@@ -282,8 +283,12 @@ class BatchChooser:
         deleted: Sequence[str] | None,
         created: datetime | None,
         still_there: list[pa.Table],
+        passed: list[pa.Table],
     ) -> tuple[list[ListingDifference], set[str], list[str]]:
-        """Compare all intervals with what is known; find what is ready, what is archived, and what is still there."""
+        """Compare all intervals with what is known; find what is ready and what is archived.
+
+        What is still there, and what is known by its time, is added to the lists.
+        """
         parts: list[ListingDifference] = []
         archived: list[str] = []
         ready: set[str] = set()
@@ -302,6 +307,13 @@ class BatchChooser:
             chosen = self.memory.candidates(chosen)
             there = known.between(interval.after, interval.until)
             found = compare(interval, chosen, there, self.options.compare == "mtime")
+            if self.memory.floor is not None:
+                found = found._replace(new=found.new.filter(pc.invert(self.memory.known_by_time(found.new))))
+                # Also what the options leave out: with other options it would be new later on.
+                old = interval.rows.filter(self.memory.known_by_time(interval.rows))
+                old = old.filter(pc.invert(hidden(old.column("key"))))
+                old = old.filter(pc.invert(pc.is_in(old.column("key"), value_set=there.column("key"))))
+                passed.append(pa.Table.from_batches([old]))
             if self.clears:
                 still_there.append(_unchanged(there, chosen, found))
             if created:

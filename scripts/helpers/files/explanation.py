@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from scripts.helpers.files.memory import ExactMemory, WindowMemory
 from scripts.helpers.files.rules import ARCHIVES, FileOptions
 from scripts.helpers.files.set_aside import RETRY, SKIP, SetAside
 from scripts.helpers.listing.objects import GONE
@@ -15,8 +14,9 @@ from scripts.helpers.listing.objects import GONE
 class Explanation(NamedTuple):
     """What became of one key.
 
-    `status` is ``taken``, ``ignored``, ``archived``, ``skipped`` or ``gone``, with the version of the job and the
-    run that decided it; ``set_aside``, with those that could not read it; or ``new`` or ``unknown``, with no version.
+    `status` is ``taken``, ``ignored``, ``archived``, ``skipped``, ``gone`` or, by its time (see `memory.Memory`),
+    ``known``, with the version of the job and the run that decided it; ``set_aside``, with those that could not read
+    it; or ``new`` or ``unknown``, with no version.
 
     >>> FileBookmark(landing).explain("1.csv").reason
     'the next batch may take it'
@@ -41,7 +41,7 @@ def explained(
     row: Mapping[str, Any] | None,
     now: Mapping[str, Any] | None,
     options: FileOptions,
-    memory: ExactMemory | WindowMemory,
+    floor: datetime | None = None,
     aside: SetAside | None = None,
     unlisted: str | None = None,
 ) -> Explanation:
@@ -70,6 +70,7 @@ def explained(
     against = unlisted or options.reason_against(key, now["size"])
     if against is None and now["storage_class"] in ARCHIVES and options.on_archived != "take":
         against = f"it is archived ({now['storage_class']})"
-    against = against or memory.reason_against(now["modified"])
+    if against is None and floor is not None and now["modified"] <= floor:
+        against = f"it was not modified after {floor:%Y-%m-%dT%H:%M:%S}Z, up to which all files are known by their time"
     status, reason = ("unknown", against) if against else ("new", "the next batch may take it")
     return Explanation(key, status, reason, etag=now["etag"], size=now["size"], modified=now["modified"])

@@ -24,7 +24,6 @@ LAYOUT_CODES = "YymdjbBaAuwUWVGHIp%"
 """What strftime writes into date folders: all that an hour decides, and nothing finer."""
 
 _CHOICES = {
-    "mode": ("exact", "windowed"),
     "on_modified": ("process", "ignore", "error"),
     "compare": ("etag", "mtime"),
     "on_archived": ("error", "skip_and_remember", "skip", "take"),
@@ -44,13 +43,6 @@ class FileOptions:
         Which objects a bookmark without a state begins with; those before are remembered as ignored, and are new
         when they change. ``"now"``: those that show up after the first listing. An aware datetime: those whose
         LastModified is not before it. Another text: those whose key, below the source, comes after it. By default all.
-    mode
-        ``exact`` remembers every object taken. ``windowed`` remembers those of the last `max_band`
-        only, as AWS Glue does: constant state, but an object that shows up with an older
-        LastModified is missed, such as a multipart upload that took longer.
-    max_band, max_files_in_band
-        Mode windowed: how far back objects are remembered (Glue: 900 s), and how many at most; new
-        ones beyond that wait for the next run.
     on_modified
         A known key with another identity: ``process`` it again, ``ignore`` it, or raise an ``error``.
     compare
@@ -89,9 +81,6 @@ class FileOptions:
     """
 
     start_from: str | datetime | None = None
-    mode: str = "exact"
-    max_band: timedelta = timedelta(seconds=900)
-    max_files_in_band: int = 1_000
     on_modified: str = "process"
     compare: str = "etag"
     settle: timedelta = timedelta(0)
@@ -116,11 +105,11 @@ class FileOptions:
             value = getattr(self, name)
             if value not in choices:
                 raise InvalidValueError(f"{name} is {value!r}. Use one of {', '.join(choices)}.")
-        for name in ("max_files", "max_bytes", "max_files_in_band", "workers"):
+        for name in ("max_files", "max_bytes", "workers"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise InvalidValueError(f"{name} is {value!r}. Use a whole number from 1.")
-        for name in ("settle", "max_band", "lookback"):
+        for name in ("settle", "lookback"):
             value = getattr(self, name)
             if not isinstance(value, timedelta) or value < timedelta(0):
                 raise InvalidValueError(f"{name} is {value!r}. Use a timedelta that is not negative.")
@@ -131,11 +120,6 @@ class FileOptions:
                 raise InvalidValueError(f"{name} is {getattr(self, name)!r}. Use a list of globs.")
             for glob in getattr(self, name):
                 _check_glob(glob)
-        if self.mode == "windowed" and self.on_modified != "process":
-            raise InvalidValueError(
-                f"on_modified is {self.on_modified!r}, but mode windowed forgets objects below its band and cannot "
-                "distinguish a changed object from a new one. Use mode='exact' with it."
-            )
         _check_start(self.start_from)
         if self.ready_marker is not None and (not self.ready_marker or "/" in self.ready_marker):
             raise InvalidValueError(

@@ -70,11 +70,6 @@ TASKS_PER_CORE = 8
 WORKERS_PER_TASK = 4
 """Requests at once of one task by default. As many tasks list at the same time as the cluster has cores, each with a
 client."""
-REFUSED = {
-    "mode": "each range would need to know how much room the others leave in the band",
-    "on_unreadable": "the list of what is set aside is one for all ranges",
-}
-"""Options that executors cannot keep, each in a range of its own, and why."""
 LEAST_KEYS = 1_000
 """Of a range that the ledger cuts: a request shows as many."""
 MOST_KEYS = 500_000
@@ -275,8 +270,8 @@ class SparkFileBookmark:
     """A `FileBookmark` whose work is done by executors. It needs a `ledger_uri` that they can write to.
 
     The executors need this package (``--py-files`` with a copy of the wheel called .zip; on Glue the wheel
-    in ``--additional-python-modules``), boto3 and pyarrow, and find their own AWS credentials. Options
-    that need all files at one place are refused: mode windowed and on_unreadable. Sources are S3 and local directories.
+    in ``--additional-python-modules``), boto3 and pyarrow, and find their own AWS credentials. `on_unreadable` is
+    refused. Sources are S3 and local directories.
 
     A task holds what is known of its range, half a million keys, and works on 200,000 listed objects at a time. So the
     memory of executors does not grow with the bucket, however unequal ranges are.
@@ -323,9 +318,11 @@ class SparkFileBookmark:
             raise SourceError(
                 str(self.location), f"executors do not list {self.location.scheme}://. Use new_files for it."
             )
-        for option, reason in REFUSED.items():
-            if getattr(chosen, option) != getattr(FileOptions(), option):
-                raise InvalidValueError(f"On Spark {option} cannot be used: {reason}. Use new_files instead.")
+        if chosen.on_unreadable != FileOptions.on_unreadable:
+            raise InvalidValueError(
+                "On Spark on_unreadable cannot be used: the list of what is set aside is one for all ranges. Use "
+                "new_files instead."
+            )
         if chosen.layout is not None and self._is_one_range:
             raise InvalidValueError(
                 "On Spark layout cannot be used: directories and directory buckets are listed as a whole there. Use "
@@ -343,6 +340,7 @@ class SparkFileBookmark:
     def new_files(self) -> SparkFileDelta:
         """List the source on the executors and return what is new; errors are those of `FileBookmark.new_files`."""
         known, then = self._segments(self._state), self._segments(self._until)
+        sees_all = self._local.folders() == [""]
         ranges, started = self._ranges(known)
         task = _Task(
             str(self.location), _without_segments(self._state), _without_segments(self._until), self._taken_by,
@@ -371,7 +369,7 @@ class SparkFileBookmark:
         if self._saves:
             segments = self._appended(segment) if segment else self._local.ledger.segments
             # With something left over, date folders are listed from the same time on again; see `FileBookmark`.
-            following = self._local.following(None if left else started, segments=segments)
+            following = self._local.following(None if left else started, segments, sees_all)
             self.state_after = self._local.with_list_of_executors(following)
         return self.delta_of(self.plan)
 

@@ -5,8 +5,8 @@ Without pyarrow: commands read and change states where there is none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import date
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
 from typing import Any
 
 from scripts.helpers.errors import LedgerError, SourceChangedError
@@ -45,10 +45,16 @@ def of_source(stored: Any, kind: str, source: str, context: str, now: str) -> Ma
     return fields
 
 
-def state_of(source: str, mode: str, listed: Any, position: Mapping[str, Any] | None, memory: Any) -> dict[str, Any]:
+def state_of(
+    source: str,
+    listed: datetime | None,
+    segments: Sequence[Mapping[str, Any]],
+    position: Mapping[str, Any] | None = None,
+    floor: datetime | None = None,
+) -> dict[str, Any]:
     """Return what a state stores of a source, besides its list of what is set aside."""
-    found = {"kind": "files", "source": source, "format": FORMAT, "mode": mode, "listed": listed, **memory}
-    return found if position is None else {**found, "metadata": position}
+    found = {"kind": "files", "source": source, "format": FORMAT, "listed": listed, "segments": segments}
+    return found | {name: value for name, value in {"floor": floor, "metadata": position}.items() if value is not None}
 
 
 def check_files_state(stored: Mapping[str, Any], name: str) -> None:
@@ -56,9 +62,8 @@ def check_files_state(stored: Mapping[str, Any], name: str) -> None:
     fields = Fields(stored, name)
     _check_format(fields)
     fields.text("source", longest=MAX_SOURCE)
-    fields.text("mode")
     fields.moment("listed", None)
-    # Just below the oldest file that was left, which may be stamped with any year.
+    # Of earlier versions: just below the oldest file that was left, which may be stamped with any year.
     fields.moment("floor", None, range(1, YEARS.stop))
     for segment in fields.maps("segments"):
         _check_segment(segment)

@@ -317,7 +317,6 @@ def _files(state: Mapping[str, Any]) -> dict[str, Any]:
     shown = {
         "kind": "files",
         "prefix": state.get("source"),
-        "mode": state.get("mode"),
         "version": state.get("format"),
         "objects": sum(int(segment["count"]) for segment in segments),
         "segments": len(segments),

@@ -55,8 +55,7 @@ class FilesAt:
     paths
         ``s3://bucket/prefix/``, or a list of several as in Glue's ``paths``; also files, by their names.
     options
-        As the job gives them to `IncrementalJob.new_files` afterwards. With mode ``windowed`` the files of
-        Glue's band are remembered, with mode ``exact``, the default, all that are older as well.
+        As the job gives them to `IncrementalJob.new_files` afterwards.
     listing
         Another way to see the objects of a single path, such as `S3Inventory`.
     partitions_may_be_missed
@@ -415,13 +414,11 @@ class _Folder:
         return zip(self.places, self.in_band.column("modified").to_pylist(), strict=True)
 
     def know(self, places: Collection[str]) -> None:
-        """Remember objects of the band, and in mode exact all older ones."""
+        """Remember objects of the band, and all older ones."""
         import pyarrow as pa
 
-        self.known = self.in_band.filter(pa.array([place in places for place in self.places], pa.bool_()))
-        # A windowed bookmark takes everything below its floor for read, so it needs no names of older objects.
-        if self.bookmark.options.mode == "exact":
-            self.known = pa.concat_tables([self.old, self.known])
+        read = self.in_band.filter(pa.array([place in places for place in self.places], pa.bool_()))
+        self.known = pa.concat_tables([self.old, read])
 
 
 def _folder(
@@ -458,9 +455,7 @@ def _files_states(name: str, folders: Sequence[_Folder], band: BandState, run_id
     for index, folder in enumerate(folders):
         bookmark = folder.bookmark
         known = ledger_rows(folder.known, TAKEN, BEFORE, run_id).sort_by("key")
-        memory: dict[str, Any] = {"segments": [bookmark.ledger.stored(known)] if known.num_rows else []}
-        if bookmark.options.mode == "windowed":
-            memory["floor"] = band.low
+        segments = [bookmark.ledger.stored(known)] if known.num_rows else []
         context = folder_context(name, bookmark.location.name, index)
-        states[context] = bookmark.following(band.started, **memory)
+        states[context] = bookmark.following(band.started, segments, sees_all=True)
     return states
