@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 TEXTS = ("csv", "json")
 """Formats whose types are inferred, and whose values may not fit them."""
-MERGING = ("parquet", "orc")
-"""Formats of which Spark reads the columns of one file only, unless it is asked for those of all."""
 RESCUED = "_rescued"
 
 _DUPLICATES = ("COLUMN_ALREADY_EXISTS", "duplicate column")
@@ -324,9 +322,6 @@ class SchemaReader:
     def _frame(self, table: pa.Table, schema: Any, **more: Any) -> DataFrame:
         asked = self.asked
         options = {**asked.options, **more}
-        if asked.format in MERGING and asked.policy not in (None, "accept") and asked.option("mergeSchema") is None:
-            # Else a column that only some of the files have would be lost without a word.
-            options["mergeSchema"] = True
         if self.asked.finds_by_header and table.num_rows > 1 and not can_compare(self.location, table):
             # Spark would take values by position under the header of the first file. So it compares the headers.
             options["enforceSchema"] = False

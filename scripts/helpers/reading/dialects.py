@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+MERGING = ("parquet", "orc")
+"""Formats of which Spark by itself reads the columns of one file only."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -69,6 +72,8 @@ TABLE = (
 def with_dialect(format: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of a reader or writer with what counts without them, where Spark's own default is another."""
     asked = {name.lower(): value for name, value in options.items()}
+    if format.lower() in MERGING:
+        return {**({} if "mergeschema" in asked else {"mergeSchema": "true"}), **options}
     if format.lower() != "csv" or "escape" in asked:
         return dict(options)
     quote = str(asked.get("quote", '"'))

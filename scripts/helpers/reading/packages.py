@@ -49,12 +49,6 @@ def typed_errors(spark: SparkSession, location: Location, format: str) -> Iterat
         if folder := _FOLDER_MISFIT.search(str(error)):
             kind, name = folder.groups()
             raise MisfitError(str(location), name, kind, detail=folder_misfit(name, kind)) from error
-        if "TIMESTAMP(NANOS" in str(error):
-            raise SourceError(
-                str(location),
-                "a Parquet file has times in nanoseconds, for which Spark has no type. To read them as BIGINT, set "
-                "spark.sql.legacy.parquet.nanosAsLong to true in the session. To read them as times, use read_pandas.",
-            ) from error
         package = package_of(spark, format)
         if package is None or not any(words in str(error) for words in _NOT_FOUND):
             raise

@@ -7,7 +7,7 @@ import json
 import lzma
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -21,6 +21,7 @@ from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import DECOMPRESS, values_of_folders
 from scripts.helpers.reading.spark import check_folders
+from scripts.helpers.schemas.kinds import differing_by_case
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,7 +132,8 @@ def read_pandas(
     taken = [(one, frame) for one, frame in zip(planned, frames, strict=True) if frame is not None]
     if not taken:
         return pd.DataFrame()
-    found = _joined(str(location), format, [frame for _, frame in taken], options)
+    by_key = _as_spelled_first(str(location), {one.key: frame for one, frame in taken})
+    found = _joined(str(location), format, by_key, options)
     # Without names the slice would be [-0:], which is everything.
     values = [values_of_folders(one.key)[-len(names) :] if names else [] for one, _ in taken]
     added = {name: [of_file[index] for of_file in values] for index, name in enumerate(names)}
@@ -192,6 +194,8 @@ def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Ca
         raise _refused(format, options, error) from error
     if format == "parquet":
         # Spark takes no notice of what pandas says of its own types and indexes, too.
+        # Times of INT96 are read as Spark does: nanoseconds do not reach before 1677, and would be other times.
+        options = {"coerce_int96_timestamp_unit": "us", **options}
         return lambda body, _: read(BytesIO(body), **options).replace_schema_metadata()
     return partial(_csv if format == "csv" else _json, options)
 
@@ -305,7 +309,23 @@ def _typed_objects(objects: pd.Series[Any]) -> pd.Series[Any]:
 # --- all files ----------------------------------------------------------------------------------
 
 
-def _joined(source: str, format: str, frames: Sequence[Any], options: Mapping[str, Any]) -> pd.DataFrame:
+def _as_spelled_first(source: str, frames: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the frame of each key with its names as the first file spells them: Spark compares names without case."""
+    spelled: dict[str, str] = {}
+    found = {}
+    for key, frame in frames.items():
+        names = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
+        alike = ", ".join(differing_by_case(dict.fromkeys(map(str, names), "string")))
+        if alike:
+            detail = f"names of columns in key {key!r} differ only by case: {alike}. Rename one of them."
+            raise MisfitError(source, None, alike, MisfitError.CASE, detail)
+        first = [spelled.setdefault(str(name).lower(), name) for name in names]
+        rename = frame.rename_columns if hasattr(frame, "column_names") else partial(frame.set_axis, axis=1)
+        found[key] = frame if first == names else rename(first)
+    return found
+
+
+def _joined(source: str, format: str, frames: Mapping[str, Any], options: Mapping[str, Any]) -> pd.DataFrame:
     """Return the rows of all files, each column in one type."""
     import pandas as pd
     import pyarrow as pa
@@ -317,9 +337,14 @@ def _joined(source: str, format: str, frames: Sequence[Any], options: Mapping[st
 
     found: pd.DataFrame
     if format == "parquet":
-        found = _together(source, frames).to_pandas(types_mapper=to_pandas)
+        table = _together(source, frames)
+        found = table.to_pandas(types_mapper=to_pandas)
+        for field in table.schema if options.get("dtype_backend") != "pyarrow" else ():
+            if pa.types.is_nested(field.type):
+                # pandas makes fractions of whole numbers beside NULL within.
+                found[field.name] = pd.Series(table[field.name].to_pylist(), dtype=object)
         return found
-    found = pd.concat(frames, ignore_index=True)
+    found = pd.concat(frames.values(), ignore_index=True)
     given = options.get("dtype", {})
     for name in found.columns:
         kind = str(found[name].dtype)
@@ -330,38 +355,46 @@ def _joined(source: str, format: str, frames: Sequence[Any], options: Mapping[st
     return found
 
 
-def _together(source: str, tables: Sequence[pa.Table]) -> pa.Table:
+def _together(source: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of all tables, each column in a type that holds its values; MisfitError if there is none."""
     import pyarrow as pa
 
     concat = partial(pa.concat_tables, promote_options="permissive")
     columns = {}
-    for name in dict.fromkeys(name for table in tables for name in table.column_names):
+    for name in dict.fromkeys(name for table in tables.values() for name in table.column_names):
         # A table without the column has NULL there, as many as rows.
-        parts = [table.select([name] if name in table.column_names else []) for table in tables]
+        parts = [table.select([name] if name in table.column_names else []) for table in tables.values()]
         try:
             together = concat(parts)
         except pa.ArrowException as error:
             try:
-                # Nanoseconds do not reach beyond 2262. Nothing is lost where none has a part of a microsecond.
-                together = concat([_in_microseconds(part) for part in parts])
+                together = concat([_widened(part) for part in parts])
             except pa.ArrowException:
-                kinds = ", ".join(dict.fromkeys(str(kind) for part in parts for kind in part.schema.types))
-                detail = f"column {name!r} has the types {kinds} in its files, and none holds all values: {error}"
+                first: dict[str, str] = {}
+                for key, part in zip(tables, parts, strict=True):
+                    first |= {str(kind): first.get(str(kind), key) for kind in part.schema.types}
+                kinds = ", ".join(f"{kind} in key {key!r}" for kind, key in first.items())
+                detail = f"column {name!r} is {kinds}, and no type holds all values: {error}"
                 raise MisfitError(
-                    source, name, kinds, detail=f"{detail}. Read the files apart: delta.split."
+                    source, name, ", ".join(first), detail=f"{detail}. Read the files apart: delta.split."
                 ) from error
         columns[name] = together[name]
     return pa.table(columns)
 
 
-def _in_microseconds(part: pa.Table) -> pa.Table:
-    """Return a table of one column, with times in microseconds."""
+def _widened(part: pa.Table) -> pa.Table:
+    """Return a table of at most one column as one that goes with more types, if no value changes by that.
+
+    Parquet has each time of a zone in UTC, and nanoseconds do not reach beyond 2262.
+    """
     import pyarrow as pa
 
-    times = [field for field in part.schema if pa.types.is_timestamp(field.type)]
-    fields = [(field.name, pa.timestamp("us", field.type.tz)) for field in times]
-    return part.cast(pa.schema(fields)) if fields else part
+    def wide(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_timestamp(kind):
+            return pa.timestamp("us", kind.tz and "UTC")
+        return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+    return part.cast(pa.schema([(field.name, wide(field.type)) for field in part.schema]))
 
 
 def _unpacked(body: bytes, ending: str, options: Mapping[str, Any]) -> bytes:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import FileContentError, MisfitError, SourceError
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.packages import check_row_tag, is_xml, is_xml_of_spark_3, read_xml, typed_errors
 from scripts.helpers.reading.records import RECORD, ROW, is_inferred, parsed
-from scripts.helpers.schemas.spark_frames import quoted
+from scripts.helpers.schemas.kinds import Columns, common, is_number, kind_text
+from scripts.helpers.schemas.spark_frames import columns_of_schema, quoted
 from scripts.helpers.spark.jvm import is_connect
-from scripts.helpers.spark.settings import check_all_is_read, parse_times_strictly, settings
+from scripts.helpers.spark.settings import check_all_is_read, parse_times_strictly, settings, times_as_written
 from scripts.helpers.spark.tasks import slots_of
 
 if TYPE_CHECKING:
@@ -34,6 +36,16 @@ _OF_LINES = {
 """Options that lines are read by, too."""
 _GLOB = re.compile(r"[\\*?\[\]{}]")
 """What Hadoop does not take for itself in a path."""
+_WITH_SCHEMA = ("parquet", "orc", "avro")
+"""Formats whose files have their schema in them, so that a file of 0 bytes has none."""
+_OF_A_FILE = re.compile(
+    "CANNOT_MERGE|Failed (?:to merge|merging)|Illegal Parquet type|COLUMN_ALREADY_EXISTS|duplicate column"
+    "|[Cc]ould not read footer|READ_FILE_FOOTER|is not a Parquet file|timestamp with local time zone|Not an Avro"
+    "|Could not read file"
+)
+"""In the text of Spark's errors about the schemas of files."""
+_NO_TYPE = re.compile(r"Illegal Parquet type: [^.\n]*|timestamp with local time zone")
+_CASE = re.compile("COLUMN_ALREADY_EXISTS|duplicate column")
 
 
 def read_files(
@@ -88,6 +100,10 @@ def read_files(
     check_all_is_read(spark, options or {})
     check_row_tag(format, options or {})
     parse_times_strictly(spark)
+    options = times_as_written(spark, format, options or {})
+    if format.lower() in _WITH_SCHEMA and "size" in table.column_names:
+        # Spark takes no rows of it, but its schema where it is the first.
+        table = table.filter([size > 0 for size in table.column("size").to_pylist()])
     keys: list[str] = table.column("key").to_pylist()
     if keys and _is_read_by_lines(format, schema, options or {}):
         return _by_lines(spark, location, table, format, schema, path_column, options or {})
@@ -107,8 +123,15 @@ def read_files(
             if is_xml_of_spark_3(spark, format):
                 frame = read_xml(spark, location, paths, columns, schema, options or {})
             else:
-                reader = reader.options(**(options or {}))
-                frame = reader.load(list(paths.values()))
+                reader = reader.options(**options)
+                if schema is not None and format.lower() == "orc":
+                    _check_orc(spark, location, paths, columns_of_schema(_no_rows(spark, schema).schema))
+                try:
+                    frame = reader.load(list(paths.values()))
+                except Exception as error:
+                    if schema is not None or not _OF_A_FILE.search(str(error)):
+                        raise
+                    raise _fault(location, format, paths, reader.load, error) from error
                 if is_connect(spark):
                     # Connect looks at the files anew for each action, with the settings of then: of a session whose
                     # settings are given back here, folders called 007 would be the number 7.
@@ -116,6 +139,63 @@ def read_files(
     if path_column is None:
         return frame
     return _with_path(frame, location, path_column, encoded=not is_xml_of_spark_3(spark, format))
+
+
+def _check_orc(spark: SparkSession, location: Location, paths: Mapping[str, str], given: Columns) -> None:
+    """Refuse a schema with a type of numbers that values of a file do not fit: Spark would round or drop them."""
+    reader = spark.read.format("orc")
+    try:
+        found = [("one of the files", reader.option("mergeSchema", "true").load(list(paths.values())).schema)]
+    except Exception:
+        found = [
+            (f"key {key!r}", reader.option("mergeSchema", "false").load(path).schema) for key, path in paths.items()
+        ]
+    wanted = {name.lower(): kind for name, kind in given.items()}
+    for where, schema in found:
+        for name, kind in columns_of_schema(schema).items():
+            asked = wanted.get(name.lower(), kind)
+            if is_number(asked) and common(asked, kind) != asked:
+                detail = f"column {name!r} is {kind_text(kind)} in {where}, and schema has it as {kind_text(asked)}."
+                raise MisfitError(str(location), name, kind_text(asked), detail=detail)
+
+
+def _fault(
+    location: Location, format: str, paths: Mapping[str, str], load: Callable[[list[str]], DataFrame], error: Exception
+) -> Exception:
+    """Return the error that names the first file that cannot be read together with those before it."""
+
+    def columns(keys: list[str]) -> dict[str, Any] | None:
+        try:
+            return columns_of_schema(load([paths[key] for key in keys]).schema)
+        except Exception:
+            return None
+
+    keys, source = list(paths), str(location)
+    first = bisect_left(range(len(keys)), True, key=lambda last: columns(keys[: last + 1]) is None)
+    if first == len(keys):  # It is read now.
+        return error
+    key, text = keys[first], str(error)
+    alone, before = columns([key]), columns(keys[:first]) if first else {}
+    if alone is not None and before:
+        kinds = {name.lower(): kind for name, kind in before.items()}
+        name, kind = next((one, kind) for one, kind in alone.items() if kinds.get(one.lower(), kind) != kind)
+        now, others = kind_text(kind), kind_text(kinds[name.lower()])
+        detail = (
+            f"column {name!r} is {now} in key {key!r}, and {others} in files before it. Read them apart: delta.split."
+        )
+        return MisfitError(source, name, now, detail=detail)
+    if _CASE.search(text):
+        detail = f"names of columns in key {key!r} differ only by case. Rename one of them."
+        return MisfitError(source, None, "", MisfitError.CASE, detail)
+    if found := _NO_TYPE.search(text):
+        remedy = "Read it with read_pandas."
+        if "NANOS" in text:
+            remedy = (
+                "To read nanoseconds as BIGINT, set spark.sql.legacy.parquet.nanosAsLong to true in the session. To "
+                "read them as times, use read_pandas."
+            )
+        return SourceError(source, f"key {key!r} has a column that Spark has no type for: {found[0]}. {remedy}")
+    return FileContentError(source, key, format, next((line for line in text.splitlines() if key in line), text[:200]))
 
 
 def _is_read_by_lines(format: str, schema: StructType | str | None, options: Mapping[str, Any]) -> bool:

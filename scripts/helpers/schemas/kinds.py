@@ -114,6 +114,11 @@ def is_nested(kind: Kind) -> bool:
     return isinstance(kind, Mapping)
 
 
+def is_number(kind: Kind) -> bool:
+    """Return whether a type is one of numbers."""
+    return str(kind) in (*_WHOLE, "float", "double") or decimal_size(str(kind)) is not None
+
+
 def common(one: Kind, other: Kind) -> Kind | None:
     """Return the smallest type that holds every value of two types exactly; None where there is none."""
     if one == other:

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
 TEXTS_OF_FOLDERS = {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
 """Settings with which Spark reads the values of ``name=value`` folders as texts."""
+REBASING = {
+    "parquet": {
+        "datetimeRebaseMode": "parquet.datetimeRebaseModeInRead",
+        "int96RebaseMode": "parquet.int96RebaseModeInRead",
+    },
+    "avro": {"datetimeRebaseMode": "avro.datetimeRebaseModeInRead"},
+}
+"""By format: options of readers, and their settings behind ``spark.sql`` or ``spark.sql.legacy``."""
 TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
 
 
@@ -50,6 +58,20 @@ def parse_times_strictly(spark: SparkSession) -> None:
     """
     if spark.conf.get(TIME_PARSER) == "EXCEPTION":
         spark.conf.set(TIME_PARSER, "CORRECTED")
+
+
+def times_as_written(spark: SparkSession, format: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return reader options with which old dates are those of the file, unless the caller or the session decides.
+
+    By default Spark 3 raises an error for dates before 1582 and times before 1900 that it did not write itself.
+    """
+    asked, conf = {name.lower() for name in options}, spark.conf
+    left = {}
+    for option, name in REBASING.get(format.lower(), {}).items():
+        names = (f"spark.sql.{name}", f"spark.sql.legacy.{name}")
+        if option.lower() not in asked and all(conf.get(each, None) is None for each in names):
+            left[option] = "CORRECTED"
+    return {**left, **options}
 
 
 def check_all_is_read(spark: SparkSession, options: Mapping[str, Any] | None = None) -> None:

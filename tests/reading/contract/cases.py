@@ -9,6 +9,7 @@ import io
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from scripts.helpers.errors import MisfitError, SourceError
@@ -44,6 +45,16 @@ class Case:
     schema: str | None = None
     ways: Sequence[str] = EVERY
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def in_order(rows: Any) -> list[tuple[tuple[str, str], ...]]:
+    return sorted(tuple(sorted((name, str(value)) for name, value in row.items())) for row in rows)
+
+
+def put(case: Case, folder: Path) -> Path:
+    for name, body in case.files.items():
+        (folder / name).write_bytes(body)
+    return folder
 
 
 def written(rows: Sequence[Sequence[str]], **options: Any) -> bytes:
@@ -217,7 +228,9 @@ JSON = [
     Case("blank lines", "json", {"1.json": b'\n{"id":"a"}\n  \n{"id":"b"}  \n\n'}, TWO, ways=OWN),
     Case("a list on a line", "json", {"1.json": b'[{"id":"a"},{"id":"b"}]\n'}, TWO, ways=OWN),
     Case("empty object", "json", {"1.json": b'{}\n{"id":"b"}\n'}, texts("id", (None,), ("b",)), ways=OWN),
-    Case("names that differ by case", "json", {"1.json": b'{"id":"a"}\n{"Id":"b"}\n'}, None, ways=OWN),
+    Case(
+        "names that differ by case", "json", {"1.json": b'{"id":"a"}\n{"Id":"b"}\n'}, None, ways=(*OWN, "read_pandas")
+    ),
     Case(
         "name that differs by case from the schema",
         "json",

@@ -11,7 +11,7 @@ import pytest
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.glue import GlueContext
 from scripts.helpers.reading.fetched_lines import unmarked
-from tests.reading.contract.cases import CASES, EVERY, Case
+from tests.reading.contract.cases import CASES, EVERY, Case, in_order, put
 
 
 def frame_of(way: str, case: Case, folder: Path, spark: Any) -> Any:
@@ -33,16 +33,6 @@ def rows_of(frame: Any) -> list[dict[str, str | None]]:
     else:
         found = [row.asDict() for row in frame.collect()]
     return [{name: None if value is None else str(value) for name, value in row.items()} for row in found]
-
-
-def in_order(rows: Any) -> list[tuple[tuple[str, str], ...]]:
-    return sorted(tuple(sorted((name, str(value)) for name, value in row.items())) for row in rows)
-
-
-def put(case: Case, folder: Path) -> Path:
-    for name, body in case.files.items():
-        (folder / name).write_bytes(body)
-    return folder
 
 
 GOOD = [case for case in CASES if case.rows is not None]
