@@ -13,7 +13,8 @@ import pytest
 from py4j.protocol import Py4JError
 
 from scripts.helpers.databases.connection import typed_database_errors
-from scripts.helpers.databases.table import JdbcTable, database_of
+from scripts.helpers.databases.known import database_of
+from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import SourceError, SourceUnavailableError, TargetError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.databases.dialects import MySQL
+from scripts.helpers.databases.mysql import MySQL
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.sql import in_quotes, sql

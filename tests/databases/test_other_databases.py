@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.databases.dialects import SQLite
+from scripts.helpers.databases.sqlite import SQLite
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError, SourceReplacedError
 from scripts.helpers.rows.window import RowWindow

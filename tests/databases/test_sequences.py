@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.databases.dialects import MariaDB
+from scripts.helpers.databases.mysql import MariaDB
 from scripts.helpers.databases.snapshot import PostgresSnapshot
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError

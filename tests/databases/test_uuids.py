@@ -9,7 +9,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from scripts.helpers.databases.dialects import MariaDB, PostgreSQL, SQLServer, TableColumn
+from scripts.helpers.databases.database import TableColumn
+from scripts.helpers.databases.mysql import MariaDB
+from scripts.helpers.databases.others import SQLServer
+from scripts.helpers.databases.postgresql import PostgreSQL
 from scripts.helpers.databases.queries import TableQueries
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError

@@ -28,8 +28,8 @@ MAKERS = {
     "scripts/helpers/rows/dialect.py:Dialect.quote",
     "scripts/helpers/rows/dialect.py:Dialect.type_name",
     "scripts/helpers/rows/dialect.py:Dialect.number",
-    "scripts/helpers/databases/dialects.py:SQLServer.bytes_as_text",
-    "scripts/helpers/databases/dialects.py:MySQL.sequence",
+    "scripts/helpers/databases/others.py:SQLServer.bytes_as_text",
+    "scripts/helpers/databases/mysql.py:MySQL.sequence",
 }
 """What makes SQL of a text that it has quoted or checked itself."""
 BY_HAND = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.databases.dialects import PostgreSQL
+from scripts.helpers.databases.postgresql import PostgreSQL
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, VALUE, in_quotes, joined, sql, whole, with_marks

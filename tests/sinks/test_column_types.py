@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.helpers.databases.dialects import Database, MariaDB, Oracle, PostgreSQL, SQLite
+from scripts.helpers.databases.mysql import MariaDB
+from scripts.helpers.databases.others import Oracle
+from scripts.helpers.databases.postgresql import PostgreSQL
+from scripts.helpers.databases.sqlite import SQLite
+from scripts.helpers.databases.writing import Arriving, WritableDatabase, writable
 from scripts.helpers.errors import TargetError
 from scripts.helpers.rows.sql import sql
-from scripts.helpers.sinks.database_sql import Arriving, writing_of
 
 # A whole number fits where a decimal of two places does not. What is out of range is refused by the database.
 NUMERICS = ["numeric(9,2)", "numeric(12,4)", "numeric(9,1)", "numeric(9)", "numeric(9,0)"]
@@ -63,21 +66,20 @@ SQLITE = {
     ids=["postgres", "mariadb", "sqlite"],
 )
 def test_column_takes_only_rows_whose_values_it_holds_as_they_are(
-    database: Database, taken: dict[str, list[str]]
+    database: WritableDatabase, taken: dict[str, list[str]]
 ) -> None:
-    writing = writing_of(database)
     declared = {one for types in taken.values() for one in types}
 
     for kind, fit in taken.items():
         column = Arriving("a", kind, 0)
-        assert {one for one in declared if writing.takes(column, one)} == set(fit), kind
+        assert {one for one in declared if database.takes(column, one)} == set(fit), kind
     # All its values are NULL, and NULL is of any type.
-    assert all(writing.takes(Arriving("a", "unknown", 0), one) for one in declared)
+    assert all(database.takes(Arriving("a", "unknown", 0), one) for one in declared)
 
 
 def test_databases_are_named_when_another_one_is_to_be_written_to() -> None:
     with pytest.raises(TargetError, match=r"^Target 'Oracle': batches are written to .*SQLite\. Write files, and load"):
-        writing_of(Oracle())
+        writable(Oracle())
 
 
 @pytest.mark.parametrize(
@@ -85,9 +87,9 @@ def test_databases_are_named_when_another_one_is_to_be_written_to() -> None:
     [(PostgreSQL(), "decimal(9,2)", "numeric(9,2)"), (MariaDB(), "tinyint", "bigint"), (MariaDB(), "bigint", "bigint")],
 )
 def test_type_has_the_name_of_the_database_when_a_column_is_to_be_declared(
-    database: Database, kind: str, declared: str
+    database: WritableDatabase, kind: str, declared: str
 ) -> None:
-    assert writing_of(database).declaration(Arriving("a", kind, 0)) == declared
+    assert database.declaration(Arriving("a", kind, 0)) == declared
 
 
 @pytest.mark.parametrize(
@@ -106,4 +108,4 @@ def test_type_has_the_name_of_the_database_when_a_column_is_to_be_declared(
 def test_texts_alone_are_compared_by_their_bytes_when_mysql_has_a_collation_for_them(
     declared: str, by_bytes: bool
 ) -> None:
-    assert ("AS BINARY" in writing_of(MariaDB()).differ(sql("s.a"), sql("t.a"), declared)) == by_bytes
+    assert ("AS BINARY" in MariaDB().differ(sql("s.a"), sql("t.a"), declared)) == by_bytes

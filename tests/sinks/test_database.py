@@ -19,7 +19,8 @@ import pandas as pd
 import pytest
 from pymysql import OperationalError
 
-from scripts.helpers.databases.dialects import PostgreSQL, SQLite
+from scripts.helpers.databases.postgresql import PostgreSQL
+from scripts.helpers.databases.sqlite import SQLite
 from scripts.helpers.errors import (
     InvalidValueError,
     StagedRowsLostError,
@@ -34,7 +35,7 @@ from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.sql import Values, sql
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.database_access import target_errors
-from scripts.helpers.sinks.database_sql import BATCHES, GONE, TAKEN_BACK, Statements, writing_of
+from scripts.helpers.sinks.database_sql import BATCHES, GONE, TAKEN_BACK, Statements
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import mark_of
 from tests.support.database_fixtures import written_as
@@ -149,7 +150,7 @@ def test_staging_table_stays_for_the_next_sweep_when_a_stopped_attempt_holds_it_
     table = written.new_table("id integer, word varchar(20)")
     sink = written.sink(table)
     stopped, winner = sink.stage(BATCH, 1, ROWS), sink.stage(BATCH, 2, ROWS)
-    monkeypatch.setattr(sink._log.sql, "impatient", (shorter[kind],))
+    monkeypatch.setattr(sink._log.sql, "impatient", shorter[kind])
     holder = written.connect()
     holder.cursor().execute(f"INSERT INTO {stopped.folder} (id) VALUES (1)")
 
@@ -440,7 +441,7 @@ def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle
 def impatient(written: Written, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     """Return connections that wait for a lock no longer than a moment."""
     if written.kind == "sqlite":
-        monkeypatch.setattr(type(writing_of(SQLite())), "session", (sql("PRAGMA busy_timeout = 100"),))
+        monkeypatch.setattr(SQLite, "writing_session", sql("PRAGMA busy_timeout = 100"))
     shorter = {"postgres": "SET lock_timeout = '100ms'", "maria": "SET SESSION innodb_lock_wait_timeout = 1"}
 
     def connect() -> Any:
@@ -934,7 +935,7 @@ def test_drivers_are_named_when_a_connection_is_of_another_one() -> None:
     sink = DatabaseSink("t", connect=SimpleNamespace, name="shop")
 
     with pytest.raises(
-        InvalidValueError, match=r"connect returns a types\.SimpleNamespace, whose .* of sqlite3, psycopg"
+        InvalidValueError, match=r"connect returns a types\.SimpleNamespace, whose .* of psycopg, .*sqlite3"
     ):
         sink.staged("5e8c9902")
 
@@ -1026,7 +1027,7 @@ def test_instants_arrive_as_they_left_when_a_pooler_loses_the_zone_of_the_sessio
     """PgBouncer may run each transaction on another connection. The server's own zone is not UTC."""
     written = written_as(request, "postgres")
     table = written.new_table("seen timestamptz")
-    monkeypatch.setattr(type(writing_of(PostgreSQL())), "session", ())
+    monkeypatch.setattr(PostgreSQL, "writing_session", None)
     sink = written.sink(table)
     instant = datetime(2026, 10, 25, 0, 30, 0, 1, tzinfo=timezone.utc)
 

@@ -18,13 +18,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.databases.dialects import SQLite
+from scripts.helpers.databases.sqlite import SQLite
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.sinks.database_access import DriverSession
-from scripts.helpers.sinks.database_sql import Statements, writing_of
+from scripts.helpers.sinks.database_sql import Statements
 from scripts.helpers.sinks.outputs import batch_values, mark_of
 from tests.sinks.interleaving import JOB, Interleaving, let_number_decide, played
 from tests.support.dynamodb import Died
@@ -145,7 +145,7 @@ def published_rows_stay(patch: pytest.MonkeyPatch) -> None:
 
 def batch_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     """Whoever publishes does not find out that the batch is there."""
-    patch.setattr(type(writing_of(SQLite())), "insert", sql("INSERT OR REPLACE"))
+    patch.setattr(SQLite, "insert", sql("INSERT OR REPLACE"))
 
 
 def losers_are_left(patch: pytest.MonkeyPatch) -> None:

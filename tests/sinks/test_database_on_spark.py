@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from scripts.helpers.databases.mysql import MariaDB
 from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
@@ -222,7 +223,9 @@ def test_loss_is_told_when_the_staging_table_is_gone(jdbc: Any, written: Written
     assert sink.staged(output.job) == []
 
 
-def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(jdbc: Any, written: Written) -> None:
+def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(
+    jdbc: Any, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = {
         "postgres": f"{written.url}?options=-c%20lock_timeout=100ms",
         "maria": f"{written.url}?sessionVariables=innodb_lock_wait_timeout=1",
@@ -230,7 +233,7 @@ def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(jdbc:
     }[written.kind]
     sink = DatabaseSink(written.new_table("id bigint"), spark=jdbc, url=url, properties=written.properties)
     if written.kind == "sqlite":
-        sink._log.sql.session = (sql("PRAGMA busy_timeout = 100"),)
+        monkeypatch.setattr(sink._log.sql, "writing_session", sql("PRAGMA busy_timeout = 100"))
     output = sink.stage(BATCH, 1, jdbc.range(1))
 
     with closing(written.connect()) as holder:
@@ -287,10 +290,7 @@ def test_secret_is_not_shown_when_the_server_is_down(jdbc: Any) -> None:
     [({}, "sql_mode='ANSI_QUOTES'"), ({"sessionVariables": "a=1"}, "sql_mode='ANSI_QUOTES',a=1")],
 )
 def test_names_are_quoted_as_spark_does_when_mariadb_takes_the_rows(given: dict[str, str], variables: str) -> None:
-    unused: Any = None
-    access = JdbcAccess(unused, "jdbc:mariadb://db/shop", given)
-
-    assert access._fast()["sessionVariables"] == variables
+    assert MariaDB().filling_options(given)["sessionVariables"] == variables
 
 
 def test_column_is_a_text_or_of_no_type_when_spark_has_a_type_of_its_own_for_it() -> None:

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.databases.dialects import PostgreSQL
+from scripts.helpers.databases.postgresql import PostgreSQL
 from scripts.helpers.rows.sql import sql
-from scripts.helpers.sinks.database_sql import writing_of
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.postgres_attempt import JOB, ROWS, attempt, sink_of
@@ -45,7 +44,7 @@ def gate(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody in this process wait for the tables that a stopped attempt holds: no event would end that."""
-    monkeypatch.setattr(type(writing_of(PostgreSQL())), "impatient", (sql("SET LOCAL lock_timeout = '100ms'"),))
+    monkeypatch.setattr(PostgreSQL, "impatient", sql("SET LOCAL lock_timeout = '100ms'"))
 
 
 def rows_of(postgres: PostgresServer, target: str) -> list[tuple[int, str]]:

@@ -13,7 +13,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from scripts.helpers.databases.dialects import Database, MySQL, PostgreSQL
+from scripts.helpers.databases.mysql import MySQL
+from scripts.helpers.databases.postgresql import PostgreSQL
+from scripts.helpers.databases.writing import WritableDatabase
 from scripts.helpers.errors import (
     InvalidValueError,
     KeyColumnError,
@@ -24,7 +26,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DatabaseSink, Merge, Versions, events_of
-from scripts.helpers.sinks.database_sql import GONE, Statements, writing_of
+from scripts.helpers.sinks.database_sql import GONE, Statements
 from scripts.helpers.sinks.merging import DELETED
 from tests.support.database_fixtures import written_as
 from tests.support.merge_reference import Event, expected, frame, histories, rules
@@ -285,17 +287,17 @@ def test_key_is_there_once_when_two_batches_bring_it_at_once(
 )
 @pytest.mark.parametrize(("server", "longest"), [(PostgreSQL(), 63), (MySQL(), 64)], ids=["postgres", "mysql"])
 def test_table_of_deletes_is_called_after_its_target_when_the_server_takes_the_name(
-    server: Database, longest: int, table: str, is_whole: bool
+    server: WritableDatabase, longest: int, table: str, is_whole: bool
 ) -> None:
     table += "t" * (longest - 63)
 
-    name = Statements(writing_of(server), "public", table).gone_table
+    name = Statements(server, "public", table).gone_table
 
     assert (name == GONE + table, len(name.encode()) <= longest) == (is_whole, True)
 
 
 def test_table_of_deletes_is_the_one_of_earlier_versions_when_its_target_has_a_long_name() -> None:
-    name = Statements(writing_of(PostgreSQL()), "public", "t" * 40).gone_table
+    name = Statements(PostgreSQL(), "public", "t" * 40).gone_table
 
     assert name == GONE + "6a87499eebbac686"
 

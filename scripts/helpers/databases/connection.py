@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers.databases.known import MODULES
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.rows.sql import SQL
 from scripts.helpers.spark.jvm import is_connect, java_of
@@ -193,7 +194,7 @@ GENERAL, CONNECTION = "HY000", "08000"
 BROKEN_OFF = ("SQLTransientConnectionException", "SQLRecoverableException")
 """Classes of JDBC that say that the connection is at fault. Some of MariaDB's driver have the general SQLSTATE."""
 
-PYTHON_DRIVERS = ("psycopg", "psycopg2", "pg8000", "sqlite3", "pymysql", "MySQLdb", "mysql", "mariadb")
+
 OF_SQLITE = {
     "locked": "40001", "busy": "40001", "readonly": "42501", "unable to open": "08001", "constraint": "23000",
     "no such table": "42P01",
@@ -204,7 +205,7 @@ OF_SQLITE = {
 def driver_error(error: Exception) -> DriverError | None:
     """Return what a driver says behind an exception of Spark or of a Python driver; None if it is none of a driver."""
     package = type(error).__module__.partition(".")[0]
-    if package in PYTHON_DRIVERS:
+    if package in MODULES:
         return _of_python(error, package)
     # The outermost cause that is a driver's. Its class decides where it has no SQLSTATE.
     for cause in _causes(error):

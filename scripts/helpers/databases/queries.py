@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from scripts.helpers.databases.dialects import Database, TableColumn
+from scripts.helpers.databases.database import Database, TableColumn
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import Cursor, CursorColumn, missing_column, unordered
 from scripts.helpers.rows.dialect import SPARK

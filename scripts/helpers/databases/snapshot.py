@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from scripts.helpers.databases.dialects import MAX, Database, PostgreSQL, TableColumn
-from scripts.helpers.databases.table import JdbcTable, database_of
+from scripts.helpers.databases.database import MAX, Database, TableColumn
+from scripts.helpers.databases.known import database_of
+from scripts.helpers.databases.postgresql import PostgreSQL
+from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, check_value
 from scripts.helpers.rows.dialect import SIGNS

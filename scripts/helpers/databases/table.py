@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dateutil.parser import isoparse
 
 from scripts.helpers.databases.connection import ask, columns_of_query, typed_database_errors
-from scripts.helpers.databases.dialects import (
+from scripts.helpers.databases.database import (
     BEGAN,
     CATALOGUE,
     IDENTITY,
@@ -24,17 +24,12 @@ from scripts.helpers.databases.dialects import (
     NUMBERING,
     WRITER,
     Database,
-    MariaDB,
-    MySQL,
-    Oracle,
-    PostgreSQL,
-    SQLite,
-    SQLServer,
     TableColumn,
+    columns_of_catalogue,
 )
+from scripts.helpers.databases.known import database_of
 from scripts.helpers.databases.queries import ONE_QUERY, TableQueries, shown_columns
 from scripts.helpers.databases.query_text import QueryText
-from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import CursorError, SourceError, SourceUnavailableError
 from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import WHERE
@@ -50,14 +45,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DATABASES: dict[str, Database] = {
-    "jdbc:postgresql:": PostgreSQL(),
-    "jdbc:mysql:": MySQL(),
-    "jdbc:mariadb:": MariaDB(),
-    "jdbc:sqlserver:": SQLServer(),
-    "jdbc:oracle:": Oracle(),
-    "jdbc:sqlite:": SQLite(),
-}
 MANY = 100_000
 """A window of more rows is read by several queries; a smaller one costs less in one, as each opens a connection."""
 PER_CORE, MAX_PARTITIONS = 2, 128
@@ -351,9 +338,7 @@ class JdbcTable:
         """What can be asked about the table, by its catalogue."""
         if self._query_text is not None:
             return self._queries_of(self._query_text)
-        catalogue = {}
-        for name, declared, indexed, nullable in self._query(self._database.catalogue(self._parts), CATALOGUE):
-            catalogue[name] = TableColumn.parse(declared, indexed, nullable)
+        catalogue = columns_of_catalogue(self._query(self._database.catalogue(self._parts), CATALOGUE))
         if not catalogue:
             raise SourceError(
                 self.name, "there is no such table, or this user may not see it. Check the name and the schema."
@@ -529,15 +514,3 @@ def server_of(url: str) -> dict[str, str]:
     server = "(" if found is None else (found[1] or found[2]).rpartition("@")[2]
     # A description in brackets, as Oracle's, may hold anything.
     return {} if "(" in server else {"server": server}
-
-
-def database_of(url: str) -> Database:
-    """Return the database that a JDBC URL leads to; SourceError, without the URL, if it is not supported.
-
-    Adds the filter of log lines as well: the caller passes the URL and the password to py4j next.
-    """
-    redact_logs()
-    for start, database in DATABASES.items():
-        if url.lower().startswith(start):
-            return database
-    raise SourceError("JDBC", f"its URL starts with none of {', '.join(DATABASES)}. Check it.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.databases.connection import typed_database_errors
-from scripts.helpers.databases.table import database_of
+from scripts.helpers.databases.known import database_of
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, PlanConflictError
 from scripts.helpers.glue.catalog import DATABASES, Catalog
 from scripts.helpers.glue.catalog_updates import CatalogUpdate

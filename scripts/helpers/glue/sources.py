@@ -13,8 +13,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.databases.connection import jdbc_connection, typed_database_errors
-from scripts.helpers.databases.dialects import MySQL
-from scripts.helpers.databases.table import JdbcTable, database_of
+from scripts.helpers.databases.known import database_of
+from scripts.helpers.databases.mysql import MySQL
+from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
 from scripts.helpers.glue.catalog import CatalogTable, Partitions
 from scripts.helpers.glue.choices import united

@@ -17,7 +17,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.databases.dialects import TableColumn
+from scripts.helpers.databases.database import TableColumn, columns_of_catalogue
+from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -33,15 +34,7 @@ from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.sql import SQL, Values
 from scripts.helpers.sinks.database_access import Access, DriverAccess, JdbcAccess, Session, target_errors
-from scripts.helpers.sinks.database_sql import (
-    BATCHES,
-    ROW,
-    TAKEN_BACK,
-    Arriving,
-    Statements,
-    TargetColumn,
-    WritingSQL,
-)
+from scripts.helpers.sinks.database_sql import BATCHES, ROW, TAKEN_BACK, Statements
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import (
     LANDING,
@@ -230,7 +223,7 @@ class _Log(TableLog):
         self.target, self.table = f"{access.place}/{'.'.join(parts)}", parts[-1] if parts else ""
 
     @cached_property
-    def sql(self) -> WritingSQL:
+    def sql(self) -> WritableDatabase:
         """How the database is written to."""
         with target_errors(self.target, "the database cannot be reached"):
             return self.access.sql
@@ -239,7 +232,7 @@ class _Log(TableLog):
     def schema(self) -> str | None:
         """The schema of the target; None if there is no such table."""
         with self.session("the table cannot be looked at") as session:
-            found = session.rows(*self.sql.schema_of(self.parts))
+            found = session.rows(self.sql.schema_of(self.parts))
         return str(found[0][0]) if found else None
 
     @contextmanager
@@ -253,10 +246,7 @@ class _Log(TableLog):
 
     def catalogue(self, session: Session, parts: Sequence[str]) -> dict[str, TableColumn]:
         """Return the columns of a table by name; none if there is no such table."""
-        found = {}
-        for name, declared, indexed, nullable in session.rows(self.sql.database.catalogue(parts)):
-            found[str(name)] = TableColumn.parse(str(declared), indexed, str(nullable))
-        return found
+        return columns_of_catalogue(session.rows(self.sql.catalogue(parts)))
 
     def exists(self) -> bool:
         return True  # What is recorded is in a table of its own, which may outlive the target: see `_versions`.
@@ -374,7 +364,7 @@ class _StagingTables(Attempts):
         if not self._schema:
             return []  # There is no target.
         with self._log.session("staging tables cannot be listed") as session:
-            found = session.rows(*self._log.sql.tables_like(self._schema, owner_of(self._log.table, job)))
+            found = session.rows(self._log.sql.tables_like(self._schema, owner_of(self._log.table, job)))
         return sorted({(table or "").removesuffix(LANDING) for (table,) in found})
 
     def left_at(self, folder: str) -> str:
@@ -386,8 +376,8 @@ class _StagingTables(Attempts):
             _begin(session, statements)
             # An attempt that is stopped, and not dead, holds its own open for as long as that lasts: nobody waits for
             # it, as no reader sees the table, and the next run sweeps it.
-            for statement in statements.sql.impatient:
-                session.run(statement)
+            if statements.sql.impatient:
+                session.run(statements.sql.impatient)
             session.run(statements.drop(folder + LANDING))
             session.run(statements.drop(folder))
             session.commit()
@@ -426,24 +416,17 @@ class _Attempt:
     def __init__(self, log: _Log, rules: Merge | None, arriving: Sequence[Arriving], table: str) -> None:
         self._log, self._rules, self._arriving, self._table = log, rules, arriving, table
         self._sql = sql = log.sql
-        self._written = sql.database.table(log.parts)
+        self._written = sql.table(log.parts)
         self._check_name()
         with log.session("the table cannot be looked at", f"GRANT SELECT, INSERT ON {self._written}") as session:
-            catalogue = log.catalogue(session, log.parts)
-            if not catalogue:
+            self._columns = log.catalogue(session, log.parts)
+            if not self._columns:
                 raise self._unfit(f"there is no such table. Create it: {self._create()}")
-            ((schema,),) = session.rows(*sql.schema_of(log.parts))
-            filled = {str(name): str(how) for name, how in session.rows(*sql.filled(log.parts))}
-            query = sql.wide_types(log.parts)
-            wide = {str(name): str(kind) for name, kind in session.rows(*query)} if query is not None else {}
+            ((schema,),) = session.rows(sql.schema_of(log.parts))
             transactional = sql.is_transactional(log.parts)
-            if transactional is not None and session.rows(*transactional) == [("0",)]:
+            if transactional is not None and session.rows(transactional) == [("0",)]:
                 raise self._unfit(f"its engine has no transactions. Run ALTER TABLE {self._written} ENGINE=InnoDB.")
         self.statements = log.statements(str(schema))
-        self._columns = {
-            name: TargetColumn(column.declared, column.nullable, filled.get(name), wide.get(name, ""))
-            for name, column in catalogue.items()
-        }
         self._check_columns()
 
     def _unfit(self, detail: str) -> TargetTableError:
@@ -595,7 +578,7 @@ class _Attempt:
                     "them. Nothing is written.",
                 )
 
-    def _check_values(self, session: Session, columns: Sequence[tuple[Arriving, TargetColumn]]) -> None:
+    def _check_values(self, session: Session, columns: Sequence[tuple[Arriving, TableColumn]]) -> None:
         """Raise TargetTableError where the target's column would hold another value than the one that arrived."""
         query = self.statements.changed(self._table, columns)
         counts = session.rows(query)[0] if query is not None else ()
@@ -613,7 +596,7 @@ class _Attempt:
         counts: dict[str, int] = {}
         # A condition may call what this user may not call. Then the publication finds out.
         with suppress(TargetError), self._log.session("constraints cannot be looked at") as session:
-            found = [row for query in self._sql.constraints(self._log.parts) for row in session.rows(*query)]
+            found = [row for query in self._sql.constraints(self._log.parts) for row in session.rows(query)]
             # A merge stages several rows of one key, and leaves one.
             refused = self.statements.refused(self._table, found, absent, has_keys=self._rules is None)
             for constraint, query in refused.items():

@@ -13,8 +13,8 @@ from datetime import timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers.databases.connection import BAD_URL, CANCELED, driver_error, jdbc_connection
-from scripts.helpers.databases.dialects import Database, MariaDB, MySQL, PostgreSQL, SQLite
-from scripts.helpers.databases.table import database_of
+from scripts.helpers.databases.known import MODULES, database_of
+from scripts.helpers.databases.writing import Arriving, WritableDatabase, writable
 from scripts.helpers.errors import (
     InvalidValueError,
     TargetError,
@@ -27,7 +27,6 @@ from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import SQL, VALUE, Values, joined, sql, with_marks
 from scripts.helpers.schemas.frames import kind_of_arrow
 from scripts.helpers.schemas.kinds import kind_text
-from scripts.helpers.sinks.database_sql import Arriving, WritingSQL, writing_of
 from scripts.helpers.sinks.file_types import PLAIN
 from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.sinks.staged_rows import exact_cast
@@ -39,11 +38,6 @@ if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
 Connect = Callable[[], Any]
-MODULES: Mapping[str, Database] = {
-    "sqlite3": SQLite(), "psycopg": PostgreSQL(), "psycopg2": PostgreSQL(), "pg8000": PostgreSQL(),
-    "pymysql": MySQL(), "MySQLdb": MySQL(), "mysql": MySQL(), "mariadb": MySQL(),
-}  # fmt: skip
-"""Python drivers by the package that their connections are of."""
 PLACEHOLDERS: Mapping[str, tuple[LiteralString, LiteralString]] = {
     "qmark": ("?", "%"), "format": ("%s", "%%"), "pyformat": ("%s", "%%"), "pg8000": ("%s", "%"), "mysql": ("%s", "%"),
 }  # fmt: skip
@@ -82,7 +76,7 @@ class Access(Protocol):
         """Return the columns of rows; InvalidValueError for a frame or a type that cannot be written this way."""
 
     @property
-    def sql(self) -> WritingSQL:
+    def sql(self) -> WritableDatabase:
         """How the database is written to."""
 
     def session(self) -> AbstractContextManager[Session]:
@@ -155,13 +149,11 @@ class JdbcAccess:
                 "isolationLevel=NONE is refused: rows that a task has written in parts cannot be told from those of "
                 "its other attempts. Leave the option out."
             )
-        database = database_of(url)
-        self.sql = writing_of(database)
+        self.sql = database = writable(database_of(url))
         self.place = name or place_of_url(url)
         self._spark = spark
-        self._options = {"driver": database.driver, **database.options, **(properties or {}), "url": url}
-        if isinstance(database, SQLite):
-            self._options.setdefault("transaction_mode", "IMMEDIATE")
+        by_default = {"driver": database.driver, "batchsize": str(ROWS_AT_ONCE), **database.writing_options}
+        self._options = {**by_default, **database.options, **(properties or {}), "url": url}
 
     def __repr__(self) -> str:
         """Show the place, and nothing of the connection."""
@@ -186,8 +178,8 @@ class JdbcAccess:
         """Open a connection."""
         with jdbc_connection(self._spark, self._options) as connection:
             session = JdbcSession(connection)
-            for statement in self.sql.session:
-                session.run(statement)
+            if self.sql.writing_session:
+                session.run(self.sql.writing_session)
             yield session
 
     def fill(self, df: DataFrame, table: SQL, columns: Sequence[Arriving]) -> None:
@@ -197,24 +189,9 @@ class JdbcAccess:
         written.append(sql("monotonically_increasing_id() AS n"))
         written.append(sql("CAST({} AS BIGINT) AS d", DELETED if DELETED in df.columns else sql("0")))
         rows = df.selectExpr(*written)
-        # SQLite lets in one writer at a time.
-        if isinstance(self.sql.database, SQLite):
-            rows = rows.coalesce(1)
-        rows.write.format("jdbc").options(**self._fast(), dbtable=table).mode("append").save()
-
-    def _fast(self) -> dict[str, str]:
-        """Return the options of the writer, with what lets drivers send many rows at once."""
-        options = dict(self._options)
-        options.setdefault("batchsize", str(ROWS_AT_ONCE))
-        if isinstance(self.sql.database, PostgreSQL):
-            options.setdefault("reWriteBatchedInserts", "true")
-        if isinstance(self.sql.database, MySQL):
-            options.setdefault("rewriteBatchedStatements", "true")
-        if isinstance(self.sql.database, MariaDB):
-            # Spark writes names in double quotes for such a URL, which the server takes for texts unless told.
-            given = options.get("sessionVariables")
-            options["sessionVariables"] = "sql_mode='ANSI_QUOTES'" + (f",{given}" if given else "")
-        return options
+        rows = rows.coalesce(1) if self.sql.has_one_writer else rows
+        options = self.sql.filling_options(self._options)
+        rows.write.format("jdbc").options(**options, dbtable=table).mode("append").save()
 
 
 def _known_kind(name: str, kind: str, shown: str, remedy: str) -> str:
@@ -274,8 +251,8 @@ def place_of_url(url: str) -> str:
 class DriverSession:
     """A session by a connection of a Python driver (DB API 2.0)."""
 
-    def __init__(self, connection: Any, writing: WritingSQL, style: str) -> None:
-        self._connection, self._sql, self._marks = connection, writing, PLACEHOLDERS[style]
+    def __init__(self, connection: Any, database: WritableDatabase, style: str) -> None:
+        self._connection, self._sql, self._marks = connection, database, PLACEHOLDERS[style]
 
     def run(self, statement: SQL, values: Values = ()) -> int:
         """Run a statement and return how many rows it changed."""
@@ -324,14 +301,14 @@ class DriverAccess:
     def __init__(self, connect: Connect, name: str) -> None:
         self._connect = connect
         self.place = f"database://{name}"
-        self._sql: WritingSQL | None = None
+        self._sql: WritableDatabase | None = None
 
     def __repr__(self) -> str:
         """Show the place, and nothing of the connection."""
         return f"{type(self).__name__}({self.place!r})"
 
     @property
-    def sql(self) -> WritingSQL:
+    def sql(self) -> WritableDatabase:
         """How the database is written to: as its driver says, so it takes a connection to know."""
         if self._sql is None:
             with self.session():
@@ -370,12 +347,12 @@ class DriverAccess:
                     f"connect returns a {package}.{type(connection).__name__}, whose database is not known. It must be "
                     f"of one of {', '.join(MODULES)}."
                 )
-            self._sql = self._sql or writing_of(MODULES[package])
+            self._sql = self._sql or MODULES[package]
             _commit_each(connection)
             style = package if package in PLACEHOLDERS else sys.modules[package].paramstyle
             session = DriverSession(connection, self._sql, style)
-            for statement in self._sql.session:
-                session.run(statement)
+            if self._sql.writing_session:
+                session.run(self._sql.writing_session)
             try:
                 yield session
             except BaseException:
@@ -392,7 +369,7 @@ class DriverAccess:
         values = [_landed(column, df.iloc[:, column.position]) for column in columns]
         for column, found in zip(columns, values, strict=True):
             is_float = column.kind in ("float", "double")
-            if is_float and isinstance(self.sql.database, SQLite) and any(value != value for value in found):
+            if is_float and self.sql.has_one_writer and any(value != value for value in found):
                 raise InvalidValueError(f"column {column.name!r} has NaN, which becomes NULL in SQLite. Replace it.")
         deleted = [int(flag) for flag in df[DELETED]] if DELETED in df.columns else [0] * len(df)
         rows = list(zip(*values, [0] * len(df), range(len(df)), deleted, strict=True))

@@ -1,0 +1,310 @@
+"""How SQL is written for each database: names, literals, exact text, the clock, and what its catalogue knows. Pure.
+
+Values travel as text both ways, so neither a driver nor the zone of a session can change them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+
+from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.rows.cursors import TEXTS, Cursor, CursorColumn, Tick
+from scripts.helpers.rows.dialect import Dialect
+from scripts.helpers.rows.sql import SQL, joined, sql, whole
+
+CATALOGUE = ("column_name", "declared", "indexed", "nullable")
+"""Columns of a catalogue query. That of a database that is written to has more, see `TableColumn`."""
+IDENTITY = ("database_name", "schema_name", "table_name", "table_oid")
+"""Columns of an identity query."""
+
+WRITER, BEGAN = "writer", "began"
+"""Columns of a query for writers."""
+NUMBERING = ("sequence_name", "step", "starts_again")
+"""Columns of a query for sequences."""
+MIN, MAX = sql("MIN"), sql("MAX")
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of a table, as its catalogue has it.
+
+    Attributes
+    ----------
+    declared, nullable
+        Of the catalogue.
+    indexed
+        Whether an index begins with it; None for a view.
+    filled
+        What the database does by itself: ``default`` where a row has no value, ``always``, or None.
+    wide
+        The type without a length, a precision, a scale or a domain; empty where it is unknown.
+    """
+
+    declared: str
+    indexed: bool | None
+    nullable: bool
+    filled: str | None = None
+    wide: str = ""
+
+
+def columns_of_catalogue(rows: Iterable[Sequence[str | None]]) -> dict[str, TableColumn]:
+    """Return the columns by name that a catalogue query finds: all is text, and 1 is yes."""
+    found = {}
+    for name, declared, indexed, nullable, *more in rows:
+        filled, wide = (*more, None, None)[:2]
+        is_indexed = None if indexed is None else indexed == "1"
+        found[str(name)] = TableColumn(str(declared), is_indexed, nullable == "1", filled, wide or "")
+    return found
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A declared type, taken apart: ``decimal(10,2) unsigned`` is decimal, (10, 2) and the text itself."""
+
+    base: str
+    numbers: tuple[int, ...]
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> Declared:
+        """Take a declared type apart."""
+        lower = text.strip().lower()
+        inside = re.search(r"\(([\d, -]+)\)", lower)
+        numbers = tuple(int(number) for number in inside[1].split(",")) if inside else ()
+        return cls(re.split(r"[\s(]", lower, maxsplit=1)[0], numbers, lower)
+
+    @property
+    def plain(self) -> str:
+        """The type without what is in brackets, as in ``timestamp with time zone``."""
+        return re.sub(r"\([^)]*\)", "", self.text)
+
+    def decimal(self, unbounded: str | None) -> str | None:
+        """Return the decimal type; `unbounded` where none is declared, None for more than 38 digits."""
+        if not self.numbers:
+            return unbounded
+        precision, scale = (*self.numbers, 0)[:2]
+        # What Spark has no decimal for would be read rounded: more than 38 digits, or a scale below 0 as in Oracle.
+        is_held_by_spark = precision <= 38 and 0 <= scale <= precision
+        return f"decimal({precision},{scale})" if is_held_by_spark else None
+
+    def tick(self, digits: int) -> timedelta:
+        """Return the step of a time by its digits after the second; at least a microsecond."""
+        shown = self.numbers[0] if self.numbers else digits
+        # Python and Spark hold microseconds. Of what is finer, the text is cut, so a microsecond above it is past it.
+        return timedelta(microseconds=10 ** (6 - min(shown, 6)))
+
+
+UNORDERED = ("float", "double", "boolean", "binary", "year")
+"""Kinds of columns that no exact cursor is read from."""
+
+
+class Database(Dialect):
+    """A database that is read over JDBC."""
+
+    url = ""
+    """How its URLs begin."""
+    driver = ""
+    """Class of the usual JDBC driver."""
+    options: Mapping[str, str] = MappingProxyType({})
+    """What the driver needs to be told, so that it fetches rows bit by bit."""
+    session: SQL | None = None
+    """Statement that each connection starts with."""
+    now = sql("")
+    """Time at which the statement started, or before: ISO text in UTC."""
+    from_nothing = sql("")
+    """What follows a SELECT that reads no table."""
+    encoding = "utf-8"
+    """What the hex digits of a text stand for."""
+    cluster = sql("")
+    """Query for what tells this cluster of servers from others, if there is one; a user may not be allowed to ask."""
+    system_columns: Mapping[str, TableColumn] = MappingProxyType({})
+    """Columns that every table has and neither its catalogue nor ``*`` shows."""
+    writers_late = timedelta(0)
+    """How long a transaction that has a number may not be on the list of `writers` yet."""
+
+    unfit: Mapping[str, str] = MappingProxyType({})
+    """Types that look as if they had an order, with the reason why none can be resumed from."""
+    sorts_uuids = sql("")
+    """Condition that the server sorts UUIDs by their bytes, where some versions of it do not."""
+    orders_within = True
+    """Whether a subquery may have an order, or start with WITH."""
+    current_database = sql("")
+    """The database that a query is asked in, where the URL leads to a server of several."""
+    kinds: Mapping[str, str] = MappingProxyType({})
+    """Spark's types by those that columns are declared as, with or without what follows the first word."""
+    plain_decimal = ""
+    """Spark's type of a decimal that is declared without digits."""
+    digits = 6
+    """Digits of a time after the second, where none are declared."""
+    ticks: Mapping[str, timedelta] = MappingProxyType({})
+    """Steps of the times whose types have no digits."""
+
+    def cuts_by(self, column: CursorColumn) -> bool:
+        """Tell whether a large window may be cut by a column: texts have no middle."""
+        return column.type not in TEXTS
+
+    def of_table(self, declared: Mapping[str, str]) -> Database:
+        """Return the dialect for a table, if how its columns are declared changes what is written."""
+        return self
+
+    def serves(self, column: CursorColumn) -> bool:
+        """Tell whether an index on a cursor column serves what it is compared as."""
+        return column.type != "string"
+
+    def table(self, parts: Sequence[str]) -> SQL:
+        """Quote a table's name, part by part."""
+        return joined(".", map(self.quote, parts))
+
+    def text(self, value: str) -> SQL:
+        """Write a text as its bytes in hex."""
+        if "\0" in value:
+            raise SourceError(self.name, "no text in a query may hold NUL. Correct the name or value.")
+        return self.bytes_as_text(value.encode().hex())
+
+    def bytes_as_text(self, digits: str) -> SQL:
+        """Write what texts are compared with, from the hex digits of its bytes."""
+        raise NotImplementedError
+
+    def cursor(self, column: CursorColumn) -> SQL:
+        """Write a cursor column as it is compared; a text byte by byte, without padding."""
+        name = self.quote(column.name)
+        return self.binary(name) if column.type == "string" else name
+
+    def binary(self, name: SQL) -> SQL:
+        """Write a text column so that it compares byte by byte."""
+        raise NotImplementedError
+
+    def exact(self, expression: SQL, kind: str) -> SQL:
+        """Write the exact text of a value: times with microseconds, instants in UTC, texts as hex."""
+        raise NotImplementedError
+
+    def value(self, text: str, column: CursorColumn) -> Cursor:
+        """Read what `exact` wrote; CursorError for what the column's type cannot hold."""
+        if column.type == "string":
+            return self._text_of(text, column.name)
+        found = column.from_text(text)
+        # A decimal without declared digits is read as one of 38: a value that does not fit there would be rounded, and
+        # the bound be below or above its row.
+        try:
+            return column.check(found)
+        except CursorError:
+            raise CursorError(
+                column.name,
+                f"its last value does not fit the {column.type} that it is read as. Read it through a view that casts "
+                "it to a decimal of its own precision and scale.",
+            ) from None
+
+    def _text_of(self, digits: str, name: str) -> str:
+        try:
+            return bytes.fromhex(digits).decode(self.encoding)
+        except ValueError:
+            raise CursorError(name, "its largest value is not a text. Fix or filter that row.") from None
+
+    def outermost(self, column: CursorColumn, function: SQL, rows: SQL) -> SQL:
+        """Return the query for the exact text of the last value (MIN or MAX) in rows: ``FROM`` and what follows it."""
+        return sql("(SELECT {} {})", self.exact(sql("{}({})", function, self.cursor(column)), column.type), rows)
+
+    def uuid_version(self, column: CursorColumn) -> SQL:
+        """Write the hex digit of a UUID that says its version, as a text."""
+        raise NotImplementedError
+
+    def kind(self, declared: str) -> str | None:
+        """Return Spark's type of a declared type, a decimal without its digits; None where it has none."""
+        found = Declared.parse(declared)
+        return self.kinds.get(found.plain, self.kinds.get(found.base))
+
+    def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
+        """Return Spark's type and the tick of a declared type; None where there is no exact order."""
+        found, kind = Declared.parse(declared), self.kind(declared)
+        if kind in ("timestamp", "timestamp_ntz"):
+            return kind, self.ticks.get(found.base) or found.tick(self.digits)
+        if kind == "decimal":
+            kind = found.decimal(self.plain_decimal)
+        return None if kind is None or kind in UNORDERED else (kind, None)
+
+    def read_as_text(self, declared: str) -> str | None:
+        """Return Spark's type of a column whose rows are read as exact text, since a driver may shift them."""
+        kind, _ = self.cursor_type(declared) or (None, None)
+        return kind if kind in ("timestamp", "timestamp_ntz") else None
+
+    def declared(self, kind: str, precision: int, scale: int) -> str:
+        """Write a type as the catalogue does, from what a driver says of a column of a query."""
+        base, _, rest = kind.lower().partition(" ")
+        numbers = ""
+        if base in ("decimal", "numeric", "number") and precision > 0:
+            numbers = f"({precision},{scale})"
+        elif base in ("timestamp", "datetime", "datetime2", "datetimeoffset"):
+            numbers = f"({scale})"
+        elif base == "binary":
+            numbers = f"({precision})"
+        return f"{base}{numbers} {rest}".strip()
+
+    def catalogue(self, parts: Sequence[str]) -> SQL:
+        """Return the query for a table's columns: name, declared type, indexed (1, 0, NULL: unknown), nullable."""
+        raise NotImplementedError
+
+    def identity(self, parts: Sequence[str]) -> SQL:
+        """Return the query for which table it is: database, schema and name as the server has them, and its number.
+
+        The number is NULL unless the server gives a table that is made anew another one.
+        """
+        raise NotImplementedError
+
+    def writers(self, parts: Sequence[str]) -> SQL:
+        """Return the query for the open transactions that may hold numbers of a table, by names that are used once.
+
+        A name of NULL says that the server cannot tell for this table. Empty where no such query is known.
+        """
+        return sql("")
+
+    def open_since(self, delay: timedelta) -> SQL:
+        """Return the query for the transactions that have written and are open: name, and when they began in UTC.
+
+        Of whatever table. A beginning of NULL says that this user may not see one. Empty where no such query is known.
+
+        Parameters
+        ----------
+        delay
+            How long before it was first seen a transaction may have begun, if the server does not keep that.
+        """
+        return sql("")
+
+    def sequences(self, parts: Sequence[str], column: str) -> SQL:
+        """Return the query for the sequences that number a column: name, step, and whether it starts again (1, 0).
+
+        A step of NULL says that the sequence itself has to be asked. Empty where no such query is known.
+        """
+        return sql("")
+
+    def sequence(self, name: str) -> SQL:
+        """Return the query for a sequence by the name that `sequences` found: step, and whether it starts again."""
+        raise NotImplementedError
+
+    def count_up_to(self, limit: int, table: SQL, predicate: SQL) -> SQL:
+        """Return the query that counts rows, but no further than a limit."""
+        rows = sql("SELECT 1 AS one FROM {} WHERE {}", table, predicate)
+        return sql("SELECT COUNT(*) FROM ({}) few", self.first_rows(limit, rows))
+
+    def row_at(self, position: int, ordered: SQL) -> SQL:
+        """Return what of an ordered query is one row, counted from 0."""
+        return sql("{} LIMIT 1 OFFSET {}", ordered, whole(position))
+
+    def first_rows(self, count: int, ordered: SQL) -> SQL:
+        """Return what of an ordered query are its first rows."""
+        return sql("{} LIMIT {}", ordered, whole(count))
+
+    def as_row(self, **expressions: SQL) -> SQL:
+        """Return a query of one row of named expressions."""
+        named = (sql("{} AS {}", expression, self.quote(name)) for name, expression in expressions.items())
+        return sql("SELECT {}{}", joined(", ", named), self.from_nothing)
+
+
+def ends_early(step: SQL, smallest: SQL, largest: SQL) -> SQL:
+    """Write that a sequence can come to its end: nobody gets to that of a bigint, which one without an end has."""
+    return sql(
+        "CASE WHEN {} > 0 THEN {} < 9223372036854775806 ELSE {} > -9223372036854775807 END", step, largest, smallest
+    )

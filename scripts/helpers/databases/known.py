@@ -1,0 +1,33 @@
+"""Which databases there are, and which one a URL, a connection or an error is of. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scripts.helpers.databases.database import Database
+from scripts.helpers.databases.mysql import MariaDB, MySQL
+from scripts.helpers.databases.others import Oracle, SQLServer
+from scripts.helpers.databases.postgresql import PostgreSQL
+from scripts.helpers.databases.sqlite import SQLite
+from scripts.helpers.databases.writing import WritableDatabase
+from scripts.helpers.display.redaction import redact_logs
+from scripts.helpers.errors import SourceError
+
+DATABASES: Mapping[str, Database] = {
+    one.url: one for one in (PostgreSQL(), MySQL(), MariaDB(), SQLServer(), Oracle(), SQLite())
+}
+"""By how their URLs begin."""
+MODULES = {name: one for one in DATABASES.values() if isinstance(one, WritableDatabase) for name in one.modules}
+"""By the packages that connections of their Python drivers are of."""
+
+
+def database_of(url: str) -> Database:
+    """Return the database that a JDBC URL leads to; SourceError, without the URL, if it is not supported.
+
+    Adds the filter of log lines as well: the caller passes the URL and the password to py4j next.
+    """
+    redact_logs()
+    for start, database in DATABASES.items():
+        if url.lower().startswith(start):
+            return database
+    raise SourceError("JDBC", f"its URL starts with none of {', '.join(DATABASES)}. Check it.")

@@ -1,0 +1,302 @@
+"""How MySQL and MariaDB are read and written: their names and types, SQL, catalogue and settings. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta, timezone
+from types import MappingProxyType
+
+from scripts.helpers.databases.database import Declared, TableColumn, ends_early
+from scripts.helpers.databases.writing import HELD, Arriving, WritableDatabase
+from scripts.helpers.errors import SourceError
+from scripts.helpers.rows.cursors import UUIDS, WHOLE, CursorColumn, Tick
+from scripts.helpers.rows.sql import SQL, in_quotes, internal, joined, sql, whole
+
+UTC = sql("SET SESSION time_zone = '+00:00'")
+NOTHING = internal("nothing")
+BY_BYTES = sql(" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+NO_TEXT = sql("CAST(NULL AS CHAR)")
+"""NULL with a type: over Spark Connect, Spark asks for that of each column, and refuses NULL alone."""
+
+
+class MySQL(WritableDatabase):
+    """MySQL and MariaDB. Sessions are set to UTC: a TIMESTAMP compares with text of the session's zone."""
+
+    name = "MySQL"
+    url = "jdbc:mysql:"
+    modules: tuple[str, ...] = ("pymysql", "MySQLdb", "mysql", "mariadb")
+    quotes = ("`", "`")
+    driver = "com.mysql.cj.jdbc.Driver"
+    options = MappingProxyType({"useCursorFetch": "true"})
+    session: SQL | None = UTC
+    now = sql("CONCAT(DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%d %H:%i:%s.%f'), '+00:00')")
+    current_database = sql("DATABASE()")
+    writers_late = timedelta(milliseconds=200)
+    """InnoDB gives a number just before its transaction begins, and reads its list anew every tenth of a second."""
+    plain_decimal, digits = "decimal(10,0)", 0
+    kinds = MappingProxyType({
+        **dict.fromkeys(("smallint", "mediumint", "int", "integer"), "int"), "tinyint": "tinyint", "bigint": "bigint",
+        "decimal": "decimal", "float": "float", "double": "double", "bit": "boolean", "date": "date",
+        "datetime": "timestamp_ntz", "timestamp": "timestamp", "year": "year", "uuid": "uuid",
+        **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), "string"),
+        **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "binary"),
+    })  # fmt: skip
+    held = MappingProxyType({**HELD, "tinyint": (*WHOLE, "boolean")})
+    types = MappingProxyType({
+        **dict.fromkeys(WHOLE, sql("bigint")), "int": sql("int"), "decimal": sql("decimal"), "float": sql("double"),
+        "double": sql("double"), "boolean": sql("boolean"), "binary": sql("longblob"), "date": sql("date"),
+        "timestamp": sql("timestamp(6)"), "timestamp_ntz": sql("datetime(6)"), "string": sql("text"),
+        "unknown": sql("text"),
+    })  # fmt: skip
+
+    writing_options = MappingProxyType({"rewriteBatchedStatements": "true"})
+    longest_name = 64
+    # Else a value that does not fit would be cut, a time be moved to the zone of the server, and a key 0 be counted up.
+    writing_session = sql(
+        "{}, sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ZERO_DATE,NO_AUTO_VALUE_ON_ZERO')", UTC
+    )
+    # Without it a server waits for a year, and MariaDB for a day.
+    impatient = sql("SET SESSION lock_wait_timeout = 10")
+    begins = sql("START TRANSACTION")
+    insert = sql("INSERT IGNORE")
+    engine = sql(" ENGINE=InnoDB")
+    by_bytes, moment, landing_text = BY_BYTES, sql("timestamp"), sql("longtext{}", BY_BYTES)
+    compares_staged = True  # It casts to few types.
+    attempt = sql("CONNECTION_ID()")
+    rights = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON {schema}.*"
+
+    def timestamp(self, value: datetime) -> SQL:
+        """Write an instant; the session is in UTC."""
+        return self.wall_clock(value)
+
+    def has_void(self, column: CursorColumn) -> bool:
+        """Tell whether a column can hold a zero date, ``0000-00-00``, as also one that is NOT NULL can."""
+        return column.is_time
+
+    def lacks(self, column: CursorColumn) -> SQL:
+        """Write that a row has no value there: NULL, or a zero date, which is below every date."""
+        if not column.is_time:
+            return super().lacks(column)
+        return sql("({} OR {})", super().lacks(column), self.comparison(column, "<", _first_value(column)))
+
+    def has(self, column: CursorColumn) -> SQL:
+        """Write that a row has a value there."""
+        return self.comparison(column, ">=", _first_value(column)) if column.is_time else super().has(column)
+
+    def bytes_as_text(self, digits: str) -> SQL:
+        """Write bytes."""
+        return sql("x{}", in_quotes(digits))
+
+    def binary(self, name: SQL) -> SQL:
+        """Write the bytes of a text in UTF-8."""
+        return sql("CAST(CONVERT({} USING utf8mb4) AS BINARY)", name)
+
+    def uuid(self, value: str, kind: str) -> SQL:
+        """Write a UUID, or its bytes."""
+        if kind == "uuid":
+            return sql("CAST({} AS UUID)", in_quotes(value))
+        return self.bytes_as_text(value.replace("-", ""))
+
+    def uuid_version(self, column: CursorColumn) -> SQL:
+        """Write the hex digit that says its version."""
+        name = self.quote(column.name)
+        return sql("SUBSTR(CAST({} AS CHAR), 15, 1)" if column.type == "uuid" else "SUBSTR(HEX({}), 13, 1)", name)
+
+    def exact(self, expression: SQL, kind: str) -> SQL:
+        """Write the exact text of a value; NULL for a zero date."""
+        # '0000-00-00' is below every date, so it is the last value only where there is no other one.
+        if kind in ("timestamp", "timestamp_ntz"):
+            text = sql("NULLIF(DATE_FORMAT({}, '%Y-%m-%d %H:%i:%s.%f'), '0000-00-00 00:00:00.000000')", expression)
+            return sql("CONCAT({}, '+00:00')", text) if kind == "timestamp" else text
+        if kind == "date":
+            return sql("NULLIF(DATE_FORMAT({}, '%Y-%m-%d'), '0000-00-00')", expression)
+        return sql("HEX({})" if kind in ("string", "binary(16)") else "CAST({} AS CHAR)", expression)
+
+    def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
+        """Return Spark's type and the tick of a declared type."""
+        if declared in UUIDS:
+            return declared, None
+        kind, tick = super().cursor_type(declared) or ("", None)
+        # Unsigned, each needs the next larger type: above half of its range a value would turn negative.
+        larger = {"tinyint": "bigint", "int": "bigint", "bigint": "decimal(20,0)"}
+        kind = larger.get(kind, kind) if "unsigned" in declared.lower() else kind.replace("tinyint", "int")
+        return (kind, tick) if kind else None
+
+    def catalogue(self, parts: Sequence[str]) -> SQL:
+        """Return the query for a table's columns."""
+        # MySQL marks a default that is an expression as DEFAULT_GENERATED; the others are computed columns.
+        return sql(
+            "SELECT COLUMN_NAME AS column_name, COLUMN_TYPE AS declared, CASE WHEN (SELECT TABLE_TYPE"
+            " FROM information_schema.TABLES WHERE {0}) <> 'BASE TABLE' THEN NULL WHEN EXISTS"
+            " (SELECT 1 FROM information_schema.STATISTICS s WHERE {0} AND s.COLUMN_NAME = c.COLUMN_NAME"
+            " AND s.SEQ_IN_INDEX = 1) THEN 1 ELSE 0 END AS indexed,"
+            " CASE WHEN IS_NULLABLE = 'NO' THEN 0 ELSE 1 END AS nullable,"
+            " CASE WHEN EXTRA LIKE '%VIRTUAL%' OR EXTRA LIKE '%STORED%' OR EXTRA LIKE '%PERSISTENT%' THEN 'always'"
+            " WHEN EXTRA LIKE '%auto_increment%' OR EXTRA LIKE '%GENERATED%'"
+            " OR COALESCE(COLUMN_DEFAULT, 'NULL') <> 'NULL' THEN 'default' END AS filled"
+            " FROM information_schema.COLUMNS c WHERE {0} ORDER BY ORDINAL_POSITION",
+            self._is_table(parts),
+        )
+
+    def _is_table(self, parts: Sequence[str]) -> SQL:
+        # By its bytes: the collation of the catalogue takes names for the same that differ in case.
+        schema = self.text(parts[-2]) if len(parts) > 1 else self.current_database
+        return sql("TABLE_SCHEMA = {} AND TABLE_NAME = {}", schema, self.text(parts[-1]))
+
+    def identity(self, parts: Sequence[str]) -> SQL:
+        """Return the query for which table it is; a schema is a database there, and no number outlives an ALTER."""
+        return sql(
+            "SELECT {0} AS database_name, TABLE_SCHEMA AS schema_name, TABLE_NAME AS table_name, {0} AS table_oid"
+            " FROM information_schema.TABLES WHERE {1}",
+            NO_TEXT, self._is_table(parts),
+        )  # fmt: skip
+
+    def writers(self, parts: Sequence[str]) -> SQL:
+        """Return the query for InnoDB's open transactions, of whatever table; NULL on a replica.
+
+        Which tables they have written to is in no list that MySQL and MariaDB share.
+        """
+        # A replica that can be written to shows itself only by the threads that follow its primary; InnoDB's own have
+        # the same user in older versions of MariaDB, and are daemons.
+        follows = sql(
+            "EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p"
+            " WHERE p.USER = 'system user' AND p.COMMAND <> 'Daemon')"
+        )
+        return sql(
+            "SELECT CONCAT(trx_mysql_thread_id, ' ', trx_started) AS writer FROM information_schema.INNODB_TRX"
+            " WHERE trx_is_read_only = 0 AND trx_mysql_thread_id <> CONNECTION_ID()"
+            " UNION SELECT NULL AS writer FROM (SELECT 1 AS one) nothing WHERE @@read_only = 1 OR {}",
+            follows,
+        )
+
+    def sequences(self, parts: Sequence[str], column: str) -> SQL:
+        """Return the query for the sequence of a default that is `nextval` alone, as MariaDB has them; quoted."""
+        return sql(
+            "SELECT SUBSTR(c.COLUMN_DEFAULT, 9, CHAR_LENGTH(c.COLUMN_DEFAULT) - 9) AS sequence_name, {0} AS step,"
+            " {0} AS starts_again FROM information_schema.COLUMNS c WHERE {1}"
+            " AND c.COLUMN_NAME = {2} AND c.COLUMN_DEFAULT REGEXP '^nextval[(].*[)]$'",
+            NO_TEXT, self._is_table(parts), self.text(column),
+        )  # fmt: skip
+
+    def sequence(self, name: str) -> SQL:
+        """Return the query for a sequence; SourceError unless its name is one or two quoted parts."""
+        # What follows FROM comes from a catalogue.
+        if not re.fullmatch(r'(`[^`]+`|"[^"]+")(\.(`[^`]+`|"[^"]+"))?', name):
+            raise SourceError(self.name, "a default of it calls nextval in a form that is not known.")
+        ends = ends_early(sql("increment"), sql("minimum_value"), sql("maximum_value"))
+        return sql(
+            "SELECT increment AS step, CASE WHEN cycle_option AND {} THEN 1 ELSE 0 END AS starts_again FROM {}",
+            ends, SQL(name),
+        )  # fmt: skip
+
+    def open_since(self, delay: timedelta) -> SQL:
+        """Return the query for InnoDB's transactions that have written or have a lock; reads take none.
+
+        A statement has its time from before its transaction begins, and InnoDB keeps the whole second of that.
+        """
+        began = sql("{} - INTERVAL 1 SECOND", self.instant_of_server(sql("trx_started")))
+        return sql(
+            "SELECT CONCAT('thread ', trx_mysql_thread_id) AS writer,"
+            " CONCAT(DATE_FORMAT({}, '%Y-%m-%d %H:%i:%s.%f'), '+00:00') AS began FROM information_schema.INNODB_TRX"
+            " WHERE trx_rows_modified + trx_lock_structs > 0 AND trx_mysql_thread_id <> CONNECTION_ID()",
+            began,
+        )
+
+    def instant_of_server(self, wall_clock: SQL) -> SQL:
+        """Write the instant, in UTC, of a wall clock in the zone of the machine, which InnoDB's list is in."""
+        instant = sql("CONVERT_TZ({}, 'SYSTEM', '+00:00')", wall_clock)
+        # In autumn an hour repeats, and the earlier of the two is meant: a later one would let a row come below it.
+        hour_before = sql("{} - INTERVAL 1 HOUR", instant)
+        is_repeated = sql("CONVERT_TZ({}, '+00:00', 'SYSTEM') = {}", hour_before, wall_clock)
+        return sql("CASE WHEN {} THEN {} ELSE {} END", is_repeated, hour_before, instant)
+
+    def tables_like(self, schema: str, start: str) -> SQL:
+        """Return the query for the tables of a schema whose names begin with a text."""
+        return sql(
+            "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = {} AND LEFT(TABLE_NAME, {}) = {}",
+            self.text(schema), whole(len(start)), self.text(start),
+        )  # fmt: skip
+
+    def is_transactional(self, parts: Sequence[str]) -> SQL:
+        """Return the query for whether a table has transactions."""
+        return sql(
+            "SELECT CASE WHEN e.TRANSACTIONS = 'YES' THEN 1 ELSE 0 END FROM information_schema.TABLES t "
+            "JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE WHERE {}",
+            self._is_table(parts),
+        )
+
+    def constraints(self, parts: Sequence[str]) -> Sequence[SQL]:
+        """Return the queries for unique keys and CHECK constraints."""
+        keys = sql(
+            "SELECT INDEX_NAME, CASE WHEN SUB_PART IS NULL THEN {0} ELSE CONCAT('LEFT(', {0}, ', ', SUB_PART, ')') END,"
+            " NULL FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND {1} AND NOT EXISTS (SELECT 1 FROM "
+            "information_schema.TRIGGERS WHERE ACTION_TIMING = 'BEFORE' AND EVENT_MANIPULATION = 'INSERT' AND "
+            "EVENT_OBJECT_SCHEMA = TABLE_SCHEMA AND EVENT_OBJECT_TABLE = TABLE_NAME)",
+            sql("CONCAT('`', REPLACE(COLUMN_NAME, '`', '``'), '`')"), self._is_table(parts),
+        )  # fmt: skip
+        return [keys, sql("SHOW CREATE TABLE {}", self.table(parts))]
+
+    def _is_text(self, declared: str) -> bool:
+        return self.kind(declared) == "string" or Declared.parse(declared).base in ("enum", "set")
+
+    def changes(self, column: Arriving, target: TableColumn) -> SQL | None:
+        """Write that a staged value is another than the one that arrived."""
+        base = Declared.parse(target.declared).base
+        staged, arrived = sql("s.{}", self.quote(column.name)), sql("l.{}", column.landing)
+        if base in ("datetime", "timestamp", "time") and column.is_text:
+            return sql("NOT ({} <=> CAST({} AS {}(6)))", staged, arrived, sql("TIME" if base == "time" else "DATETIME"))
+        if column.kind == "string" and self._is_text(target.declared):
+            # By the bytes: for a collation, a text is the same in another case, or without its blanks at the end.
+            return sql("NOT ({} <=> {})", self.binary(staged), self.binary(arrived))
+        is_short = base in ("float", "double") and "(" in target.declared
+        return sql("NOT ({} <=> {})", staged, arrived) if is_short or base == "binary" else None
+
+    def create_like(self, table: SQL, columns: Sequence[SQL], like: SQL, own: Sequence[SQL] = ()) -> SQL:
+        """Return the CREATE TABLE for columns of another table."""
+        numbers = joined(", ", (sql("{} bigint", name) for name in own))
+        # A copy of a column is NOT NULL where the column is, unless it comes from the outer side of a join.
+        return sql(
+            "CREATE TABLE {}{}{} AS SELECT {} FROM (SELECT 1 AS {}) {} LEFT JOIN {} t ON 1 = 0 WHERE 1 = 0",
+            table, sql(" ({})", numbers) if own else numbers, self.engine, joined(", ", columns), NOTHING, NOTHING,
+            like,
+        )  # fmt: skip
+
+    def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
+        """Write that two values are not the same."""
+        if self._is_text(declared) or declared == "json":
+            one, other = (sql("CAST({} AS BINARY)", side) for side in (one, other))
+        return sql("NOT ({} <=> {})", one, other)
+
+    def update_from(self, table: SQL, source: SQL, on: SQL, sets: Mapping[str, SQL], where: SQL) -> SQL:
+        """Return an UPDATE of a table by a source."""
+        listed = joined(", ", (sql("t.{} = {}", self.quote(name), value) for name, value in sets.items()))
+        return sql("UPDATE {} AS t JOIN {} ON {} SET {} WHERE {}", table, source, on, listed, where)
+
+    def delete_where(self, table: SQL, condition: SQL) -> SQL:
+        """Return a DELETE from a table."""
+        return sql("DELETE t FROM {} AS t WHERE {}", table, condition)
+
+
+class MariaDB(MySQL):
+    """MariaDB by a ``jdbc:mariadb:`` URL, for which Spark writes names in double quotes."""
+
+    name = "MariaDB"
+    url = "jdbc:mariadb:"
+    modules = ()
+    sorts_uuids = sql(
+        "CAST('01900000-0000-7000-8000-000000000000' AS UUID) > CAST('01800000-ffff-7000-8000-000000000000' AS UUID)"
+    )
+    driver = "org.mariadb.jdbc.Driver"
+    session = sql("{}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')", UTC)
+
+    def filling_options(self, options: Mapping[str, str]) -> dict[str, str]:
+        """Return the options of Spark's writer, which writes names in double quotes for such a URL."""
+        # The server takes them for texts unless told.
+        given = options.get("sessionVariables")
+        return {**options, "sessionVariables": "sql_mode='ANSI_QUOTES'" + (f",{given}" if given else "")}
+
+
+def _first_value(column: CursorColumn) -> date:
+    first = datetime(1, 1, 1, tzinfo=timezone.utc)
+    return first.date() if column.type == "date" else first

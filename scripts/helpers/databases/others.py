@@ -1,0 +1,192 @@
+"""How SQL is written for the databases that are only read: SQL Server and Oracle. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from types import MappingProxyType
+
+from scripts.helpers.databases.database import Database
+from scripts.helpers.errors import SourceError
+from scripts.helpers.rows.dialect import wall_text
+from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
+
+
+class FetchingDatabase(Database):
+    """A database that has ``FETCH NEXT`` and no ``LIMIT``."""
+
+    def row_at(self, position: int, ordered: SQL) -> SQL:
+        """Return what of an ordered query is one row, counted from 0."""
+        return sql("{} OFFSET {} ROWS FETCH NEXT 1 ROWS ONLY", ordered, whole(position))
+
+    def first_rows(self, count: int, ordered: SQL) -> SQL:
+        """Return what of an ordered query are its first rows."""
+        return sql("{} OFFSET 0 ROWS FETCH NEXT {} ROWS ONLY", ordered, whole(count))
+
+
+DATETIME_TICK = timedelta(microseconds=3_333)
+"""SQL Server's DATETIME has steps of 1/300 s; what is a whole step above a value is below the next one. Rounded up,
+a bound just past a row would be past the next row as well, which may come later."""
+
+
+class SQLServer(FetchingDatabase):
+    """SQL Server and Azure SQL."""
+
+    name = "SQL Server"
+    url = "jdbc:sqlserver:"
+    quotes = ("[", "]")
+    driver = "com.microsoft.sqlserver.jdbc.SQLServerDriver"
+    now = sql("CONVERT(char(26), SYSUTCDATETIME(), 121) + '+00:00'")
+    encoding = "utf-16-le"
+    unfit = MappingProxyType(
+        {"uniqueidentifier": "SQL Server sorts a uniqueidentifier by its last six bytes first, whatever its version"}
+    )
+    orders_within = False
+    current_database = sql("DB_NAME()")
+    plain_decimal = "decimal(18,0)"
+    kinds = MappingProxyType({
+        "datetime": "timestamp_ntz", "datetime2": "timestamp_ntz", "smalldatetime": "timestamp_ntz",
+        "datetimeoffset": "timestamp", "date": "date", "decimal": "decimal", "numeric": "decimal", "bigint": "bigint",
+        "int": "int", "smallint": "int", "tinyint": "int",
+        **dict.fromkeys(("char", "varchar", "nchar", "nvarchar"), "string"),
+    })  # fmt: skip
+    ticks = MappingProxyType({"datetime": DATETIME_TICK, "smalldatetime": timedelta(minutes=1)})
+
+    def timestamp(self, value: datetime) -> SQL:
+        """Write an instant."""
+        return sql("CAST({} AS datetimeoffset(6))", in_quotes(f"{wall_text(value)}+00:00".replace(" ", "T")))
+
+    def wall_clock(self, value: datetime) -> SQL:
+        """Write a timestamp without zone, in the form that no language setting reads otherwise."""
+        return sql("CAST({} AS datetime2(6))", in_quotes(wall_text(value).replace(" ", "T")))
+
+    def date(self, value: date) -> SQL:
+        """Write a date."""
+        return sql("CAST({} AS date)", in_quotes(value.isoformat()))
+
+    def bytes_as_text(self, digits: str) -> SQL:
+        """Write the bytes of a text in UTF-16, as the server holds them."""
+        return SQL(f"0x{bytes.fromhex(digits).decode().encode('utf-16-le').hex()}")
+
+    def binary(self, name: SQL) -> SQL:
+        """Write the bytes of a text: every collation ignores spaces at the end."""
+        return sql("CAST(CAST({} AS nvarchar(4000)) AS varbinary(8000))", name)
+
+    def exact(self, expression: SQL, kind: str) -> SQL:
+        """Write the exact text of a value, down to the microsecond."""
+        if kind == "timestamp":
+            return sql("{} + '+00:00'", self.exact(sql("SWITCHOFFSET({}, '+00:00')", expression), "timestamp_ntz"))
+        if kind == "timestamp_ntz":
+            return sql("CONVERT(char(26), CAST({} AS datetime2(7)), 121)", expression)
+        if kind == "date":
+            return sql("CONVERT(char(10), {}, 23)", expression)
+        return sql("CONVERT(varchar(max), {}, 2)" if kind == "string" else "CONVERT(varchar(50), {})", expression)
+
+    def catalogue(self, parts: Sequence[str]) -> SQL:
+        """Return the query for a table's columns."""
+        return sql(
+            "SELECT c.name AS column_name, y.name + CASE WHEN y.name IN ('decimal', 'numeric') THEN '('"
+            " + CAST(c.precision AS varchar(3)) + ',' + CAST(c.scale AS varchar(3)) + ')'"
+            " WHEN y.name IN ('datetime2', 'datetimeoffset') THEN '(' + CAST(c.scale AS varchar(3)) + ')'"
+            " ELSE '' END AS declared, CASE WHEN o.type <> 'U' THEN NULL WHEN EXISTS (SELECT 1 FROM sys.index_columns k"
+            " JOIN sys.indexes i ON i.object_id = k.object_id AND i.index_id = k.index_id"
+            " WHERE k.object_id = c.object_id AND k.column_id = c.column_id AND k.key_ordinal = 1 AND i.has_filter = 0"
+            " AND i.type IN (1, 2)) THEN 1 ELSE 0 END AS indexed, CAST(c.is_nullable AS int) AS nullable"
+            " FROM sys.columns c JOIN sys.types y ON y.user_type_id = c.system_type_id"
+            " JOIN sys.objects o ON o.object_id = c.object_id"
+            " WHERE c.object_id = OBJECT_ID(CAST({} AS nvarchar(4000)))",
+            self.text(self.table(parts)),
+        )
+
+    def identity(self, parts: Sequence[str]) -> SQL:
+        """Return the query for which table it is."""
+        return sql(
+            "SELECT DB_NAME() AS database_name, s.name AS schema_name, o.name AS table_name, NULL AS table_oid"
+            " FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id"
+            " WHERE o.object_id = OBJECT_ID(CAST({} AS nvarchar(4000)))",
+            self.text(self.table(parts)),
+        )
+
+    def count_up_to(self, limit: int, table: SQL, predicate: SQL) -> SQL:
+        """Return the query that counts rows, but no further than a limit."""
+        rows = sql("SELECT TOP ({}) 1 AS one FROM {} WHERE {}", whole(limit), table, predicate)
+        return sql("SELECT COUNT(*) FROM ({}) few", rows)
+
+
+class Oracle(FetchingDatabase):
+    """Oracle 12.1 and later. Names are case-sensitive here and mostly written in capitals there."""
+
+    name = "Oracle"
+    url = "jdbc:oracle:"
+    driver = "oracle.jdbc.OracleDriver"
+    now = sql("TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6') || '+00:00'")
+    from_nothing = sql(" FROM DUAL")
+    current_database = sql("SYS_CONTEXT('USERENV', 'DB_NAME')")
+    plain_decimal = "decimal(38,10)"
+    kinds = MappingProxyType({
+        "date": "timestamp_ntz", "timestamp": "timestamp_ntz", "timestamp with time zone": "timestamp",
+        "timestamp with local time zone": "timestamp", "number": "decimal",
+        **dict.fromkeys(("varchar2", "nvarchar2", "char", "nchar"), "string"),
+    })  # fmt: skip
+    ticks = MappingProxyType({"date": timedelta(seconds=1)})
+
+    def quote(self, name: str) -> SQL:
+        """Quote a name; SourceError for a double quote, which no name there may hold."""
+        if '"' in name:
+            raise SourceError(name, "Oracle has no names with a double quote. Check the name.")
+        return super().quote(name)
+
+    def timestamp(self, value: datetime) -> SQL:
+        """Write an instant."""
+        return sql("TIMESTAMP {}", in_quotes(f"{wall_text(value)} +00:00"))
+
+    def wall_clock(self, value: datetime) -> SQL:
+        """Write a timestamp without zone; in whole seconds as a DATE, so that an index on a DATE serves it."""
+        # Compared with a TIMESTAMP, Oracle would cast every DATE of the table to one, and no index on it serves.
+        if value.microsecond:
+            return super().wall_clock(value)
+        return sql("TO_DATE({}, 'YYYY-MM-DD HH24:MI:SS')", in_quotes(wall_text(value)[:19]))
+
+    def bytes_as_text(self, digits: str) -> SQL:
+        """Write bytes."""
+        return sql("HEXTORAW({})", in_quotes(digits))
+
+    def binary(self, name: SQL) -> SQL:
+        """Write the bytes of a text."""
+        return sql("UTL_RAW.CAST_TO_RAW({})", name)
+
+    def exact(self, expression: SQL, kind: str) -> SQL:
+        """Write the exact text of a value, down to the microsecond."""
+        if kind == "timestamp":
+            return sql("TO_CHAR(SYS_EXTRACT_UTC({}), 'YYYY-MM-DD HH24:MI:SS.FF6') || '+00:00'", expression)
+        if kind == "timestamp_ntz":
+            return sql("TO_CHAR(CAST({} AS TIMESTAMP(9)), 'YYYY-MM-DD HH24:MI:SS.FF6')", expression)
+        if kind == "string":
+            return sql("RAWTOHEX({})", expression)
+        return sql("TO_CHAR({}, 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')", expression)
+
+    def catalogue(self, parts: Sequence[str]) -> SQL:
+        """Return the query for a table's columns."""
+        return sql(
+            "SELECT c.COLUMN_NAME AS column_name, c.DATA_TYPE || CASE WHEN c.DATA_TYPE = 'NUMBER'"
+            " AND c.DATA_SCALE IS NOT NULL THEN '(' || COALESCE(c.DATA_PRECISION, 38) || ',' || c.DATA_SCALE || ')'"
+            " END AS declared, CASE WHEN EXISTS (SELECT 1 FROM ALL_VIEWS v WHERE v.OWNER = c.OWNER"
+            " AND v.VIEW_NAME = c.TABLE_NAME) THEN NULL WHEN EXISTS (SELECT 1 FROM ALL_IND_COLUMNS i"
+            " WHERE i.TABLE_OWNER = c.OWNER AND i.TABLE_NAME = c.TABLE_NAME AND i.COLUMN_NAME = c.COLUMN_NAME"
+            " AND i.COLUMN_POSITION = 1) THEN 1 ELSE 0 END AS indexed,"
+            " CASE WHEN c.NULLABLE = 'N' THEN 0 ELSE 1 END AS nullable"
+            " FROM ALL_TAB_COLUMNS c WHERE c.OWNER = {} AND c.TABLE_NAME = {}",
+            *self._owner_and_name(parts),
+        )
+
+    def _owner_and_name(self, parts: Sequence[str]) -> tuple[SQL, SQL]:
+        names = [sql("UTL_RAW.CAST_TO_VARCHAR2({})", self.text(part)) for part in parts]
+        return names[-2] if len(names) > 1 else sql("SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')"), names[-1]
+
+    def identity(self, parts: Sequence[str]) -> SQL:
+        """Return the query for which table it is."""
+        return sql(
+            "SELECT SYS_CONTEXT('USERENV', 'DB_NAME') AS database_name, {} AS schema_name, {} AS table_name,"
+            " NULL AS table_oid FROM DUAL",
+            *self._owner_and_name(parts),
+        )

@@ -1,0 +1,322 @@
+"""How PostgreSQL is read and written: its names and types, SQL, catalogue and settings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from types import MappingProxyType
+
+from scripts.helpers.databases.database import MAX, Declared, TableColumn, ends_early
+from scripts.helpers.databases.writing import Arriving, WritableDatabase
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.sql import SQL, in_quotes, sql
+
+WIDE = {
+    "bit": "bit varying", "character": "text", "bpchar": "text", '"char"': "text", "name": "text", "money": "numeric",
+}  # fmt: skip
+"""Types that cut or round without a length: what holds each of their values as it arrives."""
+UNEQUAL = ("json", "xml", "point", "box", "polygon", "line", "path")
+"""Types that have no equality."""
+ALIKE = ("citext", "text", "character")
+"""Types whose equality takes different texts for the same."""
+
+
+def _text_in_utc(instant: SQL) -> SQL:
+    """Write the text of an instant of PostgreSQL in UTC."""
+    return sql("to_char(({}) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'", instant)
+
+
+class PostgreSQL(WritableDatabase):
+    """PostgreSQL 13 and later, Aurora and the like."""
+
+    name = "PostgreSQL"
+    url = "jdbc:postgresql:"
+    modules = ("psycopg", "psycopg2", "pg8000")
+    driver = "org.postgresql.Driver"
+    options = MappingProxyType({"prepareThreshold": "-1"})
+    """Values in binary, which the driver reads in two thirds of the time that text takes it."""
+    now = _text_in_utc(sql("now()"))
+    cluster = sql("SELECT CAST(system_identifier AS text) AS cluster FROM pg_control_system()")
+
+    current_database = sql("current_database()")
+    plain_decimal, open_scale = "decimal(38,18)", 38
+    kinds = MappingProxyType({
+        "timestamp with time zone": "timestamp", "timestamp without time zone": "timestamp_ntz", "date": "date",
+        "smallint": "int", "integer": "int", "bigint": "bigint", "numeric": "decimal", "real": "float",
+        "double precision": "double", "boolean": "boolean", "bytea": "binary", "text": "string", "character": "string",
+        "uuid": "uuid",
+    })  # fmt: skip
+    types = MappingProxyType({
+        "tinyint": sql("smallint"), "smallint": sql("smallint"), "int": sql("integer"), "bigint": sql("bigint"),
+        "decimal": sql("numeric"), "float": sql("real"), "double": sql("double precision"), "boolean": sql("boolean"),
+        "binary": sql("bytea"), "date": sql("date"), "timestamp": sql("timestamptz"),
+        "timestamp_ntz": sql("timestamp"), "string": sql("text"), "unknown": sql("text"),
+    })  # fmt: skip
+
+    writing_options = MappingProxyType({"reWriteBatchedInserts": "true"})
+    longest_name = 63  # It cuts longer names without an error, and two of them may become one.
+    writing_session = sql("SET TIME ZONE 'UTC'")
+    impatient = sql("SET LOCAL lock_timeout = '10s'")
+    unless_there = sql(" ON CONFLICT DO NOTHING")
+    # Under REPEATABLE READ, if that is a user's default, a publisher that waited for another one would fail instead of
+    # seeing that the batch is there.
+    isolation = sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    attempt = sql("txid_current()")
+    rights = "GRANT CREATE ON SCHEMA {schema}"
+
+    def declared(self, kind: str, precision: int, scale: int) -> str:
+        """Write a type as the catalogue does; the driver has names of its own, also for columns with a sequence."""
+        zones = {"timestamptz": "with time zone", "timestamp": "without time zone"}
+        if kind in zones:
+            return f"timestamp({scale}) {zones[kind]}"
+        names = {
+            "int2": "smallint", "smallserial": "smallint", "int4": "integer", "serial": "integer", "int8": "bigint",
+            "bigserial": "bigint", "varchar": "character varying", "bpchar": "character",
+        }  # fmt: skip
+        # An array is named after what it holds, with an underscore.
+        if kind.startswith("_"):
+            return f"{kind[1:]}[]"
+        return names.get(kind) or super().declared(kind, precision, scale)
+
+    def serves(self, column: CursorColumn) -> bool:
+        """Tell whether an index serves; one of texts that sorts by bytes does."""
+        return True
+
+    def bytes_as_text(self, digits: str) -> SQL:
+        """Write a text."""
+        return sql("convert_from(decode({}, 'hex'), 'UTF8')", in_quotes(digits))
+
+    def binary(self, name: SQL) -> SQL:
+        """Write a text column so that it compares byte by byte."""
+        return sql('CAST({} AS text) COLLATE "C"', name)
+
+    def uuid(self, value: str, kind: str) -> SQL:
+        """Write a UUID."""
+        return sql("CAST({} AS uuid)", in_quotes(value))
+
+    def uuid_version(self, column: CursorColumn) -> SQL:
+        """Write the hex digit that says its version."""
+        return sql("substr(CAST({} AS text), 15, 1)", self.quote(column.name))
+
+    def has_maximum(self, column: CursorColumn) -> bool:
+        """Return whether the server has MIN and MAX of a column; before PostgreSQL 18 it has none of a UUID."""
+        return not column.is_uuid
+
+    def outermost(self, column: CursorColumn, function: SQL, rows: SQL) -> SQL:
+        """Return the query for the last value."""
+        if self.has_maximum(column):
+            return super().outermost(column, function, rows)
+        name = sql("found.{}", self.quote(column.name))
+        return sql(
+            "(SELECT {} FROM (SELECT {} {}) found WHERE {name} IS NOT NULL ORDER BY {name} {order} LIMIT 1)",
+            self.exact(name, column.type), self.quote(column.name), rows,
+            name=name, order=sql("DESC" if function == MAX else "ASC"),
+        )  # fmt: skip
+
+    def exact(self, expression: SQL, kind: str) -> SQL:
+        """Write the exact text of a value; infinity and what is outside the years 1 to 9999 as their ends."""
+        # As their ends, not as errors: one row stamped 'infinity' would stop the job, and is left for later as any
+        # row from the future is.
+        if kind == "timestamp":
+            first, last = sql("TIMESTAMPTZ '0001-01-01 00:00+00'"), sql("TIMESTAMPTZ '9999-12-31 23:59:59.999999+00'")
+            return _text_in_utc(_between(expression, first, last))
+        if kind == "timestamp_ntz":
+            first, last = sql("TIMESTAMP '0001-01-01 00:00'"), sql("TIMESTAMP '9999-12-31 23:59:59.999999'")
+            return sql("to_char({}, 'YYYY-MM-DD HH24:MI:SS.US')", _between(expression, first, last))
+        if kind == "date":
+            inside = _between(expression, sql("DATE '0001-01-01'"), sql("DATE '9999-12-31'"))
+            return sql("to_char({}, 'YYYY-MM-DD')", inside)
+        if kind == "string":
+            return sql("encode(convert_to({}, 'UTF8'), 'hex')", expression)
+        return sql("CAST({} AS text)", expression)
+
+    def kind(self, declared: str) -> str | None:
+        """Return Spark's type of a declared type; None for an array, which has the name of what it holds."""
+        return None if declared.endswith("[]") else super().kind(declared)
+
+    def read_as_text(self, declared: str) -> str | None:
+        """Return Spark's type where the driver shifts values, or makes an infinity that Spark cannot hold."""
+        kind, _ = self.cursor_type(declared) or (None, None)
+        # Without zone: shifted in the hour that summer time skips. A date: Spark's reader fails at infinity.
+        return kind if kind in ("timestamp_ntz", "date") else None
+
+    def catalogue(self, parts: Sequence[str]) -> SQL:
+        """Return the query for a table's columns."""
+        wide = sql(
+            "WITH RECURSIVE base (oid) AS (SELECT a.atttypid UNION ALL SELECT y.typbasetype FROM base b"
+            " JOIN pg_type y ON y.oid = b.oid WHERE y.typtype = 'd')"
+            " SELECT format_type(b.oid, NULL) FROM base b JOIN pg_type y ON y.oid = b.oid WHERE y.typtype <> 'd'"
+        )
+        return sql(
+            "SELECT CAST(a.attname AS text) AS column_name, format_type(a.atttypid, a.atttypmod) AS declared,"
+            " CASE WHEN r.relkind NOT IN ('r', 'p', 'm') THEN NULL WHEN EXISTS (SELECT 1 FROM pg_index i"
+            " JOIN pg_class b ON b.oid = i.indexrelid JOIN pg_am m ON m.oid = b.relam AND m.amname = 'btree'"
+            " WHERE i.indrelid = a.attrelid AND i.indkey[0] = a.attnum AND i.indisvalid AND i.indpred IS NULL"
+            " AND i.indcollation[0] IN (0, 950)) THEN 1 ELSE 0 END AS indexed,"
+            " CASE WHEN a.attnotnull THEN 0 ELSE 1 END AS nullable,"
+            " CASE WHEN a.attgenerated <> '' OR a.attidentity = 'a' THEN 'always'"
+            " WHEN a.atthasdef OR a.attidentity <> '' THEN 'default' END AS filled, ({}) AS wide"
+            " FROM pg_attribute a JOIN pg_class r ON r.oid = a.attrelid"
+            " WHERE a.attrelid = {} AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            wide, self._oid(parts),
+        )  # fmt: skip
+
+    def _oid(self, parts: Sequence[str]) -> SQL:
+        return sql("to_regclass({})", self.text(self.table(parts)))
+
+    def identity(self, parts: Sequence[str]) -> SQL:
+        """Return the query for which table it is; views are dropped and made anew without a loss, so by name only."""
+        return sql(
+            "SELECT CAST(current_database() AS text) AS database_name, CAST(n.nspname AS text) AS schema_name,"
+            " CAST(r.relname AS text) AS table_name,"
+            " CASE WHEN r.relkind IN ('r', 'p') THEN CAST(r.oid AS text) END AS table_oid"
+            " FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace WHERE r.oid = {}",
+            self._oid(parts),
+        )
+
+    def writers(self, parts: Sequence[str]) -> SQL:
+        """Return the query for the transactions that hold what an INSERT locks: the table, or a sequence of it.
+
+        `nextval` locks its sequence until the transaction ends, so also who has a number and no row yet is among them.
+        NULL where that says nothing: on a replica, whose locks are its own; for what is no table; and where sessions
+        take numbers of a sequence in advance (CACHE) and use them in a later transaction.
+        """
+        table = self._oid(parts)
+        family = sql(
+            "family (oid) AS (SELECT CAST({} AS oid) UNION"
+            " SELECT i.inhrelid FROM pg_inherits i JOIN family f ON i.inhparent = f.oid)",
+            table,
+        )
+        # Those that a column owns (serial, identity), and those that a default calls.
+        owned = sql(
+            "SELECT d.objid AS oid FROM pg_depend d JOIN family f ON d.refobjid = f.oid"
+            " WHERE d.classid = CAST('pg_class' AS regclass) AND d.refclassid = CAST('pg_class' AS regclass)"
+        )
+        called = sql(
+            "SELECT d.refobjid FROM pg_attrdef a JOIN family f ON a.adrelid = f.oid"
+            " JOIN pg_depend d ON d.classid = CAST('pg_attrdef' AS regclass) AND d.objid = a.oid"
+            " WHERE d.refclassid = CAST('pg_class' AS regclass)"
+        )
+        numbers = sql(
+            "numbers (oid) AS (SELECT s.seqrelid FROM pg_sequence s WHERE s.seqrelid IN ({} UNION {}))", owned, called
+        )
+        cached = sql("EXISTS (SELECT 1 FROM pg_sequence s JOIN numbers n ON n.oid = s.seqrelid WHERE s.seqcache > 1)")
+        is_table = sql("EXISTS (SELECT 1 FROM pg_class r WHERE r.oid = {} AND r.relkind IN ('r', 'p'))", table)
+        return sql(
+            "WITH RECURSIVE {}, {}"
+            " SELECT CAST(l.virtualtransaction AS text) AS writer FROM pg_locks l WHERE l.locktype = 'relation'"
+            " AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
+            " AND l.mode = 'RowExclusiveLock'"
+            " AND l.relation IN (SELECT oid FROM family UNION SELECT oid FROM numbers)"
+            " UNION SELECT NULL WHERE pg_is_in_recovery() OR {} OR NOT {}",
+            family, numbers, cached, is_table,
+        )  # fmt: skip
+
+    def sequences(self, parts: Sequence[str], column: str) -> SQL:
+        """Return the query for the sequence of an identity column, or of a default that is `nextval` alone.
+
+        In a longer default it may be negated, or be no more than a part of the number.
+        """
+        identity = sql(
+            "SELECT d.objid FROM pg_depend d WHERE d.classid = CAST('pg_class' AS regclass) AND d.deptype = 'i'"
+            " AND d.refclassid = CAST('pg_class' AS regclass) AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum"
+        )
+        called = sql(
+            "SELECT d.refobjid FROM pg_attrdef f JOIN pg_depend d ON d.classid = CAST('pg_attrdef' AS regclass)"
+            " AND d.objid = f.oid AND d.refclassid = CAST('pg_class' AS regclass)"
+            " WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum AND pg_get_expr(f.adbin, f.adrelid)"
+            " ~ '^[(]*nextval[(]''[^'']+''::regclass[)]+(::[a-z]+)?$'"
+        )
+        ends = ends_early(sql("s.seqincrement"), sql("s.seqmin"), sql("s.seqmax"))
+        return sql(
+            "SELECT CAST(CAST(s.seqrelid AS regclass) AS text) AS sequence_name, CAST(s.seqincrement AS text) AS step,"
+            " CASE WHEN s.seqcycle AND {} THEN 1 ELSE 0 END AS starts_again"
+            " FROM pg_attribute a JOIN pg_sequence s ON s.seqrelid IN ({} UNION {})"
+            " WHERE a.attrelid = {} AND a.attname = {}",
+            ends, identity, called, self._oid(parts), self.text(column),
+        )  # fmt: skip
+
+    def open_since(self, delay: timedelta) -> SQL:
+        """Return the query for the transactions of this database that have an id, or wait for a lock to write.
+
+        Of whatever table: `now()` is the beginning of a transaction, also in the table that it writes to last. One that
+        was prepared keeps no beginning, and whoever lacks the role may not see those of others.
+        """
+        # Who waits to write to a table has no id yet. VACUUM has such a lock on indexes only, and writes no row.
+        waiting = sql(
+            "SELECT l.pid FROM pg_locks l JOIN pg_class r ON r.oid = l.relation WHERE l.locktype = 'relation'"
+            " AND l.database = a.datid AND l.mode = 'RowExclusiveLock' AND r.relkind IN ('r', 'p')"
+        )
+        prepared = sql("p.prepared - INTERVAL {}", in_quotes(f"{delay.total_seconds():f} seconds"))
+        # In this order: one that is prepared between the two is in the first.
+        return sql(
+            "SELECT 'pid ' || a.pid AS writer, {} AS began FROM pg_stat_activity a"
+            " WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()"
+            " AND a.backend_type IS DISTINCT FROM 'autovacuum worker'"
+            " AND (a.backend_xid IS NOT NULL OR a.pid IN ({}))"
+            " UNION ALL SELECT 'prepared ' || p.transaction, {} FROM pg_prepared_xacts p"
+            " WHERE p.database = current_database()"
+            " UNION ALL SELECT 'hidden', NULL WHERE NOT pg_has_role('pg_read_all_stats', 'USAGE')",
+            _text_in_utc(sql("a.xact_start")), waiting, _text_in_utc(prepared),
+        )  # fmt: skip
+
+    def tables_like(self, schema: str, start: str) -> SQL:
+        """Return the query for the tables of a schema whose names begin with a text."""
+        return sql(
+            "SELECT CAST(tablename AS text) FROM pg_tables WHERE schemaname = {} "
+            "AND starts_with(CAST(tablename AS text), {})",
+            self.text(schema), self.text(start),
+        )  # fmt: skip
+
+    def constraints(self, parts: Sequence[str]) -> Sequence[SQL]:
+        """Return the query for unique keys and CHECK constraints."""
+        query = sql(
+            "SELECT x.* FROM pg_class c CROSS JOIN LATERAL (SELECT CAST(i.indexrelid AS text), "
+            "pg_get_indexdef(i.indexrelid, k, true), pg_get_expr(i.indpred, i.indrelid) FROM pg_index i CROSS JOIN "
+            "generate_series(1, i.indnkeyatts) k WHERE i.indisunique AND i.indrelid = c.oid UNION ALL SELECT NULL, "
+            "pg_get_constraintdef(o.oid), NULL FROM pg_constraint o WHERE o.contype = 'c' AND o.conrelid = c.oid) x "
+            "WHERE c.oid = {} AND NOT c.relhasrules AND NOT EXISTS (SELECT 1 FROM pg_trigger t "
+            "WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgtype & 7 = 7)",
+            self._oid(parts),
+        )
+        return [query]
+
+    def changes(self, column: Arriving, target: TableColumn) -> SQL | None:
+        """Write that a staged value is another than the one that arrived."""
+        base, array = (target.wide.removesuffix("[]"), target.wide.endswith("[]"))
+        wide = WIDE.get(base, base)
+        if wide == target.declared.removesuffix("[]") or not base:
+            return None
+        name = self.type_name(wide + "[]" * array)
+        # What the column makes of it is computed from what has landed: a join with the staged rows would take longer.
+        landed = self._landed(column)
+        staged = sql("CAST({} AS {})", landed, self.type_name(target.declared))
+        arrived, staged = (sql("CAST({} AS {})", side, name) for side in (landed, staged))
+        if wide in UNEQUAL:
+            arrived, staged = (sql("CAST({} AS text)", side) for side in (arrived, staged))
+        return sql("{} IS DISTINCT FROM {}", staged, arrived)
+
+    def _landed(self, column: Arriving) -> SQL:
+        value = super().arrived(column, "")
+        # Not by the zone of the session alone: a pooler may run this on a connection that was not told.
+        return sql("{} || '+00'", value) if column.kind == "timestamp" else value
+
+    def arrived(self, column: Arriving, declared: str) -> SQL:
+        """Write the value of a landing column in the type of its target column."""
+        value = self._landed(column)
+        # Without a cast: an explicit one to varchar(5) or numeric(9,2) would cut and round instead of failing.
+        if column.base == "decimal":
+            return sql("CAST({} AS numeric)", value)
+        if self.kind(declared) == "string" or not column.is_text:
+            return value
+        return sql("CAST({} AS {})", value, self.type_name(declared))
+
+    def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
+        """Write that two values are not the same."""
+        if Declared.parse(declared).base in (*UNEQUAL, *ALIKE):
+            one, other = map(self.binary, (one, other))
+        return sql("{} IS DISTINCT FROM {}", one, other)
+
+
+def _between(expression: SQL, first: SQL, last: SQL) -> SQL:
+    return sql("CASE WHEN {0} < {1} THEN {1} WHEN {0} > {2} THEN {2} ELSE {0} END", expression, first, last)

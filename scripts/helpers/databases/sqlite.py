@@ -1,0 +1,164 @@
+"""How SQLite is read and written: its affinities, SQL, catalogue and settings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from scripts.helpers.databases.database import Database
+from scripts.helpers.databases.writing import Arriving, WritableDatabase
+from scripts.helpers.rows.cursors import TIMES, WHOLE, CursorColumn, Tick
+from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
+
+AFFINITIES = {
+    "integer": ("int",), "text": ("char", "clob", "text"), "blob": ("blob",), "real": ("real", "floa", "doub"),
+}  # fmt: skip
+"""The affinity of a column by what its declared type has in it; the first one counts."""
+NUMERIC = (*WHOLE, "float", "double", "boolean", *TIMES)
+
+
+class SQLite(WritableDatabase):
+    """SQLite. Its times are texts or numbers: a text in ISO form can be read with ``strings=True``.
+
+    A column that is declared as a date or timestamp keeps what looks like a number as one, and numbers
+    are below every text there: it is compared as text, which no index serves. One declared as STRING
+    or TIME is refused, as leading zeros are lost in it.
+    """
+
+    name = "SQLite"
+    url = "jdbc:sqlite:"
+    modules = ("sqlite3",)
+    driver = "org.sqlite.JDBC"
+    now = sql("strftime('%Y-%m-%d %H:%M:%f', 'now') || '000+00:00'")
+    # Of times none looks like a number, which NUMERIC would turn a text into; each decimal does, with 15 digits.
+    held = MappingProxyType({
+        "integer": (*WHOLE, "boolean"), "text": ("string", "decimal", *TIMES), "real": ("float", "double"),
+        "numeric": NUMERIC, "blob": (*NUMERIC, "decimal", "string", "binary"),
+    })  # fmt: skip
+    types = MappingProxyType({
+        **dict.fromkeys((*WHOLE, "boolean"), sql("integer")), **dict.fromkeys(("float", "double"), sql("real")),
+        "binary": sql("blob"), **dict.fromkeys(("string", "decimal", "unknown", *TIMES), sql("text")),
+    })  # fmt: skip
+
+    has_one_writer = True
+    # Who waits until the first statement that writes may find that what was read has changed.
+    writing_options = MappingProxyType({"transaction_mode": "IMMEDIATE"})
+    begins = sql("BEGIN IMMEDIATE")
+    # Milliseconds. Without it, whoever meets the one writer fails at once, and a batch takes seconds to publish.
+    writing_session = sql("PRAGMA busy_timeout = 60000")
+    insert = sql("INSERT OR IGNORE")
+    moment = sql("text")
+    attempt = sql("0")
+    rights = "Let the process write to the file and its folder"
+
+    def writers(self, parts: Sequence[str]) -> SQL:
+        """Return a query of no row: one transaction writes at a time, so numbers are committed in their order."""
+        return sql("SELECT NULL AS writer WHERE 1 = 0")
+
+    def __init__(self, loose: frozenset[str] = frozenset()) -> None:
+        self._loose = loose
+        """Columns that keep numbers among their texts."""
+
+    def of_table(self, declared: Mapping[str, str]) -> Database:
+        """Return the dialect that knows which columns are not declared as text."""
+        return SQLite(frozenset(name for name, text in declared.items() if self.kind(text) != "text"))
+
+    def serves(self, column: CursorColumn) -> bool:
+        """Tell whether an index serves; none does for a column that is compared as what it is not."""
+        return column.type != "string" or column.name not in self._loose
+
+    def cursor(self, column: CursorColumn) -> SQL:
+        """Write a cursor column as it is compared; a text byte by byte, even where numbers are among them."""
+        if self.serves(column):
+            return super().cursor(column)
+        return self.binary(sql("CAST({} AS TEXT)", self.quote(column.name)))
+
+    def bytes_as_text(self, digits: str) -> SQL:
+        """Write a text."""
+        return sql("CAST(x{} AS TEXT)", in_quotes(digits))
+
+    def binary(self, name: SQL) -> SQL:
+        """Write a text column so that it compares byte by byte."""
+        return sql("{} COLLATE BINARY", name)
+
+    def exact(self, expression: SQL, kind: str) -> SQL:
+        """Write the exact text of a value; what is no hex for bytes, which are above every text."""
+        if kind == "string":
+            return sql("CASE typeof({0}) WHEN 'text' THEN hex({0}) WHEN 'blob' THEN 'blob' END", expression)
+        return sql("CAST({} AS TEXT)", expression)
+
+    def kind(self, declared: str) -> str:
+        """Return the affinity of a column, which is no type of Spark."""
+        found = (name for name, parts in AFFINITIES.items() if any(part in declared.lower() for part in parts))
+        return next(found, "numeric" if declared else "blob")
+
+    def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
+        """Return Spark's type of a declared type."""
+        affinity, lower = self.kind(declared), declared.lower()
+        if affinity == "integer":
+            return "bigint", None
+        return ("string", None) if affinity == "text" or "date" in lower or "timestamp" in lower else None
+
+    def catalogue(self, parts: Sequence[str]) -> SQL:
+        """Return the query for a table's columns."""
+        # Hidden are those of virtual tables (1), and in other ways those that SQLite computes (2, 3), which count.
+        return sql(
+            "SELECT c.name AS column_name, c.type AS declared, CASE WHEN m.type <> 'table' THEN NULL"
+            " WHEN c.pk = 1 OR EXISTS (SELECT 1 FROM pragma_index_list(m.name) l, pragma_index_info(l.name) i"
+            " WHERE l.partial = 0 AND i.seqno = 0 AND i.cid = c.cid) THEN 1 ELSE 0 END AS indexed,"
+            ' CASE WHEN c."notnull" = 1 THEN 0 ELSE 1 END AS nullable,'
+            " CASE WHEN c.hidden IN (2, 3) THEN 'always' WHEN c.dflt_value IS NOT NULL"
+            " OR (c.pk = 1 AND lower(c.type) = 'integer') THEN 'default' END AS filled"
+            " FROM sqlite_master m, pragma_table_xinfo(m.name) c WHERE m.type IN ('table', 'view')"
+            " AND m.name = {} AND c.hidden <> 1",
+            self.text(parts[-1]),
+        )
+
+    def identity(self, parts: Sequence[str]) -> SQL:
+        """Return the query for which table it is: the database is a file, which the URL names."""
+        return sql(
+            "SELECT NULL AS database_name, NULL AS schema_name, m.name AS table_name, NULL AS table_oid"
+            " FROM sqlite_master m WHERE m.type IN ('table', 'view') AND m.name = {}",
+            self.text(parts[-1]),
+        )
+
+    def schema_of(self, parts: Sequence[str]) -> SQL:
+        """Return the query for the schema that a table is found in, whose name is the same in upper and lower case."""
+        name = self.text(parts[-2] if len(parts) > 1 else "main")
+        return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
+
+    def tables_like(self, schema: str, start: str) -> SQL:
+        """Return the query for the tables of a schema whose names begin with a text."""
+        return sql(
+            "SELECT name FROM {}.sqlite_master WHERE type = 'table' AND substr(name, 1, {}) = {}",
+            self.quote(schema), whole(len(start)), self.text(start),
+        )  # fmt: skip
+
+    def constraints(self, parts: Sequence[str]) -> Sequence[SQL]:
+        """Return the query for unique keys and CHECK constraints."""
+        # Keys with a condition are left out. A conflict may be declared to be ignored. Columns of a staging table do
+        # not have the collation of the target.
+        query = sql(
+            "SELECT l.name, {0} || ' COLLATE ' || x.coll, NULL FROM {1}, pragma_index_list(m.name) l, "
+            'pragma_index_xinfo(l.name) x WHERE l."unique" = 1 AND l.partial = 0 AND x.key = 1 AND {2} UNION ALL '
+            "SELECT 'rowid', MAX({0}), NULL FROM {1}, pragma_table_info(m.name) x WHERE x.pk > 0 AND {2} "
+            "HAVING COUNT(*) = 1 AND MAX(lower(x.type)) = 'integer' UNION ALL "
+            "SELECT NULL, m.sql, NULL FROM {1} WHERE m.sql NOT LIKE '%COLLATE%' AND {2}",
+            sql("""'"' || replace(x.name, '"', '""') || '"'"""), sql("sqlite_master m"),
+            sql("m.type = 'table' AND m.name = {} AND m.sql NOT LIKE '%CONFLICT%'", self.text(parts[-1])),
+        )  # fmt: skip
+        return [query]
+
+    def arrived(self, column: Arriving, declared: str) -> SQL:
+        """Write the value of a landing column."""
+        # An instant stays a text here, so it has to say that it is in UTC.
+        value = super().arrived(column, declared)
+        return sql("{} || '+00:00'", value) if column.kind == "timestamp" else value
+
+    def landing_type(self, column: Arriving) -> SQL:
+        """Return no type: no affinity changes what lands."""
+        return sql("")
+
+    def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
+        """Write that two values are not the same."""
+        return sql("{} IS NOT {}", self.binary(one), other)
