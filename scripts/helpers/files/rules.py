@@ -333,6 +333,9 @@ MAX_FOLDERS = 1_000
 AHEAD = timedelta(days=1)
 """Writers may live in a zone that is ahead, and clocks differ."""
 
+_YEARS = r"(?=((?:19[7-9]|2[01]\d)\d))"
+"""Finds each year that the name of a folder may have, wherever it is."""
+
 
 def folders_since(layout: str, since: datetime | None, now: datetime) -> list[str]:
     """Return the folders of all dates from `since` until a day ahead of now, in order of time.
@@ -364,19 +367,16 @@ def outside_layout(layout: str, keys: pa.ChunkedArray) -> pa.ChunkedArray:
     import pyarrow.compute as pc
 
     folders = pc.replace_substring_regex(keys, f"(?s)^((?:[^/]*/){{{layout.count('/')}}}).*", r"\1")
-    shape = "".join(map(_shape, re.split("(%-?.)", layout)))
-    years: dict[str, dict[str, None]] = {}
+
+    @cache
+    def of_year(year: str) -> dict[str, None]:
+        first = datetime(int(year), 1, 1, tzinfo=timezone.utc)
+        return _written(layout, first, first + timedelta(days=366, hours=-1))
+
     dated = []
     for folder in folders.unique().to_pylist():
-        if found := re.fullmatch(shape, folder):
-            year = found[1]
-            if year not in years:
-                ends = (
-                    datetime(int(year), 1, 1, tzinfo=timezone.utc),
-                    datetime(int(year), 12, 31, 23, tzinfo=timezone.utc),
-                )
-                years[year] = _written(layout, *ends)
-            dated += [folder] if folder in years[year] else []
+        if any(folder in of_year(year) for year in re.findall(_YEARS, folder)):
+            dated.append(folder)
     return keys.filter(pc.invert(pc.is_in(folders, value_set=pa.array(dated, pa.string()))))
 
 
@@ -396,13 +396,3 @@ def _written(layout: str, first: datetime, last: datetime) -> dict[str, None]:
         folders[moment.strftime(layout)] = None
         moment += step
     return folders
-
-
-def _shape(part: str) -> str:
-    """Return the expression for a code of a layout, or for the text between two: it is to find the year."""
-    if part in ("%Y", "%-Y"):
-        return "([12][0-9]{3})"
-    if part[:1] != "%":
-        return re.escape(part)
-    written = datetime(2000, 10, 10).strftime(part)
-    return "." * len(written) if written.isdecimal() and part[1] != "-" else "[^/]*"

@@ -279,9 +279,9 @@ class _Opened:
         if not bounds:
             return None
         if None not in bounds:
-            newest = EPOCH + timedelta(microseconds=max(from_bytes(field.field_type, bound) for bound in bounds))
-            if newest <= limit:
-                return newest
+            newest: Any = max(from_bytes(field.field_type, bound) for bound in bounds)
+            if (found := EPOCH + timedelta(microseconds=newest)) <= limit:
+                return found
         # Only the rows tell: files were written without statistics of this column, or have a record of the future.
         times = _as_utc(self._scan(self._not_before(since), ("record_timestamp",)).to_arrow().column(0))
         there = times.filter(pc.less_equal(times, pa.scalar(limit, times.type)))
