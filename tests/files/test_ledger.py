@@ -172,6 +172,35 @@ def test_rows_of_both_are_in_one_segment_when_they_are_read_to_be_merged(tmp_pat
     assert ledger.FileLedger("s3://bucket/", [], files).read(together).column("key").to_pylist() == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("rows_of_a_file", [1, 3, 1_000])
+@pytest.mark.parametrize("in_files", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_newest_rows_are_kept_in_order_when_segments_of_many_files_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, rows_of_a_file: int, in_files: bool
+) -> None:
+    monkeypatch.setattr(ledger, "FILE_ROWS", rows_of_a_file)
+    rng, newest = random.Random(seed), dict[str, str]()
+    found = ledger.FileLedger("s3://bucket/", [], SegmentFiles(f"{tmp_path}/ledger/") if in_files else None)
+    segments: list[Any] = []
+    most = 0
+
+    for version in range(1, 30):
+        batch = {f"{key:02}": rng.choice(["taken", "gone"]) for key in rng.sample(range(60), rng.randint(1, 40))}
+        rows = [ROW | {"key": key, "status": batch[key], "version": version} for key in sorted(batch)]
+        table = pa.Table.from_pylist(rows, LEDGER)
+        segments = found.again(segments).appended(found.stored(table), table)
+        newest |= batch
+        most = max(most, sum(segment["count"] for segment in segments))
+
+    known = found.again(segments).known().between(None, None)
+    assert sorted(known.column("key").to_pylist()) == sorted(key for key in newest if newest[key] == "taken")
+    assert all(
+        found.read(one).column("key").to_pylist() == sorted(found.read(one).column("key").to_pylist())
+        for one in segments
+    )
+    assert most <= 160
+
+
 # --- readable by others --------------------------------------------------------------------------------------------
 
 

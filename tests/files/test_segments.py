@@ -134,6 +134,7 @@ def test_bytes_are_refused_when_they_are_no_segment(kind: str) -> None:
         ([100_000, 400, 100, 100], 3),
         ([15, 4, 2, 1], 3),
         ([6, 4, 2, 1], 4),
+        ([3_000_000, 1_600_000], 2),
     ],
 )
 def test_last_segments_merge_when_they_are_not_much_smaller_than_those_before(counts: list[int], merging: int) -> None:

@@ -34,8 +34,8 @@ class Known:
         self._segments = [table.combine_chunks() for table in reversed(segments) if table.num_rows]
         self._keys = [_Keys(table.column("key")) for table in self._segments]
 
-    def between(self, after: str | None, until: str | None) -> pa.Table:
-        """Return the latest row of each key above `after` and not above `until`, but for objects that are gone."""
+    def parts(self, after: str | None, until: str | None) -> list[pa.Table]:
+        """Return the rows of each segment with keys above `after` and not above `until`, the newest segment first."""
         parts = []
         for table, keys in zip(self._segments, self._keys, strict=True):
             first, last = 0, len(keys)
@@ -45,8 +45,12 @@ class Known:
                 last = bisect_right(keys, byte_order(until), lo=first)
             if last > first:
                 parts.append(table.slice(first, last - first))
+        return parts
+
+    def between(self, after: str | None, until: str | None) -> pa.Table:
+        """Return the latest row of each key above `after` and not above `until`, but for objects that are gone."""
         # The newest row first, then whether it is there: a row of an object that is gone hides older rows of its key.
-        rows = newest_rows(parts)
+        rows = newest_rows(self.parts(after, until))
         alive = pc.not_equal(rows.column("status"), GONE)
         if pc.all(alive, min_count=0).as_py():
             return rows  # The usual case, without a copy.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -94,10 +94,17 @@ class FileLedger:
         tables = self._from(first)
         tables.append(self.read(segment) if rows is None else rows)
         # Objects that are gone are dropped only where nothing older is left: their row hides older ones of its key.
-        together = merged_segments(tables, oldest=first == 0)
-        if not together.num_rows:
-            return segments[:first]
-        return [*segments[:first], self.stored(together)]
+        # Files by ranges: to sort all rows Arrow would put all keys into one array, which holds 2 GiB.
+        known, keys = Known(tables), max(tables, key=len).column("key")
+        cuts = range(FILE_ROWS, len(keys) if self._files is not None else 0, FILE_ROWS)
+        stored = []
+        for between in pairwise([None, *(keys[row].as_py() for row in cuts), None]):
+            together = merged_segments(known.parts(*between)[::-1], oldest=first == 0)
+            if together.num_rows:
+                stored.append(self.stored(together))
+        if len(stored) > 1:
+            stored = [segment_of([file for one in stored for file in files_of(one)])]
+        return [*segments[:first], *stored]
 
     def read(self, segment: Mapping[str, Any], after: str | None = None, until: str | None = None) -> pa.Table:
         """Read one segment, or of its files those that can hold keys between two; LedgerError if it is damaged."""

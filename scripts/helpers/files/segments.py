@@ -21,8 +21,6 @@ MAX_JSON_BYTES = 4 * 1024 * 1024
 """Most text that a segment of so few rows may unfold to: keys have 1,024 bytes at most."""
 ROW_GROUP = 100_000
 """Rows of a row group of larger ones: others, such as Athena, read those groups only that may hold a key."""
-MAX_MERGED_ROWS = 2_000_000
-"""Larger segments are left as they are, so that a merge fits into memory."""
 MERGE_FACTOR = 2
 """A segment is merged into the one before it, unless that has more than so many times its rows. So each has less than
 half of the one before: there are few, and a row is written again only when the rows have about doubled."""
@@ -112,7 +110,7 @@ def merges(counts: Sequence[int]) -> int:
     """
     taken, total = 1, counts[-1]
     for before in reversed(counts[:-1]):
-        if before > min(MERGE_FACTOR * total, MAX_MERGED_ROWS - total):
+        if before > MERGE_FACTOR * total:
             break
         total += before
         taken += 1
