@@ -17,17 +17,17 @@ import pytest
 from scripts.helpers.errors import LedgerError, SourceError
 from scripts.helpers.files import spark as on_spark
 from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.diff import Known
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.limits import PlaceInOrder, Stretch
 from scripts.helpers.files.memory import Memory, RangeMemory
 from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.segments import from_bytes, to_bytes
+from scripts.helpers.files.segments import from_bytes, merged_segments, to_bytes
 from scripts.helpers.files.set_aside import RETRY, SKIP, WAITING, entry_of, with_list
 from scripts.helpers.files.spark import (
     SparkFileBookmark,
     SparkFileDelta,
     _Blocks,
-    _clipped,
     _header_of_first,
     _Look,
     _marked_errors,
@@ -112,10 +112,12 @@ def test_rows_are_sent_and_no_file_is_written_when_they_are_few(uri: str) -> Non
     ("after", "until", "left"),
     [(None, None, "abcd"), ("b", None, "cd"), (None, "b", "ab"), ("a", "c", "bc"), ("d", None, "")],
 )
-def test_rows_are_above_one_key_and_not_above_another_when_clipped(
+def test_rows_are_above_one_key_and_not_above_another_when_a_range_is_merged(
     after: str | None, until: str | None, left: str
 ) -> None:
-    assert keys(_clipped(table(a=TAKEN, b=TAKEN, c=TAKEN, d=TAKEN), after, until)) == list(left)
+    known = Known([table(a=TAKEN, b=TAKEN, c=TAKEN, d=TAKEN)])
+
+    assert keys(merged_segments(known.parts(after, until), oldest=True)) == list(left)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from scripts.helpers.errors import ChangedObjectError, InvalidValueError, Source
 from scripts.helpers.files.bookmark import FileBookmark, check_planned, check_same_location
 from scripts.helpers.files.choice import Piece
 from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.files.diff import Known
 from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between
 from scripts.helpers.files.limits import Block, Blocks, Limits, PlaceInOrder, Stretch, blocks_of, is_earlier, narrowed
 from scripts.helpers.files.pieces import PIECE_ROWS, Gathered
@@ -815,18 +816,9 @@ class _Merge:
     def _files(self, part: Mapping[str, Any]) -> list[dict[str, Any]]:
         after, until = part["after"], part["until"]
         ledger = FileLedger(self.source, part["segments"], SegmentFiles(self.ledger_uri, _client()))
-        tables = [_clipped(ledger.read(segment), after, until) for segment in ledger.segments]
-        rows = merged_segments(tables, oldest=self.oldest)
+        known = Known([ledger.read(segment) for segment in ledger.segments])
+        rows = merged_segments(known.parts(after, until)[::-1], oldest=self.oldest)
         return files_of(ledger.stored(rows)) if rows.num_rows else []
-
-
-def _clipped(rows: pa.Table, after: str | None, until: str | None) -> pa.Table:
-    """Return the rows with keys above `after` and not above `until`. Arrow compares texts by their bytes, as S3."""
-    if after is not None:
-        rows = rows.filter(pc.greater(rows.column("key"), after))
-    if until is not None:
-        rows = rows.filter(pc.less_equal(rows.column("key"), until))
-    return rows
 
 
 @dataclass(frozen=True)
