@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import InvalidValueError
