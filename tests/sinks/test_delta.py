@@ -305,7 +305,7 @@ def test_rows_are_refused_when_they_make_no_table(arrow: Table, frame: Any, why:
 def test_rows_of_spark_are_refused_when_a_column_has_no_type(spark_with_tables: Any, tmp_path: Path) -> None:
     table = Table(f"{tmp_path}/repairs", spark_with_tables)
 
-    with pytest.raises(InvalidValueError, match=r"Column 'kind' is NULL in every row and has no type\. Cast it"):
+    with pytest.raises(InvalidValueError, match=r"Column 'kind' has no value in any row.*Cast it"):
         table.sink().stage(BatchId(JOB, "e1", 1), 1, spark_with_tables.sql("SELECT 1L AS id, NULL AS kind"))
 
     assert table.staged == []

@@ -550,7 +550,7 @@ def test_folder_to_stage_in_is_asked_for_when_the_table_is_a_whole_bucket(
 def test_column_is_named_when_a_new_table_has_no_type_for_it_on_spark(spark_with_tables: Any, tmp_path: Path) -> None:
     table = Table(f"lake.raw.v{abs(hash(tmp_path))}", spark_with_tables)
 
-    with pytest.raises(InvalidValueError, match=r"Column 'kind' is NULL in every row and has no type\. Cast it"):
+    with pytest.raises(InvalidValueError, match=r"Column 'kind' has no value in any row.*Cast it"):
         table.sink().stage(BatchId(JOB, "e1", 1), 7, spark_with_tables.sql("SELECT 1L AS id, NULL AS kind"))
 
     assert not table.location.exists()

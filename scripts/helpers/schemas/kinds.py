@@ -15,6 +15,7 @@ Columns = Mapping[str, Kind]
 
 _SHOWN = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "null": "void"}
 """Names of Spark's SQL, which people know, where its JSON has others."""
+_JSON = {shown: name for name, shown in _SHOWN.items()}
 _MARKS = {"elementType": "[]", "keyType": "{key}", "valueType": "{value}"}
 """What paths have for the parts of an array or a map."""
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
@@ -93,20 +94,42 @@ def types_by_path(schema: Mapping[str, Any]) -> dict[str, str]:
     >>> types_by_path({"type": "struct", "fields": [{"name": "ids", "type": ids}]})
     {'ids': 'array', 'ids[]': 'bigint'}
     """
+    found = kinds_by_path(schema)
+    return {path: kind_text(kind["type"] if isinstance(kind, Mapping) else kind) for path, kind in found.items()}
+
+
+def kinds_by_path(schema: Mapping[str, Any]) -> dict[str, Kind]:
+    """Return the same with each type as it is in the struct."""
     return {path: kind for field in schema["fields"] for path, kind in _walk(field["name"], field["type"])}
 
 
-def _walk(path: str, kind: Kind) -> Iterator[tuple[str, str]]:
+def _walk(path: str, kind: Kind) -> Iterator[tuple[str, Kind]]:
     parts = {}
     if isinstance(kind, Mapping):
         kind = kind.get("sqlType", kind)  # A type of a user's own is stored as another one.
     if isinstance(kind, Mapping):
         parts = {f".{field['name']}": field["type"] for field in kind.get("fields", ())}
         parts |= {mark: kind[part] for part, mark in _MARKS.items() if part in kind}
-        kind = kind["type"]
-    yield path, kind_text(kind)
+    yield path, kind
     for mark, within in parts.items():
         yield from _walk(path + mark, within)
+
+
+def kind_with(kind: Kind, wanted: Mapping[str, Kind], path: str) -> Kind:
+    """Return the type at a path with other ones at some paths within it, or in its place."""
+    if path in wanted or not isinstance(kind, Mapping):
+        return wanted.get(path, kind)
+    found = {**kind, **{part: kind_with(kind[part], wanted, path + _MARKS[part]) for part in _MARKS.keys() & kind}}
+    if "fields" in kind:
+        found["fields"] = [
+            {**field, "type": kind_with(field["type"], wanted, f"{path}.{field['name']}")} for field in kind["fields"]
+        ]
+    return found
+
+
+def kind_of_text(text: str) -> Kind:
+    """Return a type without parts by its name in Spark's SQL."""
+    return _JSON.get(text, text)
 
 
 def is_nested(kind: Kind) -> bool:

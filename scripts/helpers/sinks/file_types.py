@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import TargetLayoutError
 from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at
-from scripts.helpers.schemas.kinds import types_by_path
+from scripts.helpers.schemas.kinds import kind_of_text, types_by_path
 from scripts.helpers.sinks.file_schema import COLUMNS, VOID, FileSchema
 from scripts.helpers.sinks.outputs import batch_folder_of, batch_of
 from scripts.helpers.sinks.places import Place
@@ -263,7 +263,7 @@ def _filled(
     wanted: dict[str, Any] = {}
     for path in void:
         kind = types.get(path, VOID)
-        of_spark = kind if kind.partition("(")[0] in PLAIN else None
+        of_spark = kind_of_text(kind) if kind.partition("(")[0] in PLAIN else None
         wanted[path] = of_spark if spark else arrow_type_at(path, types)
         if wanted[path] is None and (format == "csv" or path in partition_by):
             wanted[path] = "string" if spark else arrow_type("string")

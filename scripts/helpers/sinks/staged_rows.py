@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +19,15 @@ from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import SQL, in_quotes, joined, sql
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at, kind_of_arrow
-from scripts.helpers.schemas.kinds import Kind, differing_by_case, kind_text, types_by_path
+from scripts.helpers.schemas.kinds import (
+    Kind,
+    differing_by_case,
+    kind_of_text,
+    kind_text,
+    kind_with,
+    kinds_by_path,
+    types_by_path,
+)
 from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 from scripts.helpers.sinks.outputs import batch_values
 from scripts.helpers.sinks.places import Place
@@ -439,7 +447,7 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
     Parameters
     ----------
     wanted
-        The type for each path without a value. None: the target has no such column.
+        The type for each path without a value, of Spark as its JSON has it. None: the target has no such column.
     parted
         Columns that are not in the files.
 
@@ -459,12 +467,39 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
 
         # Without what pandas says of its own types.
         return pa.table({name: rows[name].cast(_filled_type(rows[name].type, name, wanted)) for name in left})
+    return _cast_at(rows.select(*map(SPARK.quote, left)), wanted)
+
+
+def _cast_at(rows: DataFrame, wanted: Mapping[str, Kind]) -> DataFrame:
+    """Return rows with other types at some paths."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    columns = {name: F.col(SPARK.quote(name)) for name in left}
-    return rows.select(
-        *(one.cast(wanted[name]).alias(name) if name in wanted else one for name, one in columns.items())
-    )
+    from scripts.helpers.schemas.spark_frames import type_of
+
+    columns = []
+    for field in rows.schema.fields:
+        kind, column = field.dataType.jsonValue(), F.col(SPARK.quote(field.name))
+        other = kind_with(kind, wanted, field.name)
+        columns.append(column if other == kind else column.cast(type_of(other)).alias(field.name))
+    return rows.select(*columns)
+
+
+def _filled_from(
+    rows: Any, types: Mapping[str, str], type_at: Callable[[str], Any], named: Collection[str]
+) -> Any:  # fmt: skip
+    """Return rows whose columns without a value have the type that a table has at their paths; see `Rows.filled`."""
+    wanted = {path: type_at(path) for path, kind in types.items() if kind == "void"}
+    wanted = {path: kind for path, kind in wanted.items() if kind is not None or path not in named}
+    return filled(rows, wanted) if wanted else rows
+
+
+def check_typed(types: Mapping[str, str], target: str) -> None:
+    """Raise InvalidValueError for a column of a new table, by path, that has no type, as it has no value."""
+    untyped = [path for path, kind in types.items() if kind == "void"]
+    if untyped:
+        raise InvalidValueError(
+            f"Column {untyped[0]!r} has no value in any row, so the new table {target!r} has no type for it. Cast it."
+        )
 
 
 def _filled_type(kind: pa.DataType, path: str, wanted: Mapping[str, Any]) -> pa.DataType:
@@ -483,6 +518,7 @@ def _filled_type(kind: pa.DataType, path: str, wanted: Mapping[str, Any]) -> pa.
 
 
 def _held_kind(kind: str, held: Collection[str]) -> str:
+    """Return a type, or the next wider one that a table holds."""
     while kind not in held and kind in WIDER:
         kind = WIDER[kind]
     return kind
@@ -517,6 +553,9 @@ class Rows(Protocol):
     def types(self, schema: Any) -> dict[str, str]:
         """Return the types in a schema of this engine, by column, as texts that compare."""
 
+    def by_path(self, schema: Any) -> dict[str, str]:
+        """Return the types in a schema, and within its columns, as `types_by_path` has them."""
+
     def required(self, schema: Any) -> list[str]:
         """Return the columns of a schema that take no NULL."""
 
@@ -526,9 +565,6 @@ class Rows(Protocol):
         Those that are named, and that the table lacks, stay as they are. Of Spark's rows, which would have to be read
         for it, these are the columns of type void.
         """
-
-    def check_typed(self, rows: Any, target: str) -> None:
-        """Raise InvalidValueError for a column of a new table that has no type, as it has no value."""
 
     def read(self, staged: StagedRows) -> Any:
         """Return staged rows as a frame."""
@@ -552,31 +588,25 @@ class _SparkRows:
         self._spark = spark
 
     def taken(self, df: DataFrame, target: str, held: Collection[str]) -> DataFrame:
-        from pyspark.sql import functions as F  # noqa: N812
-
-        for name, kind in self.types(df.schema).items():
-            if (wider := _held_kind(kind, held)) != kind:
-                df = df.withColumn(name, F.col(SPARK.quote(name)).cast(wider))
-        check_held(types_by_path(df.schema.jsonValue()), held, target)
+        wider = {path: _held_kind(kind, held) for path, kind in self.by_path(df.schema).items() if kind in WIDER}
+        df = _cast_at(df, {path: kind_of_text(kind) for path, kind in wider.items()})
+        check_held(self.by_path(df.schema), held, target)
         return df
 
     def types(self, schema: Any) -> dict[str, str]:
         # Whether they take NULL, and comments, are left out.
         return {field.name: field.dataType.simpleString() for field in schema.fields}
 
+    def by_path(self, schema: Any) -> dict[str, str]:
+        return types_by_path(schema.jsonValue())
+
     def required(self, schema: Any) -> list[str]:
         return [field.name for field in schema.fields if not field.nullable]
 
     def filled(self, rows: DataFrame, schema: Any, named: Collection[str]) -> DataFrame:
-        types = {field.name: field.dataType for field in schema.fields}
-        void = [name for name, kind in self.types(rows.schema).items() if kind == "void"]
-        wanted = {name: types.get(name) for name in void if name in types or name not in named}
-        return filled(rows, wanted) if wanted else rows
-
-    def check_typed(self, rows: DataFrame, target: str) -> None:
-        untyped = [name for name, kind in self.types(rows.schema).items() if kind == "void"]
-        if untyped:
-            raise InvalidValueError(f"Column {untyped[0]!r} is NULL in every row and has no type. Cast it.")
+        there = kinds_by_path(schema.jsonValue())
+        found: DataFrame = _filled_from(rows, self.by_path(rows.schema), there.get, named)
+        return found
 
     def read(self, staged: StagedRows) -> DataFrame:
         return read_spark(self._spark, staged)
@@ -602,11 +632,14 @@ class _ArrowRows:
 
     def taken(self, df: Any, target: str, held: Collection[str]) -> pa.Table:
         rows = arrow_rows(df, target, held)
-        check_held(types_of_arrow(rows.schema), held, target)
+        check_held(self.by_path(rows.schema), held, target)
         return rows
 
     def types(self, schema: Any) -> dict[str, str]:
         return {field.name: str(plain_type(field.type)) for field in schema}
+
+    def by_path(self, schema: Any) -> dict[str, str]:
+        return types_of_arrow(schema)
 
     def required(self, schema: Any) -> list[str]:
         return [field.name for field in schema if not field.nullable]
@@ -614,18 +647,8 @@ class _ArrowRows:
     def filled(self, rows: pa.Table, schema: Any, named: Collection[str]) -> pa.Table:
         rows, there = without_types(rows), types_of_arrow(schema)
         types = {field.name: plain_type(field.type) for field in schema}
-        void = [path for path, kind in types_of_arrow(rows.schema).items() if kind == "void"]
-        wanted = {path: types.get(path) or arrow_type_at(path, there) for path in void}
-        wanted = {path: kind for path, kind in wanted.items() if kind is not None or path not in named}
-        return filled(rows, wanted) if wanted else rows
-
-    def check_typed(self, rows: pa.Table, target: str) -> None:
-        untyped = [path for path, kind in types_of_arrow(rows.schema).items() if kind == "void"]
-        if untyped:
-            raise InvalidValueError(
-                f"Column {untyped[0]!r} has no value in any row, so the new table {target!r} has no type for it. Cast "
-                "it."
-            )
+        found = self.by_path(rows.schema)
+        return _filled_from(rows, found, lambda path: types.get(path) or arrow_type_at(path, there), named)
 
     def read(self, staged: StagedRows) -> pa.Table:
         return self.stream(staged).read_all()

@@ -47,6 +47,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_partition_values,
     check_required,
     check_rows,
+    check_typed,
     columns_of,
     with_batch,
     without_columns_if_empty,
@@ -551,7 +552,7 @@ class LakeSink(TableSink):
         brought = rows if rules is None else log.rows.kept(rows, rules)
         types = log.rows.types(brought.schema)
         if shape is None:
-            log.rows.check_typed(brought, self.name)
+            check_typed(log.rows.by_path(brought.schema), self.name)
             shape = TableShape(types, [], self._partition_by)
             if log.is_made_early:
                 self._done(lambda: log.make(brought, self._partition_by), after=CHECK)

@@ -86,6 +86,33 @@ def test_column_without_a_value_takes_the_type_of_the_target_or_is_left_out_when
     assert {name for row in target.read() for name in row} == set(FIRST.column_names)
 
 
+def has_nested_columns(kind: Kind) -> bool:
+    return kind.family != "database" and kind.form != "csv" and in_one_place(kind)
+
+
+@every(where=has_nested_columns)
+def test_field_of_a_column_takes_the_type_of_the_target_when_it_has_no_value(target: Target, copy: Copy) -> None:
+    def rows_with(at: int, kind: pa.DataType, value: int | None) -> pa.Table:
+        inner = pa.struct([("n", kind), ("m", pa.int64())])
+        items = [] if value is None and target.kind.engine == "spark" else [value]
+        return pa.table({
+            "id": pa.array([at], pa.int64()), "items": pa.array([items], pa.list_(kind)),
+            "inner": pa.array([{"n": value, "m": at}], inner),
+            "deep": pa.array([[{"n": value, "m": at}]], pa.list_(inner)),
+        })  # fmt: skip
+
+    batches = [rows_with(1, pa.int64(), 7), rows_with(2, pa.null(), None), rows_with(3, pa.int64(), 8)]
+
+    for batch in batches:
+        copy.run(batch)
+
+    found = sorted(target.read(), key=lambda row: row["id"])
+    # Spark writes no NULL to JSON.
+    assert [(row["inner"]["n"], row["inner"]["m"]) for row in found] == [(7, 1), (None, 2), (8, 3)]
+    assert [row["items"] for row in found] == [batch["items"][0].as_py() for batch in batches]
+    assert [row["deep"] for row in found] == [batch["deep"][0].as_py() for batch in batches]
+
+
 @every("partition_by", where=in_one_place)
 def test_batch_is_refused_when_its_partitions_are_others(target: Target, copy: Copy) -> None:
     copy.run(FIRST, partition_by=["word"])

@@ -251,8 +251,12 @@ def test_new_target_is_not_called_a_table_when_columns_differ_only_in_case(targe
 def test_whole_numbers_of_spark_are_read_back_and_intervals_refused_when_a_table_is_new(
     target: Target, copy: Copy
 ) -> None:
-    rows = pa.table({"id": pa.array([1], pa.int64()), "byte": pa.array([-128], pa.int8()),
-                     "short": pa.array([2**15 - 1], pa.int16())})  # fmt: skip
+    rows = pa.table({
+        "id": pa.array([1], pa.int64()), "byte": pa.array([-128], pa.int8()),
+        "short": pa.array([2**15 - 1], pa.int16()), "bytes": pa.array([[-128, None]], pa.list_(pa.int8())),
+        "in.ner": pa.array([{"n.x": 7, "m": [{"s": -1}]}],
+                           pa.struct([("n.x", pa.int16()), ("m", pa.list_(pa.struct([("s", pa.int8())])))])),
+    })  # fmt: skip
     before = target.contents()
 
     copy.refused(rows.append_column("gap", pa.array([1], pa.duration("us"))), InvalidValueError, "Column 'gap' is of")
@@ -379,7 +383,7 @@ def test_values_are_read_back_by_their_names_when_columns_have_names_of_ours_or_
     assert shown(target.read()) == shown(rows.to_pylist())
 
 
-@every(where=lambda kind: kind.family in ("delta", "iceberg") and kind.engine != "spark")
+@every(where=lambda kind: kind.family in ("delta", "iceberg"))
 def test_rows_are_refused_before_a_table_is_made_when_a_field_of_a_column_has_no_type(
     target: Target, copy: Copy
 ) -> None:
