@@ -128,7 +128,7 @@ def test_prefix_of_a_bucket_stays_when_an_output_names_it(watermarks: Watermarks
 
 
 @pytest.mark.parametrize("delete", ["drop", "clear"])
-@pytest.mark.parametrize("kind", ["delta", "iceberg", "sqlite"])
+@pytest.mark.parametrize("kind", list(KINDS))
 def test_what_another_job_has_staged_stays_when_an_attempt_names_its_folder(
     watermarks: Watermarks, tmp_path: Path, kind: str, delete: str
 ) -> None:

@@ -306,11 +306,11 @@ class FileSink:
 
     def clear(self, output: Output) -> None:
         """Delete what is left of an attempt's staged folder when all of it is published."""
-        self.staging.clear(output.folder)
+        self.staging.clear(self.staging.own(output))
 
     def drop(self, output: Output) -> None:
         """Delete what an attempt staged that is never to be published."""
-        self.staging.drop(output.folder)
+        self.staging.drop(self.staging.own(output))
 
     def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
         """Delete what losers staged for batches up to this one, and records of earlier ones; see `Sink`."""

@@ -137,6 +137,15 @@ class Attempts(ABC):
         found = attempt_of(folder)
         return found is not None and found.job == job
 
+    def own(self, output: Output) -> str:
+        """Return the folder of an output; UnprovenError if it is not of an attempt of its job.
+
+        Whatever a record says, nothing of another job is deleted, and no other table.
+        """
+        if not self.has(output.folder, output.job):
+            raise UnprovenError(output.target, output.version, f"{output.folder!r} is not of an attempt of the job")
+        return output.folder
+
     @abstractmethod
     def find(self, output: Output) -> StagedRows:
         """Return the rows of an attempt.

@@ -290,11 +290,11 @@ class TableSink(ABC):
 
     def clear(self, output: Output) -> None:
         """Delete what is left of a published attempt."""
-        self._done(lambda: [place.clear(output.folder) for place in self._own(output)[-1:]])
+        self._done(lambda: [place.clear(place.own(output)) for place in self._attempts(output)[-1:]])
 
     def drop(self, output: Output) -> None:
         """Delete what an attempt staged that is never to be published."""
-        self._done(lambda: [place.drop(output.folder) for place in self._own(output)])
+        self._done(lambda: [place.drop(place.own(output)) for place in self._attempts(output)])
 
     def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
         """Delete what losers staged for batches up to this one; see `Sink`."""
@@ -418,14 +418,6 @@ class TableSink(ABC):
         *others, last = self._attempts(None)
         job = folder.partition("/")[0]
         return next((place for place in others if folder in place.left(job)), last).left_at(folder)
-
-    def _own(self, output: Output) -> Sequence[Attempts]:
-        """Return where an output is staged; UnprovenError if what it names there is not of an attempt of its job."""
-        places = self._attempts(output)
-        # Whatever a record says, nothing of another job is deleted, and no other table.
-        if not all(place.has(output.folder, output.job) for place in places):
-            raise UnprovenError(self.name, output.version, f"{output.folder!r} is not of an attempt of the job")
-        return places
 
     def _has(self, output: Output) -> bool:
         return self._log.recorded(output) >= output.version
