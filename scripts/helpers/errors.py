@@ -591,18 +591,15 @@ class TargetSchemaError(TargetError):
     """Rows whose columns are not those of the table that they go to."""
 
     def __init__(
-        self, target: str, missing: Sequence[str], unknown: Sequence[str], changed: Mapping[str, tuple[str, str]]
-    ) -> None:
+        self, target: str, missing: Sequence[str], unknown: Sequence[str], changed: Mapping[str, tuple[str, str]],
+        remedy: str = "Select and cast what the table has, or alter the table first.",
+    ) -> None:  # fmt: skip
         self.missing, self.unknown, self.changed = tuple(missing), tuple(unknown), dict(changed)
         found = [f"the rows lack {_shown(missing)}"] if missing else []
         found += [f"the table lacks {_shown(unknown)}"] if unknown else []
         found += [f"{name!r} is {rows} in the rows and {table} in the table" for name, (rows, table) in changed.items()]
         self.found = "; ".join(found)
-        super().__init__(
-            target,
-            f"the rows do not fit the table: {self.found}. Select and cast what the table has, or alter the "
-            "table first. Nothing is written.",
-        )
+        super().__init__(target, f"the rows do not fit the table: {self.found}. {remedy} Nothing is written.")
 
 
 class NotATableError(TargetError):

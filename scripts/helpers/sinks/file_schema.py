@@ -83,7 +83,13 @@ class FileSchema:
             if not (missing or unknown or changed):
                 both = enumerate(zip(rows.columns, self.columns, strict=True), 1)
                 changed = {f"column {place}": (own, other) for place, (own, other) in both if own != other}
-        return TargetSchemaError(target, missing, unknown, changed) if missing or unknown or changed else None
+        remedy = "Cast the rows, or name another folder."
+        if rows.format != "csv":
+            remedy += (
+                f" If no file has the column any more, as its batch was taken back, delete {target}/{COLUMNS}: the "
+                "next batch is compared with the files themselves."
+            )
+        return TargetSchemaError(target, missing, unknown, changed, remedy) if missing or unknown or changed else None
 
     def merged(self, rows: FileSchema) -> FileSchema:
         """Return this schema with the columns that only the rows have, and their types where it has none."""

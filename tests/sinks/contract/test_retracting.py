@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from scripts.helpers.errors import TargetSchemaError
+from scripts.helpers.sinks.file_schema import COLUMNS
 from scripts.helpers.watermarks import Watermarks
-from tests.sinks.contract.targets import Copy, Target, every, in_one_format, numbers
+from tests.sinks.contract.targets import Copy, Kind, Target, every, in_one_format, in_one_place, numbers
 
 
 @every(where=in_one_format, slow=("delta-spark",))
@@ -28,3 +30,25 @@ def test_rows_of_later_versions_go_and_come_again_once_when_a_rewind_takes_them_
 
     assert decided == [1, 70]
     assert target.ids() == [1, 4, 22, 70]
+
+
+def has_files_whose_columns_come_and_go(kind: Kind) -> bool:
+    return kind.family == "files" and kind.form != "csv" and in_one_place(kind)
+
+
+@every(where=has_files_whose_columns_come_and_go)
+def test_error_names_what_to_delete_when_only_a_batch_that_was_taken_back_had_a_column(
+    watermarks: Watermarks, target: Target, copy: Copy
+) -> None:
+    copy.run(numbers(1))
+    copy.run(numbers(2).append_column("rate", pa.array([0.5])))
+    watermarks.rewind(copy.job_id, to_version=1, retract=True, why="a rate is a text")
+    copy.batches.pop()
+    corrected = numbers(2).append_column("rate", pa.array(["half"]))
+
+    copy.refused(corrected, TargetSchemaError, match=f"'rate'.*delete .*/{COLUMNS}: ")
+    target.sink().target.delete([COLUMNS])
+    copy.run(corrected)
+    copy.run(numbers(3).append_column("rate", pa.array(["one"])))
+
+    assert target.ids() == [1, 2, 3]
