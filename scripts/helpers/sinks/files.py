@@ -212,7 +212,14 @@ class FileSink:
         self, batch: BatchId, fence: int, write: Callable[[Any, Place, str, FileSchema | None], Any], rows: Any,
         replaces: bool, *, is_written_here: bool = False,
     ) -> Output:  # fmt: skip
-        found = {name: size for name, size in self.target.files(most=LOOKED_AT).items() if not is_hidden(name)}
+        listed = self.target.files(most=LOOKED_AT)
+        found = {name: size for name, size in listed.items() if not is_hidden(name)}
+        for folder, is_record, _ in (name.partition(f"/{RECORDS}/") for name in listed):
+            if is_record and any(name.startswith(f"{folder}/") for name in found):
+                raise TargetLayoutError(
+                    self.name,
+                    f"a job writes to its folder {folder!r}, and readers see those rows as well. Name another folder.",
+                )
         batch_folders = self._layout(list(found))
         # A reader takes a column of that name from the folders: one in the rows would be hidden by it, or clash.
         if batch_folders and rows is not None and BATCH_COLUMN in (name.lower() for name in columns_of(rows)):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
-from scripts.helpers.errors import TargetSchemaError
+from scripts.helpers.errors import TargetLayoutError, TargetSchemaError
 from scripts.helpers.sinks.file_schema import COLUMNS
 from scripts.helpers.watermarks import Watermarks
-from tests.sinks.contract.targets import Copy, Kind, Target, every, in_one_format, in_one_place, numbers
+from tests.sinks.contract.targets import Copy, Files, Kind, Target, every, in_one_format, in_one_place, numbers
 
 
 @every(where=in_one_format, slow=("delta-spark",))
@@ -52,3 +53,16 @@ def test_error_names_what_to_delete_when_only_a_batch_that_was_taken_back_had_a_
     copy.run(numbers(3).append_column("rate", pa.array(["one"])))
 
     assert target.ids() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("target", ["pandas", "pandas-s3"], indirect=True)
+def test_target_is_refused_when_another_job_writes_to_a_folder_below_it(watermarks: Watermarks, target: Files) -> None:
+    copy = Copy(watermarks, target)
+    below = Copy(watermarks, target.another(f"{target.place.uri.rpartition('/')[2]}/sub"), "parking")
+    copy.run(numbers(1))
+    below.run(numbers(70))
+
+    copy.refused(numbers(2), TargetLayoutError, match="job writes to its folder 'sub'")
+    below.run(numbers(71))
+
+    assert below.target.ids() == [70, 71]
