@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from scripts.helpers.errors import InvalidValueError, MisfitError
 from scripts.helpers.listing.paths import folder_columns
-from scripts.helpers.reading.dialects import with_dialect
-from scripts.helpers.reading.headers import by_header, can_compare
-from scripts.helpers.reading.misfits import Misfits
+from scripts.helpers.reading.dialects import nanoseconds_of, with_dialect
+from scripts.helpers.reading.fetched_lines import marked
+from scripts.helpers.reading.headers import avro_schema, by_header, can_compare, csv_header
+from scripts.helpers.reading.misfits import Misfits, differing
+from scripts.helpers.reading.probe import nanosecond_columns
 from scripts.helpers.reading.records import REASON, RECORD, marker
 from scripts.helpers.schemas.kinds import Columns, Kind, common, differing_by_case
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
@@ -193,9 +195,9 @@ class SchemaReader:
 
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
         """Return what `read` takes for some of the files, with what was decided of all of them."""
+        if self.asked.finds_by_header or self.asked.format == "avro":
+            return decision, [self._found(part) for part in self._groups(table)]
         if self.asked.is_text:
-            if self.asked.finds_by_header:
-                return decision, [self._found(part) for part in self._groups(table)]
             return decision, [Part(table, decision.target)]
         schema = struct_of(decision.target)
         return decision, [Part(table, decision.target, self._frame(table, schema))]
@@ -209,17 +211,19 @@ class SchemaReader:
         if asked.is_text and not (as_it_is and len(parts) == 1):
             frames = [self._texts(decision, part) for part in parts]
             return reduce(lambda one, other: one.unionByName(other), frames)
-        [part] = parts
-        frame = part.frame
-        # Headers of CSV were looked at by a read without the schema, whose types are those of the header's file.
-        if frame is None or asked.schema is not None:
-            # An empty batch has no file that could tell columns.
-            schema = asked.schema if part.table.num_rows else struct_of(part.columns)
-            frame = self._frame(part.table, schema)
-        if as_it_is:
-            return frame
-        beside = [] if asked.path_column is None else [asked.path_column]
-        return fitted(frame, decision, asked.rescue, beside)
+        frames = []
+        for part in parts:
+            frame = part.frame
+            # Headers of CSV were looked at by a read without the schema, whose types are those of the header's file.
+            if frame is None or asked.schema is not None:
+                # An empty batch has no file that could tell columns.
+                schema = asked.schema if part.table.num_rows else struct_of(part.columns)
+                frame = self._frame(part.table, schema)
+            if not as_it_is or len(parts) > 1:
+                beside = [] if asked.path_column is None else [asked.path_column]
+                frame = fitted(frame, decision, asked.rescue, beside)
+            frames.append(frame)
+        return reduce(lambda one, other: one.unionByName(other), frames)
 
     # --- which columns there are ----------------------------------------------------------------
 
@@ -275,10 +279,13 @@ class SchemaReader:
                 )
 
     def _groups(self, table: pa.Table) -> list[pa.Table]:
-        if not self.asked.finds_by_header or not can_compare(self.location, table):
+        asked = self.asked
+        is_avro = asked.format == "avro" and asked.option("avroSchema") is None
+        if not (is_avro or asked.finds_by_header) or not can_compare(self.location, table):
             return [table]
+        first_line = avro_schema if is_avro else partial(csv_header, asked.option("comment"))
         return by_header(
-            self.location, table, self.asked.option("comment"), self.client,
+            self.location, table, first_line, self.client,
             request_payer=self.request_payer, skip_changed=self.skip_changed,
         )  # fmt: skip
 
@@ -314,7 +321,10 @@ class SchemaReader:
         for part in parts:
             for name, kind in part.columns.items():
                 known = spelled.setdefault(name.lower(), name)
-                merged[known] = common(merged.get(known, kind), kind) or "string"
+                both = common(merged.get(known, kind), kind)
+                if both is None and not self.asked.is_text:
+                    raise differing(str(self.location), name, part.table["key"][0].as_py(), kind, merged[known])
+                merged[known] = both or "string"
         return merged
 
     # --- rows -----------------------------------------------------------------------------------
@@ -325,7 +335,30 @@ class SchemaReader:
         if self.asked.finds_by_header and table.num_rows > 1 and not can_compare(self.location, table):
             # Spark would take values by position under the header of the first file. So it compares the headers.
             options["enforceSchema"] = False
-        return self.read_files(table, schema, options)
+        names = {}
+        if nanoseconds_of(asked.format, options)[0] == "microseconds":
+            names = nanosecond_columns(self.location, table, self.client, self.request_payer)
+        if names and schema is not None:
+            given = columns_of_schema(self.spark.createDataFrame([], schema).schema)
+            schema = struct_of({name: "long" if name in names else kind for name, kind in given.items()})
+        frame = self.read_files(table, schema, options)
+        if not names:
+            return frame
+        return frame.select(*(self._time(one, names[one]) if one in names else quoted(one) for one in frame.columns))
+
+    def _time(self, name: str, is_utc: bool) -> Column:
+        """Return a column of nanoseconds as times, in UTC or without a zone, which Spark 3.3 does not have."""
+        from pyspark.sql import functions
+
+        value = quoted(name)
+        seconds = (value.cast("decimal(20,0)") / 10**9).cast("decimal(18,6)")
+        time = seconds.cast("timestamp")
+        if not is_utc and self.spark.version >= "3.4":
+            time = functions.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + seconds.cast("interval second")
+        detail = f"column {name!r} has nanoseconds, and a time with a part of a microsecond. Read it as bigint."
+        error = MisfitError(str(self.location), name, "timestamp", detail=detail)
+        fails = functions.raise_error(functions.lit(marked(error)))
+        return functions.when(value % 1000 != 0, fails).otherwise(time).alias(name)
 
     def _texts(self, decision: Decision, part: Part) -> DataFrame:
         """Read files of one header: each column by its name, in the type that was decided."""

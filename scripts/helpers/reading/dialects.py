@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scripts.helpers.errors import InvalidValueError
+
 MERGING = ("parquet", "orc")
 """Formats of which Spark by itself reads the columns of one file only."""
 
@@ -61,6 +63,14 @@ TABLE = (
     Option("csv", "lineSep", "line feed, carriage return or both", "between two lines"),
     Option("csv", "dateFormat", "2026-11-24", "of dates", "dateFormat"),
     Option("csv", "timestampFormat", "ISO 8601", "of times", "timestampFormat"),
+    Option(
+        "parquet", "nanoseconds", "an error in `read`",
+        "times in nanoseconds: `microseconds` refuses parts of a microsecond, `bigint` reads nanoseconds since 1970",
+    ),
+    Option(
+        "parquet", "mergeSchema", "true", "reads the columns of all files; if false, those of one file",
+    ),
+    Option("orc", "mergeSchema", "true", "reads the columns of all files; if false, those of one file"),
     Option("json", "multiLine", "false", "a file is one record, or a list of records", "multiLine", "false"),
     Option("json", "encoding", "UTF-8", "of the bytes; others in a file are an error", "encoding", "UTF-8"),
     Option("json", "lineSep", "line feed, carriage return or both", "between two lines"),
@@ -78,6 +88,17 @@ def with_dialect(format: str, options: Mapping[str, Any]) -> dict[str, Any]:
         return dict(options)
     quote = str(asked.get("quote", '"'))
     return {**options, "escape": quote} if len(quote) == 1 else dict(options)
+
+
+def nanoseconds_of(format: str, options: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Return what becomes of nanoseconds, and the other options; InvalidValueError for what has no effect."""
+    found = {name: value for name, value in options.items() if name.lower() == "nanoseconds"}
+    for value in found.values():
+        if format != "parquet" or value not in ("microseconds", "bigint"):
+            raise InvalidValueError(
+                f"nanoseconds={value!r} does not go with {format}. Of parquet it is 'microseconds' or 'bigint'."
+            )
+    return next(iter(found.values()), None), {name: value for name, value in options.items() if name not in found}
 
 
 def glue_names(format: str) -> dict[str, str]:

@@ -1,8 +1,9 @@
-"""CSV files by their headers: Spark takes the header of one file for all, and the values of the others by position."""
+"""Files of CSV and Avro by their headers: Spark takes that of one file for all, and drops or mixes up other columns."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ def can_compare(location: Location, table: pa.Table) -> bool:
 def by_header(
     location: Location,
     table: pa.Table,
-    comment: str | None,
+    first_line: Callable[[bytes], bytes],
     client: S3Client | None,
     *,
     request_payer: bool = False,
@@ -52,8 +53,8 @@ def by_header(
     ----------
     table
         The planned files, with the columns of `FileDelta.table`, whose headers `can_compare`.
-    comment
-        How lines begin that are none, as Spark's option says.
+    first_line
+        Returns the header at the start of a file, `csv_header` or `avro_schema`.
     skip_changed
         A file that was overwritten or deleted counts as one without a header: whoever reads it leaves it out.
 
@@ -74,7 +75,7 @@ def by_header(
             if skip_changed:
                 return b""
             raise
-        return _first_line(_unpacked(location, one.key, start), comment)
+        return first_line(_unpacked(location, one.key, start))
 
     groups: dict[bytes, list[int]] = {}
     with ThreadPoolExecutor(WORKERS_HERE) as pool:
@@ -107,7 +108,18 @@ def _unpacked(location: Location, key: str, head: bytes) -> bytes:
     return found
 
 
-def _first_line(head: bytes, comment: str | None) -> bytes:
+def avro_schema(head: bytes) -> bytes:
+    """Return the schema in the header of an Avro file; all of the bytes where it cannot be found."""
+    _, _, rest = head.partition(b"avro.schema")
+    size = length = 0
+    for size, byte in enumerate(rest):
+        length |= (byte & 127) << 7 * size
+        if byte < 128:
+            break
+    return rest[size + 1 :][: length >> 1] or head
+
+
+def csv_header(comment: str | None, head: bytes) -> bytes:
     """Return the first line that Spark takes for a header: not empty, and no comment."""
     for line in head.removeprefix(b"\xef\xbb\xbf").splitlines():
         is_comment = bool(comment) and line.startswith(str(comment).encode())

@@ -138,6 +138,13 @@ class Misfits:
         return functions.raise_error(functions.lit(marked(MisfitError(self.source, column, kind, reason))))
 
 
+def differing(source: str, name: str, key: str, kind: Kind, before: Kind) -> MisfitError:
+    """Return the error of a column whose type in a file does not go with that of the files before it."""
+    now = kind_text(kind)
+    detail = f"column {name!r} is {now} in key {key!r}, and {kind_text(before)} in files before it."
+    return MisfitError(source, name, now, detail=f"{detail} Read them apart: delta.split.")
+
+
 def folder_misfit(name: str, kind: str) -> str:
     """Return what is wrong with a folder's value, and what to do."""
     return f"a folder's value of column {name!r} is not of type {kind}. Give the column another type in schema=."

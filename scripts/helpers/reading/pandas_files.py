@@ -18,6 +18,7 @@ from zipfile import BadZipFile, ZipFile
 
 from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError, SourceError, WatermarkError
 from scripts.helpers.listing.paths import packing
+from scripts.helpers.reading.dialects import nanoseconds_of
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import DECOMPRESS, values_of_folders
 from scripts.helpers.reading.spark import check_folders
@@ -180,6 +181,7 @@ def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Ca
         raise SourceError(
             str(location), f"pandas reads {', '.join(FORMATS)} from S3 or a directory, not {format!r} from here."
         )
+    nanoseconds, options = nanoseconds_of(format, options)
     if format == "parquet":
         options = {name: value for name, value in options.items() if name != "dtype_backend"}
     read: Any = {"csv": pd.read_csv, "json": pd.read_json, "parquet": pq.read_table}[format]
@@ -196,8 +198,22 @@ def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Ca
         # Spark takes no notice of what pandas says of its own types and indexes, too.
         # Times of INT96 are read as Spark does: nanoseconds do not reach before 1677, and would be other times.
         options = {"coerce_int96_timestamp_unit": "us", **options}
-        return lambda body, _: read(BytesIO(body), **options).replace_schema_metadata()
+        return lambda body, _: _times(read(BytesIO(body), **options).replace_schema_metadata(), nanoseconds)
     return partial(_csv if format == "csv" else _json, options)
+
+
+def _times(table: pa.Table, nanoseconds: str | None) -> pa.Table:
+    """Return a table with its nanoseconds in the type that the caller asks for."""
+    import pyarrow as pa
+
+    for index, field in enumerate(table.schema if nanoseconds else ()):
+        if str(field.type).startswith("timestamp[ns"):
+            kind = pa.int64() if nanoseconds == "bigint" else pa.timestamp("us", field.type.tz)
+            try:
+                table = table.set_column(index, field.name, table[field.name].cast(kind))
+            except pa.ArrowInvalid as error:
+                raise _LineError(f"column {field.name!r} has a time with a part of a microsecond") from error
+    return table
 
 
 # --- CSV ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ that is damaged in the middle, Spark finds when it reads.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, UnreadableObjectError
+from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, MisfitError, UnreadableObjectError
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 
@@ -124,11 +125,53 @@ def _parquet(_: bytes, end: bytes) -> str | None:
     if length + 8 > len(end):
         return None if len(end) == FOOTER else "it is not a complete parquet file: its footer is cut off"
     try:
-        # A reader takes the size of the buffer for that of the file, and looks for the footer at its end.
-        pq.read_metadata(pa.BufferReader(b"PAR1" + end[-8 - length :]))
+        _metadata(end[-8 - length :])
     except (pa.ArrowException, OSError):
         return "it is not a complete parquet file: its footer is damaged"
     return None
+
+
+def _metadata(footer: bytes) -> pq.FileMetaData:
+    # A reader takes the size of the buffer for that of the file, and looks for the footer at its end.
+    return pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
+
+
+def nanosecond_columns(
+    location: Location, table: pa.Table, client: S3Client | None, request_payer: bool = False
+) -> dict[str, bool]:
+    """Return the columns of planned Parquet files that are times in nanoseconds, and whether these are in UTC.
+
+    Raises
+    ------
+    MisfitError
+        A column has nanoseconds in one file only, or has them within a struct, a list or a map.
+    """
+    fetcher = fetcher_of(location, client, WORKERS_HERE, request_payer)
+
+    def look(one: Planned) -> dict[str, bool | None]:
+        footer = fetcher.ends(one, 0, 8)[1]
+        footer = fetcher.ends(one, 0, int.from_bytes(footer[:4], "little") + 8)[1]
+        schema, found = _metadata(footer).schema, {}
+        for column in map(schema.column, range(len(schema))):
+            kind = json.loads(column.logical_type.to_json())
+            is_time = kind["Type"] == "Timestamp" and kind["timeUnit"] == "nanoseconds"
+            if is_time and column.path != column.name:
+                raise mixed(one.key, column.path, "which have nanoseconds within another column")
+            found[column.name] = bool(kind["isAdjustedToUTC"]) if is_time else None
+        return found
+
+    def mixed(key: str, name: str, why: str) -> MisfitError:
+        detail = f"key {key!r} has times {name!r}, {why}. Read them by nanoseconds='bigint', or apart: delta.split."
+        return MisfitError(str(location), name, "timestamp", detail=detail)
+
+    planned = [one for one in planned_of(table) if one.size]
+    columns: dict[str, bool | None] = {}
+    with ThreadPoolExecutor(WORKERS_HERE) as pool:
+        for one, found in zip(planned, pool.map(look, planned), strict=True):
+            for name, is_utc in found.items():
+                if columns.setdefault(name, is_utc) != is_utc:
+                    raise mixed(one.key, name, "which are of another type in files before it")
+    return {name: is_utc for name, is_utc in columns.items() if is_utc is not None}
 
 
 def _orc(start: bytes, end: bytes) -> str | None:

@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import FileContentError, MisfitError, SourceError
 from scripts.helpers.listing.paths import folder_columns
+from scripts.helpers.reading.dialects import nanoseconds_of
+from scripts.helpers.reading.misfits import differing
 from scripts.helpers.reading.packages import check_row_tag, is_xml, is_xml_of_spark_3, read_xml, typed_errors
 from scripts.helpers.reading.records import RECORD, ROW, is_inferred, parsed
 from scripts.helpers.schemas.kinds import Columns, common, is_number, kind_text
 from scripts.helpers.schemas.spark_frames import columns_of_schema, quoted
 from scripts.helpers.spark.jvm import is_connect
-from scripts.helpers.spark.settings import check_all_is_read, parse_times_strictly, settings, times_as_written
+from scripts.helpers.spark.settings import (
+    NANOSECONDS,
+    check_all_is_read,
+    parse_times_strictly,
+    settings,
+    times_as_written,
+)
 from scripts.helpers.spark.tasks import slots_of
 
 if TYPE_CHECKING:
@@ -100,7 +108,7 @@ def read_files(
     check_all_is_read(spark, options or {})
     check_row_tag(format, options or {})
     parse_times_strictly(spark)
-    options = times_as_written(spark, format, options or {})
+    nanoseconds, options = nanoseconds_of(format, times_as_written(spark, format, options or {}))
     if format.lower() in _WITH_SCHEMA and "size" in table.column_names:
         # Spark takes no rows of it, but its schema where it is the first.
         table = table.filter([size > 0 for size in table.column("size").to_pylist()])
@@ -119,7 +127,8 @@ def read_files(
         reader = spark.read.format(format).option("basePath", str(location))
         if schema is not None:
             reader = reader.schema(schema)
-        with settings(spark, _listing_tasks(spark)), typed_errors(spark, location, format):
+        while_loading = _listing_tasks(spark) | ({NANOSECONDS: "true"} if nanoseconds else {})
+        with settings(spark, while_loading), typed_errors(spark, location, format):
             if is_xml_of_spark_3(spark, format):
                 frame = read_xml(spark, location, paths, columns, schema, options or {})
             else:
@@ -179,21 +188,14 @@ def _fault(
     if alone is not None and before:
         kinds = {name.lower(): kind for name, kind in before.items()}
         name, kind = next((one, kind) for one, kind in alone.items() if kinds.get(one.lower(), kind) != kind)
-        now, others = kind_text(kind), kind_text(kinds[name.lower()])
-        detail = (
-            f"column {name!r} is {now} in key {key!r}, and {others} in files before it. Read them apart: delta.split."
-        )
-        return MisfitError(source, name, now, detail=detail)
+        return differing(source, name, key, kind, kinds[name.lower()])
     if _CASE.search(text):
         detail = f"names of columns in key {key!r} differ only by case. Rename one of them."
         return MisfitError(source, None, "", MisfitError.CASE, detail)
     if found := _NO_TYPE.search(text):
         remedy = "Read it with read_pandas."
         if "NANOS" in text:
-            remedy = (
-                "To read nanoseconds as BIGINT, set spark.sql.legacy.parquet.nanosAsLong to true in the session. To "
-                "read them as times, use read_pandas."
-            )
+            remedy = "Pass nanoseconds='microseconds', or 'bigint' for nanoseconds since 1970."
         return SourceError(source, f"key {key!r} has a column that Spark has no type for: {found[0]}. {remedy}")
     return FileContentError(source, key, format, next((line for line in text.splitlines() if key in line), text[:200]))
 

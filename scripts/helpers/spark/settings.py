@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 TEXTS_OF_FOLDERS = {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
 """Settings with which Spark reads the values of ``name=value`` folders as texts."""
+NANOSECONDS = "spark.sql.legacy.parquet.nanosAsLong"
+"""Lets Spark infer BIGINT for nanoseconds. It reads what it has inferred also without the setting."""
 REBASING = {
     "parquet": {
         "datetimeRebaseMode": "parquet.datetimeRebaseModeInRead",

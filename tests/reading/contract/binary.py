@@ -122,6 +122,7 @@ def one(name: str, tables: Sequence[Mapping[str, Any]], held: Sequence[Row] | No
 
 
 A = pa.array
+NS = pa.timestamp("ns")
 US, US_UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 BIG = 2**53 + 1
 NESTED = pa.struct([("n", pa.int64()), ("tags", pa.list_(pa.string()))])
@@ -261,6 +262,53 @@ COLUMNAR = [
     ),
     *one("times of day", [{"t": A([36000000005], pa.time64("us"))}], None, ways=SPARK, error=SourceError),
     *one("nanoseconds", [{"t": A([NANOS], pa.timestamp("ns"))}], None, ways=SPARK, error=SourceError),
+    *one(
+        "nanoseconds as microseconds",
+        [
+            {"t": A([NANOS, None, -NANOS], NS), "u": A([NANOS, None, -NANOS], pa.timestamp("ns", "UTC"))},
+            {"t": A([0], NS), "u": A([-1000], pa.timestamp("ns", "Europe/London"))},
+        ],
+        rows(
+            "t u",
+            ("2024-02-29T10:00:00.000001", "2024-02-29T10:00:00.000001Z"),
+            (None, None),
+            ("1915-11-03T13:59:59.999999", "1915-11-03T13:59:59.999999Z"),
+            ("1970-01-01T00:00:00", "1969-12-31T23:59:59.999999Z"),
+        ),
+        options={"nanoseconds": "microseconds"},
+    ),
+    *one(
+        "nanoseconds as numbers",
+        [{"t": A([NANOS + 1, None], pa.timestamp("ns", "UTC")), "n": A([1, 2])}],
+        rows("t n", (str(NANOS + 1), "1"), (None, "2")),
+        options={"nanoseconds": "bigint"},
+    ),
+    *one(
+        "part of a microsecond",
+        [{"t": A([NANOS + 1], pa.timestamp("ns"))}],
+        None,
+        options={"nanoseconds": "microseconds"},
+    ),
+    *one(
+        "nanoseconds beside whole numbers",
+        [{"t": A([NANOS], pa.timestamp("ns"))}, {"t": A([NANOS])}],
+        None,
+        options={"nanoseconds": "microseconds"},
+    ),
+    *one(
+        "nanoseconds beside milliseconds",
+        [{"t": A([NANOS], pa.timestamp("ns"))}, {"t": A([5], pa.timestamp("ms"))}],
+        None,
+        ways=["read"],
+        options={"nanoseconds": "microseconds"},
+    ),
+    *one(
+        "nanoseconds within",
+        [{"s": A([{"t": NANOS}], pa.struct([("t", pa.timestamp("ns"))]))}],
+        None,
+        ways=["read"],
+        options={"nanoseconds": "microseconds"},
+    ),
     *columnar(
         "zone in ORC", [{"t": A([MOMENT], US_UTC)}], None, formats=["orc"], ways=SPARK, error=SourceError
     ),
@@ -468,4 +516,4 @@ XML = [
 ]
 XML = [Case(**{**vars(case), "options": BAY, "ways": case.ways if case.schema else SPARK}) for case in XML]
 
-CASES = [*COLUMNAR, *EMPTY, *BROKEN]
+CASES = [*COLUMNAR, *EMPTY, *BROKEN, *AVRO]
