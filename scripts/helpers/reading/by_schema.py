@@ -352,7 +352,8 @@ class SchemaReader:
 
         value = quoted(name)
         seconds = (value.cast("decimal(20,0)") / 10**9).cast("decimal(18,6)")
-        time = seconds.cast("timestamp")
+        # The text "timestamp" would be a time without a zone where spark.sql.timestampType says so.
+        time = seconds.cast(type_of("timestamp"))
         if not is_utc and self.spark.version >= "3.4":
             time = functions.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + seconds.cast("interval second")
         detail = f"column {name!r} has nanoseconds, and a time with a part of a microsecond. Read it as bigint."

@@ -1,12 +1,20 @@
 """Settings of a Spark session that change what is read or written, and what this package does about each.
 
-| setting | what this package does |
+| setting, behind `spark.sql` | what this package does |
 |---|---|
-| `spark.sql.files.ignoreCorruptFiles`, `ignoreMissingFiles` | refuses them: `check_all_is_read` |
-| `spark.sql.legacy.timeParserPolicy` | sets CORRECTED for EXCEPTION, the default: `parse_times_strictly` |
-| `spark.sql.sources.partitionColumnTypeInference.enabled` | turns it off while folders are read as text |
-| `spark.sql.sources.parallelPartitionDiscovery.parallelism` | lowers it while planned files are listed |
-| `spark.sql.parquet.outputTimestampType`, `datetimeRebaseModeInWrite` | sets what the user left unset while it writes |
+| `files.ignoreCorruptFiles`, `files.ignoreMissingFiles` | refuses them: `check_all_is_read` |
+| `legacy.timeParserPolicy` | sets CORRECTED for EXCEPTION, the default: `parse_times_strictly` |
+| `sources.partitionColumnTypeInference.enabled` | turns it off while folders are read as text; else keeps it |
+| `sources.parallelPartitionDiscovery.parallelism` | lowers it while planned files are listed |
+| `legacy.parquet.nanosAsLong` | turns it on while files are looked at, if `nanoseconds` is asked for |
+| `parquet.mergeSchema`, `orc.mergeSchema` | gives the option, which counts more |
+| `parquet.datetimeRebaseModeInRead`, `parquet.int96RebaseModeInRead`, `avro.datetimeRebaseModeInRead` | reads by \
+CORRECTED what the user left unset: `times_as_written` |
+| `parquet.outputTimestampType`, `parquet.datetimeRebaseModeInWrite` | sets what the user left unset while it writes |
+| `parquet.inferTimestampNTZ.enabled`, `timestampType` | keeps them: times have another type and the same value |
+| `parquet.binaryAsString`, `parquet.int96AsTimestamp`, `session.timeZone` | keeps them: the user says what files mean |
+| `caseSensitive`, `ansi.enabled`, `parquet.enableVectorizedReader`, `csv.parser.columnPruning.enabled`, \
+`jsonGenerator.ignoreNullFields`, `sources.partitionOverwriteMode`, and `spark.speculation` | is right under each |
 """
 
 from __future__ import annotations

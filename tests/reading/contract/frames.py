@@ -1,0 +1,64 @@
+"""What a call reads of a case, and its rows as texts that are alike for Spark and pandas."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.glue import GlueContext
+from tests.reading.contract.cases import Case, Row
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def frame_of(way: str, case: Case, folder: Path, spark: Any) -> Any:
+    """Return what one way reads of a case, lazily where it is Spark's."""
+    if way == "glue":
+        context = GlueContext(spark.sparkContext)
+        sources = {"paths": [str(folder)]}
+        return context.create_data_frame.from_options("file", sources, case.format, dict(case.options))
+    delta = FileBookmark(str(folder)).new_files()
+    if way == "read_pandas":
+        return delta.read_pandas(case.format, **case.options)
+    header = {"header": True} if case.format == "csv" else {}
+    return delta.read(spark, case.format, schema=case.schema, **header, **case.options)
+
+
+def rows_of(frame: Any) -> list[Row]:
+    """Return the rows of a frame, each value as a text: times of instants in UTC, with a Z."""
+    if hasattr(frame, "sparkSession"):
+        from pyspark.sql import functions
+
+        quoted = {name: f"`{name}`" for name, _ in frame.dtypes}
+        times = {name for name, kind in frame.dtypes if kind == "timestamp"}
+        micros = [
+            functions.expr(f"unix_micros({quoted[name]})").alias(name) if name in times else frame[quoted[name]]
+            for name in frame.columns
+        ]
+        found = [dict(zip(frame.columns, row, strict=True)) for row in frame.select(*micros).collect()]
+        for row in found:
+            row |= {name: EPOCH + timedelta(microseconds=row[name]) for name in times if row[name] is not None}
+    else:
+        found = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return [{name: None if value is None else text_of(value) for name, value in row.items()} for row in found]
+
+
+def text_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).hex()
+    if hasattr(value, "to_pydatetime"):
+        value = value.to_pydatetime()
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z") if value.tzinfo else value.isoformat()
+    return str(value.isoformat()) if hasattr(value, "isoformat") else str(plain(value))
+
+
+def plain(value: Any) -> Any:
+    """Return structs as maps and maps as lists of pairs, as Arrow has them."""
+    if hasattr(value, "asDict"):
+        return {name: plain(one) for name, one in value.asDict().items()}
+    return [*value.items()] if isinstance(value, dict) and "k" in value else value

@@ -1,0 +1,66 @@
+"""Files give the same rows under each setting of the session under which this package says that they do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.spark.settings import settings
+from tests.reading.contract import binary, cases
+from tests.reading.contract.cases import Case, in_order, put
+from tests.reading.contract.frames import frame_of, rows_of
+
+NAMES = {
+    "dates from year 1 on", "times in UTC from year 1 on", "times in milliseconds, without a zone", "nested",
+    "column that only the last and smallest file has", "names that differ by case over files",
+    "nanoseconds as microseconds", "quotes of RFC 4180", "possible date", "zeros beyond the scale",
+    "large numbers that a double holds",
+}  # fmt: skip
+CASES = [case for case in (*binary.CASES, *cases.CASES) if case.name in NAMES and case.format != "avro"]
+CHANGED = {
+    "spark.sql.parquet.mergeSchema": "true",
+    "spark.sql.orc.mergeSchema": "true",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "false",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.parquet.enableVectorizedReader": "false",
+    "spark.sql.orc.enableVectorizedReader": "false",
+    "spark.sql.csv.parser.columnPruning.enabled": "false",
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.jsonGenerator.ignoreNullFields": "false",
+    "spark.sql.legacy.timeParserPolicy": "EXCEPTION",
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_rows_are_the_same_when_a_setting_of_the_session_is_another(name: str, spark: Any, tmp_path: Path) -> None:
+    wrong = {}
+    with settings(spark, {name: CHANGED[name]}):
+        for number, case in enumerate(CASES):
+            folder = tmp_path / f"day={number}"
+            folder.mkdir()
+            # A time is the same in UTC, whether it has a zone or not.
+            found = in_order(in_utc(rows_of(frame_of("read", case, put(case, folder), spark))))
+            if found != in_order(in_utc(case.rows)):
+                wrong[case.name] = found
+
+    assert wrong == {}
+
+
+def in_utc(rows: Any) -> Any:
+    return [{key: value if value is None else value.removesuffix("Z") for key, value in row.items()} for row in rows]
+
+
+def test_folders_have_their_values_when_types_of_folders_are_not_inferred(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "day=3").mkdir()
+    put(Case("one", "json", {"1.json": b'{"id":"a"}\n'}, None), tmp_path / "day=3")
+
+    with settings(spark, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}):
+        found = FileBookmark(str(tmp_path)).new_files().read(spark, "json").collect()
+
+    assert [row.asDict() for row in found] == [{"id": "a", "day": "3"}]
