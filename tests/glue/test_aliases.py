@@ -205,6 +205,7 @@ def test_option_is_refused_when_it_changes_what_is_read(option: str) -> None:
         ("json", {"multiline": False, "timestampFormat": "yyyy"}, {"multiLine": "false", "timestampFormat": "yyyy"}),
         ("json", {"jsonPath": False, "skipFirst": "false"}, {}),
         ("xml", {"rowTag": "row", "charset": "latin1"}, {"rowTag": "row", "charset": "latin1"}),
+        ("xml", {"rowTag": "row", "encoding": "latin1"}, {"rowTag": "row", "charset": "latin1"}),
         ("parquet", {"useGlueParquetWriter": True, "blockSize": 1, "pageSize": 1, "compression": "gzip"},
          {"compression": "gzip"}),
     ],

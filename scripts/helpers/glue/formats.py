@@ -15,7 +15,7 @@ FORMATS = {
     "csv": "csv", "json": "json", "parquet": "parquet", "glueparquet": "parquet", "orc": "orc", "avro": "avro",
     "xml": "xml",
 }  # fmt: skip
-_SAME = {"multiLine", "multiline", "compression", "encoding", "charset", "rowTag", "dateFormat", "timestampFormat"}
+_SAME = {"multiline", "compression", "charset"}
 _NEEDLESS = {
     "optimizePerformance", "strictCheckForQuoting", "useGlueParquetWriter", "blockSize", "pageSize", "version",
 }  # fmt: skip
@@ -45,14 +45,13 @@ def spark_options(name: str, given: Mapping[str, Any], *, writing: bool = False)
     left = dict(given)
     column = left.pop("attachFilename", None)
     options: dict[str, str] = {}
-    if name == "csv":
-        if writing:
-            options["header"] = "true"
-        for theirs, ours in glue_names(name).items():
-            if theirs in left:
-                options[ours] = _text(left.pop(theirs))
-        if options.get("quote") == "-1":
-            options["quote"] = ""
+    if name == "csv" and writing:
+        options["header"] = "true"
+    for theirs, ours in glue_names(name).items():
+        if theirs in left:
+            options[ours] = _text(left.pop(theirs))
+    if options.get("quote") == "-1":
+        options["quote"] = ""
     for option in sorted(_REFUSED & set(left)):
         if _text(left.pop(option)) != "false":
             raise GlueOptionError(option, "is not here. Read with Spark and filter or select from the DataFrame.")

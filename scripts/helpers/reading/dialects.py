@@ -1,4 +1,4 @@
-"""The options of CSV and JSON: one name, one default and one meaning for each, in every reader and writer. Pure.
+"""The options of formats: one name, one default and one meaning for each, in every reader and writer. Pure.
 
 `TABLE` is the table of `docs/files.md`, and what Glue's names are translated by. Those and their defaults are from AWS'
 page "Format options".
@@ -70,7 +70,15 @@ TABLE = (
     Option(
         "parquet", "mergeSchema", "true", "reads the columns of all files; if false, those of one file",
     ),
+    Option("parquet", "datetimeRebaseMode", "CORRECTED", "dates and times before 1900; LEGACY for those of Hive 2"),
+    Option("parquet", "int96RebaseMode", "CORRECTED", "the same, of times in INT96"),
     Option("orc", "mergeSchema", "true", "reads the columns of all files; if false, those of one file"),
+    Option("avro", "avroSchema", "those of all files", "the columns to read, as a schema of Avro"),
+    Option("avro", "datetimeRebaseMode", "CORRECTED", "dates and times before 1900; LEGACY for those of Spark 2"),
+    Option("xml", "rowTag", "an error", "the element that is a row", "rowTag"),
+    Option("xml", "charset", "UTF-8", "of the bytes", "encoding", "UTF-8"),
+    Option("xml", "dateFormat", "2026-11-24", "of dates", "dateFormat"),
+    Option("xml", "timestampFormat", "ISO 8601", "of times", "timestampFormat"),
     Option("json", "multiLine", "false", "a file is one record, or a list of records", "multiLine", "false"),
     Option("json", "encoding", "UTF-8", "of the bytes; others in a file are an error", "encoding", "UTF-8"),
     Option("json", "lineSep", "line feed, carriage return or both", "between two lines"),

@@ -43,6 +43,7 @@ _BATCH = 2 * 1024 * 1024
 """Bytes of files in one batch for Spark, so that it parses the first while others are fetched."""
 _SEVERAL = re.compile(rb"\}\s*\{")
 """What is between two objects on a line; it may be in a text, too."""
+_BLANKS = re.compile(r"[ \t\r\n]*")
 _JSON = json.JSONDecoder()
 _BOM = b"\xef\xbb\xbf"
 
@@ -64,7 +65,8 @@ DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "bz2": bz2.decompress,
     "deflate": _inflated,
 }
-_UNKNOWN = ("zst", "snappy", "lz4")
+UNKNOWN = ("zst", "snappy", "lz4")
+"""Endings of compressions that are not undone here."""
 _MARK = "glue-watermarks error"
 _FACTS: dict[type[WatermarkError], tuple[str, ...]] = {
     AccessRefusedError: ("action", "resource"),
@@ -261,18 +263,23 @@ def objects_of(line: bytes) -> list[bytes]:
     """Return the objects of JSON on a line; the line as it is if it is anything else."""
     if not _SEVERAL.search(line):
         return [line]
-    found, place = [], 0
     try:
         text = line.decode("utf-8")
-        while place < len(text):
-            value, end = _JSON.raw_decode(text, place)
-            if not isinstance(value, dict):
-                return [line]
-            found.append(text[place:end].encode())
-            place = len(text) - len(text[end:].lstrip(" \t\r\n"))
+        found = list(values_of(text))
     except (ValueError, RecursionError):
         return [line]
-    return found
+    if not all(isinstance(value, dict) for value, _, _ in found):
+        return [line]
+    return [text[start:end].encode() for _, start, end in found]
+
+
+def values_of(text: str) -> Iterator[tuple[Any, int, int]]:
+    """Yield the values of JSON in a text, one after the other, and where each begins and ends."""
+    place = 0
+    while place < len(text):
+        value, end = _JSON.raw_decode(text, place)
+        yield value, place, end
+        place = _BLANKS.match(text, end).end()  # type: ignore[union-attr]
 
 
 def _valid_start(record: bytes) -> bytes:
@@ -320,7 +327,7 @@ def _fetcher(location: Location, client_options: tuple[tuple[str, Any], ...], re
 def decompressed(location: Location, key: str, body: bytes) -> bytes:
     """Undo the compression that the key's ending names, as Hadoop does."""
     ending = packing(key)
-    if ending in _UNKNOWN:
+    if ending in UNKNOWN:
         raise SourceError(str(location), f"key {key!r} is compressed ({ending}). Read it with Spark's own reader.")
     if not body or ending not in DECOMPRESS:
         return body

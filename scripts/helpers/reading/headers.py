@@ -12,7 +12,7 @@ import pyarrow as pa
 from scripts.helpers.errors import ChangedObjectError
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
-from scripts.helpers.reading.fetched_lines import decompressed
+from scripts.helpers.reading.fetched_lines import UNKNOWN, decompressed
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 HEAD = 64 * 1024
 """Bytes at the start of a file that are fetched: the header of a thousand columns, also where it is compressed."""
-_UNKNOWN = ("zst", "snappy", "lz4")
-"""Endings of compressions that are not undone here."""
 _AS_A_WHOLE = ("deflate", "bz2")
 """Endings of compressions that are undone here where `HEAD` is the whole file: a block of bz2 is longer."""
 
@@ -33,7 +31,7 @@ def can_compare(location: Location, table: pa.Table) -> bool:
         return False
     for key, size in zip(table.column("key").to_pylist(), table.column("size").to_pylist(), strict=True):
         ending = packing(key)
-        if ending in _UNKNOWN or (ending in _AS_A_WHOLE and size > HEAD):
+        if ending in UNKNOWN or (ending in _AS_A_WHOLE and size > HEAD):
             return False
     return True
 

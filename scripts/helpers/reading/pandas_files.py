@@ -20,7 +20,7 @@ from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitEr
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.dialects import nanoseconds_of
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
-from scripts.helpers.reading.fetched_lines import DECOMPRESS, values_of_folders
+from scripts.helpers.reading.fetched_lines import DECOMPRESS, values_of, values_of_folders
 from scripts.helpers.reading.spark import check_folders
 from scripts.helpers.schemas.kinds import differing_by_case
 
@@ -292,19 +292,15 @@ def _json(options: Mapping[str, Any], body: bytes, ending: str) -> pd.DataFrame:
 
 def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the records of some lines: one or several on a line, or in an array."""
-    decoder = json.JSONDecoder()
     for number, line in enumerate(lines, 1):
-        rest = line.strip(BLANK)
-        while rest:
-            try:
-                value, end = decoder.raw_decode(rest)
-            except json.JSONDecodeError as error:
-                raise _LineError(f"line {number} is not JSON ({error.msg} at character {error.pos + 1})") from error
-            records = value if isinstance(value, list) else [value]
-            if not all(isinstance(record, dict) for record in records):
-                raise _LineError(f"line {number} has a value that is no object")
-            yield from records
-            rest = rest[end:].lstrip(BLANK)
+        try:
+            for value, _, _ in values_of(line.strip(BLANK)):
+                records = value if isinstance(value, list) else [value]
+                if not all(isinstance(record, dict) for record in records):
+                    raise _LineError(f"line {number} has a value that is no object")
+                yield from records
+        except json.JSONDecodeError as error:
+            raise _LineError(f"line {number} is not JSON ({error.msg} at character {error.pos + 1})") from error
 
 
 def _typed_objects(objects: pd.Series[Any]) -> pd.Series[Any]:

@@ -47,6 +47,11 @@ def of_records(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: option_text(value) for name, value in options.items() if name.lower() not in _OF_FILES}
 
 
+def asked_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return options as they are compared: Spark does not tell capitals in their names."""
+    return {name.lower(): option_text(value) for name, value in options.items()}
+
+
 def option_text(value: Any) -> str:
     """Write an option as Spark reads it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

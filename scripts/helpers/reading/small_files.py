@@ -24,7 +24,7 @@ from scripts.helpers.reading.fetched_lines import (
     unpacked,
 )
 from scripts.helpers.reading.misfits import folder_misfit
-from scripts.helpers.reading.records import REASON, RECORD, ROW, is_inferred, option_text, parsed
+from scripts.helpers.reading.records import REASON, RECORD, ROW, asked_of, is_inferred, parsed
 from scripts.helpers.reading.spark import check_folders, check_new_column
 from scripts.helpers.schemas.spark_frames import in_backticks
 from scripts.helpers.spark.inferred import inferred_schema
@@ -144,7 +144,7 @@ class SmallFiles:
         check_small_files(self.location, self.format, "inferred", self.on_changed, options)
         what = f"read_small of {self.format} without a schema, or with on_schema_change,"
         check_jvm(self.spark, what, "Pass schema= and leave out on_schema_change, or use read.")
-        asked = _asked(options)
+        asked = asked_of(options or {})
         # With the headers of CSV: Spark leaves out all lines that are like the first one.
         rules = replace(_rules(self.format, asked), header=False)
         fetching = Fetching(self.location, rules, 0, self.on_changed == "skip", (), self.request_payer, unpacked)
@@ -188,7 +188,7 @@ def read_shares(
     header
         The header that each file must have; None compares none.
     """
-    asked = _asked(options)
+    asked = asked_of(options or {})
     fields, folders = _split_schema(spark, location, "value string" if schema is None else schema, names)
     if path_column is not None:
         check_new_column(location, [*fields.names, *names], path_column)
@@ -220,7 +220,7 @@ def header_of(
 ) -> bytes | None:
     """Fetch a planned CSV file and return its header, as executors cut it; None if the file has no line."""
     fetcher = fetcher_of(location, client, 1, request_payer)
-    lines = _rules("csv", _asked(options)).lines(decompressed(location, one.key, fetcher.fetch(one)))
+    lines = _rules("csv", asked_of(options)).lines(decompressed(location, one.key, fetcher.fetch(one)))
     return lines[0] if lines else None
 
 
@@ -258,7 +258,7 @@ def check_small_files(
     location: Location, format: str, schema: Any, on_changed: str, options: Mapping[str, Any] | None
 ) -> None:
     """Refuse what would give other rows than Spark's reader; see `read_small_files`."""
-    asked = _asked(options)
+    asked = asked_of(options or {})
     reason = None
     if not location.is_local and not location.is_s3:
         reason = f"{location.scheme}:// is not fetched here."
@@ -367,8 +367,3 @@ def _of_folder(location: Location, text: Column, name: str, kind: DataType) -> C
     error = MisfitError(str(location), name, kind.simpleString(), detail=detail)
     fails = functions.raise_error(functions.lit(marked(error)))
     return functions.when(text.isNotNull() & value.isNull(), fails).otherwise(value).alias(name)
-
-
-def _asked(options: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return options as they are compared here: Spark does not tell capitals in their names."""
-    return {name.lower(): option_text(value) for name, value in (options or {}).items()}

@@ -13,7 +13,7 @@ from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import nanoseconds_of
 from scripts.helpers.reading.misfits import differing
 from scripts.helpers.reading.packages import check_row_tag, is_xml, is_xml_of_spark_3, read_xml, typed_errors
-from scripts.helpers.reading.records import RECORD, ROW, is_inferred, parsed
+from scripts.helpers.reading.records import RECORD, ROW, asked_of, is_inferred, parsed
 from scripts.helpers.schemas.kinds import Columns, common, is_number, kind_text
 from scripts.helpers.schemas.spark_frames import columns_of_schema, quoted
 from scripts.helpers.spark.jvm import is_connect
@@ -204,16 +204,16 @@ def _is_read_by_lines(format: str, schema: StructType | str | None, options: Map
     """Return whether records are to be marked, and Spark hands out lines that `records.parsed` can look at."""
     if schema is None or isinstance(schema, str) or RECORD not in schema.names or LINE in schema.names:
         return False
-    asked = {name.lower(): str(value).lower() for name, value in options.items()}
-    if asked.get("multiline") == "true":
+    asked = asked_of(options)
+    if asked.get("multiline", "").lower() == "true":
         return False
     # By lines of JSON no other encoding is known; a header of CSV is compared by Spark's reader of its columns.
-    return _is_utf8(options) if format == "json" else asked.get("enforceschema") != "false"
+    return _is_utf8(options) if format == "json" else asked.get("enforceschema", "").lower() != "false"
 
 
 def _is_utf8(options: Mapping[str, Any]) -> bool:
-    asked = {name.lower(): str(value).lower() for name, value in options.items()}
-    return asked.get("encoding", asked.get("charset", "utf-8")) in ("utf-8", "utf8")
+    asked = asked_of(options)
+    return asked.get("encoding", asked.get("charset", "utf-8")).lower() in ("utf-8", "utf8")
 
 
 def _by_lines(
@@ -291,8 +291,7 @@ def _infers_by_glob(spark: SparkSession, format: str, options: Mapping[str, Any]
     """
     if is_xml(format):
         return not is_xml_of_spark_3(spark, format)
-    asked = {name.lower(): str(value).lower() for name, value in options.items()}
-    return format.lower() in ("json", "csv") and asked.get("multiline") == "true"
+    return format.lower() in ("json", "csv") and asked_of(options).get("multiline", "").lower() == "true"
 
 
 def _check_no_glob(location: Location, keys: list[str], remedy: str) -> None:
