@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.databases.known import MODULES
+from scripts.helpers.databases.mysql import STATES as MYSQL_STATES
+from scripts.helpers.databases.sqlite import STATES as SQLITE_STATES
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.rows.sql import SQL
 from scripts.helpers.spark.jvm import is_connect, java_of
@@ -76,11 +78,16 @@ def ask(spark: SparkSession, options: Mapping[str, str], query: SQL, names: Sequ
         # Spark's reader takes options in any case of letters, so `queryTimeout` must hold here in any. 0 is no limit.
         by_lower_name = {name.lower(): value for name, value in options.items()}
         statement.setQueryTimeout(int(by_lower_name.get("querytimeout", 0)))
-        found = statement.executeQuery(query)
-        rows = []
-        while found.next():
-            rows.append(tuple(found.getString(position + 1) for position in range(len(names))))
-        return rows
+        return rows_of(statement.executeQuery(query))
+
+
+def rows_of(found: Any) -> list[tuple[str | None, ...]]:
+    """Return the rows of a ``java.sql.ResultSet``, every value as text."""
+    columns = range(1, found.getMetaData().getColumnCount() + 1)
+    rows = []
+    while found.next():
+        rows.append(tuple(found.getString(column) for column in columns))
+    return rows
 
 
 @dataclass(frozen=True)
@@ -110,8 +117,10 @@ def columns_of_query(spark: SparkSession, options: Mapping[str, str], query: SQL
         return columns
 
 
-TRY_LATER = ("08", "40", "53", "57", "HYT")
-"""Classes of SQLSTATE that a later run may not meet: connection, rollback (as on a busy replica), resources,
+LOCKED, DEADLOCKS = "55P03", ("40001", "40P01")
+"""SQLSTATEs of a lock that is not given in time, and of a transaction that is ended for the sake of another one."""
+TRY_LATER = ("08", "40", "53", LOCKED, "57", "HYT")
+"""Classes of SQLSTATE that a later run may not meet: connection, rollback (as on a busy replica), resources, lock,
 operator (a shutdown), time-out. Nothing is tried again here: the scheduler's retry replays the same plan."""
 CANCELED = "57014"
 """A query that was canceled, by a person or by a time-out of the server's: of the operator's class, but the same
@@ -171,7 +180,8 @@ class DriverError:
     kind
         The class of the exception.
     meaning
-        The SQLSTATE. Where there is none, or one that says nothing, that of what the class says, or the text of SQLite.
+        The SQLSTATE. Where there is none, or one that says little, that of what the number of MySQL, the class or the
+        text of SQLite says.
     """
 
     state: str | None
@@ -189,59 +199,54 @@ class DriverError:
         """Tell whether a later run may not meet it."""
         return self.meaning.startswith(TRY_LATER) and self.meaning != CANCELED
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the login is refused, or a right is missing."""
+        return self.meaning.startswith(("28", "42501"))
 
-GENERAL, CONNECTION = "HY000", "08000"
+    @property
+    def is_deadlock(self) -> bool:
+        """Whether the server has ended a transaction for the sake of another one."""
+        return self.meaning in DEADLOCKS
+
+
+GENERAL, CONNECTION = "HY000", "08001"
 BROKEN_OFF = ("SQLTransientConnectionException", "SQLRecoverableException")
 """Classes of JDBC that say that the connection is at fault. Some of MariaDB's driver have the general SQLSTATE."""
-
-
-OF_SQLITE = {
-    "locked": "40001", "busy": "40001", "readonly": "42501", "unable to open": "08001", "constraint": "23000",
-    "no such table": "42P01",
-}  # fmt: skip
-"""What SQLite's texts say, as SQLSTATEs: it has none."""
 
 
 def driver_error(error: Exception) -> DriverError | None:
     """Return what a driver says behind an exception of Spark or of a Python driver; None if it is none of a driver."""
     package = type(error).__module__.partition(".")[0]
     if package in MODULES:
-        return _of_python(error, package)
+        kind, code = f"{package}.{type(error).__name__}", error.args[0] if error.args else 0
+        code = code if isinstance(code, int) else 0
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        # A connection that cannot be opened has no state: psycopg says so by its class.
+        if not state and not code and kind.endswith(".OperationalError") and package != "sqlite3":
+            state = CONNECTION
+        return DriverError(state, code, kind, _meaning(state, code, kind, str(error)))
     # The outermost cause that is a driver's. Its class decides where it has no SQLSTATE.
     for cause in _causes(error):
         kind = cause.getClass().getName()
-        state = _ask(cause, "getSQLState")
+        state, code = _ask(cause, "getSQLState"), int(_ask(cause, "getErrorCode") or 0)
         if state is not None or DRIVERS.fullmatch(kind):
-            meaning = state or (_of_sqlite(str(_ask(cause, "getMessage"))) if kind.startswith("org.sqlite") else "")
-            return _of_class(state, int(_ask(cause, "getErrorCode") or 0), kind, meaning)
+            meaning = _meaning(state, code, kind, str(_ask(cause, "getMessage")))
+            return DriverError(state, code, kind.rpartition(".")[2], meaning)
     # What failed on an executor reaches the driver as text only.
     lost = DRIVERS.search(str(error))
     if lost is None and package in ("pyspark", "py4j") and "jdbc:" in str(error):
         return DriverError(None, 0, type(error).__name__, BAD_URL)
-    return _of_class(None, 0, lost[0], "") if lost else None
+    return DriverError(None, 0, lost[0].rpartition(".")[2], _meaning(None, 0, lost[0], "")) if lost else None
 
 
-def _of_class(state: str | None, code: int, kind: str, meaning: str) -> DriverError:
-    """Return an error of a driver of Java; its class decides where nothing else does."""
-    name = kind.rpartition(".")[2]
-    says_nothing = meaning in ("", GENERAL)
-    return DriverError(state, code, name, CONNECTION if says_nothing and name in BROKEN_OFF else meaning)
-
-
-def _of_python(error: Exception, package: str) -> DriverError:
-    kind = f"{package}.{type(error).__name__}"
-    if package == "sqlite3":
-        return DriverError(None, 0, kind, _of_sqlite(str(error)))
-    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-    # A connection that cannot be opened has no state: psycopg says so by its class.
-    if state is None and not code and type(error).__name__ == "OperationalError":
-        state = "08001"
-    return DriverError(state, code, kind, state or "")
-
-
-def _of_sqlite(text: str) -> str:
-    return next((state for part, state in OF_SQLITE.items() if part in text.lower()), "")
+def _meaning(state: str | None, code: int, kind: str, text: str) -> str:
+    if "sqlite" in kind:
+        return next((found for part, found in SQLITE_STATES.items() if part in text.lower()), "")
+    if state in (None, GENERAL, "42000"):
+        state = MYSQL_STATES.get(code, state)
+    is_broken_off = state in (None, GENERAL) and kind.endswith(BROKEN_OFF)
+    return CONNECTION if is_broken_off else state or ""
 
 
 def _translated(source: str, error: Exception) -> SourceError | None:

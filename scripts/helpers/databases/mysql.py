@@ -15,6 +15,12 @@ from scripts.helpers.rows.sql import SQL, in_quotes, internal, joined, sql, whol
 
 UTC = sql("SET SESSION time_zone = '+00:00'")
 NOTHING = internal("nothing")
+STATES: Mapping[int, str] = {
+    **dict.fromkeys((1044, 1045, 1142, 1143, 1227, 1370), "42501"), **dict.fromkeys((2002, 2003, 2006, 2013), "08001"),
+    1205: "55P03", 1213: "40P01",
+}  # fmt: skip
+"""SQLSTATEs of what has a general one, or none from a Python driver, by number: a login or a right that is missing, a
+server that is gone, a lock that is not given in time, a deadlock."""
 BY_BYTES = sql(" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 NO_TEXT = sql("CAST(NULL AS CHAR)")
 """NULL with a type: over Spark Connect, Spark asks for that of each column, and refuses NULL alone."""

@@ -10,6 +10,11 @@ from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.rows.cursors import TIMES, WHOLE, CursorColumn, Tick
 from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
 
+STATES = {
+    "locked": "55P03", "busy": "55P03", "readonly": "42501", "unable to open": "08001", "constraint": "23000",
+    "no such table": "42P01",
+}  # fmt: skip
+"""What SQLite's texts say, as SQLSTATEs: it has none."""
 AFFINITIES = {
     "integer": ("int",), "text": ("char", "clob", "text"), "blob": ("blob",), "real": ("real", "floa", "doub"),
 }  # fmt: skip

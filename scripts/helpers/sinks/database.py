@@ -134,8 +134,9 @@ class DatabaseSink(TableSink):
 
     def check(self, df: DataFrame | pd.DataFrame) -> None:
         """Raise InvalidValueError for a frame of the other kind, a type that no database holds, or a missing key."""
-        names = [column.name for column in self._log.access.check(df)]
         check_frame(df, self.name)
+        access = self._log.access
+        names = [column.name for column in access.columns(access.taken(df, self.name))]
         check_batch_column(self._batch_column, names, merges=self.rules is not None)
         if self.rules is not None and names:
             missing = [name for name in (*self.rules.keys, *self.rules.sequence_by) if name not in names]
@@ -183,9 +184,9 @@ class DatabaseSink(TableSink):
 
     def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
         log = self._log
-        df = with_batch(df, self._batch_column, value_of_batch(batch))
+        rows = log.access.taken(with_batch(df, self._batch_column, value_of_batch(batch)), self.name)
         table = staging_table(log.table, batch, made.fence, new_token()[:5])
-        attempt = _Attempt(log, self.rules, log.access.check(df), table)
+        attempt = _Attempt(log, self.rules, log.access.columns(rows), table)
         made = replace(made, staging=attempt.statements.schema, folder=table, files=1)
         # Rows of an append do not say which of the run's attempts has written them.
         if made.replaces and self.rules is None and self._has(made):
@@ -196,13 +197,13 @@ class DatabaseSink(TableSink):
             )
         attempt.prepare()
         try:
-            rows = attempt.fill(df)
+            count = attempt.fill(rows)
         except BaseException:
             # Best effort: the error that is under way says more than this one would.
             with suppress(TargetError):
                 _StagingTables(log, made.staging).drop(table)
             raise
-        return replace(made, rows=rows)
+        return replace(made, rows=count)
 
 
 class _Log(TableLog):
@@ -540,7 +541,7 @@ class _Attempt:
                 "come.",
             )
 
-    def fill(self, df: Any) -> int:
+    def fill(self, given: Any) -> int:
         """Write rows to a landing table, check them there, and copy them to the staging table; return how many."""
         log, statements, sql, table, arriving = self._log, self.statements, self._sql, self._table, self._arriving
         rights = sql.rights.format(schema=sql.quote(statements.schema))
@@ -548,7 +549,7 @@ class _Attempt:
             session.run(statements.create_landing(table, arriving))
             session.run(statements.create_staging(table, arriving))
         with target_errors(log.target, "rows cannot be written to its staging table, or not be read for it"):
-            log.access.fill(df, statements.beside(table + LANDING), arriving)
+            log.access.fill(given, statements.beside(table + LANDING), arriving)
         with log.session("rows do not fit the table") as session:
             self._check_nulls(session)
             _begin(session, statements)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from datetime import timezone
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.databases.connection import BAD_URL, CANCELED, driver_error, jdbc_connection
+from scripts.helpers.databases.connection import BAD_URL, CANCELED, LOCKED, driver_error, jdbc_connection, rows_of
 from scripts.helpers.databases.known import MODULES, database_of
 from scripts.helpers.databases.writing import Arriving, WritableDatabase, writable
 from scripts.helpers.errors import (
@@ -29,11 +30,11 @@ from scripts.helpers.schemas.frames import kind_of_arrow
 from scripts.helpers.schemas.kinds import kind_text
 from scripts.helpers.sinks.file_types import PLAIN
 from scripts.helpers.sinks.merging import DELETED
-from scripts.helpers.sinks.staged_rows import exact_cast
+from scripts.helpers.sinks.staged_rows import ARROW_ROWS, rows_of_spark, without_types
 from scripts.helpers.spark.jvm import check_jvm
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import LiteralString
 
@@ -45,71 +46,48 @@ PLACEHOLDERS: Mapping[str, tuple[LiteralString, LiteralString]] = {
 
 pg8000 reads neither in quotes. mysql.connector takes each ``%s`` for a place, in names as well, and has no escape.
 """
+HELD = frozenset((*PLAIN, "char", "varchar", "uint64", "void"))
+"""Types that columns of databases have, by the names of Spark and pyarrow."""
+ARRIVING_AS = {"void": "unknown", "char": "string", "varchar": "string", "uint64": "decimal(20,0)"}
+"""What some of them are written as."""
 ROWS_AT_ONCE = 10_000
 """Rows of one call of a driver's `executemany`, and of a batch of Spark's JDBC writer: its own 1,000 take ten times as
 many round trips."""
 
 
-class Session(Protocol):
-    """A connection in which each statement commits by itself, unless it is between `begin` and `commit`."""
-
-    def run(self, statement: SQL, values: Values = ()) -> int:
-        """Run a statement, with a value for each `VALUE` in it, and return how many rows it changed."""
-
-    def rows(self, query: SQL, values: Values = ()) -> list[tuple[str | None, ...]]:
-        """Return what a query finds, every value as text."""
-
-    def begin(self) -> None:
-        """Begin a transaction. One that is not committed is rolled back when the session ends."""
-
-    def commit(self) -> None:
-        """Commit it."""
-
-
-class Access(Protocol):
-    """How a database is reached."""
-
-    place: str
-    """The database in the names of targets: nothing secret."""
-
-    def check(self, df: Any) -> list[Arriving]:
-        """Return the columns of rows; InvalidValueError for a frame or a type that cannot be written this way."""
-
-    @property
-    def sql(self) -> WritableDatabase:
-        """How the database is written to."""
-
-    def session(self) -> AbstractContextManager[Session]:
-        """Open a connection, and close it; what is not committed then is rolled back."""
-
-    def fill(self, df: Any, table: SQL, columns: Sequence[Arriving]) -> None:
-        """Write rows to a landing table that is there."""
+def arriving(types: Mapping[str, str]) -> list[Arriving]:
+    """Return columns by the names of their types, without the one that says which rows are deletes."""
+    found = []
+    for position, (name, kind) in enumerate(types.items()):
+        base = kind.partition("(")[0].partition(" ")[0]
+        if name != DELETED:
+            found.append(Arriving(name, ARRIVING_AS.get(base, kind if base == "decimal" else base), position))
+    return found
 
 
 # --- over JDBC, with Spark ----------------------------------------------------------------------------
 
 
 class JdbcSession:
-    """A session by a ``java.sql.Connection`` of the driver's JVM."""
+    """A session by a ``java.sql.Connection`` of the driver's JVM.
+
+    Each statement commits by itself, unless it is between `begin` and `commit`. What is not committed when the session
+    ends is rolled back.
+    """
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def run(self, statement: SQL, values: Values = ()) -> int:
-        """Run a statement and return how many rows it changed."""
+        """Run a statement, with a value for each `VALUE` in it, and return how many rows it changed."""
         with self._prepared(statement, values) as running:
             running.execute()
             return int(running.getUpdateCount())
 
     def rows(self, query: SQL, values: Values = ()) -> list[tuple[str | None, ...]]:
-        """Return what a query finds."""
+        """Return what a query finds, every value as text."""
         with self._prepared(query, values) as running:
-            found = running.executeQuery()
-            columns = range(1, found.getMetaData().getColumnCount() + 1)
-            rows = []
-            while found.next():
-                rows.append(tuple(found.getString(column) for column in columns))
-            return rows
+            return rows_of(running.executeQuery())
 
     @contextmanager
     def _prepared(self, statement: SQL, values: Values) -> Iterator[Any]:
@@ -132,7 +110,15 @@ class JdbcSession:
 
 
 class JdbcAccess:
-    """Executors write rows over JDBC; the driver's JVM runs the statements."""
+    """Executors write rows over JDBC; the driver's JVM runs the statements.
+
+    Attributes
+    ----------
+    place
+        The database in the names of targets: nothing secret.
+    sql
+        How the database is written to.
+    """
 
     def __init__(
         self, spark: SparkSession, url: str, properties: Mapping[str, str] | None = None, name: str | None = None
@@ -159,19 +145,19 @@ class JdbcAccess:
         """Show the place, and nothing of the connection."""
         return f"{type(self).__name__}({self.place!r})"
 
-    def check(self, df: Any) -> list[Arriving]:
-        """Return the columns of rows."""
+    def taken(self, df: Any, target: str) -> DataFrame:
+        """Return a frame whose types a database has."""
         if is_pandas(df):
             raise InvalidValueError(
                 "the rows are a frame of pandas, and the sink reaches its database over JDBC. Give the sink connect= "
                 "instead of spark= and url=, or write spark.createDataFrame(rows)."
             )
-        columns = []
-        for position, field in enumerate(df.schema):
-            if field.name == DELETED:
-                continue
-            columns.append(Arriving(field.name, _spark_kind(field.name, field.dataType.simpleString()), position))
-        return columns
+        rows: DataFrame = rows_of_spark(self._spark).taken(df, target, HELD)
+        return rows
+
+    def columns(self, rows: DataFrame) -> list[Arriving]:
+        """Return the columns of rows."""
+        return arriving(rows_of_spark(self._spark).types(rows.schema))
 
     @contextmanager
     def session(self) -> Iterator[JdbcSession]:
@@ -182,31 +168,16 @@ class JdbcAccess:
                 session.run(self.sql.writing_session)
             yield session
 
-    def fill(self, df: DataFrame, table: SQL, columns: Sequence[Arriving]) -> None:
+    def fill(self, rows: DataFrame, table: SQL, columns: Sequence[Arriving]) -> None:
         """Write rows to a landing table that is there."""
         written = [sql("{} AS {}", _landed_in_spark(column), column.landing) for column in columns]
         written.append(sql("CAST(spark_partition_id() AS BIGINT) AS p"))
         written.append(sql("monotonically_increasing_id() AS n"))
-        written.append(sql("CAST({} AS BIGINT) AS d", DELETED if DELETED in df.columns else sql("0")))
-        rows = df.selectExpr(*written)
-        rows = rows.coalesce(1) if self.sql.has_one_writer else rows
+        written.append(sql("CAST({} AS BIGINT) AS d", DELETED if DELETED in rows.columns else sql("0")))
+        landed = rows.selectExpr(*written)
+        landed = landed.coalesce(1) if self.sql.has_one_writer else landed
         options = self.sql.filling_options(self._options)
-        rows.write.format("jdbc").options(**options, dbtable=table).mode("append").save()
-
-
-def _known_kind(name: str, kind: str, shown: str, remedy: str) -> str:
-    """Return a type by Spark's name; InvalidValueError for one that no column of a database holds."""
-    if kind in ("void", "null"):
-        return "unknown"
-    if kind in PLAIN or kind.startswith("decimal"):
-        return kind
-    raise InvalidValueError(f"column {name!r} is of type {shown}, which no column of a database holds. {remedy}")
-
-
-def _spark_kind(name: str, kind: str) -> str:
-    is_text = kind.startswith(("char(", "varchar("))
-    remedy = "Cast it, write to_json of it, or make tables of it with job.relationalize."
-    return "string" if is_text else _known_kind(name, kind, kind, remedy)
+        landed.write.format("jdbc").options(**options, dbtable=table).mode("append").save()
 
 
 def _landed_in_spark(column: Arriving) -> SQL:
@@ -249,7 +220,7 @@ def place_of_url(url: str) -> str:
 
 
 class DriverSession:
-    """A session by a connection of a Python driver (DB API 2.0)."""
+    """As `JdbcSession`, by a connection of a Python driver (DB API 2.0)."""
 
     def __init__(self, connection: Any, database: WritableDatabase, style: str) -> None:
         self._connection, self._sql, self._marks = connection, database, PLACEHOLDERS[style]
@@ -296,7 +267,7 @@ def _text(value: Any) -> str:
 
 
 class DriverAccess:
-    """A factory of connections writes rows and runs the statements."""
+    """As `JdbcAccess`, by a factory of connections, which write rows and run the statements."""
 
     def __init__(self, connect: Connect, name: str) -> None:
         self._connect = connect
@@ -316,25 +287,24 @@ class DriverAccess:
         assert self._sql is not None
         return self._sql
 
-    def check(self, df: Any) -> list[Arriving]:
-        """Return the columns of rows."""
+    def taken(self, df: Any, target: str) -> pa.Table:
+        """Return a table of pyarrow whose types a database has."""
         if not is_pandas(df):
             raise InvalidValueError(
                 "the rows are no frame of pandas, and the sink reaches its database by a Python driver. Give the sink "
                 "spark= and url= instead of connect= for rows of Spark, or write a frame of pandas."
             )
-        columns = []
-        for position, name in enumerate(df.columns):
-            if not isinstance(name, str):
-                raise InvalidValueError(
-                    f"the name of column {name!r} is not a text. Give it the name of its column in the table."
-                )
-            if name != DELETED:
-                array = _array(name, df.iloc[:, position])
-                # A column without a value has no type: pandas reads an empty column of CSV as numbers.
-                kind = _arrow_kind(name, array) if array.null_count < len(array) else "unknown"
-                columns.append(Arriving(name, kind, position))
-        return columns
+        unnamed = [name for name in df.columns if not isinstance(name, str)]
+        if unnamed:
+            raise InvalidValueError(
+                f"the name of column {unnamed[0]!r} is not a text. Give it the name of its column in the table."
+            )
+        # A column without a value has no type: pandas reads an empty column of CSV as numbers.
+        return without_types(ARROW_ROWS.taken(df, target, HELD))
+
+    def columns(self, rows: pa.Table) -> list[Arriving]:
+        """Return the columns of rows."""
+        return arriving({field.name: kind_text(kind_of_arrow(str(field.type))) for field in rows.schema})
 
     @contextmanager
     def session(self) -> Iterator[DriverSession]:
@@ -364,22 +334,23 @@ class DriverAccess:
             with suppress(Exception):  # One that broke off says so again, and would hide the first error.
                 connection.close()
 
-    def fill(self, df: pd.DataFrame, table: SQL, columns: Sequence[Arriving]) -> None:
+    def fill(self, rows: pa.Table, table: SQL, columns: Sequence[Arriving]) -> None:
         """Write rows to a landing table that is there, in one transaction."""
-        values = [_landed(column, df.iloc[:, column.position]) for column in columns]
+        values = [_landed(column, rows.column(column.position)) for column in columns]
         for column, found in zip(columns, values, strict=True):
             is_float = column.kind in ("float", "double")
             if is_float and self.sql.has_one_writer and any(value != value for value in found):
                 raise InvalidValueError(f"column {column.name!r} has NaN, which becomes NULL in SQLite. Replace it.")
-        deleted = [int(flag) for flag in df[DELETED]] if DELETED in df.columns else [0] * len(df)
-        rows = list(zip(*values, [0] * len(df), range(len(df)), deleted, strict=True))
-        if not rows:
+        count = len(rows)
+        deleted = map(int, rows[DELETED].to_pylist()) if DELETED in rows.column_names else [0] * count
+        landed = list(zip(*values, [0] * count, range(count), deleted, strict=True))
+        if not landed:
             return
         with self.session() as session:
             names = joined(", ", [*(column.landing for column in columns), sql("p, n, d")])
-            marks = joined(", ", [VALUE] * len(rows[0]))
+            marks = joined(", ", [VALUE] * len(landed[0]))
             session.begin()
-            session.insert(sql("INSERT INTO {} ({}) VALUES ({})", table, names, marks), rows)
+            session.insert(sql("INSERT INTO {} ({}) VALUES ({})", table, names, marks), landed)
             session.commit()
 
 
@@ -393,71 +364,24 @@ def _commit_each(connection: Any) -> None:
         connection.autocommit = True
 
 
-def _array(name: str, series: Any) -> Any:
-    import pyarrow as pa
-
-    try:
-        array = pa.Array.from_pandas(series)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        raise InvalidValueError(
-            f"the values of column {name!r} are not all of one type ({series.dtype}). Give it one, as in df.astype."
-        ) from None
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-
-def _arrow_kind(name: str, array: Any) -> str:
-    import pyarrow as pa
-
-    kind = array.type
-    # Those that Spark does not have.
-    more = {"uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)", "halffloat": "float",
-            "date64[ms]": "date"}  # fmt: skip
-    found = more.get(str(kind)) or kind_text(kind_of_arrow(str(kind)))
-    if pa.types.is_decimal(kind):
-        found = f"decimal({kind.precision},{kind.scale})"
-    elif pa.types.is_fixed_size_binary(kind):
-        found = "binary"
-    return _known_kind(name, found, str(kind), "Cast it, or write it as JSON.")
-
-
-def _landed(column: Arriving, series: Any) -> list[Any]:
-    """Return values as they land; InvalidValueError for a time in nanoseconds, which no database holds."""
-    import pyarrow as pa
-
-    array = _array(column.name, series)
-    if pa.types.is_timestamp(array.type):
-        array = exact_cast(column.name, array, pa.timestamp("us", array.type.tz))
-        return [None if value is None else _time_text(value) for value in array.to_pylist()]
-    if column.is_text:
-        return [None if value is None else _plain(value) for value in array.to_pylist()]
-    return list(array.to_pylist())
-
-
-def _time_text(value: Any) -> str:
-    if value.tzinfo is not None:
-        value = value.astimezone(timezone.utc).replace(tzinfo=None)
-    return str(value.isoformat(" ", "microseconds"))
+def _landed(column: Arriving, array: Any) -> list[Any]:
+    """Return values as they land."""
+    values = array.to_pylist()
+    return [None if value is None else _plain(value) for value in values] if column.is_text else values
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(" ", "microseconds")
     # Never in exponents: a text column of SQLite would keep them.
-    return str(value) if isinstance(value, str) or not hasattr(value, "as_tuple") else f"{value:f}"
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
+
+Session = JdbcSession | DriverSession
+Access = JdbcAccess | DriverAccess
 
 # --- errors -------------------------------------------------------------------------------------------
 
-REFUSED = ("28", "42501")
-"""SQLSTATEs of a login or a right that is missing."""
-BUSY_CODES = (2002, 2003, 2006, 2013)
-"""MySQL's numbers for a server that is gone."""
-LOCKED, LOCKED_CODE = ("55P03", "40001"), 1205
-"""SQLSTATEs of a lock that is not given in time, SQLite's among them, and MySQL's number for it."""
-DEADLOCKS, DEADLOCK_CODE = ("40001", "40P01"), 1213
-"""SQLSTATEs of a server that has ended a transaction for the sake of another one, and MySQL's number for it."""
-REFUSED_CODES = (1044, 1045, 1142, 1143, 1227, 1370)
-"""MySQL's numbers for a login that is refused, and for a right that is missing."""
 MEANINGS = {
     BAD_URL: "the driver does not accept the URL",
     "22": "a value does not fit its column",
@@ -500,13 +424,11 @@ def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
         if found is None:
             raise
         shown = found.shown
-        if found.code in REFUSED_CODES or found.meaning.startswith(REFUSED):
+        if found.is_refused:
             raise TargetRefusedError(target, doing, rights, shown) from None
-        # By the driver's own state: that of SQLite is ours, and whoever waits for its one writer is in no deadlock.
-        is_deadlock = found.state in DEADLOCKS or found.code == DEADLOCK_CODE
-        if is_deadlock or found.meaning in LOCKED or found.code == LOCKED_CODE:
-            raise TargetLockedError(target, doing, shown, is_deadlock=is_deadlock) from None
-        if found.code in BUSY_CODES or found.is_outage:
+        if found.is_deadlock or found.meaning == LOCKED:
+            raise TargetLockedError(target, doing, shown, is_deadlock=found.is_deadlock) from None
+        if found.is_outage:
             raise TargetUnavailableError(target, doing, shown) from None
         why = next((text for start, text in MEANINGS.items() if found.meaning.startswith(start)), "")
         raise TargetError(

@@ -354,8 +354,10 @@ def arrow_rows(df: Any, target: str, held: Collection[str] | None = None) -> pa.
         raise MissingConnectorError("parquet", "Install it: pip install pyarrow.") from error
     try:
         table = df if isinstance(df, pa.Table) else pa.Table.from_pandas(df, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise InvalidValueError(f"The rows for {target!r} have no one type for each column: {error}.") from error
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        # Its last part names the column. The first one has the value.
+        shown = error.args[-1] if len(error.args) > 1 else "a number is too large"
+        raise InvalidValueError(f"The rows for {target!r} have no one type for each column: {shown}.") from None
     names = table.column_names
     return pa.table([exact_cast(name, table[name], plain_type(table[name].type, held)) for name in names], names=names)
 
