@@ -752,9 +752,9 @@ def test_rows_are_refused_before_the_database_is_asked_when_no_table_takes_them(
 
 
 BY_SERVER: list[tuple[str, Any, str]] = [
-    ("varchar(3)", "four", "a value does not fit its column"),
-    ("smallint", 40_000, "a value does not fit its column"),
-    ("decimal(5,2)", Decimal("1234.50"), "a value does not fit its column"),
+    ("varchar(3)", "four", "a text is too long for it"),
+    ("smallint", 40_000, "a number is out of range there"),
+    ("decimal(5,2)", Decimal("1234.50"), "a number is out of range there"),
     ("decimal(5,2)", Decimal("1.005"), r"as decimal\(4,3\), which does not fit there unchanged"),
 ]
 

@@ -243,7 +243,7 @@ def driver_error(error: Exception) -> DriverError | None:
 def _meaning(state: str | None, code: int, kind: str, text: str) -> str:
     if "sqlite" in kind:
         return next((found for part, found in SQLITE_STATES.items() if part in text.lower()), "")
-    if state in (None, GENERAL, "42000"):
+    if state in (None, GENERAL, "42000", "01000"):
         state = MYSQL_STATES.get(code, state)
     is_broken_off = state in (None, GENERAL) and kind.endswith(BROKEN_OFF)
     return CONNECTION if is_broken_off else state or ""

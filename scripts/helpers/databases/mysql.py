@@ -17,10 +17,10 @@ UTC = sql("SET SESSION time_zone = '+00:00'")
 NOTHING = internal("nothing")
 STATES: Mapping[int, str] = {
     **dict.fromkeys((1044, 1045, 1142, 1143, 1227, 1370), "42501"), **dict.fromkeys((2002, 2003, 2006, 2013), "08001"),
-    1205: "55P03", 1213: "40P01",
+    1205: "55P03", 1213: "40P01", 1264: "22003", 1406: "22001", **dict.fromkeys((1265, 1292, 1366), "22P02"),
 }  # fmt: skip
 """SQLSTATEs of what has a general one, or none from a Python driver, by number: a login or a right that is missing, a
-server that is gone, a lock that is not given in time, a deadlock."""
+server that is gone, a lock that is not given in time, a deadlock, a value that does not fit its column."""
 BY_BYTES = sql(" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 NO_TEXT = sql("CAST(NULL AS CHAR)")
 """NULL with a type: over Spark Connect, Spark asks for that of each column, and refuses NULL alone."""
@@ -65,6 +65,7 @@ class MySQL(WritableDatabase):
     # Without it a server waits for a year, and MariaDB for a day.
     impatient = sql("SET SESSION lock_wait_timeout = 10")
     begins = sql("START TRANSACTION")
+    unfit_floats = ("nan", "inf", "-inf")
     insert = sql("INSERT IGNORE")
     engine = sql(" ENGINE=InnoDB")
     by_bytes, moment, landing_text = BY_BYTES, sql("timestamp"), sql("longtext{}", BY_BYTES)

@@ -54,6 +54,7 @@ class PostgreSQL(WritableDatabase):
     })  # fmt: skip
 
     writing_options = MappingProxyType({"reWriteBatchedInserts": "true"})
+    holds_nul = False
     longest_name = 63  # It cuts longer names without an error, and two of them may become one.
     writing_session = sql("SET TIME ZONE 'UTC'")
     impatient = sql("SET LOCAL lock_timeout = '10s'")

@@ -45,7 +45,7 @@ class SQLite(WritableDatabase):
         "binary": sql("blob"), **dict.fromkeys(("string", "decimal", "unknown", *TIMES), sql("text")),
     })  # fmt: skip
 
-    has_one_writer = True
+    has_one_writer, unfit_floats = True, ("nan",)
     # Who waits until the first statement that writes may find that what was read has changed.
     writing_options = MappingProxyType({"transaction_mode": "IMMEDIATE"})
     begins = sql("BEGIN IMMEDIATE")

@@ -68,7 +68,10 @@ class WritableDatabase(Database):
     """Python drivers by the packages that their connections are of."""
     writing_options: Mapping[str, str] = MappingProxyType({})
     """What the JDBC driver is told, so that it sends many rows at once."""
-    has_one_writer = False
+    has_one_writer, holds_nul = False, True
+    """Whether transactions that write come one after the other, and whether texts may have NUL."""
+    unfit_floats: Sequence[str] = ()
+    """Numbers that it has none for, or makes NULL of."""
     held: Mapping[str | None, Sequence[str]] = HELD
     open_scale = 0
     """Digits after the point of a decimal that is declared without digits."""

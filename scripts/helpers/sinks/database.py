@@ -32,8 +32,9 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.rows.sql import SQL, Values
-from scripts.helpers.sinks.database_access import Access, DriverAccess, JdbcAccess, Session, target_errors
+from scripts.helpers.rows.cursors import TIMES
+from scripts.helpers.rows.sql import SQL, Values, sql
+from scripts.helpers.sinks.database_access import Access, DriverAccess, JdbcAccess, Session, misfit, target_errors
 from scripts.helpers.sinks.database_sql import BATCHES, ROW, TAKEN_BACK, Statements
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import (
@@ -554,7 +555,12 @@ class _Attempt:
             self._check_nulls(session)
             _begin(session, statements)
             pairs = [(column, self._columns[column.name]) for column in arriving]
-            session.run(statements.copy(table, [(column, found.declared) for column, found in pairs]))
+            try:
+                session.run(statements.copy(table, pairs))
+            except Exception as error:
+                if misfit(error):
+                    self._check_each(pairs)
+                raise
             self._check_values(session, pairs)
             if self._rules is not None and arriving:
                 self._reduce(session, self._rules)
@@ -578,6 +584,24 @@ class _Attempt:
                     f"column {column.name!r} must have a value, and {rows_have(count)} NULL there. Fill or filter "
                     "them. Nothing is written.",
                 )
+
+    def _check_each(self, pairs: Sequence[tuple[Arriving, TableColumn]]) -> None:
+        """Raise TargetTableError for the first column of which the server refuses a value: it names none."""
+        for column, found in pairs:
+            with self._log.session("rows do not fit the table") as session:
+                _begin(session, self.statements)
+                try:
+                    session.run(self.statements.copy(self._table, [(column, found)]))
+                except Exception as error:
+                    why, wider = misfit(error), f"Declare it as {self._sql.declaration(column)}, or change"
+                    if why is None:
+                        raise
+                    # There is no wider type of a time.
+                    raise self._unfit(
+                        f"column {column.name!r} is {found.declared}, and the rows have it as {column.kind}: {why}. "
+                        f"{'Change' if column.kind in TIMES else wider} the rows. Nothing is written."
+                    ) from None
+                session.run(sql("ROLLBACK"))
 
     def _check_values(self, session: Session, columns: Sequence[tuple[Arriving, TableColumn]]) -> None:
         """Raise TargetTableError where the target's column would hold another value than the one that arrived."""

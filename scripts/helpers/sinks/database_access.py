@@ -177,7 +177,20 @@ class JdbcAccess:
         landed = rows.selectExpr(*written)
         landed = landed.coalesce(1) if self.sql.has_one_writer else landed
         options = self.sql.filling_options(self._options)
-        landed.write.format("jdbc").options(**options, dbtable=table).mode("append").save()
+        try:
+            landed.write.format("jdbc").options(**options, dbtable=table).mode("append").save()
+        except Exception as error:
+            found = driver_error(error)
+            # Looked for after a failure only, as it reads all rows.
+            if found is not None and not found.is_outage and not self.sql.holds_nul:
+                self._check_nul(rows, [column for column in columns if column.kind == "string"])
+            raise
+
+    def _check_nul(self, rows: DataFrame, columns: Sequence[Arriving]) -> None:
+        places = [sql("MAX(instr({}, CAST(X'00' AS STRING)))", SPARK.quote(column.name)) for column in columns]
+        found = rows.selectExpr(*places).first() if places else None
+        for column, place in zip(columns, found or (), strict=False):
+            check_unfit(self.sql, column, "a text with NUL" if place else None)
 
 
 def _landed_in_spark(column: Arriving) -> SQL:
@@ -214,6 +227,13 @@ def place_of_url(url: str) -> str:
     if found is None or "(" in found[2]:
         raise InvalidValueError("the server cannot be read from the URL of the database. Give name=.")
     return f"{found[1].lower()}://{found[2].rpartition('@')[2]}"
+
+
+def check_unfit(database: WritableDatabase, column: Arriving, found: str | None) -> None:
+    """Raise InvalidValueError for what was found in a column, if anything, that no column of a database holds."""
+    if found:
+        text = f"column {column.name!r} has {found}, which {database.name} does not hold. Replace it."
+        raise InvalidValueError(text) from None
 
 
 # --- by a Python driver, with pandas ------------------------------------------------------------------
@@ -338,9 +358,11 @@ class DriverAccess:
         """Write rows to a landing table that is there, in one transaction."""
         values = [_landed(column, rows.column(column.position)) for column in columns]
         for column, found in zip(columns, values, strict=True):
-            is_float = column.kind in ("float", "double")
-            if is_float and self.sql.has_one_writer and any(value != value for value in found):
-                raise InvalidValueError(f"column {column.name!r} has NaN, which becomes NULL in SQLite. Replace it.")
+            if column.kind == "string" and not self.sql.holds_nul:
+                check_unfit(self.sql, column, next(("a text with NUL" for text in found if "\0" in (text or "")), None))
+            if column.kind in ("float", "double"):
+                unfit = self.sql.unfit_floats
+                check_unfit(self.sql, column, next((str(one) for one in found if str(one) in unfit), None))
         count = len(rows)
         deleted = map(int, rows[DELETED].to_pylist()) if DELETED in rows.column_names else [0] * count
         landed = list(zip(*values, [0] * count, range(count), deleted, strict=True))
@@ -382,6 +404,13 @@ Access = JdbcAccess | DriverAccess
 
 # --- errors -------------------------------------------------------------------------------------------
 
+MISFITS = {
+    "22001": "a text is too long for it",
+    "22003": "a number is out of range there",
+    "22007": "the type has no such value",
+    "22P02": "the type has no such value",
+    "23514": "a value does not meet a CHECK of its type",
+}
 MEANINGS = {
     BAD_URL: "the driver does not accept the URL",
     "22": "a value does not fit its column",
@@ -391,6 +420,12 @@ MEANINGS = {
     CANCELED: "the statement was canceled, by a time-out of the server or by a person",
     "0A": "the database cannot do this",
 }
+
+
+def misfit(error: Exception) -> str | None:
+    """Return why a server refuses a value for its column; None for another error."""
+    found = driver_error(error)
+    return MISFITS.get(found.meaning) if found is not None else None
 
 
 @contextmanager

@@ -104,10 +104,10 @@ class Statements:
             return sql("CREATE TABLE {} ({} bigint, {} bigint){}", table, DELETED, ROW, self.sql.engine)
         return self.sql.create_like(table, names, self.target, (DELETED, ROW))
 
-    def copy(self, staging: str, columns: Sequence[tuple[Arriving, str]]) -> SQL:
+    def copy(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL:
         """Return the INSERT that brings the rows of one attempt at each task from landing to staging."""
         names = self._list([*(column.name for column, _ in columns), DELETED, ROW])
-        values = [self.sql.arrived(column, declared) for column, declared in columns]
+        values = [self.sql.arrived(column, found.declared) for column, found in columns]
         return sql(
             "INSERT INTO {} ({}) SELECT {} FROM {landing} l JOIN "
             "(SELECT p, MIN(a) AS a FROM {landing} GROUP BY p) taken ON taken.p = l.p AND taken.a = l.a",

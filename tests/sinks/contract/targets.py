@@ -484,6 +484,13 @@ class Database(Target):
         with self._cursor() as cursor:
             cursor.execute(f"CREATE TABLE {self.quoted(self.name)} ({listed})")
 
+    def declare(self, schema: pa.Schema, **declared: str) -> None:
+        """Make the table with types of the database, by column."""
+        self.schema = schema
+        with self._cursor() as cursor:
+            listed = ", ".join(f"{self.quoted(name)} {kind}" for name, kind in declared.items())
+            cursor.execute(f"CREATE TABLE {self.quoted(self.name)} ({listed})")
+
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
         with closing(self.written.connect()) as connection:

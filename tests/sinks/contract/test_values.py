@@ -12,7 +12,7 @@ import pytest
 
 from scripts.helpers.errors import InvalidValueError, TargetError, UnfitPartitionError, WatermarkError
 from scripts.helpers.watermarks import Watermarks
-from tests.sinks.contract.targets import TARGETS, Copy, Kind, Target, every, in_one_place, shown
+from tests.sinks.contract.targets import TARGETS, Copy, Database, Kind, Target, every, in_one_place, shown
 
 TEXTS = [
     "", " ", "  blanks ", "\ttab\t", '"', "'", "a\"b'c", "a,b;c|d", "one\ntwo", "one\r\ntwo", "\\", "a\\b", '\\"',
@@ -62,7 +62,7 @@ def refused(kind: Kind) -> dict[str, tuple[type[WatermarkError], list[Any]]]:
     if kind.form == "maria":
         # Its timestamps are of 1970 to 2038, and its numbers are all finite.
         too_far = instants([*OLD_MOMENTS, LAST])
-        return nested | {"moment": (TargetError, too_far), "ratio": (TargetError, VALUES["ratio"][1][-3:])}
+        return nested | {"moment": (TargetError, too_far), "ratio": (InvalidValueError, VALUES["ratio"][1][-3:])}
     if kind.form == "sqlite":
         return nested | {"ratio": (InvalidValueError, VALUES["ratio"][1][5:6])}
     return nested if kind.family == "database" else {}
@@ -112,13 +112,60 @@ def test_value_is_refused_before_the_commit_when_the_target_cannot_keep_it(targe
 
     for name, (error, values) in refused(target.kind).items():
         for value in values:
-            # What a server says of a value that it refuses does not name the column.
-            copy.refused(rows_of({"text": ["x"], name: [value]}), error, match="" if name in names else name)
+            copy.refused(rows_of({"text": ["x"], name: [value]}), error, match=f"column '{name}'|Column '{name}")
     left = target.contents()
     copy.run(rows_of({"text": ["x"]}))
 
     assert left == before
     assert target.ids() == [0, 1]
+
+
+NAMED: dict[str, list[tuple[str, pa.DataType, Any, Any, str]]] = {
+    "postgres": [
+        ("varchar(3)", pa.string(), "four", "six", r"is character varying\(3\).* a text is too long.* as text"),
+        ("smallint", pa.int64(), 40_000, 7, "is smallint.* a number is out of range.* as bigint"),
+        ("integer", pa.int64(), 3_000_000_000, 7, "is integer.* a number is out of range.* as bigint"),
+        ("numeric(5,2)", pa.decimal128(9, 2), Decimal("1234567.25"), Decimal("1.25"),
+         r"is numeric\(5,2\).* a number is out of range.* as numeric\(9,2\)"),
+        ("contract_mood", pa.string(), "dreary", "glad", "is contract_mood.* the type has no such value.* as text"),
+        ("uuid", pa.string(), "dreary", "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", "is uuid.* no such value.* as text"),
+        ("contract_short", pa.string(), "dreary", "glad", "is contract_short.* a CHECK of its type.* as text"),
+        ("text", pa.string(), "a\0b", "ab", "has a text with NUL, which PostgreSQL does not hold. Replace it"),
+    ],
+    "maria": [
+        ("varchar(3)", pa.string(), "four", "six", r"is varchar\(3\).* a text is too long.* as text"),
+        ("smallint", pa.int64(), 40_000, 7, r"is smallint.* a number is out of range.* as bigint"),
+        ("int", pa.int64(), 3_000_000_000, 7, r"is int\(11\).* a number is out of range.* as bigint"),
+        ("decimal(5,2)", pa.decimal128(9, 2), Decimal("1234567.25"), Decimal("1.25"),
+         r"is decimal\(5,2\).* a number is out of range.* as decimal\(9,2\)"),
+        ("enum('glad')", pa.string(), "dreary", "glad", r"is enum\('glad'\).* the type has no such value.* as text"),
+    ],
+}  # fmt: skip
+"""Types of a database, with a value that its server refuses, one that it takes, and what the error says."""
+
+
+@every(where=lambda kind: kind.form in NAMED)
+def test_column_and_remedy_are_named_and_the_value_is_not_when_the_server_refuses_it(
+    target: Target, watermarks: Watermarks
+) -> None:
+    assert isinstance(target, Database)
+    if target.kind.form == "postgres":
+        target.written.sql(
+            "DROP TYPE IF EXISTS contract_mood CASCADE", "CREATE TYPE contract_mood AS ENUM ('glad')",
+            "DROP DOMAIN IF EXISTS contract_short CASCADE",
+            "CREATE DOMAIN contract_short AS text CHECK (length(VALUE) < 5)",
+        )  # fmt: skip
+
+    for at, (declared, kind, unfit, fit, message) in enumerate(NAMED[target.kind.form]):
+        schema = pa.schema([("id", pa.int64()), ("odd", kind)])
+        other = target.another(f"{target.name}_{at}")
+        other.declare(schema, id="bigint", odd=declared)
+        copy = Copy(watermarks, other, f"repairs_{at}")
+        refused, taken = (pa.table({"id": [1], "odd": [value]}, schema) for value in (unfit, fit))
+        copy.refused(refused, WatermarkError, f"^(?!.*{unfit})(?s:.*)column 'odd' {message}")
+        copy.run(taken)
+
+        assert other.ids() == [1], declared
 
 
 WIDENED: dict[str, tuple[pa.DataType, list[Any], list[Any] | None]] = {
