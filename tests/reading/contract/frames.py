@@ -22,7 +22,7 @@ def frame_of(way: str, case: Case, folder: Path, spark: Any) -> Any:
     delta = FileBookmark(str(folder)).new_files()
     if way == "read_pandas":
         return delta.read_pandas(case.format, **case.options)
-    header = {"header": True} if case.format == "csv" else {}
+    header: dict[str, Any] = {"header": True} if case.format == "csv" else {}
     return delta.read(spark, case.format, schema=case.schema, **header, **case.options)
 
 
