@@ -16,8 +16,8 @@ from scripts.helpers.rows.cursors import TEXTS, Cursor, CursorColumn, Tick
 from scripts.helpers.rows.dialect import Dialect
 from scripts.helpers.rows.sql import SQL, joined, sql, whole
 
-CATALOGUE = ("column_name", "declared", "indexed", "nullable")
-"""Columns of a catalogue query. That of a database that is written to has more, see `TableColumn`."""
+CATALOGUE = ("column_name", "declared", "indexed", "nullable", "filled", "wide")
+"""Columns of a catalogue query. That of a database that is only read has the first four."""
 IDENTITY = ("database_name", "schema_name", "table_name", "table_oid")
 """Columns of an identity query."""
 
