@@ -112,10 +112,10 @@ def test_catalogue_and_clock_and_count_are_queries_when_parsed(database: Any) ->
     assert [column.alias for column in clock.expressions] == ["now", "nulls"]
     assert few.find(exp.Count) is not None
     # A row behind others is what follows them in an order, and one row.
-    at = parsed(database, database.row_at(10, sql("SELECT 1 AS one FROM t ORDER BY id")))
+    at = parsed(database, database.some_rows(1, sql("SELECT 1 AS one FROM t ORDER BY id"), 10))
     assert at.args["offset"].expression.this == "10"
     assert at.find(exp.Limit, exp.Fetch) is not None
-    last = parsed(database, database.first_rows(5, sql("SELECT 1 AS one FROM t ORDER BY id DESC")))
+    last = parsed(database, database.some_rows(5, sql("SELECT 1 AS one FROM t ORDER BY id DESC")))
     assert last.find(exp.Limit, exp.Fetch) is not None
     if database.writers(parts):
         assert parsed(database, database.writers(parts)).named_selects == ["writer"]

@@ -287,15 +287,11 @@ class Database(Dialect):
     def count_up_to(self, limit: int, table: SQL, predicate: SQL) -> SQL:
         """Return the query that counts rows, but no further than a limit."""
         rows = sql("SELECT 1 AS one FROM {} WHERE {}", table, predicate)
-        return sql("SELECT COUNT(*) FROM ({}) few", self.first_rows(limit, rows))
+        return sql("SELECT COUNT(*) FROM ({}) few", self.some_rows(limit, rows))
 
-    def row_at(self, position: int, ordered: SQL) -> SQL:
-        """Return what of an ordered query is one row, counted from 0."""
-        return sql("{} LIMIT 1 OFFSET {}", ordered, whole(position))
-
-    def first_rows(self, count: int, ordered: SQL) -> SQL:
-        """Return what of an ordered query are its first rows."""
-        return sql("{} LIMIT {}", ordered, whole(count))
+    def some_rows(self, count: int, ordered: SQL, skipped: int = 0) -> SQL:
+        """Return an ordered query for some of its rows, after those that are skipped."""
+        return sql("{} LIMIT {} OFFSET {}", ordered, whole(count), whole(skipped))
 
     def as_row(self, **expressions: SQL) -> SQL:
         """Return a query of one row of named expressions."""

@@ -15,13 +15,9 @@ from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
 class FetchingDatabase(Database):
     """A database that has ``FETCH NEXT`` and no ``LIMIT``."""
 
-    def row_at(self, position: int, ordered: SQL) -> SQL:
-        """Return what of an ordered query is one row, counted from 0."""
-        return sql("{} OFFSET {} ROWS FETCH NEXT 1 ROWS ONLY", ordered, whole(position))
-
-    def first_rows(self, count: int, ordered: SQL) -> SQL:
-        """Return what of an ordered query are its first rows."""
-        return sql("{} OFFSET 0 ROWS FETCH NEXT {} ROWS ONLY", ordered, whole(count))
+    def some_rows(self, count: int, ordered: SQL, skipped: int = 0) -> SQL:
+        """Return an ordered query for some of its rows, after those that are skipped."""
+        return sql("{} OFFSET {} ROWS FETCH NEXT {} ROWS ONLY", ordered, whole(skipped), whole(count))
 
 
 DATETIME_TICK = timedelta(microseconds=3_333)

@@ -167,7 +167,7 @@ class TableQueries:
 
     def cursor_at(self, window: RowWindow, position: int) -> SQL:
         """Write the query for the cursor of one row of a window, counted from 0 in the order of reading."""
-        return self.dialect.row_at(position, self._ordered(window, window.descending, "cursor"))
+        return self.dialect.some_rows(1, self._ordered(window, window.descending, "cursor"), position)
 
     def _ordered(self, window: RowWindow, descending: bool, names: str, contents: Iterable[SQL] = ()) -> SQL:
         """Write the query for the cursors of a window and other texts, as exact texts under numbered names."""
@@ -194,7 +194,7 @@ class TableQueries:
 
     def newest(self, window: RowWindow, most: int, contents: Mapping[str, SQL]) -> SQL:
         """Write the query for the last rows of a window, the last one first: cursors, then contents."""
-        return self.dialect.first_rows(most, self._ordered(window, not window.descending, "text", contents.values()))
+        return self.dialect.some_rows(most, self._ordered(window, not window.descending, "text", contents.values()))
 
     # --- rows -----------------------------------------------------------------------------------
 
