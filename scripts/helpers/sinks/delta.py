@@ -14,6 +14,7 @@ they append: the later one fails, looks again, and finds that the batch is there
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,8 @@ TRIES = 10
 APPEND_ONLY = "delta.appendOnly"
 UNFIT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """What names of a Parquet file of Delta do not have, unless the table maps its columns."""
+PARTS_OF_MAPS = r"\{key\}|\{value\}"
+"""What a path has beside the names."""
 NO_MERGE = f"it has the property {APPEND_ONLY}, so no merge can change a row. Append."
 WRITTEN_ON_ARROW = {
     "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "generatedColumns",
@@ -167,7 +170,8 @@ class DeltaSink(LakeSink):
         super().check(df)
         stored = [name for name in columns_of(df) if name != DELETED]
         check_columns_left(self._partition_by, [*stored, self._batch_column] if self._batch_column else stored)
-        unfit = [name for name in stored if isinstance(self._log, _SparkLog) and set(name) & UNFIT_IN_NAMES]
+        paths = self._log.rows.by_path(df.schema) if isinstance(self._log, _SparkLog) else ()
+        unfit = [path for path in paths if path != DELETED and set(re.sub(PARTS_OF_MAPS, "", path)) & UNFIT_IN_NAMES]
         # Its first publication would make the table, after the commit.
         if unfit and not self._log.exists():
             raise InvalidValueError(

@@ -423,6 +423,8 @@ def test_values_are_read_back_by_their_names_when_columns_have_names_of_ours_or_
             copy.refused(
                 rows.rename_columns({"place": f"a{sign}b"}), InvalidValueError, match="no name in a new Delta table"
             )
+            inner = pa.array([{f"a{sign}b": 1}] * 2, pa.struct([(f"a{sign}b", pa.int64())]))
+            copy.refused(rows.append_column("inner", inner), InvalidValueError, match="no name in a new Delta table")
     copy.run(rows)
     if target.kind.form == "orc":
         copy.refused(rows.rename_columns({"place": "a`b"}), InvalidValueError, match="'a`b'")
