@@ -52,15 +52,15 @@ def versions_in(place: Place) -> tuple[dict[str, int], bool, Commits]:
             versions = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
             tables = [action["metaData"] for action in actions if "metaData" in action]
             may_expire = any(RETENTION in dict(table["configuration"] or {}) for table in tables)
-            commits = ((_COMMIT.fullmatch(name), each) for name, each in zip(names, found, strict=True))
-            return versions, may_expire, [(int(name[1]), each or []) for name, each in commits if name][::-1]
+            read = dict(zip(names, found, strict=True))
+            return versions, may_expire, [(at, read[name] or []) for at, name in _commits(names).items()][::-1]
     raise TargetError(place.uri(LOG), "a commit after the last checkpoint is missing. Restore it from a backup.")
 
 
 def history_in(place: Place) -> Commits:
     """Read the commits of a table as far back as its log has them, the newest first."""
-    names = {int(found[1]): name for name in place.files(LOG) if (found := _COMMIT.fullmatch(name))}
-    return ((version, _actions_in(names[version], place.read(names[version])) or []) for version in sorted(names)[::-1])
+    names = _commits(place.files(LOG))
+    return ((version, _actions_in(name, place.read(name)) or []) for version, name in [*names.items()][::-1])
 
 
 def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
@@ -86,16 +86,21 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
     return rolled_back(newest, parents, sorted(parents), marks)
 
 
+def _commits(names: Collection[str]) -> dict[int, str]:
+    """Return the commits among the files of a log by their versions, in order."""
+    return {int(found[1]): name for name in sorted(names) if (found := _COMMIT.fullmatch(name))}
+
+
 def _needed(names: Collection[str]) -> list[str] | None:
     """Return the files of the log that say what the table is; None where one is missing."""
-    commits = {int(found[1]): name for name in names if (found := _COMMIT.fullmatch(name))}
+    commits = _commits(names)
     parts = defaultdict(list)
     for name in names:
         if found := _CHECKPOINT.fullmatch(name):
             parts[int(found[1]), int(found["parts"] or 0), "" if found["parts"] else name].append(name)
     complete = {version: files for (version, count, _), files in sorted(parts.items()) if len(files) == (count or 1)}
     start = max(complete, default=-1)
-    later = [version for version in sorted(commits) if version > start]
+    later = [version for version in commits if version > start]
     if later != list(range(start + 1, start + 1 + len(later))):
         return None
     return [*complete.get(start, ()), *(commits[version] for version in later)]
