@@ -16,6 +16,7 @@ from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.sinks.connectors import (
     address_of,
     arrow_catalog,
+    check_installed,
     deltalake_place,
     is_catalog,
     is_delta_on_spark,
@@ -105,11 +106,9 @@ def _parquet(target: str, s3_client: S3Client | None) -> pa.Table:
 
 
 def _delta(target: str, s3_client: S3Client | None) -> pa.Table:
-    try:
-        from deltalake import DeltaTable
-    except ImportError as error:
-        raise MissingConnectorError("delta", "pip install deltalake.") from error
+    check_installed("delta", ["deltalake"])
     import pyarrow as pa
+    from deltalake import DeltaTable
 
     uri, options = deltalake_place(place_of(target, None, s3_client))
     return pa.table(DeltaTable(address_of(uri), storage_options=options).to_pyarrow_table())
