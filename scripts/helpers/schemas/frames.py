@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.schemas.kinds import Columns, Kind, decimal_size, kind_text
+from scripts.helpers.schemas.kinds import Columns, Kind, decimal_size, kind_of_text
 from scripts.helpers.schemas.policy import Decision
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ _ARROW = {
     "boolean": "bool_", "string": "string", "date": "date32", "binary": "binary", "null": "null",
 }  # fmt: skip
 """Functions of pyarrow that make a type, by Spark's name of it."""
-_OF_SQL = {kind_text(name): name for name in _ARROW}
 _AS_SHOWN = {
     "int8": "byte", "int16": "short", "int32": "integer", "int64": "long", "float": "float", "double": "double",
     "bool": "boolean", "string": "string", "large_string": "string", "date32[day]": "date", "binary": "binary",
@@ -104,7 +103,7 @@ def arrow_type(kind: Kind) -> pa.DataType | None:
     decimal = decimal_size(str(kind))
     if decimal is not None:
         return pa.decimal128(*decimal)
-    made = _ARROW.get(_OF_SQL.get(str(kind), str(kind)))
+    made = _ARROW.get(kind_of_text(str(kind)))
     return None if made is None else getattr(pa, made)()
 
 
