@@ -28,8 +28,6 @@ FORMATS = ("csv", "json", "parquet", "orc", "text")
 OPTIONS = ("include", "exclude", "ready_marker", "layout", "max_files", "max_bytes", "ledger_uri", "on_unreadable")
 OWN = {"schema", "on_schema_change", "rescue"}
 """Options of a read that have an argument here, and are none of Spark's reader."""
-MOST_MESSAGES = 10_000
-"""Of one batch: the handles by which they are deleted after the commit are in memory until then."""
 LIST = "none"
 """In place of a queue: what a scheduler gives that lists the source once a day, as it cannot take an argument away."""
 
@@ -123,10 +121,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="keep files this long after they were written and committed",
     )
     arguments = session.parse(parser, argv)
-    if arguments.events_queue not in (None, LIST) and arguments.max_bytes:
-        parser.error(
-            "--max-bytes cannot go with --events-queue: what is left over would stay hidden. Give --max-files."
-        )
     own = sorted(OWN & arguments.reader_options.keys())
     if own:
         parser.error(f"--reader-options are Spark's. Give --{own[0].replace('_', '-')} by itself.")
@@ -185,13 +179,12 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
 
 
 def queue_of(arguments: argparse.Namespace) -> S3EventQueue | None:
-    """Return the queue, which gives no more messages than a batch takes files: others stay for the next batch."""
+    """Return the queue that was named."""
     if arguments.events_queue in (None, LIST):
         return None
     from scripts.helpers.listing.events import S3EventQueue
 
-    most = min(MOST_MESSAGES, arguments.max_files or MOST_MESSAGES)
-    return S3EventQueue(arguments.events_queue, max_messages=most)
+    return S3EventQueue(arguments.events_queue)
 
 
 def journal_of(arguments: argparse.Namespace) -> S3MetadataJournal | None:

@@ -326,7 +326,7 @@ def test_options_of_databases_are_refused_when_they_would_have_no_effect(
             "Missing option or value for --job-bookmark-from",
         ),
         (["--BOOKMARK_CONTEXT", "a*"], exit_codes.BAD_DATA, "Job name 'a*'"),
-        (["--events-queue", "q", "--max-bytes", "1"], 2, "--max-bytes cannot go with --events-queue"),
+        (["--events-queue", "q", "--max-bytes", "1"], exit_codes.BAD_DATA, "max_bytes cannot be used with events"),
         (["--relist-hours", "24"], 2, "--relist-hours goes with the URL of --events-queue or with --metadata-journal"),
         (["--metadata-journal", "b_landing"], 2, "'b_landing' is not CATALOG.NAMESPACE"),
         (["--events-queue", "q", "--metadata-journal", "s3.b"], 2, "both name changed files. Give one of the two"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -24,8 +25,10 @@ from scripts.helpers.errors import (
     SourceUnavailableError,
     WatermarkError,
 )
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.events import Received, S3EventQueue
 from scripts.helpers.listing.listing import Location
+from scripts.helpers.watermarks import Watermarks
 from tests.support.event_bodies import bridged, notification, record, through_sns
 from tests.support.faults import Raw
 
@@ -284,6 +287,68 @@ def test_messages_of_some_keys_stay_when_these_are_left_to_a_later_batch(queue: 
 
     assert acknowledged == 2
     assert keys(events.receive(LANDING)) == ["a", "b"]
+
+
+def test_message_comes_again_later_and_later_when_its_file_is_left_each_time(
+    queue: Queue, events: S3EventQueue
+) -> None:
+    queue.send(notification(record("in/waits")))
+    hidden: list[int] = []
+
+    def note(params: Any, **_: Any) -> None:
+        hidden.extend(entry["VisibilityTimeout"] for entry in params["Entries"])
+
+    queue.sqs.meta.events.register("provide-client-params.sqs.ChangeMessageVisibilityBatch", note)
+    for _ in range(20):
+        events.receive(LANDING)
+        events.acknowledge(but=["waits"])
+        events.extend(0)
+
+    delays = hidden[::2]
+    assert delays[:4] == [0, 120, 360, 840]
+    assert delays == sorted(delays)
+    assert delays[-1] == 12 * 60 * 60
+    assert sum(delays) > 6 * 24 * 60 * 60
+
+
+def test_no_more_messages_are_taken_than_are_asked_for(queue: Queue, events: S3EventQueue) -> None:
+    queue.send(*(notification(record(f"in/{number}")) for number in range(5)))
+
+    first, second = events.receive(LANDING, 3), events.receive(LANDING, 3)
+
+    assert (len(first.keys), first.has_more) == (3, True)
+    assert (len(second.keys), second.has_more) == (2, False)
+
+
+def test_all_files_are_taken_and_no_message_is_dead_when_each_batch_has_one(
+    s3: Any, queue: Queue, events: S3EventQueue, watched: Location, watermarks: Watermarks, job_id: str
+) -> None:
+    dead = Queue(queue.sqs)
+    redrive = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": 2})
+    queue.sqs.set_queue_attributes(QueueUrl=queue.url, Attributes={"RedrivePolicy": redrive})
+    for number in range(6):
+        s3.put_object(Bucket=watched.bucket, Key=f"in/{number}", Body=b"x")
+    taken: list[str] = []
+    has_more = True
+
+    while has_more:
+        with IncrementalJob(watermarks, job_id, s3_client=s3) as job:
+            delta = job.new_files(str(watched), events=events, max_files=2)
+        taken += [file.key for file in delta.files]
+        has_more = delta.has_more
+
+    assert sorted(taken) == ["0", "1", "2", "3", "4", "5"]
+    assert (queue.count(), dead.count()) == ((0, 0), (0, 0))
+
+
+def test_limit_of_bytes_is_refused_when_events_name_the_files(
+    events: S3EventQueue, watched: Location, watermarks: Watermarks, job_id: str
+) -> None:
+    with (
+        pytest.raises(InvalidValueError, match="max_bytes cannot be used with events"),
+        IncrementalJob(watermarks, job_id) as job,
+    ):
+        job.new_files(str(watched), events=events, max_bytes=1)
 
 
 def test_nothing_is_deleted_when_acknowledged_twice_or_before_receiving(queue: Queue, events: S3EventQueue) -> None:

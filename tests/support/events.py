@@ -24,7 +24,7 @@ class Events:
     log: list[str] = field(default_factory=list)
     """What was called, and with which keys left."""
 
-    def receive(self, location: Location) -> Told:
+    def receive(self, location: Location, at_most: int | None = None) -> Told:
         self.log.append("receive")
         return Told(sorted(set(self.sent)))
 
@@ -41,7 +41,7 @@ class DirectoryEvents:
     def __init__(self) -> None:
         self.acknowledged, self.extended = 0, list[int]()
 
-    def receive(self, location: Location) -> Told:
+    def receive(self, location: Location, at_most: int | None = None) -> Told:
         return Told([key for interval in Listing(location) for key in interval.rows.column("key").to_pylist()])
 
     def acknowledge(self, *, but: Collection[str] = ()) -> int:

@@ -81,6 +81,11 @@ class FilePlanning:
     ) -> FileDelta:
         """Return the files that are new; see `IncrementalJob.new_files`."""
         sees_all = _sees_all(events, relist, metadata)
+        if events is not None and options.get("max_bytes") is not None:
+            raise InvalidValueError(
+                "max_bytes cannot be used with events: messages of files that it leaves out would stay hidden, and "
+                "in the end go to the dead-letter queue. Give max_files."
+            )
         after, options = AfterCommit.of(options)
         settled, reach = self.begin(source, context)
         from scripts.helpers.files.delta import FileDelta
@@ -287,7 +292,7 @@ class FilePlanning:
         if not saves:
             # Before messages are received: those that came before an error are let go as well, for a run that saves.
             end.whatever_comes(partial(_let_go, events, end))
-        told = events.receive(bookmark.location)
+        told = events.receive(bookmark.location, bookmark.options.max_files)
         delta = bookmark.new_among(told, self._clock())
         if saves:
             # Messages go after the commit only: gone before it, a crash would leave files that nobody tells of again.

@@ -36,8 +36,8 @@ class Told(Protocol):
 class EventSource(Protocol):
     """What tells of new objects one by one, such as `S3EventQueue`."""
 
-    def receive(self, location: Location) -> Told:
-        """Return what was told of and not acknowledged."""
+    def receive(self, location: Location, at_most: int | None = None) -> Told:
+        """Return what was told of and not acknowledged, of so many events where a batch takes no more files."""
 
     def acknowledge(self, *, but: Collection[str] = ()) -> int:
         """Forget what was received, except for some keys; called after the commit."""

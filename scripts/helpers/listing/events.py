@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,6 +44,8 @@ class Received(NamedTuple):
 class _Message:
     handle: str
     keys: set[str]
+    received: int
+    """How often SQS has delivered it."""
 
 
 class S3EventQueue:
@@ -90,8 +92,8 @@ class S3EventQueue:
     def __repr__(self) -> str:
         return f"<S3EventQueue {self.queue_url!r}: {len(self._messages):,} messages received>"
 
-    def receive(self, location: Location) -> Received:
-        """Take messages until the queue gives no new one, or until there are `max_messages`.
+    def receive(self, location: Location, at_most: int | None = None) -> Received:
+        """Take messages until the queue gives no new one, or until there are `max_messages`, or `at_most` if given.
 
         Messages of an earlier call that were not acknowledged are forgotten here: they come again.
 
@@ -103,6 +105,7 @@ class S3EventQueue:
         if location.is_local:
             raise SourceError(str(location), "a local directory has no events. Call new_files without them.")
         self._messages = {}
+        most = min(at_most or self._max_messages, self._max_messages)
         seen: set[str] = set()
         keys: set[str] = set()
         has_more = False
@@ -110,13 +113,13 @@ class S3EventQueue:
         # visibility timeout is short, must not keep this going for ever.
         while not has_more:
             fresh = 0
-            for message in self._poll(min(BATCH, self._max_messages - len(seen))):
+            for message in self._poll(min(BATCH, most - len(seen))):
                 fresh += message["MessageId"] not in seen
                 seen.add(message["MessageId"])
                 keys |= self._take(message, location)
             if not fresh:
                 break
-            has_more = len(seen) >= self._max_messages or len(keys) >= MAX_KEYS
+            has_more = len(seen) >= most or len(keys) >= MAX_KEYS
         return Received(tuple(sorted(keys, key=byte_order)), has_more)
 
     def acknowledge(self, *, but: Collection[str] = ()) -> int:
@@ -128,7 +131,9 @@ class S3EventQueue:
         Parameters
         ----------
         but
-            Keys, relative to the location, that were left to a later batch: their messages stay.
+            Keys, relative to the location, that were left to a later batch: their messages stay. They come again at
+            once after the first time, and then later and later, at most 12 hours: each time counts for the dead-letter
+            queue.
 
         Returns
         -------
@@ -143,7 +148,9 @@ class S3EventQueue:
         def delete(entries: Sequence[dict[str, Any]]) -> Any:
             return self._client.delete_message_batch(QueueUrl=self.queue_url, Entries=entries)
 
-        failed = self._in_batches(done, delete, {})
+        failed = self._in_batches(done, delete, lambda _: {})
+        left_messages = self._messages.keys() - done
+        self._show_after(left_messages, lambda message: min(60 * (2**message.received - 2), MAX_VISIBILITY))
         for name in done:
             if name not in failed:
                 del self._messages[name]
@@ -156,11 +163,13 @@ class S3EventQueue:
         """
         if not 0 <= seconds <= MAX_VISIBILITY:
             raise InvalidValueError(f"seconds is {seconds}. SQS takes 0 to {MAX_VISIBILITY:,} (12 hours).")
+        self._show_after(self._messages, lambda _: seconds)
 
+    def _show_after(self, names: Iterable[str], seconds: Callable[[_Message], int]) -> None:
         def change(entries: Sequence[dict[str, Any]]) -> Any:
             return self._client.change_message_visibility_batch(QueueUrl=self.queue_url, Entries=entries)
 
-        self._in_batches(list(self._messages), change, {"VisibilityTimeout": seconds})
+        self._in_batches(list(names), change, lambda message: {"VisibilityTimeout": seconds(message)})
 
     @cached_property
     def _client(self) -> Any:
@@ -169,8 +178,9 @@ class S3EventQueue:
     def _poll(self, count: int) -> list[dict[str, Any]]:
         with self._translated():
             answer = self._client.receive_message(
-                QueueUrl=self.queue_url, MaxNumberOfMessages=count, WaitTimeSeconds=self._wait
-            )
+                QueueUrl=self.queue_url, MaxNumberOfMessages=count, WaitTimeSeconds=self._wait,
+                AttributeNames=["ApproximateReceiveCount"],
+            )  # fmt: skip
         found: list[dict[str, Any]] = answer.get("Messages", [])
         return found
 
@@ -189,20 +199,24 @@ class S3EventQueue:
         }
         if all(one.bucket == location.bucket and one.key.startswith(location.prefix) for one in found):
             # If it came twice: only the handle that came last deletes it for sure.
-            self._messages[name] = _Message(message["ReceiptHandle"], ours)
+            received = int(message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
+            self._messages[name] = _Message(message["ReceiptHandle"], ours, received)
         else:  # Even if other keys of it are ours: deleted, it would be lost to whom it was meant for.
             logger.warning("not of this source, left in the queue: message=%s source=%s", name, location)
         return ours
 
     def _in_batches(
-        self, names: Sequence[str], call: Callable[[Sequence[dict[str, Any]]], Any], fields: dict[str, Any]
+        self,
+        names: Sequence[str],
+        call: Callable[[Sequence[dict[str, Any]]], Any],
+        fields: Callable[[_Message], dict[str, Any]],
     ) -> set[str]:
         """Call SQS for messages in batches, and return those for which it failed."""
         failed: set[str] = set()
         for start in range(0, len(names), BATCH):
             batch = names[start : start + BATCH]
             entries = [
-                {"Id": str(place), "ReceiptHandle": self._messages[name].handle, **fields}
+                {"Id": str(place), "ReceiptHandle": self._messages[name].handle, **fields(self._messages[name])}
                 for place, name in enumerate(batch)
             ]
             try:
