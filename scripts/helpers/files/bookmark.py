@@ -203,21 +203,19 @@ class FileBookmark:
                 )
         look = self.lister.look_at_each if listing is not None else None
         delta = self._delta(intervals, started, sees_all, look=look)
-        if sees_all:
-            self._warn_of_layout(delta)
+        if sees_all and self.options.layout is not None:
+            self._warn_of_layout(self.options.layout, delta)
         return delta
 
-    def _warn_of_layout(self, delta: FileDelta) -> None:
-        """Say which of the files that are new no later listing would show: `layout` lists folders of dates only."""
-        if self.options.layout is None:
-            return
+    def _warn_of_layout(self, layout: str, delta: FileDelta) -> None:
+        """Say which of the files that are new no later listing would show: it lists folders of dates only."""
         new = pa.chunked_array([*delta.table.column("key").chunks, pa.array(self._left, pa.string())])
-        outside = outside_layout(self.options.layout, new)
+        outside = outside_layout(layout, new)
         if len(outside):
             logger.warning(
                 "event=outside-layout source=%s layout=%s files=%d of=%d first=%r: no date leads to their folders, so "
                 "later runs find no files there. Correct layout=, or omit it.",
-                self.location, self.options.layout, len(outside), len(new), pc.min(outside).as_py(),
+                self.location, layout, len(outside), len(new), pc.min(outside).as_py(),
             )  # fmt: skip
 
     def new_among(self, told: Told, started: datetime) -> FileDelta:
