@@ -349,7 +349,7 @@ def test_a_report_is_taken_when_a_listing_of_the_future_is_stored() -> None:
     job = Job()
     job.take()
     job.bucket.put("a.csv")
-    job.state = {**job.state, "listed": datetime(2126, 1, 1, tzinfo=timezone.utc)}
+    job.state = {**(job.state or {}), "listed": datetime(2126, 1, 1, tzinfo=timezone.utc)}
 
     assert job.take(job.bucket.report()) == ["a.csv"]
 

@@ -145,20 +145,21 @@ class S3MetadataJournal:
             found = self._table.opened()
             before: Mapping[str, Any] = position if isinstance(position, Mapping) else {}
             same = before.get("uuid") == found.uuid
-            until = before.get("until") if same else None
+            until: datetime | None = before.get("until") if same else None
             limit = self._clock() + MAX_AHEAD
-            is_ahead = until is not None and until > limit
-            newest = found.newest(None if is_ahead else until, limit)
-            following = {"uuid": found.uuid, "until": newest if is_ahead else newest or until}
-            since = (following["until"] or EPOCH) - self._overlap
+            ahead = until if until is not None and until > limit else None
+            if ahead is not None:
+                until = None
+            newest = found.newest(until, limit) or until
+            following = {"uuid": found.uuid, "until": newest}
+            since = (newest or EPOCH) - self._overlap
             if position is None:
                 return Recorded(None, following, "the journal is read for the first time", since)
             if not same:
                 return Recorded(None, following, "the journal is another table than before: it was created again", None)
-            if is_ahead:
-                return Recorded(
-                    None, following, f"the last run read up to {until:%Y-%m-%dT%H:%M:%S}Z, a future time", since
-                )
+            if ahead is not None:
+                reason = f"the last run read up to {ahead:%Y-%m-%dT%H:%M:%S}Z, a future time"
+                return Recorded(None, following, reason, since)
             if until is not None and not found.has_record_of(until):
                 # Whatever is newer than that record was not read yet, and older records expire first.
                 return Recorded(None, following, f"records since {until:%Y-%m-%dT%H:%M:%S}Z have expired", since)
@@ -275,7 +276,7 @@ class _Opened:
 
         field = self._table.schema().find_field("record_timestamp")
         files = list(self._scan(self._not_before(since)).plan_files())
-        bounds = [(task.file.upper_bounds or {}).get(field.field_id) for task in files]
+        bounds: list[Any] = [(task.file.upper_bounds or {}).get(field.field_id) for task in files]
         if not bounds:
             return None
         if None not in bounds:
@@ -291,8 +292,8 @@ class _Opened:
                 "the clock of this machine, and who writes the table.",
                 ".".join(self._table.name()), len(times) - len(there), pc.max(times).as_py(), limit,
             )  # fmt: skip
-        found: datetime | None = pc.max(there).as_py()
-        return found
+        last: datetime | None = pc.max(there).as_py()
+        return last
 
     def has_record_of(self, moment: datetime) -> bool:
         """Tell whether there is a record of just this time."""
