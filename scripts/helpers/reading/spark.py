@@ -187,8 +187,9 @@ def _fault(
     alone, before = columns([key]), columns(keys[:first]) if first else {}
     if alone is not None and before:
         kinds = {name.lower(): kind for name, kind in before.items()}
-        name, kind = next((one, kind) for one, kind in alone.items() if kinds.get(one.lower(), kind) != kind)
-        return differing(source, name, key, kind, kinds[name.lower()])
+        for name, kind in alone.items():
+            if kinds.get(name.lower(), kind) != kind:
+                return differing(source, name, key, kind, kinds[name.lower()])
     if _CASE.search(text):
         detail = f"names of columns in key {key!r} differ only by case. Rename one of them."
         return MisfitError(source, None, "", MisfitError.CASE, detail)
