@@ -86,7 +86,7 @@ class Council:
         """Read new files at each run."""
         for number, count in enumerate(counts):
             at = last - (len(counts) - 1 - number) * every
-            state = state_of("s3://landing/scans/", "exact", at, None, {"segments": []})
+            state = state_of("s3://landing/scans/", at, [])
             self.commit(
                 job_id, at, state, files_read=count, bytes_read=count * 48_211_003
             )
