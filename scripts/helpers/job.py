@@ -17,7 +17,7 @@ from scripts.helpers.batch.modes import Mode, ModeName
 from scripts.helpers.batch.partitions import PartitionPlanning, PartitionRequest
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.reach import begin
-from scripts.helpers.batch.rows import RowPlanning
+from scripts.helpers.batch.rows import relationalize, rows_since
 from scripts.helpers.batch.writing import BatchWriter
 from scripts.helpers.errors import InvalidValueError, PlanConflictError
 from scripts.helpers.glue_api.runs import runs_on_glue
@@ -55,7 +55,6 @@ class _Parts:
     """What a job is made of once its run has begun."""
 
     batch: Batch
-    rows: RowPlanning
     files: FilePlanning
     partitions: PartitionPlanning
     writer: BatchWriter
@@ -247,7 +246,7 @@ class IncrementalJob:
         committed_at = partial(self._watermarks.lookups.committed_at, self.job_id)
         files = FilePlanning(batch, self._clock, self._s3_client, committed_at)
         partitions = PartitionPlanning(batch, files, self.spark)
-        return _Parts(batch, RowPlanning(batch, self._clock), files, partitions, BatchWriter(batch))
+        return _Parts(batch, files, partitions, BatchWriter(batch))
 
     @property
     def _begun(self) -> _Parts:
@@ -348,7 +347,7 @@ class IncrementalJob:
             `settled` for a range of runs.
         """
         chosen = {**options, "on_schema_change": on_schema_change}
-        return self._begun.rows.rows_since(source, cursor_column, transformation_ctx, chosen)
+        return rows_since(self._begun.batch, source, cursor_column, transformation_ctx, chosen)
 
     def verify(
         self,
@@ -594,7 +593,7 @@ class IncrementalJob:
         SourceChangedError, InvalidValueError, TooManyIdsError
             See `IdBlock`.
         """
-        return self._begun.rows.relationalize(df, root, transformation_ctx)
+        return relationalize(self._begun.batch, df, root, transformation_ctx)
 
     def write(
         self,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from scripts.helpers.batch.counts import METRICS, counts_to_save, files_read
 from scripts.helpers.batch.reach import Reach, reach_of
@@ -32,9 +33,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
 KINDS = ("rows", "files", "partition", "table")
 """Kinds of states that are those of a source."""
-NOTHING: Mapping[str, Any] = {"kind": "nothing"}
+Stored = Mapping[str, Any]
+"""What a plan, or a watermark, keeps of one source."""
+NOTHING: Stored = {"kind": "nothing"}
 """The plan of a context that the inherited plan does not know, or a range of runs."""
 
 
@@ -43,6 +49,45 @@ class RowReader(Protocol):
 
     def typed_errors(self) -> AbstractContextManager[Any]:
         """Let what is raised while rows are read come out of Spark's errors as our own."""
+
+
+@dataclass(frozen=True)
+class SourcePart(Generic[T_co]):
+    """What a batch takes of one source.
+
+    Attributes
+    ----------
+    data
+        What the job is given.
+    plan, state
+        What the plan keeps of it, and the watermark that follows; None for none.
+    facts
+        For the log.
+    check
+        Called before the commit; what it raises prevents that.
+    has_more
+        A limit left rows for the next batch.
+    """
+
+    data: T_co
+    plan: Stored
+    state: Stored | None
+    facts: str
+    check: Callable[[], Any] | None = None
+    has_more: bool = False
+
+
+class Source(Protocol[T_co]):
+    """What a batch takes rows or files of."""
+
+    def plan(self, reach: Reach) -> SourcePart[T_co]:
+        """Look for what is new, as far as the run reaches, and fix what is taken."""
+
+    def resume(self, stored: Stored) -> SourcePart[T_co]:
+        """Take what a frozen plan says, to the letter. The watermark that follows was frozen with it."""
+
+    def nothing(self) -> T_co:
+        """Return what the job is given where nothing is taken."""
 
 
 class Batch:
@@ -79,6 +124,7 @@ class Batch:
         self, run: Run | UnsavedRun, end: EndOfRun, publication: Publication, *, may_be_empty: bool = False
     ) -> None:
         self.run, self.end, self.publication = run, end, publication
+        self.clock = end.clock
         self.saves, self.may_be_empty = not isinstance(run, UnsavedRun), may_be_empty
         self.contexts: dict[str, Mapping[str, Any]] = {}
         self.counts = RowCounts()
@@ -93,6 +139,24 @@ class Batch:
         self._planned_at: datetime | None = None
 
     # --- planning -------------------------------------------------------------------------------
+
+    def take(self, context: str | None, source: Source[T]) -> T:
+        """Return what is new in a source, or what the frozen plan has of it, and put it into the plan."""
+        stored = self.settled(context)
+        if stored == NOTHING:
+            return source.nothing()
+        if stored is None:
+            self.warn_if_new(context)
+            taken = source.plan(self.reach(context))
+        else:
+            taken = source.resume(stored)
+        self.has_more |= taken.has_more
+        if context:
+            self.add(context, taken.plan, taken.state)
+            if taken.check is not None:
+                self.end.before_commit(taken.check)
+            logger.info("event=planned job=%s context=%s %s", self.run.job_id, context, taken.facts)
+        return taken.data
 
     def reach(self, context: str | None) -> Reach:
         """Return how far a source is read: by the mode, or whole if it has no context."""
@@ -142,7 +206,7 @@ class Batch:
                 self.run.job_id,
                 f"context {context!r} comes after the plan is frozen. Plan all sources before writing.",
             )
-        stored: Mapping[str, Any] | None = self.run.planned(context)
+        stored: Stored | None = self.run.planned(context)
         if stored is None:
             # The batch may be written already under its id. Rows that join it now would be in no earlier attempt.
             logger.warning("event=not_in_plan job=%s context=%s: left for the next run", self.run.job_id, context)
@@ -169,7 +233,7 @@ class Batch:
             self.run.job_id, context, ", ".join(map(printable, known)),
         )  # fmt: skip
 
-    def add(self, context: str, planned: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
+    def add(self, context: str, planned: Stored, state: Stored | None) -> None:
         """Put a source into the plan, with the watermark that follows it; None for none."""
         self.contexts[context] = planned
         if state is not None:
@@ -181,7 +245,7 @@ class Batch:
         found: Mapping[str, Any] | None = self._states.get(context)
         return self.run.following(context) if found is None and self.run.plan is not None else found
 
-    def amend(self, context: str, planned: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
+    def amend(self, context: str, planned: Stored, state: Stored | None) -> None:
         """Replace the part of the plan that is of one source, frozen or not, and the watermark that follows it."""
         self.add(context, planned, state)
         if self.run.plan is None:

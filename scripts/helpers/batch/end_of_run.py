@@ -48,12 +48,14 @@ class EndOfRun:
 
     Attributes
     ----------
+    clock
+        The one given.
     always
         To be closed when the run has ended, well or not.
     """
 
     def __init__(self, run: Run | UnsavedRun, reporters: Sequence[Reporter], clock: Callable[[], datetime]) -> None:
-        self._run, self._reporters, self._clock = run, list(reporters), clock
+        self._run, self._reporters, self.clock = run, list(reporters), clock
         self._started, self._process = time.monotonic(), os.getpid()
         self._checks: list[Callable[[], Any]] = []
         self._hooks: list[Callable[[], Any]] = []
@@ -126,7 +128,7 @@ class EndOfRun:
     def _report(self, run: Run, outcome: Outcome, metrics: Mapping[str, Any]) -> JobReport:
         # Monotonic: the clock that was given may jump, or stand still in tests.
         values = {"DurationSeconds": round(time.monotonic() - self._started, 3), _OUTCOMES[outcome]: 1}
-        now = self._clock()
+        now = self.clock()
         behind = {
             "AgeSeconds": age(run.head, now),
             "LagSeconds": lag(run.head, now),
