@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from scripts.helpers.batch.batch import Batch
 from scripts.helpers.batch.counts import add_written
 from scripts.helpers.batch.end_of_run import EndOfRun, check_clock, utc_now
-from scripts.helpers.batch.files import FilePlanning
 from scripts.helpers.batch.modes import Mode, ModeName
-from scripts.helpers.batch.partitions import PartitionPlanning, PartitionRequest
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.reach import begin
 from scripts.helpers.batch.rows import relationalize, rows_since
 from scripts.helpers.batch.writing import BatchWriter
-from scripts.helpers.errors import InvalidValueError, PlanConflictError
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import BatchId, name_in_table, new_run_id, split_name
 from scripts.helpers.sinks.choice import Layout
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
+    from scripts.helpers.batch.files import FileSource
     from scripts.helpers.batch.unsaved_run import UnsavedRun
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.files.latest import OnSame
@@ -48,16 +47,6 @@ if TYPE_CHECKING:
     from scripts.helpers.schemas.policy import OnSchemaChange
     from scripts.helpers.sinks.sink import Mergeable, Sink
     from scripts.helpers.tables.sources import TableSource
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """What a job is made of once its run has begun."""
-
-    batch: Batch
-    files: FilePlanning
-    partitions: PartitionPlanning
-    writer: BatchWriter
 
 
 class IncrementalJob:
@@ -144,14 +133,12 @@ class IncrementalJob:
         self.spark = spark
         self._watermarks, self._namespace, self._job_runs, self._lease = watermarks, namespace, job_runs, lease
         self._s3_client, self._clock, self._reporters = s3_client, clock, reporters
-        self._parts: _Parts | None = None
+        self._batch: Batch | None = None
+        self._writer: BatchWriter | None = None
 
     def __repr__(self) -> str:
-        if self._parts is None:
-            state = "not begun"
-        else:
-            batch = self._parts.batch
-            state = f"{len(batch.contexts)} sources planned, {batch.run!r}"
+        batch = self._batch
+        state = "not begun" if batch is None else f"{len(batch.contexts)} sources planned, {batch.run!r}"
         return f"<{type(self).__name__} {self.job_id!r}, run {self.run_id}: {state}>"
 
     @classmethod
@@ -204,29 +191,29 @@ class IncrementalJob:
         InvalidValueError
             The clock has no time zone.
         """
-        if self._parts is not None:
+        if self._batch is not None:
             raise PlanConflictError(self.job_id, "the run has begun already. Make a new job for another run.")
         args = args or {}
         self.mode = self.mode.changed_by(args)
         self.run_id = args.get("JOB_RUN_ID") or self.run_id
         self.job_id = name_in_table(job_name, args.get("BOOKMARK_CONTEXT") or self._namespace)
         # A script that calls `commit` means it, as in Glue: a version is made also where no source was read.
-        self._parts = self._begin(may_be_empty=True)
+        self._batch = self._begin(may_be_empty=True)
         if self.mode.saves:
-            self._parts.batch.end.watch(self)
+            self._batch.end.watch(self)
         return self
 
     def __enter__(self) -> Self:
         """Begin the run and keep its lease. RunInProgressError, before anything is read, if another one has it."""
-        if self._parts is None:
-            self._parts = self._begin()
+        if self._batch is None:
+            self._batch = self._begin()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Commit on a clean exit if any source was asked for; otherwise abort and keep the plan."""
-        self._begun.batch.leave(kind, error, trace, self.metrics)
+        self._begun.leave(kind, error, trace, self.metrics)
 
-    def _begin(self, *, may_be_empty: bool = False) -> _Parts:
+    def _begin(self, *, may_be_empty: bool = False) -> Batch:
         check_clock(self._clock)
         # Glue is asked for the ends of a range only, and only for those that nobody else has placed: it is a
         # generator, which sends nothing before it is looked at.
@@ -242,34 +229,35 @@ class IncrementalJob:
         except BaseException as error:
             run.__exit__(type(error), error, None)
             raise
-        batch = Batch(run, end, publication, may_be_empty=may_be_empty)
-        committed_at = partial(self._watermarks.lookups.committed_at, self.job_id)
-        files = FilePlanning(batch, self._clock, self._s3_client, committed_at)
-        partitions = PartitionPlanning(batch, files, self.spark)
-        return _Parts(batch, files, partitions, BatchWriter(batch))
+        batch = Batch(
+            run, end, publication, s3_client=self._s3_client,
+            committed_at=partial(self._watermarks.lookups.committed_at, self.job_id), may_be_empty=may_be_empty,
+        )  # fmt: skip
+        self._writer = BatchWriter(batch)
+        return batch
 
     @property
-    def _begun(self) -> _Parts:
-        if self._parts is None:
+    def _begun(self) -> Batch:
+        if self._batch is None:
             raise PlanConflictError(
                 self.job_id, "the run has not begun. Use the job in a `with` statement, or call init."
             )
-        return self._parts
+        return self._batch
 
     @property
     def run(self) -> Run | UnsavedRun:
         """The run of this job; PlanConflictError before it has begun."""
-        return self._begun.batch.run
+        return self._begun.run
 
     @property
     def has_more(self) -> bool:
         """Whether `max_rows` of a source left rows for the next batch; of files see `FileDelta.has_more`."""
-        return self._begun.batch.has_more
+        return self._begun.has_more
 
     @property
     def batch_id(self) -> BatchId:
         """The id to key a sink by. Freezes the plan: a batch has an id once its content is fixed."""
-        return self._begun.batch.batch_id
+        return self._begun.batch_id
 
     @property
     def planned_at(self) -> datetime:
@@ -285,11 +273,11 @@ class IncrementalJob:
         PlanConflictError
             No source is planned; or the open plan is of a version of this package that kept no time.
         """
-        return self._begun.batch.planned_at
+        return self._begun.planned_at
 
     def freeze(self) -> None:
         """Store the plan of all sources planned so far. Later sources are refused; again is no change."""
-        self._begun.batch.freeze()
+        self._begun.freeze()
 
     def commit(self) -> str:
         """Commit all planned sources in one write; see `Run.commit`. Called by a clean exit. Again is no change.
@@ -304,11 +292,11 @@ class IncrementalJob:
         RunClosedError
             The run was aborted.
         """
-        return self._begun.batch.commit(self.metrics)
+        return self._begun.commit(self.metrics)
 
     def abort(self) -> None:
         """Let go of the job without saving anything; a frozen plan stays for the next run. Safe to call again."""
-        self._begun.batch.abort()
+        self._begun.abort()
 
     # --- sources and sinks ----------------------------------------------------------------------
 
@@ -347,7 +335,7 @@ class IncrementalJob:
             `settled` for a range of runs.
         """
         chosen = {**options, "on_schema_change": on_schema_change}
-        return rows_since(self._begun.batch, source, cursor_column, transformation_ctx, chosen)
+        return rows_since(self._begun, source, cursor_column, transformation_ctx, chosen)
 
     def verify(
         self,
@@ -449,9 +437,10 @@ class IncrementalJob:
             disabled job, and without a `transformation_ctx`, as well: what they leave out is warned of,
             and no batch follows that would take it.
         """
-        return self._begun.files.new_files(
-            source, transformation_ctx, listing, events, relist, on_changed, options, metadata
-        )
+        asked = self._files(source, transformation_ctx, on_changed, options)
+        from scripts.helpers.batch.files import new_files
+
+        return new_files(asked, listing, events, metadata, relist)
 
     def new_files_on_spark(
         self,
@@ -469,7 +458,10 @@ class IncrementalJob:
             As that of `new_files`, without ``skip``: the executors look at all planned files again
             before the commit, and first of all in a replay.
         """
-        return self._begun.files.new_files_on_spark(self.spark, source, transformation_ctx, on_changed, options)
+        asked = self._files(source, transformation_ctx, on_changed, options)
+        from scripts.helpers.batch.files import new_files_on_spark
+
+        return new_files_on_spark(asked, self.spark)
 
     def new_partitions(
         self,
@@ -525,8 +517,13 @@ class IncrementalJob:
         PlanConflictError
             The open plan was made by another call.
         """
-        asked = PartitionRequest(source, columns, types, transformation_ctx, on_changed, options)
-        return self._begun.partitions.new_partitions(asked, whole, nulls, start_from, max_partitions)
+        asked = self._files(source, transformation_ctx, on_changed, options)
+        from scripts.helpers.batch.partitions import new_partitions
+
+        return new_partitions(
+            asked, columns, types, self.spark,
+            whole=whole, nulls=nulls, start_from=start_from, max_partitions=max_partitions,
+        )  # fmt: skip
 
     def latest_partition(
         self,
@@ -565,8 +562,10 @@ class IncrementalJob:
         SourceError, InvalidValueError, PlanConflictError
             As `new_partitions`.
         """
-        asked = PartitionRequest(source, columns, types, transformation_ctx, on_changed, options)
-        return self._begun.partitions.latest_partition(asked, on_same)
+        asked = self._files(source, transformation_ctx, on_changed, options)
+        from scripts.helpers.batch.partitions import latest_partition
+
+        return latest_partition(asked, columns, types, self.spark, on_same)
 
     def relationalize(
         self, df: DataFrame | Any, root: str = "roottable", *, transformation_ctx: str | None = "relationalize"
@@ -593,7 +592,7 @@ class IncrementalJob:
         SourceChangedError, InvalidValueError, TooManyIdsError
             See `IdBlock`.
         """
-        return relationalize(self._begun.batch, df, root, transformation_ctx)
+        return relationalize(self._begun, df, root, transformation_ctx)
 
     def write(
         self,
@@ -714,9 +713,20 @@ class IncrementalJob:
             )
         return self._write(events_of(df, rules, deletes, missing), target.merging(rules), Layout())
 
+    def _files(
+        self, source: str, context: str | None, on_changed: OnChanged | None, options: Mapping[str, Any]
+    ) -> FileSource:
+        """Return a source of files. Before any module of them is imported, which would end with an ImportError."""
+        if find_spec("pyarrow") is None:
+            raise SourceError(source, "files need pyarrow. Install it: pip install pyarrow.")
+        from scripts.helpers.batch.files import FileSource
+
+        return FileSource(self._begun, source, context, on_changed, options)
+
     def _write(self, df: Any, target: str | Sink, layout: Layout) -> int:
-        parts = self._begun
-        output = parts.writer.write(df, target, layout, parts.files.s3_client)
+        s3_client = self._begun.s3_client
+        assert self._writer is not None
+        output = self._writer.write(df, target, layout, s3_client)
         rows = output.rows or 0
         add_written(self.metrics, rows, output.bytes)
         return rows

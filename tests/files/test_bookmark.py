@@ -11,7 +11,6 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers.batch.files import need_pyarrow
 from scripts.helpers.errors import LedgerError, PlanConflictError, SourceChangedError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.spark import SparkFileBookmark
@@ -435,11 +434,13 @@ def test_new_files_on_spark_are_refused_when_the_job_has_no_session(watermarks: 
     assert str(caught.value) == "Job 'parking': there is no Spark session. Give the job spark=."
 
 
-def test_package_is_named_when_files_are_asked_for_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.helpers.batch.files.find_spec", lambda _: None)
+def test_package_is_named_when_files_are_asked_for_without_pyarrow(
+    watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.helpers.job.find_spec", lambda _: None)
 
-    with pytest.raises(SourceError) as caught:
-        need_pyarrow("s3://raw/")
+    with pytest.raises(SourceError) as caught, IncrementalJob(watermarks, "parking") as job:
+        job.new_files("s3://raw/")
 
     assert str(caught.value) == "Source 's3://raw/': files need pyarrow. Install it: pip install pyarrow."
 

@@ -606,7 +606,7 @@ def test_context_takes_no_file_when_the_inherited_plan_does_not_know_it(
         other = job.new_files_on_spark(runs.source, ledger_uri=runs.ledger, transformation_ctx="other")
 
     assert other.count == 0
-    assert "context=other kind=files files=0 bytes=0 gone=0" in caplog.text
+    assert "event=not_in_plan job=landing context=other" in caplog.text
 
 
 def test_every_file_is_taken_once_oldest_first_when_batches_are_limited_and_runs_die(

@@ -15,8 +15,8 @@ from scripts.helpers.sinks.places import is_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from mypy_boto3_s3 import S3Client
 
+    from scripts.helpers.batch.batch import Batch
     from scripts.helpers.files.bookmark import FileBookmark
 
 logger = logging.getLogger(__name__)
@@ -100,19 +100,17 @@ class ClearingUp:
 
     Parameters
     ----------
-    committed_at
-        Returns when a version was committed; None if its log entry has expired.
-    batch
-        The files of the run's batch.
+    run
+        That of the batch.
+    taken
+        Returns the files of the batch.
     """
 
     after: AfterCommit
+    batch: Batch
     run: Run
     bookmark: FileBookmark
-    client: S3Client | None
-    clock: Callable[[], datetime]
-    committed_at: Callable[[int], datetime | None]
-    batch: Callable[[], pa.Table]
+    taken: Callable[[], pa.Table]
 
     def check_rights(self) -> None:
         """Raise AccessRefusedError where it can be told that this login may not do it."""
@@ -120,7 +118,7 @@ class ClearingUp:
 
     def __call__(self) -> None:
         """Do what is due."""
-        at = cache(self.committed_at)
+        at = cache(self.batch.committed_at)
         due = [taken for taken in self._found() if self._is_due(taken, at)]
         if not due:
             return
@@ -136,14 +134,14 @@ class ClearingUp:
 
         location, options = self.bookmark.location, self.bookmark.options
         archive = type(location).parse(self.after.archive_to) if self.after.archive_to else None
-        return Clearing(location, archive, self.client, options.request_payer, options.compare == "mtime")
+        return Clearing(location, archive, self.batch.s3_client, options.request_payer, options.compare == "mtime")
 
     def _found(self) -> list[Any]:
         """Return what is taken and was there when the run looked: of this batch, and of those before it."""
         from scripts.helpers.listing.clearing import Taken
 
         found = []
-        for table in (self.bookmark.still_there, self.batch()):
+        for table in (self.bookmark.still_there, self.taken()):
             columns = (table.column(name).to_pylist() for name in Taken._fields)
             found += [Taken(*row) for row in zip(*columns, strict=True)]
         return found
@@ -159,4 +157,4 @@ class ClearingUp:
         last = self.run.head.last
         committed = last.at if last is not None and taken.version == self.run.version else at(taken.version)
         since = max(committed or taken.modified, taken.modified)
-        return bool(self.clock() - since >= self.after.min_age)
+        return bool(self.batch.clock() - since >= self.after.min_age)

@@ -27,9 +27,12 @@ from scripts.helpers.rows.counts import RowCounts
 from scripts.helpers.schemas.kept import carried
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
     from scripts.helpers.batch.end_of_run import EndOfRun
     from scripts.helpers.batch.publishing import Publication
     from scripts.helpers.files.readings import Readings
+    from scripts.helpers.listing.listing import Location
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +41,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 KINDS = ("rows", "files", "partition", "table")
 """Kinds of states that are those of a source."""
+CONNECTIONS = 32
+"""Of the S3 client that lists, compares and checks. Workers would wait for a connection if it had fewer than them."""
 Stored = Mapping[str, Any]
 """What a plan, or a watermark, keeps of one source."""
 NOTHING: Stored = {"kind": "nothing"}
@@ -101,6 +106,10 @@ class Batch:
         The end of that run.
     publication
         The output of that run.
+    s3_client
+        For sources and targets; by default one is made when the first source on S3 is planned.
+    committed_at
+        Returns when a version of the job was committed; None if nothing tells it any more.
     may_be_empty
         Whether a clean exit commits although no source was asked for.
 
@@ -121,10 +130,17 @@ class Batch:
     """
 
     def __init__(
-        self, run: Run | UnsavedRun, end: EndOfRun, publication: Publication, *, may_be_empty: bool = False
+        self,
+        run: Run | UnsavedRun,
+        end: EndOfRun,
+        publication: Publication,
+        *,
+        s3_client: S3Client | None = None,
+        committed_at: Callable[[int], datetime | None] = lambda version: None,
+        may_be_empty: bool = False,
     ) -> None:
         self.run, self.end, self.publication = run, end, publication
-        self.clock = end.clock
+        self.clock, self.s3_client, self.committed_at = end.clock, s3_client, committed_at
         self.saves, self.may_be_empty = not isinstance(run, UnsavedRun), may_be_empty
         self.contexts: dict[str, Mapping[str, Any]] = {}
         self.counts = RowCounts()
@@ -147,7 +163,7 @@ class Batch:
             return source.nothing()
         if stored is None:
             self.warn_if_new(context)
-            taken = source.plan(self.reach(context))
+            taken = source.plan(reach_of(self.run, context))
         else:
             taken = source.resume(stored)
         self.has_more |= taken.has_more
@@ -158,9 +174,13 @@ class Batch:
             logger.info("event=planned job=%s context=%s %s", self.run.job_id, context, taken.facts)
         return taken.data
 
-    def reach(self, context: str | None) -> Reach:
-        """Return how far a source is read: by the mode, or whole if it has no context."""
-        return reach_of(self.run, context)
+    def client(self, location: Location) -> S3Client | None:
+        """Return what lists and compares objects, made where it is not there yet; None if it is not needed."""
+        if self.s3_client is None and location.is_s3:
+            from scripts.helpers.listing.s3 import make_client
+
+            self.s3_client = make_client(CONNECTIONS)
+        return self.s3_client
 
     def settled(self, context: str | None) -> Mapping[str, Any] | None:
         """Return what is settled already of a source of rows or files: its plan, or None where it is to be planned.

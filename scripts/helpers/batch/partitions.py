@@ -1,4 +1,4 @@
-"""`PartitionPlanning`: how a job takes partitions that changed, or the largest one."""
+"""How a job takes partitions that changed, or the largest one."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.batch.batch import NOTHING, Batch
-from scripts.helpers.batch.files import FilePlanning, check_same_call, need_pyarrow, without_own
+from scripts.helpers.batch.batch import SourcePart, Stored
+from scripts.helpers.batch.files import PLANNED, FileSource, check_same_call, without_own
 from scripts.helpers.batch.reach import Reach
 from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.files.catalogue import located
+from scripts.helpers.files.latest import LatestPartition, OnSame, check_on_same
+from scripts.helpers.files.partition_delta import PartitionDelta
+from scripts.helpers.files.partitions import PartitionColumns, PartitionRule, is_file_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from scripts.helpers.files.bookmark import FileBookmark
-    from scripts.helpers.files.latest import OnSame
-    from scripts.helpers.files.partition_delta import PartitionDelta
-    from scripts.helpers.files.partitions import PartitionRule
-    from scripts.helpers.reading.small_files import OnChanged
 
 logger = logging.getLogger(__name__)
 
@@ -47,130 +45,134 @@ NOT_LATEST = {
 }
 
 
+def new_partitions(
+    asked: FileSource,
+    columns: str | Sequence[str],
+    types: Mapping[str, str] | None,
+    spark: SparkSession | None,
+    *,
+    whole: bool,
+    nulls: str,
+    start_from: Any,
+    max_partitions: int | None,
+) -> PartitionDelta:
+    """Return the partitions in which something is new; see `IncrementalJob.new_partitions`."""
+    refused = LIMITS | NOT_WHOLE if whole else LIMITS
+    asked, known = _located(asked, "new_partitions", refused, columns, types, spark, whole=whole)
+    start = None
+    if is_file_start(start_from):
+        asked = replace(asked, options={**asked.options, "start_from": start_from})
+    else:
+        start = known.from_caller(start_from, "start_from")
+    rule = PartitionRule(asked.source, known, whole, nulls, start, max_partitions)
+    return asked.batch.take(asked.context, NewPartitions(**vars(asked), rule=rule))
+
+
+def latest_partition(
+    asked: FileSource,
+    columns: str | Sequence[str],
+    types: Mapping[str, str] | None,
+    spark: SparkSession | None,
+    on_same: OnSame,
+) -> PartitionDelta:
+    """Return the largest partition; see `IncrementalJob.latest_partition`."""
+    asked, known = _located(asked, "latest_partition", NOT_LATEST, columns, types, spark, whole=True)
+    check_on_same(on_same)
+    rule = PartitionRule(asked.source, known, whole=True, nulls="include", latest=True)
+    return asked.batch.take(asked.context, LargestPartition(**vars(asked), rule=rule, on_same=on_same))
+
+
 @dataclass(frozen=True)
-class PartitionRequest:
-    """A source of partitions, what it is called in the job, and how its files are listed and looked at again."""
+class NewPartitions(FileSource):
+    """Partitions in which something is new."""
 
-    source: str
-    columns: str | Sequence[str]
-    types: Mapping[str, str] | None
-    context: str | None
-    on_changed: OnChanged | None
-    options: Mapping[str, Any]
+    rule: PartitionRule
 
+    def plan(self, reach: Reach) -> SourcePart[PartitionDelta]:
+        """Look for what is new."""
+        # Everything is read as it was asked for, also what lies before the start of a first run.
+        rule = replace(self.rule, start_from=None) if reach.everything else self.rule
+        bookmark = self.bookmark(reach, rule)
+        files = self.listed(bookmark, reach)
+        if bookmark.waiting:
+            logger.info("event=partitions_waiting source=%s partitions=%d", self.source, bookmark.waiting)
+        state = bookmark.state_after if reach.saves else None
+        return self._taken(bookmark.delta_of_partitions(files), bookmark.to_plan(files), state)
 
-class PartitionPlanning:
-    """Plans sources of partitions in one batch.
+    def resume(self, stored: Stored) -> SourcePart[PartitionDelta]:
+        """Take the files of a frozen plan, and look at them again."""
+        bookmark = self.bookmark(PLANNED, self.rule)
+        check_same_call(stored, self.rule.to_plan(), self.batch.run.job_id, self.context)
+        files = bookmark.from_plan(stored, self.context or "partitions")
+        if self.on_changed is not None:
+            files = files.unchanged(self.on_changed, self.batch.s3_client)
+        return self._taken(bookmark.delta_of_partitions(files), stored, None)
 
-    Parameters
-    ----------
-    batch
-        The batch, begun.
-    files
-        Plans the files of that batch.
-    spark
-        Looks up tables of the catalogue; None without Spark.
-    """
+    def nothing(self) -> PartitionDelta:
+        """Return no partitions."""
+        files = super().nothing()
+        return PartitionDelta(replace(files, schemas=self.schemas(files)), self.rule)
 
-    def __init__(self, batch: Batch, files: FilePlanning, spark: SparkSession | None) -> None:
-        self._batch, self._files, self._spark = batch, files, spark
-
-    def new_partitions(
-        self, asked: PartitionRequest, whole: bool, nulls: str, start_from: Any, max_partitions: int | None
-    ) -> PartitionDelta:
-        """Return the partitions in which something is new; see `IncrementalJob.new_partitions`."""
-        asked = replace(asked, options=without_own("new_partitions", asked.options))
-        self._refuse(asked, LIMITS, whole=whole)
-        if whole:
-            self._refuse(asked, NOT_WHOLE, whole=True)
-        need_pyarrow(asked.source)
-        from scripts.helpers.files.catalogue import located
-        from scripts.helpers.files.partitions import PartitionRule, is_file_start
-
-        uri, columns = located(asked.source, asked.columns, asked.types, self._spark)
-        start = None
-        options: dict[str, Any] = {**asked.options}
-        if is_file_start(start_from):
-            options["start_from"] = start_from
-        else:
-            start = columns.from_caller(start_from, "start_from")
-        rule = PartitionRule(uri, columns, whole, nulls, start, max_partitions)
-        planned: Mapping[str, Any]
-        state: Mapping[str, Any] | None
-        settled, reach = self._files.begin(uri, asked.context)
-        if reach.everything:
-            # Everything is read as it was asked for, also what lies before the start of a first run.
-            rule, options["start_from"] = replace(rule, start_from=None), None
-        bookmark = self._bookmark(asked, uri, rule, options, reach)
-        if settled is None:
-            files = self._files.listed(bookmark, reach)
-            planned, state = bookmark.to_plan(files), bookmark.state_after if reach.saves else None
-            delta = bookmark.delta_of_partitions(files)
-            if bookmark.waiting:
-                logger.info("event=partitions_waiting source=%s partitions=%d", uri, bookmark.waiting)
-        else:
-            delta, planned, state = self._replayed(asked, bookmark, rule, settled), settled, None
-        delta = self._with_schemas(asked, delta)
+    def _taken(self, delta: PartitionDelta, planned: Stored, state: Stored | None) -> SourcePart[PartitionDelta]:
+        files = replace(delta.files, schemas=self.schemas(delta.files))
+        delta = replace(delta, files=files)
         emptied = delta.emptied
         if emptied:
             logger.warning(
                 "event=partitions_emptied source=%s partitions=%d: all their files are gone. No row says so: empty "
                 "them at the target, delta.emptied names them",
-                uri, len(emptied),
+                self.source, len(emptied),
             )  # fmt: skip
-        self._add(asked, delta, planned, state, f"partitions={len(delta.partitions)} whole={whole}")
-        return delta
+        check = partial(files.unchanged, "error", self.batch.s3_client)
+        rule = self.rule
+        detail = f"partitions={len(delta.partitions)} whole={rule.whole} latest={rule.latest} has_more={delta.has_more}"
+        return self.taken(delta, files, planned, state, detail, check)
 
-    def latest_partition(self, asked: PartitionRequest, on_same: OnSame) -> PartitionDelta:
-        """Return the largest partition; see `IncrementalJob.latest_partition`."""
-        asked = replace(asked, options=without_own("latest_partition", asked.options))
-        self._refuse(asked, NOT_LATEST, whole=True)
-        need_pyarrow(asked.source)
-        from scripts.helpers.files.catalogue import located
-        from scripts.helpers.files.latest import LatestPartition, check_on_same
-        from scripts.helpers.files.partitions import PartitionRule
 
-        check_on_same(on_same)
-        uri, columns = located(asked.source, asked.columns, asked.types, self._spark)
-        rule = PartitionRule(uri, columns, whole=True, nulls="include", latest=True)
-        settled, reach = self._files.begin(uri, asked.context)
+@dataclass(frozen=True)
+class LargestPartition(NewPartitions):
+    """The largest partition, of a source whose partitions are snapshots of everything."""
+
+    on_same: OnSame
+
+    def plan(self, reach: Reach) -> SourcePart[PartitionDelta]:
+        """Look for the largest partition, and decide whether it is read."""
         # Nothing is remembered of files: all that is there is new, and of that only one partition is taken.
-        bookmark = self._bookmark(asked, uri, rule, asked.options, replace(reach, before=None))
-        if settled is not None:
-            delta = self._replayed(asked, bookmark, rule, settled)
-            delta = self._with_schemas(asked, delta)
-            self._add(asked, delta, settled, None, "latest=True")
-            return delta
-        context, job_id = asked.context or "partition", self._batch.run.job_id
-        before = LatestPartition(bookmark.location, rule, reach.before, context, job_id)
-        files = self._files.listed(bookmark, reach)
-        found = before.decided(bookmark.delta_of_partitions(files), on_same)
+        bookmark = self.bookmark(replace(reach, before=None), self.rule)
+        context, job_id = self.context or "partition", self.batch.run.job_id
+        before = LatestPartition(bookmark.location, self.rule, reach.before, context, job_id)
+        found = before.decided(bookmark.delta_of_partitions(self.listed(bookmark, reach)), self.on_same)
         if bookmark.waiting:
             logger.warning(
                 "event=partition_not_ready source=%s partitions=%d: they are larger than the one that is taken, and "
                 "some of their files have to wait",
-                uri, bookmark.waiting,
+                self.source, bookmark.waiting,
             )  # fmt: skip
         if not found.delta.count and not found.is_same:
-            logger.warning("event=no_partition source=%s: nothing is read", uri)
+            logger.warning("event=no_partition source=%s: nothing is read", self.source)
         planned = bookmark.to_plan(found.delta.files)
         if not found.delta.count:
             planned["files"] = None
-        state = found.state if reach.saves else None
-        delta = self._with_schemas(asked, found.delta)
-        self._add(asked, delta, planned, state, f"latest=True same={found.is_same}")
-        return delta
+        return self._taken(found.delta, planned, found.state if reach.saves else None)
 
-    # --- within ---------------------------------------------------------------------------------
 
-    def _refuse(self, asked: PartitionRequest, refused: Mapping[str, str], *, whole: bool) -> None:
-        """Refuse options that would leave a part of a partition out, or would have no effect."""
-        for name, why in refused.items():
-            if asked.options.get(name) is not None:
-                raise InvalidValueError(f"{name} is {asked.options[name]!r}. {why}.")
-        if not whole:
-            return
-        archived = asked.options.get("on_archived", "error")
+def _located(
+    asked: FileSource,
+    call: str,
+    refused: Mapping[str, str],
+    columns: str | Sequence[str],
+    types: Mapping[str, str] | None,
+    spark: SparkSession | None,
+    *,
+    whole: bool,
+) -> tuple[FileSource, PartitionColumns]:
+    """Return a source by where it lies, and its columns; refuse options that would leave a part out."""
+    options = without_own(call, asked.options)
+    for name, why in refused.items():
+        if options.get(name) is not None:
+            raise InvalidValueError(f"{name} is {options[name]!r}. {why}.")
+    if whole:
+        archived, run = options.get("on_archived", "error"), asked.batch.run
         if archived not in ("error", "take"):
             raise InvalidValueError(
                 f"on_archived is {archived!r}, which would leave files out of a partition that is read whole. Use "
@@ -181,43 +183,12 @@ class PartitionPlanning:
                 "on_changed is 'skip', which would leave a file out of a partition that is read whole. Use 'error' or "
                 "None."
             )
-        if asked.context and isinstance(self._batch.run, UnsavedRun) and self._batch.run.mode.is_range:
+        if asked.context and isinstance(run, UnsavedRun) and run.mode.is_range:
             raise InvalidValueError(
                 "A range of runs knows which files they took, and not what partitions held then. Use new_partitions "
                 "with whole=False, or rewind the job."
             )
-
-    def _bookmark(
-        self, asked: PartitionRequest, uri: str, rule: PartitionRule, options: Mapping[str, Any], reach: Reach
-    ) -> FileBookmark:
-        return self._files.bookmark(uri, asked.context or "partitions", reach, options, asked.on_changed, rule)
-
-    def _replayed(
-        self, asked: PartitionRequest, bookmark: FileBookmark, rule: PartitionRule, settled: Mapping[str, Any]
-    ) -> PartitionDelta:
-        """Return the delta of a frozen plan, and look at its files again."""
-        from scripts.helpers.files.delta import FileDelta
-
-        if settled == NOTHING:
-            return bookmark.delta_of_partitions(FileDelta(bookmark.location))
-        check_same_call(settled, rule.to_plan(), self._batch.run.job_id, asked.context)
-        files = bookmark.from_plan(settled, asked.context or "partitions")
-        if asked.on_changed is not None:
-            files = files.unchanged(asked.on_changed, self._files.s3_client)
-        return bookmark.delta_of_partitions(files)
-
-    def _with_schemas(self, asked: PartitionRequest, delta: PartitionDelta) -> PartitionDelta:
-        return replace(delta, files=self._files.with_schemas(asked.context, delta.files))
-
-    def _add(
-        self,
-        asked: PartitionRequest,
-        delta: PartitionDelta,
-        planned: Mapping[str, Any],
-        state: Mapping[str, Any] | None,
-        detail: str,
-    ) -> None:
-        check = None
-        if asked.on_changed is not None:
-            check = partial(delta.files.unchanged, "error", self._files.s3_client)
-        self._files.add(asked.context, planned, state, delta.files, f"{detail} has_more={delta.has_more}", check)
+    uri, known = located(asked.source, columns, types, spark)
+    asked = replace(asked, source=uri, options=options)
+    asked.begin()
+    return asked, known
