@@ -16,7 +16,7 @@ from scripts.helpers.batch.modes import Mode, ModeName
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.reach import begin
 from scripts.helpers.batch.rows import relationalize, rows_since
-from scripts.helpers.batch.writing import BatchWriter
+from scripts.helpers.batch.writing import write
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import BatchId, name_in_table, new_run_id, split_name
@@ -134,7 +134,6 @@ class IncrementalJob:
         self._watermarks, self._namespace, self._job_runs, self._lease = watermarks, namespace, job_runs, lease
         self._s3_client, self._clock, self._reporters = s3_client, clock, reporters
         self._batch: Batch | None = None
-        self._writer: BatchWriter | None = None
 
     def __repr__(self) -> str:
         batch = self._batch
@@ -229,12 +228,10 @@ class IncrementalJob:
         except BaseException as error:
             run.__exit__(type(error), error, None)
             raise
-        batch = Batch(
+        return Batch(
             run, end, publication, s3_client=self._s3_client,
             committed_at=partial(self._watermarks.lookups.committed_at, self.job_id), may_be_empty=may_be_empty,
         )  # fmt: skip
-        self._writer = BatchWriter(batch)
-        return batch
 
     @property
     def _begun(self) -> Batch:
@@ -724,9 +721,7 @@ class IncrementalJob:
         return FileSource(self._begun, source, context, on_changed, options)
 
     def _write(self, df: Any, target: str | Sink, layout: Layout) -> int:
-        s3_client = self._begun.s3_client
-        assert self._writer is not None
-        output = self._writer.write(df, target, layout, s3_client)
+        output = write(self._begun, df, target, layout)
         rows = output.rows or 0
         add_written(self.metrics, rows, output.bytes)
         return rows

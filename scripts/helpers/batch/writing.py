@@ -1,4 +1,4 @@
-"""`BatchWriter`: stages the frames of a batch, once for each target."""
+"""Stage the frames of a batch, once for each target."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from scripts.helpers.sinks.staging import Staging
 
 if TYPE_CHECKING:
     import pandas as pd
-    from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame
 
 
@@ -26,100 +25,92 @@ IN_THE_TABLE = ("database", "iceberg")
 """Kinds of sinks that stage beside the rows of their table, where its name in another spelling leads as well."""
 
 
-class BatchWriter:
-    """Stages the frames of one batch."""
-
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-        self._written: set[str] = set()
-
-    def write(
-        self, df: DataFrame | pd.DataFrame, target: str | Sink, layout: Layout, s3_client: S3Client | None
-    ) -> Output:
-        """Return what was staged; see `IncrementalJob.write`."""
-        batch = self._batch
-        batch.check_open("write")
-        if isinstance(target, str):
-            sink = sink_for(target, df, layout, s3_client)
-        elif layout == Layout():
-            sink = target
-        else:
-            raise InvalidValueError(f"{layout} is given with a sink, which has its own. Give it to the sink.")
-        place = place_of_name(sink.name)
-        if place in self._written:
-            raise self._written_twice(sink)
-        for other in self._written if "://" in place else ():
-            if place.startswith(other) or other.startswith(place):
-                raise TargetError(
-                    sink.name,
-                    f"it and the target {other!r} of this run are one in the other, so readers of the outer one would "
-                    "see the rows of both. Write elsewhere.",
-                )
-        check_names(df, is_marked=getattr(sink, "rules", None) is not None)
-        sink.check(df)
-        self._check_apart_from_sources(sink, df)
-        batch.publication.witness.ask(sink)
-        # The plan is frozen (by `batch_id`) before the first byte: what another attempt would write are these rows.
-        batch_id = batch.batch_id
-        batch.run.check()
-        # What only this sink can reach comes before what it is given now: readers see batches in their order.
-        batch.publication.finish(sink)
-        with batch.looked_into(), batch.typed_errors():
-            try:
-                output = sink.stage(batch_id, batch.run.fence, df, replaces=not batch.saves)
-            except TargetError:
-                # Who has taken over has swept what was staged here: that it is gone says nothing of the target.
-                with suppress(StoreUnavailableError):
-                    batch.run.check()
-                raise
+def write(batch: Batch, df: DataFrame | pd.DataFrame, target: str | Sink, layout: Layout) -> Output:
+    """Return what was staged; see `IncrementalJob.write`."""
+    batch.check_open("write")
+    if isinstance(target, str):
+        sink = sink_for(target, df, layout, batch.s3_client)
+    elif layout == Layout():
+        sink = target
+    else:
+        raise InvalidValueError(f"{layout} is given with a sink, which has its own. Give it to the sink.")
+    place, written = place_of_name(sink.name), {place_of_name(other.name) for other, _ in batch.publication.staged}
+    if place in written:
+        raise _written_twice(batch, sink)
+    for other in written if "://" in place else ():
+        if place.startswith(other) or other.startswith(place):
+            raise TargetError(
+                sink.name,
+                f"it and the target {other!r} of this run are one in the other, so readers of the outer one would "
+                "see the rows of both. Write elsewhere.",
+            )
+    check_names(df, is_marked=getattr(sink, "rules", None) is not None)
+    sink.check(df)
+    _check_apart_from_sources(batch, sink, df)
+    batch.publication.witness.ask(sink)
+    # The plan is frozen (by `batch_id`) before the first byte: what another attempt would write are these rows.
+    batch_id = batch.batch_id
+    batch.run.check()
+    # What only this sink can reach comes before what it is given now: readers see batches in their order.
+    batch.publication.finish(sink)
+    with batch.looked_into(), batch.typed_errors():
         try:
-            if batch.saves:
-                # What no reader would take must not get into the head: no run could begin any more.
-                Output.from_record(output.record(), "its record", output.job_id)
-        except ImplausibleError as error:
-            sink.drop(output)
-            raise TargetError(sink.name, f"{error}. Give it a shorter name.") from error
-        if self._is_staged_beside_another(sink, output):
-            sink.drop(output)
-            raise self._written_twice(sink)
-        batch.publication.add(sink, output)
-        self._written.add(place)
-        return output
+            output = sink.stage(batch_id, batch.run.fence, df, replaces=not batch.saves)
+        except TargetError:
+            # Who has taken over has swept what was staged here: that it is gone says nothing of the target.
+            with suppress(StoreUnavailableError):
+                batch.run.check()
+            raise
+    try:
+        if batch.saves:
+            # What no reader would take must not get into the head: no run could begin any more.
+            Output.from_record(output.record(), "its record", output.job_id)
+    except ImplausibleError as error:
+        sink.drop(output)
+        raise TargetError(sink.name, f"{error}. Give it a shorter name.") from error
+    if _is_staged_beside_another(batch, sink, output):
+        sink.drop(output)
+        raise _written_twice(batch, sink)
+    batch.publication.add(sink, output)
+    return output
 
-    def _written_twice(self, sink: Sink) -> PlanConflictError:
-        return PlanConflictError(
-            self._batch.run.job_id,
-            f"this batch was written to {sink.name!r} already, and only one of the two writes would be kept. Union the "
-            "frames, or give another target.",
-        )
 
-    def _is_staged_beside_another(self, sink: Sink, output: Output) -> bool:
-        """Return whether the batch was staged for this table before, under another name of the table."""
-        # As `repairs` and `public.repairs`, or through two catalogs. The table records a batch once: of two outputs it
-        # would take the first, and the rows of the second would be gone without an error.
-        staged = [other.folder for _, other in self._batch.publication.staged if other.sink == output.sink]
-        # Only what is staged within the database, or on a branch of the table, says which table it is for: a folder
-        # may be shared by several targets, and paths have one spelling already.
-        if not staged or output.sink not in IN_THE_TABLE or "://" in output.staging:
-            return False
-        return not set(staged).isdisjoint(sink.staged(output.job))
+def _written_twice(batch: Batch, sink: Sink) -> PlanConflictError:
+    return PlanConflictError(
+        batch.run.job_id,
+        f"this batch was written to {sink.name!r} already, and only one of the two writes would be kept. Union the "
+        "frames, or give another target.",
+    )
 
-    def _check_apart_from_sources(self, sink: Sink, df: Any) -> None:
-        """Raise TargetError where the folders of a target and those of a source lie within each other."""
-        sources = self._batch.folders
-        # A catalog is asked where its table lies: not for a job without such sources.
-        for place in _places_of(sink, df) if sources else ():
-            for source in sources:
-                if is_within(place, source):
-                    raise TargetError(
-                        place, f"it is below the source {source!r}, whose next run would read it. Write elsewhere."
-                    )
-                if is_within(source, place):
-                    raise TargetError(
-                        place,
-                        f"the source {source!r} is below it, so readers of the target would read the source's files as "
-                        "rows, and a clean-up of the table would delete them. Write elsewhere.",
-                    )
+
+def _is_staged_beside_another(batch: Batch, sink: Sink, output: Output) -> bool:
+    """Return whether the batch was staged for this table before, under another name of the table."""
+    # As `repairs` and `public.repairs`, or through two catalogs. The table records a batch once: of two outputs it
+    # would take the first, and the rows of the second would be gone without an error.
+    staged = [other.folder for _, other in batch.publication.staged if other.sink == output.sink]
+    # Only what is staged within the database, or on a branch of the table, says which table it is for: a folder
+    # may be shared by several targets, and paths have one spelling already.
+    if not staged or output.sink not in IN_THE_TABLE or "://" in output.staging:
+        return False
+    return not set(staged).isdisjoint(sink.staged(output.job))
+
+
+def _check_apart_from_sources(batch: Batch, sink: Sink, df: Any) -> None:
+    """Raise TargetError where the folders of a target and those of a source lie within each other."""
+    sources = batch.folders
+    # A catalog is asked where its table lies: not for a job without such sources.
+    for place in _places_of(sink, df) if sources else ():
+        for source in sources:
+            if is_within(place, source):
+                raise TargetError(
+                    place, f"it is below the source {source!r}, whose next run would read it. Write elsewhere."
+                )
+            if is_within(source, place):
+                raise TargetError(
+                    place,
+                    f"the source {source!r} is below it, so readers of the target would read the source's files as "
+                    "rows, and a clean-up of the table would delete them. Write elsewhere.",
+                )
 
 
 def _places_of(sink: Sink, df: Any) -> list[str]:
