@@ -105,21 +105,22 @@ def read_files(
     MissingConnectorError
         The session does not have the package that reads Avro or XML; its coordinate is named.
     """
-    check_all_is_read(spark, options or {})
-    check_row_tag(format, options or {})
+    options = options or {}
+    check_all_is_read(spark, options)
+    check_row_tag(format, options)
     parse_times_strictly(spark)
-    nanoseconds, options = nanoseconds_of(format, times_as_written(spark, format, options or {}))
+    nanoseconds, options = nanoseconds_of(format, times_as_written(spark, format, options))
     if format.lower() in _WITH_SCHEMA and "size" in table.column_names:
         # Spark takes no rows of it, but its schema where it is the first.
         table = table.filter([size > 0 for size in table.column("size").to_pylist()])
     keys: list[str] = table.column("key").to_pylist()
-    if keys and _is_read_by_lines(format, schema, options or {}):
-        return _by_lines(spark, location, table, format, schema, path_column, options or {})
+    if keys and _is_read_by_lines(format, schema, options):
+        return _by_lines(spark, location, table, format, schema, path_column, options)
     if not keys:
         frame = _no_rows(spark, schema)
     else:
         columns = check_folders(location, keys)
-        if schema is None and _infers_by_glob(spark, format, options or {}):
+        if schema is None and _infers_by_glob(spark, format, options):
             # The header of CSV is looked up by inference also where a schema is given.
             remedy = "Rename it." if format.lower() == "csv" else "Give schema=, or rename it."
             _check_no_glob(location, keys, remedy)
@@ -130,7 +131,7 @@ def read_files(
         while_loading = _listing_tasks(spark) | ({NANOSECONDS: "true"} if nanoseconds else {})
         with settings(spark, while_loading), typed_errors(spark, location, format):
             if is_xml_of_spark_3(spark, format):
-                frame = read_xml(spark, location, paths, columns, schema, options or {})
+                frame = read_xml(spark, location, paths, columns, schema, options)
             else:
                 reader = reader.options(**options)
                 if schema is not None and format.lower() == "orc":

@@ -486,9 +486,7 @@ def _cast_at(rows: DataFrame, wanted: Mapping[str, Kind]) -> DataFrame:
     return rows.select(*columns)
 
 
-def _filled_from(
-    rows: Any, types: Mapping[str, str], type_at: Callable[[str], Any], named: Collection[str]
-) -> Any:  # fmt: skip
+def _filled_from(rows: Any, types: Mapping[str, str], type_at: Callable[[str], Any], named: Collection[str]) -> Any:
     """Return rows whose columns without a value have the type that a table has at their paths; see `Rows.filled`."""
     wanted = {path: type_at(path) for path, kind in types.items() if kind == "void"}
     wanted = {path: kind for path, kind in wanted.items() if kind is not None or path not in named}
