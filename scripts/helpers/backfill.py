@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
+from scripts.helpers.batch.batch import FrozenBatch
 from scripts.helpers.batch.end_of_run import utc_now
 from scripts.helpers.batch.rows import as_rows
 from scripts.helpers.errors import (
@@ -19,7 +20,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.head import Head
-from scripts.helpers.protocol.names import BatchId, new_run_id
+from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.rows.coverage import (
     BackfillRecord,
     backfill_record_id,
@@ -274,12 +275,11 @@ class Backfill:
         """The run of the slice."""
         return self.job.run
 
-    @property
-    def batch_id(self) -> BatchId:
-        """The id to key a sink by, as that of `IncrementalJob`."""
+    def freeze(self) -> FrozenBatch:
+        """Store the plan of the slice, and return the batch; see `IncrementalJob.freeze`."""
         if not self.is_done:
             self._check_live()
-        return self.job.batch_id
+        return self.job.freeze()
 
     # --- within ---------------------------------------------------------------------------------
 

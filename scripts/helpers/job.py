@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
-from scripts.helpers.batch.batch import Batch
+from scripts.helpers.batch.batch import Batch, FrozenBatch
 from scripts.helpers.batch.counts import add_written
 from scripts.helpers.batch.end_of_run import EndOfRun, check_clock, utc_now
 from scripts.helpers.batch.modes import Mode, ModeName
@@ -19,7 +19,7 @@ from scripts.helpers.batch.rows import relationalize, rows_since
 from scripts.helpers.batch.writing import write
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.glue_api.runs import runs_on_glue
-from scripts.helpers.protocol.names import BatchId, name_in_table, new_run_id, split_name
+from scripts.helpers.protocol.names import name_in_table, new_run_id, split_name
 from scripts.helpers.sinks.choice import Layout
 from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import Merge, Versions
@@ -54,12 +54,12 @@ class IncrementalJob:
 
     Entering begins the run. Each `rows_since` or `new_files` plans one source under the name of
     its `transformation_ctx`. The plan of all of them is frozen, in one write, when the batch first
-    gets its id: at `write`, `freeze` or `batch_id`. From then on every attempt at the batch, in
+    gets its id: at `write`, `merge` or `freeze`. From then on every attempt at the batch, in
     whatever process, takes exactly that plan. A clean exit commits all sources together; an error
     aborts, and the next run replays the plan.
 
-    What is written under `batch_id` is written once, whatever crashes. A sink of your own must be
-    idempotent per batch id; ask for the id before you write to it.
+    What is written under the id of that batch is written once, whatever crashes. A sink of your own must be
+    idempotent per batch id; call `freeze` for the id before you write to it.
 
     A source whose `transformation_ctx` is None or empty is read whole and not tracked.
 
@@ -251,30 +251,15 @@ class IncrementalJob:
         """Whether `max_rows` of a source left rows for the next batch; of files see `FileDelta.has_more`."""
         return self._begun.has_more
 
-    @property
-    def batch_id(self) -> BatchId:
-        """The id to key a sink by. Freezes the plan: a batch has an id once its content is fixed."""
-        return self._begun.batch_id
-
-    @property
-    def planned_at(self) -> datetime:
-        """When the plan of this batch was frozen: the time for columns such as ``import_date``, in UTC.
-
-        Freezes the plan. Every attempt at the batch has the same time, so a replay writes the same columns, also a day
-        later; the time of now would put its rows into another partition. For another zone:
-        ``job.planned_at.astimezone(ZoneInfo("Europe/London"))``. A run that is paused or disabled has no plan that a
-        retry would inherit, and so a time of its own.
+    def freeze(self) -> FrozenBatch:
+        """Store the plan of all sources planned so far, and return the batch: its id and its time. Again is no change.
 
         Raises
         ------
         PlanConflictError
-            No source is planned; or the open plan is of a version of this package that kept no time.
+            No source is planned. Sources that are asked for later are refused with it as well.
         """
-        return self._begun.planned_at
-
-    def freeze(self) -> None:
-        """Store the plan of all sources planned so far. Later sources are refused; again is no change."""
-        self._begun.freeze()
+        return self._begun.freeze()
 
     def commit(self) -> str:
         """Commit all planned sources in one write; see `Run.commit`. Called by a clean exit. Again is no change.

@@ -24,7 +24,7 @@ def plan_and_die(watermarks: Watermarks) -> datetime:
     times: list[datetime] = []
     with pytest.raises(KilledError), IncrementalJob(watermarks, "repairs") as job:
         job.rows_since(ROWS, "id")
-        times.append(job.planned_at)
+        times.append(job.freeze().planned_at)
         raise KilledError
     return times[0]
 
@@ -38,10 +38,10 @@ def test_time_is_that_of_the_first_attempt_when_the_plan_is_replayed_a_day_later
 
     with IncrementalJob(watermarks, "repairs") as job:
         job.rows_since(ROWS, "id")
-        replayed = job.planned_at
+        replayed = job.freeze().planned_at
     with IncrementalJob(watermarks, "repairs") as job:
         job.rows_since(ROWS, "id")
-        after = job.planned_at
+        after = job.freeze().planned_at
 
     assert first == replayed == datetime(2026, 3, 16, 22, 59, 59, 123456, timezone.utc)
     assert first.tzinfo == replayed.tzinfo == timezone.utc
@@ -52,10 +52,10 @@ def test_time_is_that_of_the_first_attempt_when_the_plan_is_replayed_a_day_later
 def test_time_is_that_of_the_run_when_nothing_is_saved(watermarks: Watermarks, clock: Clock, mode: ModeName) -> None:
     with IncrementalJob(watermarks, "repairs", mode=mode) as job:
         job.rows_since(ROWS, "id")
-        first = job.planned_at
+        first = job.freeze().planned_at
         clock.move(hours=1)
 
-        assert (first, job.planned_at) == (clock.now - timedelta(hours=1),) * 2
+        assert (first, job.freeze().planned_at) == (clock.now - timedelta(hours=1),) * 2
 
 
 def test_time_can_be_asked_for_when_the_batch_is_committed(watermarks: Watermarks, clock: Clock) -> None:
@@ -66,15 +66,15 @@ def test_time_can_be_asked_for_when_the_batch_is_committed(watermarks: Watermark
         clock.move(hours=1)
         job.commit()
 
-        assert job.planned_at == planned
+        assert job.freeze().planned_at == planned
 
 
 def test_no_source_is_planned_any_more_when_the_time_was_asked_for(watermarks: Watermarks) -> None:
     with IncrementalJob(watermarks, "repairs") as job:
         with pytest.raises(PlanConflictError, match="no source is planned"):
-            _ = job.planned_at
+            _ = job.freeze().planned_at
         job.rows_since(ROWS, "id")
-        _ = job.planned_at
+        _ = job.freeze().planned_at
 
         with pytest.raises(PlanConflictError, match="after the plan is frozen"):
             job.rows_since(ROWS, "id", transformation_ctx="more")
@@ -86,7 +86,7 @@ def test_time_is_refused_when_the_run_was_aborted(watermarks: Watermarks) -> Non
         job.abort()
 
         with pytest.raises(RunClosedError):
-            _ = job.planned_at
+            _ = job.freeze().planned_at
 
 
 def test_time_is_refused_when_the_open_plan_was_stored_without_one(watermarks: Watermarks) -> None:
@@ -97,4 +97,4 @@ def test_time_is_refused_when_the_open_plan_was_stored_without_one(watermarks: W
 
     with pytest.raises(PlanConflictError, match="kept no time"), IncrementalJob(watermarks, "repairs") as job:
         job.rows_since(ROWS, "id")
-        _ = job.planned_at
+        _ = job.freeze().planned_at

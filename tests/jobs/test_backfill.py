@@ -374,7 +374,7 @@ class Listed(Covered):
 
     def take(self, backfill: Backfill, **options: Any) -> None:
         rows: Any = backfill.rows(self.source, "id", **options)
-        self.sink[str(backfill.batch_id)] = rows
+        self.sink[str(backfill.freeze().id)] = rows
 
     def fill(self, low: Any, high: Any, *, die: bool = False, **options: Any) -> None:
         with self.backfill(low, high, **options) as backfill:
@@ -385,7 +385,7 @@ class Listed(Covered):
     def live(self, **options: Any) -> None:
         with IncrementalJob(self.watermarks, JOB, clock=self.watermarks.clock) as job:
             rows: Any = job.rows_since(self.source, "id", transformation_ctx=CONTEXT, **options)
-            self.sink[str(job.batch_id)] = rows
+            self.sink[str(job.freeze().id)] = rows
 
     @property
     def unfinished(self) -> Any:
@@ -661,12 +661,12 @@ def test_slice_commits_nothing_when_the_live_job_is_reset_or_set_back_meanwhile(
                 change(listed)
             rows: Any = backfill.rows(listed.source, "id")
             if before == "commit":
-                assert backfill.batch_id
+                assert backfill.freeze().id
             change(listed)
             if before == "write":
                 backfill.write(rows, "nowhere")
             if before == "batch":
-                assert backfill.batch_id
+                assert backfill.freeze().id
 
     assert watermarks.latest(backfill.job_id).version == 0
 

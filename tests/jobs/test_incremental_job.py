@@ -333,7 +333,7 @@ def test_batch_id_is_the_same_when_a_plan_is_replayed(load: Load) -> None:
         try:
             with load.job() as job:
                 load.repairs(job)
-                ids.append(job.batch_id)
+                ids.append(job.freeze().id)
                 if end:
                     raise end
         except KilledError:
@@ -485,7 +485,7 @@ def test_job_is_refused_when_no_source_is_planned(load: Load, act: str) -> None:
         "write": lambda job: job.write(load.spark.range(1), f"{load.target}/repairs"),
         "freeze": lambda job: job.freeze(),
         "commit": lambda job: job.commit(),
-        "batch_id": lambda job: job.batch_id,
+        "batch_id": lambda job: job.freeze().id,
     }
 
     with pytest.raises(PlanConflictError, match=r"no source is planned\. Call rows_since"), load.job() as job:

@@ -277,7 +277,7 @@ def test_nothing_is_asked_of_aws_when_ipython_completes(
         sent.clear()
 
         found = {}
-        for text in ("live.", "live.lat", "job.", "job.batch_id.", "job.run.", "run.plan.", "live.history('x')."):
+        for text in ("live.", "live.lat", "job.", "job.freeze().id.", "job.run.", "run.plan.", "live.history('x')."):
             for jedi in (True, False):
                 shell.Completer.use_jedi = jedi
                 with provisionalcompleter():

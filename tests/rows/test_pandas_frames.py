@@ -559,7 +559,7 @@ def test_files_in_the_folder_of_a_batch_stay_and_are_named_when_they_have_not_th
     def run(die: bool) -> str:
         with IncrementalJob(watermarks, JOB, s3_client=s3) as job:
             rows = job.rows_since(frame, "id")
-            folder = f"raw/batch_id={job.batch_id}/"
+            folder = f"raw/batch_id={job.freeze().id}/"
             if die:
                 for name in names:
                     if place == "bucket":

@@ -96,7 +96,7 @@ class Backfills(RuleBasedStateMachine):
         def work() -> None:
             with IncrementalJob(self.process(), JOB, "live", clock=lambda: NOW) as job:
                 rows: Any = job.rows_since(self.source, "id", transformation_ctx=CONTEXT)
-                self.sink[JOB, str(job.batch_id)] = rows
+                self.sink[JOB, str(job.freeze().id)] = rows
 
         self.attempt(fault, work)
         if self.value is not None:
@@ -136,7 +136,7 @@ class Backfills(RuleBasedStateMachine):
             self.process(), JOB, "slice", transformation_ctx=CONTEXT, low=low, high=high, clock=lambda: NOW
         ) as backfill:
             rows: Any = backfill.rows(self.source, "id")
-            self.sink[backfill.job_id, str(backfill.batch_id)] = rows
+            self.sink[backfill.job_id, str(backfill.freeze().id)] = rows
         self.finished.add((low, high))
 
     @rule()

@@ -195,7 +195,7 @@ class Interleaving:
             elif settled != NOTHING:
                 batch.add(CONTEXT, settled, None)
             rows = range(settled["low"], settled["high"])
-            sink, batch_id = self.sink(), batch.batch_id
+            sink, batch_id = self.sink(), batch.freeze().id
             publication.finish(sink)
             publication.add(sink, self.stage(sink, batch_id, run.fence, rows))
             if self.random.random() < 0.5:  # Within the block, as scripts may; its clean end does nothing more then.

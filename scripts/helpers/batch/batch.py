@@ -49,6 +49,38 @@ NOTHING: Stored = {"kind": "nothing"}
 """The plan of a context that the inherited plan does not know, or a range of runs."""
 
 
+@dataclass(frozen=True)
+class FrozenBatch:
+    """A batch whose plan is stored: every attempt at it, in this run or in another one, reads the same rows and files.
+
+    Its `id` is what a sink is keyed by. `at` is None in plans of versions of this package that kept no time.
+    """
+
+    id: BatchId
+    at: datetime | None
+
+    @property
+    def planned_at(self) -> datetime:
+        """When the plan was frozen: the time for columns such as ``import_date``, in UTC.
+
+        Every attempt has the same time, so a replay writes the same columns, also a day later; the time of now would
+        put its rows into another partition. A run that is paused or disabled has no plan that a retry would inherit,
+        and so a time of its own. For another zone: ``batch.planned_at.astimezone(ZoneInfo("Europe/London"))``.
+
+        Raises
+        ------
+        PlanConflictError
+            The open plan is of a version of this package that kept no time.
+        """
+        if self.at is None:
+            raise PlanConflictError(
+                self.id.job_id,
+                "the open plan was frozen by a version of this package that kept no time with it, and a time of now "
+                "would differ from what an earlier attempt wrote. Discard the plan.",
+            )
+        return self.at
+
+
 class RowReader(Protocol):
     """What rows are read through: a `RowSource`, or `Relations`."""
 
@@ -152,7 +184,7 @@ class Batch:
         self._readers: list[RowReader] = []
         self._watched: list[tuple[Readings, bool]] = []
         self._outcome: str | None = None
-        self._planned_at: datetime | None = None
+        self._frozen: FrozenBatch | None = None
 
     # --- planning -------------------------------------------------------------------------------
 
@@ -345,35 +377,20 @@ class Batch:
 
     # --- the run --------------------------------------------------------------------------------
 
-    @property
-    def batch_id(self) -> BatchId:
-        """The id to key a sink by. Freezes the plan: a batch has an id once its content is fixed."""
-        self.freeze()
-        return self.run.batch_id
-
-    @property
-    def planned_at(self) -> datetime:
-        """When the plan was frozen, in UTC. Freezes it; see `IncrementalJob.planned_at`."""
-        if self._planned_at is None:
-            self.freeze()
-        if self._planned_at is None:
-            raise PlanConflictError(
-                self.run.job_id,
-                "the open plan was frozen by a version of this package that kept no time with it, and a time of now "
-                "would differ from what an earlier attempt wrote. Discard the plan.",
-            )
-        return self._planned_at
-
-    def freeze(self) -> None:
-        """Store the plan of all sources planned so far. Later sources are refused; again is no change."""
-        if self.run.plan is None:
-            if not self.contexts and not self.may_be_empty:
-                raise PlanConflictError(self.run.job_id, "no source is planned. Call rows_since or new_files first.")
-            # What other contexts remember goes on, also that of sources which this run did not ask for.
-            self.run.freeze(self.contexts, {**self.run.watermarks, **self._states})
-        # Kept here, as the head has no plan any more once it is committed.
-        if self.run.plan is not None and self.run.plan.at is not None:
-            self._planned_at = self.run.plan.at.astimezone(timezone.utc)
+    def freeze(self) -> FrozenBatch:
+        """Store the plan of all sources planned so far, and return the batch. Later sources are refused."""
+        if self._frozen is None:
+            if self.run.plan is None:
+                if not self.contexts and not self.may_be_empty:
+                    raise PlanConflictError(
+                        self.run.job_id, "no source is planned. Call rows_since or new_files first."
+                    )
+                # What other contexts remember goes on, also that of sources which this run did not ask for.
+                self.run.freeze(self.contexts, {**self.run.watermarks, **self._states})
+            # Kept here, as the head has no plan any more once it is committed.
+            at = self.run.plan.at if self.run.plan is not None else None
+            self._frozen = FrozenBatch(self.run.batch_id, at and at.astimezone(timezone.utc))
+        return self._frozen
 
     def check_open(self, verb: str) -> None:
         """Raise RunClosedError if the run was committed or aborted."""

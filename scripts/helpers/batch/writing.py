@@ -48,8 +48,8 @@ def write(batch: Batch, df: DataFrame | pd.DataFrame, target: str | Sink, layout
     sink.check(df)
     _check_apart_from_sources(batch, sink, df)
     batch.publication.witness.ask(sink)
-    # The plan is frozen (by `batch_id`) before the first byte: what another attempt would write are these rows.
-    batch_id = batch.batch_id
+    # The plan is frozen before the first byte: what another attempt would write are these rows.
+    batch_id = batch.freeze().id
     batch.run.check()
     # What only this sink can reach comes before what it is given now: readers see batches in their order.
     batch.publication.finish(sink)
