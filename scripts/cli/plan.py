@@ -33,7 +33,9 @@ LISTED = 10
 BATCH_OPTIONS = [
     click.option("--max-files", type=click.IntRange(1), metavar="N", help="The same value as in the job."),
     click.option("--max-bytes", type=click.IntRange(1), metavar="N", help="The same value as in the job."),
-    click.option("--settle", type=Duration(), metavar="TIME", help="The same value as in the job."),
+    click.option(
+        "--delay", type=Duration(), metavar="TIME", help="The same value as in the job (5m for rows, 0 for files)."
+    ),
     click.option("--ready-marker", metavar="NAME", help="The same value as in the job."),
     click.option("--layout", metavar="FOLDERS", help="The same value as in the job, such as day=%Y-%m-%d/."),
 ]
@@ -56,9 +58,6 @@ SOURCE_OPTIONS = [
     ),
     click.option("--jdbc-options", default="{}", metavar="JSON", help="Options for Spark's reader."),
     click.option("--zone", default="UTC", metavar="NAME", help="Zone of times that have none (UTC)."),
-    click.option(
-        "--delay", type=Duration(), default=DEFAULT_DELAY, metavar="TIME", help="The same value as in the job (5m)."
-    ),
     click.option(
         "--lookback", type=Duration(), metavar="TIME", help="The same value as in the job, for rows or with --layout."
     ),
@@ -91,7 +90,6 @@ def plan(
     ledger_uri: str | None,
     max_files: int | None,
     max_bytes: int | None,
-    settle: timedelta | None,
     ready_marker: str | None,
     layout: str | None,
     **source: Any,
@@ -116,7 +114,7 @@ def plan(
         # Of files, lookback is of the folders that a layout names; without one it is of rows, see `source`.
         options = {
             "include": include, "exclude": exclude, "min_size": min_size, "versioned": versioned,
-            "ledger_uri": ledger_uri, "max_files": max_files, "max_bytes": max_bytes, "settle": settle,
+            "ledger_uri": ledger_uri, "max_files": max_files, "max_bytes": max_bytes, "delay": source["delay"],
             "ready_marker": ready_marker, "layout": layout, "lookback": source["lookback"] if layout else None,
         }  # fmt: skip
         # What was not given is left out, so that the class takes its own defaults, as in the job.
@@ -229,10 +227,12 @@ def _asked(around: Surroundings, name: str, state: Mapping[str, Any], source: di
     )  # fmt: skip
     rows = source_of(spark, asked)
     names = [str(column) for column in as_list(state.get("cursor_column"))]
+    delay: timedelta | None = source["delay"]
     lookback: timedelta | None = source["lookback"]
     window = plan_window(
-        rows, names, now=around.now(), state=state, context=name, delay=source["delay"], lookback=lookback,
-        sink="merge", nulls="exclude", strings=True, descending=bool(state.get("descending")),
+        rows, names, now=around.now(), state=state, context=name, lookback=lookback,
+        delay=DEFAULT_DELAY if delay is None else delay, sink="merge", nulls="skip", strings=True,
+        descending=bool(state.get("descending")),
     )  # fmt: skip
     count = 0
     if not window.is_empty:

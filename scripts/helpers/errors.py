@@ -862,7 +862,7 @@ class SnapshotUnchangedError(SourceError):
         super().__init__(
             source,
             f"its largest partition is the one that context {context!r} has taken, with the same files. Run again when "
-            "the next one is there. on_same='read' reads it once more, on_same='skip' returns nothing.",
+            "the next one is there. on_same='take' reads it once more, on_same='skip' returns nothing.",
         )
 
 
@@ -943,14 +943,14 @@ class SchemaChangedError(SourceError):
         told = "; ".join(text for _, text in changes[:5])
         more = f"; and {len(changes) - 5:,} more" if len(changes) > 5 else ""
         refused = (
-            "To take new columns, pass on_schema_change='add'; to leave them out, 'report'. "
-            if policy == "refuse" else
+            "To take new columns, pass on_schema_change='add'; to leave them out, 'warn'. "
+            if policy == "raise" else
             f"on_schema_change={policy!r} keeps types, so that no value is lost in a cast. "
         )  # fmt: skip
         super().__init__(
             source,
             f"its columns are not those that context {context!r} keeps: {told}{more}. Nothing was read. {refused}"
-            "To continue with the columns as they are now, run once with on_schema_change='accept': the next runs keep "
+            "To continue with the columns as they are now, run once with on_schema_change='take': the next runs keep "
             "those.",
         )
 
@@ -978,7 +978,7 @@ class MisfitError(SourceError):
                 f"column {column!r} has a value that is not of type {type_name}",
                 (
                     f"Spark would make it NULL. {rescue} If the type is wrong, pass schema=, or run once with "
-                    "on_schema_change='accept'."
+                    "on_schema_change='take'."
                 ),
             ),
             self.UNPARSED: (
@@ -1098,14 +1098,14 @@ def _shown(keys: Sequence[str]) -> str:
 
 
 class ModifiedObjectError(SourceError):
-    """Known objects have changed, and the bookmark is told that none may (``on_modified="error"``)."""
+    """Known objects have changed, and the bookmark is told that none may (``on_modified="raise"``)."""
 
     def __init__(self, source: str, keys: Sequence[str], count: int) -> None:
         self.keys, self.count = list(keys), count
         super().__init__(
             source,
             f"known objects that have changed: {count:,}, such as {', '.join(map(repr, keys))}. "
-            'Find out who writes them, or use on_modified="process" or "ignore".',
+            'Find out who writes them, or use on_modified="take" or "skip".',
         )
 
 

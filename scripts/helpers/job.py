@@ -306,8 +306,8 @@ class IncrementalJob:
             One column, or several that compare from the first on, such as ``["last_modified", "id"]``. Only a table
             that is read by its versions has none.
         on_schema_change
-            What becomes of columns that are not those of earlier batches: ``add``, ``report``, ``refuse`` or
-            ``accept``, as for `FileDelta.read`; types are kept as those of Parquet files. Their columns are stored
+            What becomes of columns that are not those of earlier batches: ``add``, ``warn``, ``raise`` or
+            ``take``, as for `FileDelta.read`; types are kept as those of Parquet files. Their columns are stored
             with the watermark. None reads what the source has, and stores nothing of it. Ends the run with a
             SchemaChangedError where the policy lets a change not pass, before anything is written.
         **options
@@ -383,7 +383,7 @@ class IncrementalJob:
         events: EventSource | None = None,
         metadata: JournalSource | None = None,
         relist: timedelta | None = None,
-        on_changed: OnChanged | None = "error",
+        on_changed: OnChanged | None = "raise",
         **options: Any,
     ) -> FileDelta:
         """Return the files under a prefix or directory that are new.
@@ -429,7 +429,7 @@ class IncrementalJob:
         source: str,
         *,
         transformation_ctx: str | None = "files",
-        on_changed: Literal["error"] | None = "error",
+        on_changed: Literal["raise"] | None = "raise",
         **options: Any,
     ) -> SparkFileDelta:
         """Return the files that are new, found by the executors; see `SparkFileBookmark`. Needs `spark`.
@@ -452,11 +452,11 @@ class IncrementalJob:
         *,
         whole: bool = False,
         types: Mapping[str, str] | None = None,
-        nulls: Literal["raise", "include", "exclude"] = "raise",
+        nulls: Literal["raise", "take", "skip"] = "raise",
         start_from: Any = None,
         max_partitions: int | None = None,
         transformation_ctx: str | None = "partitions",
-        on_changed: OnChanged | None = "error",
+        on_changed: OnChanged | None = "raise",
         **options: Any,
     ) -> PartitionDelta:
         """Return the partitions in which something is new, late files in old partitions included.
@@ -478,7 +478,7 @@ class IncrementalJob:
             Of columns that are no texts: ``int``, ``bigint`` or ``date``. They order partitions, and are the types of
             the columns in what is read.
         nulls
-            A partition of NULL: ``raise`` a SourceError, ``include`` it, or ``exclude`` it with a WARNING.
+            A partition of NULL: ``raise`` a SourceError, ``take`` it, or ``skip`` it with a WARNING.
         start_from
             The partition that a first run begins with, as a value or a list of them. What lies in smaller ones then is
             remembered and not taken; what comes there later is. ``"now"`` and an aware datetime as in `new_files`.
@@ -487,7 +487,7 @@ class IncrementalJob:
         on_changed
             As in `new_files`; ``skip`` only without `whole`.
         **options
-            See `FileOptions`. A partition that is read whole waits while `settle` or `ready_marker` keeps a file of it
+            See `FileOptions`. A partition that is read whole waits while `delay` or `ready_marker` keeps a file of it
             back. ``max_files`` and ``max_bytes`` are refused, with `whole` also what would leave a part of it out.
 
         Raises
@@ -513,9 +513,9 @@ class IncrementalJob:
         columns: str | Sequence[str],
         *,
         types: Mapping[str, str] | None = None,
-        on_same: OnSame = "read",
+        on_same: OnSame = "take",
         transformation_ctx: str | None = "partition",
-        on_changed: Literal["error"] | None = "error",
+        on_changed: Literal["raise"] | None = "raise",
         **options: Any,
     ) -> PartitionDelta:
         """Return the largest partition, for tables whose partitions are snapshots of everything.
@@ -528,11 +528,11 @@ class IncrementalJob:
         source, columns, types
             As in `new_partitions`.
         on_same
-            The largest partition was taken before, and has the same files: ``read`` it again, ``skip`` it and return an
-            empty delta, or raise an ``error``. One that has other files by now is read in any case.
+            The largest partition was taken before, and has the same files: ``take`` it again, ``skip`` it and return an
+            empty delta, or ``raise`` an error. One that has other files by now is read in any case.
         **options
-            Of `FileOptions`: ``include``, ``exclude``, ``min_size``, ``settle``, ``ready_marker``, ``versioned``,
-            ``request_payer``, ``workers`` and ``on_archived``. A partition of which `settle` or `ready_marker` keeps a
+            Of `FileOptions`: ``include``, ``exclude``, ``min_size``, ``delay``, ``ready_marker``, ``versioned``,
+            ``request_payer``, ``workers`` and ``on_archived``. A partition of which `delay` or `ready_marker` keeps a
             file back is passed over, with a WARNING.
 
         Raises

@@ -77,8 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     choice.add_argument(
         "--on-unreadable",
-        choices=("stop", "set_aside", "set_aside_all"),
-        default="stop",
+        choices=("raise", "set_aside", "set_aside_all"),
+        default="raise",
         help="set_aside: put files that cannot be read on a list and take the rest; set_aside_all: also if nothing is "
         "left (default: %(default)s)",
     )

@@ -43,8 +43,8 @@ def nights(tmp_path: Path, watermarks: Watermarks) -> Nights:
     ("policy", "row", "kept"),
     [
         ("add", {"id": 2, "bay": "B", "colour": "red"}, ["id", "bay", "colour"]),
-        ("report", {"id": 2, "bay": "B"}, ["id", "bay"]),
-        ("accept", {"colour": "red", "ID": 2, "bay": "B"}, ["colour", "ID", "bay"]),
+        ("warn", {"id": 2, "bay": "B"}, ["id", "bay"]),
+        ("take", {"colour": "red", "ID": 2, "bay": "B"}, ["colour", "ID", "bay"]),
     ],
 )
 def test_files_have_the_columns_of_the_policy_when_they_changed(
@@ -61,18 +61,18 @@ def test_files_have_the_columns_of_the_policy_when_they_changed(
 
 @pytest.mark.parametrize(("body", "message"), [(NEW, "'colour' is new"), ("id\n2\n", "'bay' is gone")])
 def test_run_stops_when_changes_are_refused(nights: Nights, body: str, message: str) -> None:
-    nights.take(FIRST, on_schema_change="refuse")
+    nights.take(FIRST, on_schema_change="raise")
 
     with pytest.raises(SchemaChangedError, match=message):
-        nights.take(body, on_schema_change="refuse")
+        nights.take(body, on_schema_change="raise")
 
     assert list(nights.kept["pandas:csv"]) == ["id", "bay"]
 
 
 def test_columns_are_those_of_earlier_batches_when_nothing_is_new(nights: Nights) -> None:
-    nights.take(FIRST, on_schema_change="report")
+    nights.take(FIRST, on_schema_change="warn")
 
-    found = nights.take("", on_schema_change="report")
+    found = nights.take("", on_schema_change="warn")
 
     assert (list(found), len(found)) == (["id", "bay"], 0)
 

@@ -50,12 +50,12 @@ def runs(watermarks: Watermarks, clock: Clock) -> Runs:
     ("columns", "policy", "row", "kept"),
     [
         (NEW, "add", {"id": 2, "bay": "A", "colour": "red"}, {"id": "int", "bay": "string", "colour": "string"}),
-        (NEW, "report", {"id": 2, "bay": "A"}, {"id": "int", "bay": "string"}),
-        (NEW, "accept", {"id": 2, "bay": "A", "colour": "red"}, {"id": "int", "bay": "string", "colour": "string"}),
+        (NEW, "warn", {"id": 2, "bay": "A"}, {"id": "int", "bay": "string"}),
+        (NEW, "take", {"id": 2, "bay": "A", "colour": "red"}, {"id": "int", "bay": "string", "colour": "string"}),
         (GONE, "add", {"id": 2, "bay": None}, {"id": "int", "bay": "string"}),
-        (GONE, "accept", {"id": 2}, {"id": "int"}),
+        (GONE, "take", {"id": 2}, {"id": "int"}),
         (WIDER, "add", {"id": 2, "bay": "A"}, {"id": "bigint", "bay": "string"}),
-        (OTHER, "accept", {"id": 2, "bay": 7}, {"id": "int", "bay": "bigint"}),
+        (OTHER, "take", {"id": 2, "bay": 7}, {"id": "int", "bay": "bigint"}),
     ],
 )
 def test_rows_have_the_columns_of_the_policy_when_the_source_changed(
@@ -80,9 +80,9 @@ def test_rows_have_the_columns_of_the_policy_when_the_source_changed(
 
 
 def test_values_get_the_kept_type_when_the_source_has_a_narrower_one(runs: Runs) -> None:
-    runs.take(pa.table({**FIRST, "hours": pa.array([5], pa.int64())}), "refuse")
+    runs.take(pa.table({**FIRST, "hours": pa.array([5], pa.int64())}), "raise")
 
-    found = runs.take(pa.table({**GONE, "bay": ["B"], "hours": pa.array([6], pa.int8())}), "refuse")
+    found = runs.take(pa.table({**GONE, "bay": ["B"], "hours": pa.array([6], pa.int8())}), "raise")
 
     assert found.to_pylist() == [{"id": 2, "bay": "B", "hours": 6}]
     assert found.schema.field("hours").type == pa.int64()
@@ -96,9 +96,9 @@ def test_times_and_decimals_of_arrow_are_kept_when_they_come_in_other_widths(run
         "local": pa.array([moment], pa.timestamp("ms")),
     }
     narrower = {**first, "price": pa.array([Decimal("2.5")], pa.decimal128(5, 1))}
-    runs.take(pa.table({**FIRST, **first}), "refuse")
+    runs.take(pa.table({**FIRST, **first}), "raise")
 
-    found = runs.take(pa.table({**FIRST, "id": pa.array([2], pa.int32()), **narrower}), "refuse")
+    found = runs.take(pa.table({**FIRST, "id": pa.array([2], pa.int32()), **narrower}), "raise")
 
     assert runs.kept["arrow"] == {
         "id": "int", "bay": "string", "price": "decimal(10,2)", "at": "timestamp", "local": "timestamp_ntz",
@@ -110,12 +110,12 @@ def test_times_and_decimals_of_arrow_are_kept_when_they_come_in_other_widths(run
 @pytest.mark.parametrize(
     ("columns", "policy", "told"),
     [
-        (NEW, "refuse", "'colour' is new (string)"),
-        (GONE, "refuse", "'bay' is gone (it was string)"),
-        (WIDER, "refuse", "'id' was int and is bigint"),
-        (WIDER, "report", "'id' was int and is bigint"),
+        (NEW, "raise", "'colour' is new (string)"),
+        (GONE, "raise", "'bay' is gone (it was string)"),
+        (WIDER, "raise", "'id' was int and is bigint"),
+        (WIDER, "warn", "'id' was int and is bigint"),
         (OTHER, "add", "'bay' was string and is bigint"),
-        (OTHER, "report", "'bay' was string and is bigint"),
+        (OTHER, "warn", "'bay' was string and is bigint"),
     ],
 )
 def test_run_stops_and_keeps_its_watermark_when_the_policy_refuses(
@@ -127,18 +127,18 @@ def test_run_stops_and_keeps_its_watermark_when_the_policy_refuses(
     with pytest.raises(SchemaChangedError) as caught:
         runs.take(pa.table(columns), policy)
 
-    assert told in str(caught.value) and "on_schema_change='accept'" in str(caught.value)
+    assert told in str(caught.value) and "on_schema_change='take'" in str(caught.value)
     assert runs.watermarks.get_watermark_values("loans") == before
-    assert runs.take(pa.table(columns), "accept").num_rows == 1
+    assert runs.take(pa.table(columns), "take").num_rows == 1
 
 
 def test_column_that_is_left_out_is_in_the_log_and_the_metrics_when_changes_are_reported(
     runs: Runs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    runs.take(pa.table(FIRST), "report")
+    runs.take(pa.table(FIRST), "warn")
 
     with caplog.at_level(logging.WARNING):
-        runs.take(pa.table(NEW), "report")
+        runs.take(pa.table(NEW), "warn")
 
     assert "left_out=1: 'colour' is new (string). Left out: colour" in caplog.text
     newest = runs.watermarks.history("loans")[0].change.metrics
@@ -146,18 +146,18 @@ def test_column_that_is_left_out_is_in_the_log_and_the_metrics_when_changes_are_
 
 
 def test_names_alone_are_compared_when_rows_are_of_pandas(runs: Runs) -> None:
-    runs.take(pd.DataFrame({"id": [1], "bay": ["A"], "hours": [5]}), "report")
+    runs.take(pd.DataFrame({"id": [1], "bay": ["A"], "hours": [5]}), "warn")
 
-    found = runs.take(pd.DataFrame({"colour": ["red"], "id": [2], "hours": [None]}), "report")
+    found = runs.take(pd.DataFrame({"colour": ["red"], "id": [2], "hours": [None]}), "warn")
 
     assert list(found.columns) == ["id", "bay", "hours"]
     assert (found["id"].tolist(), found["bay"].isna().tolist()) == ([2], [True])
 
 
 def test_rows_of_spark_have_the_columns_that_are_kept_when_the_source_changed(runs: Runs, spark: Any) -> None:
-    runs.take(spark.sql("SELECT 1 AS id, 'A' AS bay, 5L AS hours, named_struct('x', 1) AS at"), "report")
+    runs.take(spark.sql("SELECT 1 AS id, 'A' AS bay, 5L AS hours, named_struct('x', 1) AS at"), "warn")
 
-    found = runs.take(spark.sql("SELECT 'red' AS colour, 2 AS ID, 6 AS Hours, named_struct('x', 1) AS at"), "report")
+    found = runs.take(spark.sql("SELECT 'red' AS colour, 2 AS ID, 6 AS Hours, named_struct('x', 1) AS at"), "warn")
 
     expected = {"id": 2, "bay": None, "hours": 6, "at": {"x": 1}}
     assert [row.asDict(recursive=True) for row in found.collect()] == [expected]

@@ -444,7 +444,7 @@ def test_plan_counts_new_files_and_writes_nothing_when_a_source_is_listed(run: C
         (["--max-files", "2"], ["a.csv", "b.csv"], True),
         (["--max-bytes", "1"], ["a.csv"], True),
         (["--ready-marker", "_SUCCESS"], ["a.csv", "b.csv"], False),
-        (["--settle", "1d"], [], False),
+        (["--delay", "1d"], [], False),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )

@@ -25,7 +25,7 @@ def taken(watermarks: Watermarks, source: JdbcTable, run_id: str = "jr_again", *
     high = {"high": options.pop("high")} if "high" in options else {}
     is_range = "from_run" in options
     with IncrementalJob(watermarks, "repairs", run_id, **options) as job:
-        found = job.rows_since(source, "number", nulls="exclude", settled=not is_range, **high)
+        found = job.rows_since(source, "number", nulls="skip", settled=not is_range, **high)
         return sorted(row.id for row in found.collect())
 
 

@@ -80,7 +80,7 @@ def test_view_is_read_when_it_is_the_source(jdbc: Any, request: pytest.FixtureRe
 
 
 @BOTH
-@pytest.mark.parametrize("nulls", ["raise", "exclude", "include"])
+@pytest.mark.parametrize("nulls", ["raise", "skip", "take"])
 def test_rows_with_null_follow_the_policy_when_some_are_null(
     jdbc: Any, request: pytest.FixtureRequest, database: str, nulls: str
 ) -> None:
@@ -94,7 +94,7 @@ def test_rows_with_null_follow_the_policy_when_some_are_null(
             plan(source, "at")
     else:
         window = plan(source, "at", nulls=nulls, sink="merge")
-        assert taken(source, window) == ([1] if nulls == "exclude" else [1, 2])
+        assert taken(source, window) == ([1] if nulls == "skip" else [1, 2])
 
 
 @pytest.mark.parametrize("declared", ["timestamp(6)", "datetime(3)", "date", "bigint", "decimal(20,4)"])
@@ -254,9 +254,9 @@ def test_zero_dates_follow_the_policy_of_nulls_when_a_table_of_mariadb_holds_the
 
     with pytest.raises(CursorError, match="2 rows have NULL there"):
         plan(source, "at")
-    first = plan(source, "at", nulls="exclude")
-    included = plan(source, "at", nulls="include", sink="merge")
-    again = plan(source, "at", included, nulls="include", sink="merge")
+    first = plan(source, "at", nulls="skip")
+    included = plan(source, "at", nulls="take", sink="merge")
+    again = plan(source, "at", included, nulls="take", sink="merge")
 
     assert taken(source, first) == [1]
     assert "event=nulls_excluded" in caplog.text
@@ -269,7 +269,7 @@ def test_zero_date_is_not_in_the_window_when_the_cursor_is_compound(jdbc: Any, m
     maria.sql("SET sql_mode = ''", f"INSERT INTO {name} VALUES (1, '2026-01-01'), (2, '0000-00-00')")
     source = table_of(jdbc, maria, name)
 
-    assert taken(source, plan(source, columns, nulls="exclude")) == [1]
+    assert taken(source, plan(source, columns, nulls="skip")) == [1]
 
 
 # --- batches -----------------------------------------------------------------------------------------------------

@@ -180,14 +180,14 @@ def test_server_uses_the_index_when_transaction_ids_have_one(
         assert "Index" in explained and "Seq Scan" not in explained, explained
 
 
-@pytest.mark.parametrize("nulls", ["raise", "include"])
+@pytest.mark.parametrize("nulls", ["raise", "take"])
 def test_large_window_is_read_by_ranges_without_what_old_servers_lack_when_ids_are_xid8(
     postgres: Any, table_in: Maker, monkeypatch: pytest.MonkeyPatch, nulls: str
 ) -> None:
     monkeypatch.setattr(jdbc_rows, "MANY", 100)
     name = postgres.new_table("id int, changed xid8")
     postgres.sql(f"INSERT INTO {name} SELECT n, n::text::xid8 FROM generate_series(3, 500) n")
-    if nulls == "include":
+    if nulls == "take":
         postgres.sql(f"INSERT INTO {name} VALUES (501, NULL)")
     source = table_in(name, PostgresSnapshot, partitions=3)
     before = postgres.log()
@@ -195,7 +195,7 @@ def test_large_window_is_read_by_ranges_without_what_old_servers_lack_when_ids_a
     df = source.rows(plan(source, "changed", nulls=nulls, sink="merge"))
 
     assert df.rdd.getNumPartitions() == 3
-    assert sorted(row["id"] for row in df.collect()) == list(range(3, 502 if nulls == "include" else 501))
+    assert sorted(row["id"] for row in df.collect()) == list(range(3, 502 if nulls == "take" else 501))
     assert "MIN(" not in postgres.log_since(before) and "MAX(" not in postgres.log_since(before)
 
 

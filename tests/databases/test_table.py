@@ -37,7 +37,7 @@ def test_plan_raises_cursor_error_with_count_when_cursors_are_null(postgres: Any
         plan(source, "at")
 
 
-@pytest.mark.parametrize(("nulls", "runs"), [("exclude", [[1], [4]]), ("include", [[1, 2, 3], [2, 3, 4]])])
+@pytest.mark.parametrize(("nulls", "runs"), [("skip", [[1], [4]]), ("take", [[1, 2, 3], [2, 3, 4]])])
 def test_rows_with_null_are_taken_by_the_policy_when_some_are_null(
     postgres: Any, table_in: Maker, nulls: str, runs: list[list[int]]
 ) -> None:
@@ -60,7 +60,7 @@ def test_null_in_a_second_column_is_counted_and_never_pins_the_window_when_curso
         stamped(postgres, "(1, '2026-01-01', 'x'), (2, '2026-01-02', NULL)", "id int, at timestamptz, s text")
     )
 
-    window = plan(source, ["at", "s"], nulls="exclude", strings=True)
+    window = plan(source, ["at", "s"], nulls="skip", strings=True)
 
     assert window.high == (datetime(2026, 1, 1, 5, tzinfo=UTC), "x\x01")
     assert taken(source, window) == [1]
@@ -288,7 +288,7 @@ def test_server_looks_at_new_rows_and_nulls_only_when_rows_with_null_are_include
         f"VACUUM ANALYZE {name}",
     )
     source = table_in(name)
-    options: dict[str, Any] = {"nulls": "include", "sink": "merge"}
+    options: dict[str, Any] = {"nulls": "take", "sink": "merge"}
     first = plan(source, cursor, high=datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=49_988), **options)
     before = postgres.log()
 

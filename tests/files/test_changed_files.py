@@ -165,8 +165,8 @@ def fail_to_commit_of_a_reader_without_versions(runs: Runs) -> None:
     ("options", "text"),
     [
         ({}, "would not see it if its old bytes are back by then. Use versioned=True or compare='mtime' with it"),
-        ({"compare": "mtime", "on_modified": "ignore"}, "where on_modified='ignore' would not take it."),
-        ({"versioned": True, "on_modified": "error"}, "where on_modified='error' would not take it."),
+        ({"compare": "mtime", "on_modified": "skip"}, "where on_modified='skip' would not take it."),
+        ({"versioned": True, "on_modified": "raise"}, "where on_modified='raise' would not take it."),
     ],
     ids=str,
 )
@@ -185,7 +185,7 @@ def test_skip_is_refused_and_the_plan_stays_when_a_file_could_be_lost(
 
 
 def test_on_changed_is_refused_when_it_is_not_known(runs: Runs) -> None:
-    with pytest.raises(InvalidValueError, match=r"on_changed is 'ignore'\. Use 'error', 'skip' or None\."):
+    with pytest.raises(InvalidValueError, match=r"on_changed is 'ignore'\. Use 'raise', 'skip' or None\."):
         runs.run(on_changed="ignore")
 
     assert runs.version == 0

@@ -19,12 +19,12 @@ from tests.support.events import Told
 SAME, TOUCHED, CHANGED, LONGER = "same", "same bytes, later", "other bytes", "other size"
 ERROR = ModifiedObjectError
 OUTCOMES: list[tuple[str, str, list[Any]]] = [
-    ("process", "etag", [[], [], ["a.csv"], ["a.csv"]]),
-    ("process", "mtime", [[], ["a.csv"], ["a.csv"], ["a.csv"]]),
-    ("ignore", "etag", [[], [], [], []]),
-    ("ignore", "mtime", [[], [], [], []]),
-    ("error", "etag", [[], [], ERROR, ERROR]),
-    ("error", "mtime", [[], ERROR, ERROR, ERROR]),
+    ("take", "etag", [[], [], ["a.csv"], ["a.csv"]]),
+    ("take", "mtime", [[], ["a.csv"], ["a.csv"], ["a.csv"]]),
+    ("skip", "etag", [[], [], [], []]),
+    ("skip", "mtime", [[], [], [], []]),
+    ("raise", "etag", [[], [], ERROR, ERROR]),
+    ("raise", "mtime", [[], ERROR, ERROR, ERROR]),
 ]
 
 
@@ -56,7 +56,7 @@ def test_known_key_is_treated_as_asked_when_it_is_written_again(
             job.take()
         assert caught.value.keys == ["a.csv"]
         assert f"Source {SOURCE!r}: known objects that have changed: 1, such as 'a.csv'." in str(caught.value)
-        assert 'use on_modified="process" or "ignore"' in str(caught.value)
+        assert 'use on_modified="take" or "skip"' in str(caught.value)
         assert job.state is state
     else:
         assert job.take() == expected
@@ -64,7 +64,7 @@ def test_known_key_is_treated_as_asked_when_it_is_written_again(
 
 
 def test_ignored_change_stays_ignored_and_the_next_one_too_when_runs_follow() -> None:
-    job = Job(on_modified="ignore")
+    job = Job(on_modified="skip")
     job.bucket.put("a.csv", body="1")
     batches = [job.take()]
     for body in ("2", "2", "3"):
@@ -76,7 +76,7 @@ def test_ignored_change_stays_ignored_and_the_next_one_too_when_runs_follow() ->
 
 
 def test_error_names_five_keys_and_the_count_when_many_objects_have_changed() -> None:
-    job = Job(on_modified="error")
+    job = Job(on_modified="raise")
     keys = [f"{number}.csv" for number in range(7)]
     job.bucket.put(*keys)
     job.take()
@@ -123,7 +123,7 @@ def test_known_object_is_not_gone_when_a_rule_leaves_it_out_later() -> None:
 
 
 def test_young_files_wait_when_settle_is_given() -> None:
-    job = Job(settle=timedelta(seconds=10))
+    job = Job(delay=timedelta(seconds=10))
     job.bucket.put("old.csv", at=NOON - timedelta(seconds=11))
     job.bucket.put("edge.csv", at=NOON - timedelta(seconds=10))
     job.bucket.put("young.csv", at=NOON - timedelta(seconds=9))
@@ -149,7 +149,7 @@ def test_settle_goes_by_the_clock_of_s3_when_ours_differs(
         headers["Date"] = format_datetime(parsedate_to_datetime(headers["Date"]) + timedelta(seconds=ahead))
 
     client.meta.events.register_first("before-parse.s3.ListObjectsV2", shift)
-    bookmark = FileBookmark(f"s3://{bucket}/in/", s3_client=client, settle=timedelta(seconds=60))
+    bookmark = FileBookmark(f"s3://{bucket}/in/", s3_client=client, delay=timedelta(seconds=60))
 
     assert keys_of(bookmark.new_files()) == taken
 

@@ -67,7 +67,7 @@ def take_again(job: Job) -> None:
 
 
 def ignore(job: Job) -> None:
-    job.options["on_modified"] = "ignore"
+    job.options["on_modified"] = "skip"
     take_again(job)
 
 

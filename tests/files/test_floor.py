@@ -129,7 +129,7 @@ def test_all_new_files_come_one_by_one_when_a_limit_leaves_some_out() -> None:
 
 def test_young_file_comes_later_when_it_has_to_settle() -> None:
     job = floored()
-    job.options = {"settle": timedelta(minutes=10)}
+    job.options = {"delay": timedelta(minutes=10)}
     job.bucket.put("young.csv")
     taken = [job.take()]
     job.bucket.wait(minutes=11)

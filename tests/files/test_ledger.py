@@ -112,7 +112,7 @@ def work(job: Job) -> list[Any]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"max_files": 3}, {"on_modified": "ignore"}],
+    [{}, {"max_files": 3}, {"on_modified": "skip"}],
     ids=str,
 )
 def test_answers_are_those_of_the_table_when_the_ledger_lies_in_files(

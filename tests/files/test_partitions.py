@@ -254,7 +254,7 @@ def test_first_run_begins_as_files_do_when_the_start_is_a_time(lake: Lake, start
 
 
 def test_partition_waits_whole_when_a_file_in_it_is_too_young(lake: Lake) -> None:
-    lake.options = {"whole": True, "settle": timedelta(hours=1)}
+    lake.options = {"whole": True, "delay": timedelta(hours=1)}
     lake.put(day(23), day(24), day(24, "b"))
     an_hour_ago = datetime.now().timestamp() - 3700
     for key in (day(23), day(24)):
@@ -344,10 +344,10 @@ def test_partition_of_null_is_refused_taken_or_left_out_when_asked_so(
 
     with pytest.raises(SourceError, match="2 files lie in a partition of NULL"):
         lake.run()
-    excluded = lake.run(nulls="exclude", whole=True)
+    excluded = lake.run(nulls="skip", whole=True)
     assert "event=nulls_excluded" in caplog.text
     assert "files=2" in caplog.text
-    included = lake.run(nulls="include")
+    included = lake.run(nulls="take")
 
     assert (excluded, included) == ({"20261124": ["a"]}, {"None": ["a", "b"]})
 
@@ -471,7 +471,7 @@ def test_changed_file_is_an_error_when_on_modified_says_so(lake: Lake) -> None:
     lake.put(day(24), text="changed")
 
     with pytest.raises(ModifiedObjectError):
-        lake.run(on_modified="error")
+        lake.run(on_modified="raise")
 
 
 # --- options --------------------------------------------------------------------------------------------------------
@@ -481,14 +481,14 @@ def test_changed_file_is_an_error_when_on_modified_says_so(lake: Lake) -> None:
     ("columns", "options"),
     [
         ("", {}), ([], {}), ([1], {}), ([DAY, "IMPORT_DATE"], {}), (DAY, {"types": {"day": "int"}}),
-        (DAY, {"types": {DAY: "timestamp"}}), (DAY, {"types": {DAY: 1}}), (DAY, {"nulls": "skip"}),
+        (DAY, {"types": {DAY: "timestamp"}}), (DAY, {"types": {DAY: 1}}), (DAY, {"nulls": "ignore"}),
         (DAY, {"max_partitions": 0}), (DAY, {"max_partitions": True}), (DAY, {"max_partitions": "1"}),
         (DAY, {"whole": "yes"}), (DAY, {"max_files": 1}), (DAY, {"max_bytes": 1}), (DAY, {"start_from": 1}),
         (DAY, {"start_from": date(2026, 11, 24)}), (DAY, {"start_from": ("1", "2")}), (DAY, {"start_from": ()}),
         (DAY, {"start_from": "x", "types": {DAY: "int"}}), (DAY, {"start_from": True, "types": {DAY: "int"}}),
         (DAY, {"start_from": "", "types": {DAY: "int"}}), (DAY, {"start_from": datetime(2026, 1, 1)}),
         (DAY, {"whole": True, "layout": "import_date=%Y%m%d/"}),
-        (DAY, {"whole": True, "on_modified": "ignore"}), (DAY, {"whole": True, "on_archived": "skip"}),
+        (DAY, {"whole": True, "on_modified": "skip"}), (DAY, {"whole": True, "on_archived": "skip"}),
         (DAY, {"whole": True, "on_archived": "skip_and_remember"}), (DAY, {"whole": True, "on_changed": "skip"}),
         (DAY, {"on_changed": "never"}), (DAY, {"events": object()}), (DAY, {"after_commit": "delete"}),
     ],
@@ -541,15 +541,15 @@ def test_replay_reads_the_planned_partition_when_a_larger_one_came(snapshots: La
 
 def test_same_partition_is_skipped_or_an_error_when_asked_so(snapshots: Lake) -> None:
     snapshots.put(day(23))
-    snapshots.run(on_same="error")
+    snapshots.run(on_same="raise")
 
     assert snapshots.run(on_same="skip") == {}
     with pytest.raises(SnapshotUnchangedError, match="with the same files"):
-        snapshots.run(on_same="error")
+        snapshots.run(on_same="raise")
     skipped = snapshots.die(on_same="skip")
     assert (skipped, snapshots.run(on_same="skip")) == ({}, {})
     snapshots.put(day(23, "b"))
-    assert snapshots.run(on_same="error") == {"20261123": ["a", "b"]}
+    assert snapshots.run(on_same="raise") == {"20261123": ["a", "b"]}
 
 
 @pytest.mark.parametrize("left", [True, False], ids=["an older one is left", "none is left"])
@@ -613,16 +613,16 @@ def test_nothing_is_saved_of_the_largest_when_the_job_is_paused_or_disabled(snap
     snapshots.put(day(24))
 
     for options in ({"mode": "pause"}, {"mode": "disable"}):
-        assert snapshots.run(job_options=options, on_same="error") == {"20261124": ["a"]}
+        assert snapshots.run(job_options=options, on_same="raise") == {"20261124": ["a"]}
     assert snapshots.run(transformation_ctx=None) == {"20261124": ["a"]}
-    assert snapshots.run(on_same="error") == {"20261124": ["a"]}
+    assert snapshots.run(on_same="raise") == {"20261124": ["a"]}
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"on_same": "raise"}, {"max_files": 1}, {"layout": "import_date=%Y%m%d/"},
-        {"start_from": "now"}, {"on_modified": "ignore"}, {"ledger_uri": "/tmp/x"}, {"compare": "mtime"},
+        {"on_same": "error"}, {"max_files": 1}, {"layout": "import_date=%Y%m%d/"},
+        {"start_from": "now"}, {"on_modified": "skip"}, {"ledger_uri": "/tmp/x"}, {"compare": "mtime"},
         {"on_archived": "skip"}, {"on_changed": "skip"}, {"lookback": timedelta(1)},
         {"listing": object()}, {"archive_to": "/tmp/x"},
     ],

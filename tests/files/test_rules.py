@@ -17,9 +17,9 @@ from scripts.helpers.listing.paths import is_hidden
 from tests.support.buckets import NOON
 
 BAD = [
-    ("on_modified", "ignored", "Use one of process, ignore, error."),
+    ("on_modified", "ignored", "Use one of raise, skip, take."),
     ("compare", "md5", "Use one of etag, mtime."),
-    ("on_archived", "restore", "Use one of error, skip_and_remember, skip, take."),
+    ("on_archived", "restore", "Use one of raise, skip_and_remember, skip, take."),
     ("max_files", 0, "Use a whole number from 1."),
     ("max_files", 1.5, "Use a whole number from 1."),
     ("max_files", True, "Use a whole number from 1."),
@@ -28,8 +28,8 @@ BAD = [
     ("workers", 0, "Use a whole number from 1."),
     ("min_size", -1, "Use a whole number from 0."),
     ("min_size", "1", "Use a whole number from 0."),
-    ("settle", timedelta(seconds=-1), "Use a timedelta that is not negative."),
-    ("settle", 5, "Use a timedelta that is not negative."),
+    ("delay", timedelta(seconds=-1), "Use a timedelta that is not negative."),
+    ("delay", 5, "Use a timedelta that is not negative."),
     ("lookback", "1 day", "Use a timedelta that is not negative."),
     ("include", "*.csv", "Use a list of globs."),
     ("exclude", "*.csv", "Use a list of globs."),

@@ -48,7 +48,7 @@ class CheckedLanding(Landing):
         parts = Listing(self.location, self.client, ListingOptions(**options))
         return pa.Table.from_batches([part.rows for part in parts], LISTED).sort_by("key")
 
-    def check(self, table: pa.Table, on_changed: Any = "error") -> pa.Table:
+    def check(self, table: pa.Table, on_changed: Any = "raise") -> pa.Table:
         return check_unchanged(self.location, table, self.client, on_changed)
 
 

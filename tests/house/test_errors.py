@@ -38,7 +38,7 @@ BUILT = [
     (errors.TargetError("s3://raw/repairs", "list it: Denied."), ["'s3://raw/repairs'", "list it: Denied."]),
     (
         errors.SchemaChangedError("bays", "files", [("id", "'id' was int and is string")], "add"),
-        ["'bays'", "'files'", "'id' was int and is string", "'add' keeps types", "on_schema_change='accept'"],
+        ["'bays'", "'files'", "'id' was int and is string", "'add' keeps types", "on_schema_change='take'"],
     ),
     (
         errors.MisfitError("bays", "id", "int"),
@@ -194,7 +194,7 @@ BUILT = [
     ),
     (
         errors.ModifiedObjectError("s3://b/", ["a.csv"], 3),
-        ["'s3://b/'", "changed: 3,", "'a.csv'", 'on_modified="process"'],
+        ["'s3://b/'", "changed: 3,", "'a.csv'", 'on_modified="take"'],
     ),
     (
         errors.ArchivedObjectError("s3://b/", ["a.csv"], 3),

@@ -763,11 +763,11 @@ def test_slice_asks_for_nothing_when_it_is_done(listed: Listed) -> None:
     listed.source.listed.append((None,))
     assert not listed.backfill(0, 10, sink="merge").is_done
     with listed.backfill(0, 10, sink="merge") as backfill:
-        listed.take(backfill, nulls="include")
+        listed.take(backfill, nulls="take")
     listed.source.asked.clear()
 
     with listed.backfill(0, 10, sink="merge") as backfill:
-        rows: Any = backfill.rows(listed.source, "id", nulls="include")
+        rows: Any = backfill.rows(listed.source, "id", nulls="take")
     with listed.backfill(0, 10, sink="merge") as backfill:
         rows += backfill.rows(listed.source, "id")
 

@@ -245,7 +245,7 @@ def test_objects_are_taken_as_a_listing_has_them_when_s3_does_not_show_them(
 def test_young_objects_wait_by_the_clock_of_s3_when_that_of_the_job_is_ahead(seen: Seen) -> None:
     """An inventory has no young objects: its time is that of the report."""
     options, seen.ahead = seen.options, timedelta(hours=1)
-    seen.options = {**options, "settle": timedelta(minutes=10)}
+    seen.options = {**options, "delay": timedelta(minutes=10)}
 
     young = seen.new()
     seen.options = options

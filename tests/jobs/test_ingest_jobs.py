@@ -223,13 +223,13 @@ def test_ingest_table_goes_on_until_no_row_is_left_when_batches_are_limited(
 def test_ingest_table_stops_when_columns_changed_and_changes_are_refused(
     run_here: Callable[..., list[dict[str, Any]]], arguments: list[str], live: Watermarks, bucket: str, spark: Any
 ) -> None:
-    options = ["--cursor-column", "id", "--delay-seconds", "0", "--on-schema-change", "refuse"]
+    options = ["--cursor-column", "id", "--delay-seconds", "0", "--on-schema-change", "raise"]
     spark.range(2).write.parquet(f"s3a://{bucket}/landing/")
     run_here(ingest_table.main, *options)
     spark.sql("SELECT 2L AS id, 'red' AS colour").write.mode("overwrite").parquet(f"s3a://{bucket}/landing/")
 
     code = ingest_table.main([*arguments, *options])
-    reported = run_here(ingest_table.main, *options[:-1], "report")
+    reported = run_here(ingest_table.main, *options[:-1], "warn")
 
     assert code == exit_codes.BAD_DATA
     assert [batch["rows_written"] for batch in reported] == [1]
@@ -244,12 +244,12 @@ def test_ingest_files_rescues_values_and_new_columns_when_told_so(
     bucket: str,
     spark: Any,
 ) -> None:
-    options = ["--on-schema-change", "report", "--rescue", "_rescued"]
+    options = ["--on-schema-change", "warn", "--rescue", "_rescued"]
     land(s3, bucket, "1.json", {"id": 1})
     run_here(ingest_files.main, *options)
     land(s3, bucket, "2.json", {"id": "x", "colour": "red"})
 
-    stopped = ingest_files.main([*arguments, "--on-schema-change", "report"])
+    stopped = ingest_files.main([*arguments, "--on-schema-change", "warn"])
     run_here(ingest_files.main, *options)
 
     assert stopped == exit_codes.BAD_DATA

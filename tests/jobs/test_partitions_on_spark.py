@@ -34,7 +34,7 @@ def test_columns_keep_their_types_when_batches_have_other_folders(
 ) -> None:
     put(tmp_path, "year=2026/month=01/area=7/day=20260105/a.json")
     types = {"year": "int", "day": "date"}
-    both = {"types": types, "nulls": "include"}
+    both = {"types": types, "nulls": "take"}
     first = take(watermarks, spark, tmp_path, ["year", "day"], types=types).read(spark, "json", schema="id int")
     put(tmp_path, f"year=2026/month=1x/area=caf\u00e9%2F/day={NULL}/b.json", '{"id": 2}\n')
     delta = take(watermarks, spark, tmp_path, ["year", "day"], **both)

@@ -268,7 +268,7 @@ def test_rows_read_by_a_lookback_are_of_the_range_when_the_caller_says_so(world:
         (CursorColumn("id", "int"), {}, CursorError, "its type was bigint"),
         (CursorColumn("key", "bigint"), {}, SourceChangedError, "context 'rows' remembers 'id'"),
         (ID, {"lookback": 3}, CursorError, "say sink='merge'"),
-        (ID, {"nulls": "skip"}, CursorError, "nulls='skip' is unknown"),
+        (ID, {"nulls": "ignore"}, CursorError, "nulls='ignore' is unknown"),
         (ID, {"high": 3}, CursorError, "high= is given, but a range of runs ends where they did. Leave it out"),
         (ID, {"settled": True}, CursorError, "settled= is given, but a range of runs ends where they did."),
     ],
@@ -286,8 +286,8 @@ def test_range_of_rows_is_refused_when_it_is_that_of_another_column_or_option(
 
 @pytest.mark.parametrize(
     ("options", "rows"),
-    [({"nulls": "exclude"}, [(2,), (3,)]), ({"nulls": "include", "sink": "merge"}, [(2,), (3,), (None,)])],
-    ids=["exclude", "include"],
+    [({"nulls": "skip"}, [(2,), (3,)]), ({"nulls": "take", "sink": "merge"}, [(2,), (3,), (None,)])],
+    ids=["skip", "take"],
 )
 def test_rows_without_cursor_go_by_the_policy_when_a_range_is_read(
     ran: World, options: dict[str, Any], rows: list[Any], caplog: pytest.LogCaptureFixture
@@ -298,7 +298,7 @@ def test_rows_without_cursor_go_by_the_policy_when_a_range_is_read(
         found = job.rows_since(ran.rows, "id", transformation_ctx="rows", **options)
 
     assert found == rows
-    assert ("event=nulls_excluded context=rows column=id rows=1" in caplog.text) == (options["nulls"] == "exclude")
+    assert ("event=nulls_excluded context=rows column=id rows=1" in caplog.text) == (options["nulls"] == "skip")
 
 
 def test_rows_without_cursor_are_an_error_that_counts_them_when_a_range_is_read(ran: World) -> None:
@@ -347,7 +347,7 @@ def test_overwritten_file_is_of_the_range_in_which_it_was_taken_as_it_is_when_it
 
 
 def test_file_that_was_left_alone_is_of_no_range_when_it_had_changed(ran: World) -> None:
-    ran.options = {"on_modified": "ignore"}
+    ran.options = {"on_modified": "skip"}
     ran.put("1.json", '{"changed": 1}')
     ran.run("jr_e")
 
@@ -355,7 +355,7 @@ def test_file_that_was_left_alone_is_of_no_range_when_it_had_changed(ran: World)
 
 
 def test_range_has_all_its_files_when_a_batch_is_limited_or_asks_for_more(ran: World) -> None:
-    ran.options = {"max_files": 1, "settle": timedelta(hours=1), "ready_marker": "_SUCCESS"}
+    ran.options = {"max_files": 1, "delay": timedelta(hours=1), "ready_marker": "_SUCCESS"}
 
     assert between(ran, "jr_c", "jr_b")[1] == ["2.json", "3.json", "4.json"]
 

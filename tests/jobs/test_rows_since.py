@@ -75,7 +75,7 @@ def test_overlap_is_kept_in_the_plan_when_a_replay_has_other_options(watermarks:
 
 @pytest.mark.parametrize(
     ("options", "why"),
-    [({"lookback": 2}, "lookback=2"), ({"nulls": "include"}, "nulls='include'")],
+    [({"lookback": 2}, "lookback=2"), ({"nulls": "take"}, "nulls='take'")],
     ids=["lookback", "nulls"],
 )
 def test_replay_is_refused_when_its_sink_appends_what_the_plan_reads_again(
@@ -100,7 +100,7 @@ def test_replay_is_refused_when_its_sink_appends_what_the_plan_reads_again(
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"nulls": "skip"}, CursorError, "nulls='skip' is unknown"),
+        ({"nulls": "ignore"}, CursorError, "nulls='ignore' is unknown"),
         ({"delay": 300}, CursorError, "delay=300 is not a duration"),
         ({"lookback": 3}, CursorError, "say sink='merge', or leave the option out"),
         ({"unknown": 3}, TypeError, "unknown"),
@@ -146,7 +146,7 @@ def test_line_of_the_plan_says_all_options_and_no_value_when_rows_are_planned(
     source = ListedRows((ID, CursorColumn("part", "int")), [(777123, 1)])
 
     run(watermarks, source, ["id", "part"], sink="merge")
-    run(watermarks, source, ["id", "part"], sink="merge", lookback=2, nulls="exclude", delay=timedelta(minutes=1))
+    run(watermarks, source, ["id", "part"], sink="merge", lookback=2, nulls="skip", delay=timedelta(minutes=1))
 
     first, second = (line for line in caplog.messages if "event=planned" in line)
     assert first == (
@@ -156,7 +156,7 @@ def test_line_of_the_plan_says_all_options_and_no_value_when_rows_are_planned(
         "strings=no"
     )
     assert second.endswith(
-        "replay=False lookback=2 nulls=exclude descending=False delay=0:01:00 sink=merge high=no initial_value=no "
+        "replay=False lookback=2 nulls=skip descending=False delay=0:01:00 sink=merge high=no initial_value=no "
         "settled=no strings=no"
     )
     assert "777123" not in caplog.text
@@ -244,10 +244,10 @@ def test_nothing_is_taken_and_everything_next_time_when_the_replayed_plan_does_n
 
 def test_rows_of_a_dataframe_come_with_options_when_they_are_given(spark: Any, watermarks: Watermarks) -> None:
     df = spark.sql("SELECT * FROM VALUES ('a', 1), ('b', 2), (NULL, 3) AS source (id, n)")
-    options: dict[str, Any] = {"strings": True, "nulls": "include", "sink": "merge"}
+    options: dict[str, Any] = {"strings": True, "nulls": "take", "sink": "merge"}
 
     first = [
-        row[1] for row in run(watermarks, df.where("n <> 2").select("id", "n"), "id", **options | {"nulls": "exclude"})
+        row[1] for row in run(watermarks, df.where("n <> 2").select("id", "n"), "id", **options | {"nulls": "skip"})
     ]
     second = sorted(row.n for row in _rows(watermarks, DataFrameRows(df), "id", **options))
 

@@ -125,7 +125,7 @@ def test_null_batch_keeps_its_type_when_nothing_can_be_inferred(nights: Nights) 
     nights.run("json")
     nights.put("2.json", {"id": None})
 
-    assert nights.run("json", on_schema_change="refuse") == [{"id": None}]
+    assert nights.run("json", on_schema_change="raise") == [{"id": None}]
     assert nights.kept == {"json": {"id": "bigint"}}
 
 
@@ -143,7 +143,7 @@ def test_types_are_inferred_anew_when_changes_are_accepted(nights: Nights) -> No
     nights.run("csv", **HEADER)
     nights.put("2.csv", "zip", "1234")
 
-    assert nights.run("csv", **HEADER, on_schema_change="accept") == [{"zip": 1234}]
+    assert nights.run("csv", **HEADER, on_schema_change="take") == [{"zip": 1234}]
     assert nights.kept == {"csv": {"zip": "int"}}
 
 
@@ -177,7 +177,7 @@ def test_new_column_is_left_out_with_its_name_and_count_when_changes_are_reporte
     nights.put(f"2.{format}", bodies[1])
 
     with caplog.at_level(logging.WARNING):
-        second = nights.run(format, **options, on_schema_change="report")
+        second = nights.run(format, **options, on_schema_change="warn")
     newest = nights.watermarks.history("parking")[0]
 
     assert second == [{"id": 2, "bay": "B"}]
@@ -191,7 +191,7 @@ def test_inner_field_is_named_when_it_is_left_out_of_a_struct(nights: Nights, ca
     nights.run("json")
     nights.put("2.json", {"id": 2, "at": {"street": "Mare Street", "zip": "E8"}})
 
-    second = nights.run("json", on_schema_change="report")
+    second = nights.run("json", on_schema_change="warn")
 
     assert second[0]["at"].asDict() == {"street": "Mare Street"}
     assert "left_out=1" in caplog.text and "Left out: at.zip" in caplog.text
@@ -213,10 +213,10 @@ def test_run_stops_before_it_reads_when_changes_are_refused(nights: Nights, head
     nights.put("2.csv", header)
 
     with pytest.raises(SchemaChangedError) as caught:
-        nights.run("csv", **HEADER, on_schema_change="refuse")
+        nights.run("csv", **HEADER, on_schema_change="raise")
 
     assert message in str(caught.value)
-    assert "on_schema_change='add'" in str(caught.value) and "'accept'" in str(caught.value)
+    assert "on_schema_change='add'" in str(caught.value) and "'take'" in str(caught.value)
     assert (caught.value.context, nights.state) == ("files", before)
 
 
@@ -263,7 +263,7 @@ def test_columns_of_csv_are_matched_by_header_when_they_lie_packed_on_s3(
 def test_schema_is_in_force_when_it_is_given_and_changes_are_accepted(nights: Nights) -> None:
     nights.put("1.csv", "id,bay", "1,A")
 
-    rows = nights.run("csv", schema="id int, bay string", header=True, on_schema_change="accept")
+    rows = nights.run("csv", schema="id int, bay string", header=True, on_schema_change="take")
 
     assert rows == [{"id": 1, "bay": "A"}]
 
@@ -411,7 +411,7 @@ def test_left_out_columns_are_rescued_when_changes_are_reported(nights: Nights) 
     nights.run("csv", **HEADER)
     nights.put("2.csv", "colour,id,bay", "red,2,B", "blue,x,C")
 
-    rows = nights.run("csv", **HEADER, on_schema_change="report", rescue=True)
+    rows = nights.run("csv", **HEADER, on_schema_change="warn", rescue=True)
 
     assert [(row["bay"], row["id"], json.loads(row["_rescued"])) for row in rows] == [
         ("B", 2, {"colour": "red"}),
@@ -452,7 +452,7 @@ def test_parquet_is_read_as_it_is_with_a_warning_when_nothing_was_asked_for(
     assert nights.kept == {"parquet": {"id": "double", "colour": "string"}}
 
 
-@pytest.mark.parametrize("policy", ["add", "report", "refuse"])
+@pytest.mark.parametrize("policy", ["add", "warn", "raise"])
 def test_type_of_parquet_stops_the_run_or_is_rescued_when_it_does_not_fit(nights: Nights, policy: Any) -> None:
     nights.put_parquet("1.parquet", "SELECT 1 AS id, 'A' AS bay")
     nights.run("parquet")
@@ -513,8 +513,8 @@ def test_small_files_are_read_by_the_kept_schema_when_no_other_is_given(
     small.put(f"day=2/2.{format}", bodies[1])
 
     with pytest.raises(SchemaChangedError, match="'colour' is new"):
-        small.run(format, **options, on_schema_change="refuse")
-    second = small.run(format, **options, on_schema_change="report")
+        small.run(format, **options, on_schema_change="raise")
+    second = small.run(format, **options, on_schema_change="warn")
 
     number, text = ("int", "01234") if format == "csv" else ("bigint", "1234")
     assert first == [{"id": 1, "zip": "E8", "day": "1"}]
@@ -537,7 +537,7 @@ def test_small_csv_is_matched_by_header_when_files_of_one_batch_differ(small: Ni
     ]
 
 
-@pytest.mark.parametrize("mode", [{}, {"mode": "PERMISSIVE"}, {"on_schema_change": "accept"}])
+@pytest.mark.parametrize("mode", [{}, {"mode": "PERMISSIVE"}, {"on_schema_change": "take"}])
 def test_small_csv_has_no_rows_when_all_files_are_empty(small: Nights, mode: dict[str, Any]) -> None:
     (small.folder / "1.csv").touch()
 
@@ -591,10 +591,10 @@ def test_schema_is_kept_and_compared_when_files_come_by_other_ways(
     nights.put("day=07/2.json", {"id": 2, "bay": 7, "colour": "red"}, {"id": "x7"})
 
     with pytest.raises(SchemaChangedError, match="'colour' is new"):
-        nights.run("json", on_schema_change="refuse")
+        nights.run("json", on_schema_change="raise")
     with pytest.raises(MisfitError, match="column 'id' has a value that is not of type bigint"):
-        nights.write("json", on_schema_change="report")
-    second = by(nights.run("json", on_schema_change="report", rescue=True))
+        nights.write("json", on_schema_change="warn")
+    second = by(nights.run("json", on_schema_change="warn", rescue=True))
     nothing = nights.run("json")
 
     assert first == [{"bay": "A", "id": 1, "day": "a"}]

@@ -57,8 +57,8 @@ CHANGES = st.lists(st.tuples(KEYS, st.sampled_from(["put", "other", "delete"])),
 OPTIONS = st.fixed_dictionaries(
     {},
     optional={
-        "settle": st.sampled_from([timedelta(0), timedelta(hours=1)]),
-        "on_modified": st.just("ignore"),
+        "delay": st.sampled_from([timedelta(0), timedelta(hours=1)]),
+        "on_modified": st.just("skip"),
         "start_from": st.sampled_from(["a/2", "now", datetime(2020, 1, 1, tzinfo=timezone.utc)]),
         "compare": st.just("mtime"),
         "exclude": st.just(["b/**"]),
@@ -310,7 +310,7 @@ def test_error_names_the_keys_when_executors_find_objects_that_must_not_change(
     change(s3, bucket, [("a/1.csv", "other")])
 
     with pytest.raises(ModifiedObjectError) as caught:
-        SparkFileBookmark(spark, source, state=first.state_after, ledger_uri=ledger, on_modified="error").new_files()
+        SparkFileBookmark(spark, source, state=first.state_after, ledger_uri=ledger, on_modified="raise").new_files()
 
     assert (caught.value.keys, caught.value.count) == (["a/1.csv"], 1)
 
@@ -660,7 +660,7 @@ def test_replay_is_refused_when_the_source_is_another_one(runs: SparkRuns) -> No
     assert runs.version == 0
 
 
-@pytest.mark.parametrize("on_changed", ["error", None])
+@pytest.mark.parametrize("on_changed", ["raise", None])
 def test_replay_is_a_ledger_error_when_a_file_of_the_plan_was_altered(runs: SparkRuns, on_changed: Any) -> None:
     runs.die()
     for found in runs.s3.list_objects_v2(Bucket=runs.bucket, Prefix="ledger/")["Contents"]:
@@ -676,7 +676,7 @@ def test_replay_is_a_ledger_error_when_a_file_of_the_plan_was_altered(runs: Spar
 
 
 def test_on_changed_is_refused_when_executors_cannot_do_it(runs: SparkRuns) -> None:
-    with pytest.raises(InvalidValueError, match="On Spark on_changed is 'error' or None, and not 'skip'"):
+    with pytest.raises(InvalidValueError, match="On Spark on_changed is 'raise' or None, and not 'skip'"):
         runs.run(on_changed="skip")
 
 

@@ -43,7 +43,7 @@ def test_schema_is_refused_when_text_is_to_have_two_columns() -> None:
         [StructField("line", StringType()), StructField("id", LongType()), StructField("day", LongType())]
     )
     spark: Any = SimpleNamespace(createDataFrame=lambda _, schema: SimpleNamespace(schema=schema))
-    asked: dict[str, Any] = {"path_column": None, "on_changed": "error", "options": None, "client_options": None}
+    asked: dict[str, Any] = {"path_column": None, "on_changed": "raise", "options": None, "client_options": None}
 
     with pytest.raises(SourceError) as caught:
         read_shares(

@@ -86,7 +86,7 @@ def test_rows_of_several_chunks_and_nanoseconds_are_compared_exactly_when_planne
     nanoseconds = pa.chunked_array([pa.array([count], pa.timestamp("ns", "UTC")) for count in (-1, 999, 1_001)])
     table = pa.table({"at": nanoseconds, "id": [1, 2, 3]})
 
-    window = plan(ArrowRows(table), "at", nulls="exclude")
+    window = plan(ArrowRows(table), "at", nulls="skip")
 
     assert window.high == (datetime(1970, 1, 1, 0, 0, 0, 2, tzinfo=timezone.utc),)
     assert ArrowRows(table).rows(window).equals(table)
@@ -106,10 +106,10 @@ def test_windows_are_those_of_pandas_when_the_rows_are_the_same() -> None:
     table = pa.table({"at": pa.array([3, None, 1, 2]), "id": pa.array([1, 2, 3, 4])})
     arrow, frame = ArrowRows(table, zone="Europe/London"), PandasRows(table.to_pandas(types_mapper=pd.ArrowDtype))
 
-    for options in ({"nulls": "exclude"}, {"nulls": "include", "sink": "merge"}, {"nulls": "exclude", "max_rows": 2}):
+    for options in ({"nulls": "skip"}, {"nulls": "take", "sink": "merge"}, {"nulls": "skip", "max_rows": 2}):
         one, other = plan(arrow, ["at", "id"], **options), plan(frame, ["at", "id"], **options)
         assert one == other
-        assert arrow.rows(one).to_pylist() == frame.rows(other).to_dict("records") or options["nulls"] == "include"
+        assert arrow.rows(one).to_pylist() == frame.rows(other).to_dict("records") or options["nulls"] == "take"
         assert arrow.rows(one).num_rows == len(frame.rows(other))
 
 
@@ -144,7 +144,7 @@ def test_new_rows_are_written_as_parquet_without_pandas_when_they_are_a_table(
 
     for rows in (2, 3):
         with IncrementalJob(watermarks, JOB, clock=lambda: NOON + timedelta(days=1)) as job:
-            found = job.rows_since(table.slice(0, rows), "at", nulls="exclude")
+            found = job.rows_since(table.slice(0, rows), "at", nulls="skip")
             written = job.write(found, target, partition_by=["day"])
 
     found = sorted(pq.read_table(target).to_pylist(), key=lambda row: row["id"])

@@ -110,13 +110,13 @@ def test_every_row_is_taken_once_when_cursors_and_limits_are_random() -> None:
 def test_frames_of_pandas_are_taken_in_batches_too() -> None:
     frame = pd.DataFrame({"id": pd.array([3, 1, None, 2, 2], dtype="Int64")})
 
-    found = batches(PandasRows(frame), ["id"], max_rows=2, nulls="exclude")
+    found = batches(PandasRows(frame), ["id"], max_rows=2, nulls="skip")
 
     assert found == [["id"]] * 3
     windows = []
     window: RowWindow | None = None
     while window is None or window.has_more:
-        window = plan_after(window, PandasRows(frame), ["id"], now=NOW, max_rows=2, nulls="exclude")
+        window = plan_after(window, PandasRows(frame), ["id"], now=NOW, max_rows=2, nulls="skip")
         windows.append(sorted(PandasRows(frame).rows(window)["id"]))
     assert windows == [[1], [2, 2], [3]]
 

@@ -139,7 +139,7 @@ def test_index_and_columns_stay_as_they_are_when_rows_are_taken(watermarks: Wate
     pd.testing.assert_frame_equal(found, frame.loc[["q"]])
 
 
-@pytest.mark.parametrize(("nulls", "taken"), [("include", [1, 2, 5]), ("exclude", [1, 2])], ids=["include", "exclude"])
+@pytest.mark.parametrize(("nulls", "taken"), [("take", [1, 2, 5]), ("skip", [1, 2])], ids=["take", "skip"])
 def test_rows_without_cursor_go_by_the_policy_when_there_are_some(
     run: Callable[..., list[Any]], watermarks: Watermarks, caplog: Any, nulls: str, taken: list[int]
 ) -> None:
@@ -151,7 +151,7 @@ def test_rows_without_cursor_go_by_the_policy_when_there_are_some(
     assert sorted(row for _, row in found) == taken
     assert [row for _, row in more] == [*taken[2:], 9]
     assert watermarks.latest(JOB).watermarks["rows"]["value"] == 4
-    assert ("event=nulls_excluded context=rows column=id rows=1" in caplog.text) == (nulls == "exclude")
+    assert ("event=nulls_excluded context=rows column=id rows=1" in caplog.text) == (nulls == "skip")
 
 
 @pytest.mark.parametrize("dtype", [object, "Int64"], ids=["objects", "Int64"])
@@ -159,9 +159,9 @@ def test_rows_are_counted_when_only_those_without_cursor_are_left(
     run: Callable[..., list[Any]], watermarks: Watermarks, dtype: Any
 ) -> None:
     frame = pd.DataFrame({"id": pd.Series([1, None, None], dtype=dtype)})
-    run(frame, nulls="include", sink="merge")
+    run(frame, nulls="take", sink="merge")
 
-    left = run(frame, nulls="include", sink="merge")
+    left = run(frame, nulls="take", sink="merge")
 
     assert len(left) == 2
     assert watermarks.history(JOB)[0].change.metrics["contexts"]["rows"] == {"rows": 2}
@@ -241,7 +241,7 @@ def test_zones_and_classes_may_differ_when_the_objects_are_all_aware_datetimes(r
         {"at": pd.Series([NOON, london, pd.Timestamp(NOON + timedelta(minutes=2)), None], dtype=object)}
     )
 
-    taken = [len(run(frame.head(count), "at", nulls="exclude")) for count in (1, 2, 4)]
+    taken = [len(run(frame.head(count), "at", nulls="skip")) for count in (1, 2, 4)]
 
     assert taken == [1, 1, 1]
 
@@ -273,7 +273,7 @@ rows = st.lists(st.tuples(st.none() | few, st.none() | few), max_size=8)
 bound = st.none() | st.tuples(few, st.none() | few)
 
 
-@given(rows, bound, bound, st.booleans(), st.sampled_from(["raise", "include"]), st.none() | st.integers(1, 2))
+@given(rows, bound, bound, st.booleans(), st.sampled_from(["raise", "take"]), st.none() | st.integers(1, 2))
 def test_same_rows_are_taken_as_by_sql_when_a_window_is_read(
     listed: list[Any], low: Any, high: Any, descending: bool, nulls: Any, lookback: int | None
 ) -> None:

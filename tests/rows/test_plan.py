@@ -604,7 +604,7 @@ def test_lookback_goes_no_further_than_the_initial_value_when_the_cursor_is_comp
     [
         (AT, {"lookback": MINUTE}, "lookback=0:01:00 reads rows again, and sink='append' would keep them twice."),
         (ID, {"lookback": 3}, "lookback=3 reads rows again"),
-        (ID, {"nulls": "include"}, "nulls='include' reads rows again"),
+        (ID, {"nulls": "take"}, "nulls='take' reads rows again"),
         (AT, {"lookback": -MINUTE, "sink": "merge"}, "is below 0. Give how far to read back."),
         (AT, {"lookback": 5, "sink": "merge"}, "lookback=5 does not fit a timestamp. Give a timedelta for times"),
         (ID, {"lookback": MINUTE, "sink": "merge"}, "does not fit a bigint."),
@@ -615,7 +615,7 @@ def test_lookback_goes_no_further_than_the_initial_value_when_the_cursor_is_comp
         (KEY, {"lookback": 1, "sink": "merge"}, "lookback=1 does not fit a string."),
         (AT, {"delay": -MINUTE}, "is not a duration of 0 or more. Give a timedelta."),
         (AT, {"delay": 300}, "delay=300 is not a duration of 0 or more."),
-        (ID, {"nulls": "skip"}, "nulls='skip' is unknown. Use 'raise', 'include' or 'exclude'."),
+        (ID, {"nulls": "ignore"}, "nulls='ignore' is unknown. Use 'raise', 'take' or 'skip'."),
         (ID, {"sink": "upsert"}, "sink='upsert' is unknown. Use 'append' or 'merge'."),
         (AT, {"descending": True}, "descending=True is for numbers only. Leave it out."),
         (KEY, {"descending": True}, "descending=True is for numbers only."),
@@ -701,7 +701,7 @@ def test_plan_is_refused_with_the_count_when_cursors_are_null() -> None:
 
 def test_rows_with_null_come_each_time_when_they_are_included() -> None:
     source = source_of(ID, None, 3)
-    options: dict[str, Any] = {"nulls": "include", "sink": "merge"}
+    options: dict[str, Any] = {"nulls": "take", "sink": "merge"}
     first = plan(source, **options)
     second = plan(source, first, **options)
 
@@ -711,7 +711,7 @@ def test_rows_with_null_come_each_time_when_they_are_included() -> None:
 
 def test_rows_with_null_come_when_there_is_no_other_row() -> None:
     source = source_of(ID, None)
-    window = plan(source, nulls="include", sink="merge")
+    window = plan(source, nulls="take", sink="merge")
 
     assert (source.rows(window), window.state_after["value"]) == ([(None,)], None)
 
@@ -719,7 +719,7 @@ def test_rows_with_null_come_when_there_is_no_other_row() -> None:
 def test_rows_with_null_are_counted_in_a_warning_when_they_are_excluded(caplog: Any) -> None:
     source = source_of(ID, None, 3, None)
 
-    window = plan(source, nulls="exclude")
+    window = plan(source, nulls="skip")
 
     assert source.rows(window) == [(3,)]
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
@@ -727,13 +727,13 @@ def test_rows_with_null_are_counted_in_a_warning_when_they_are_excluded(caplog: 
     ]
 
 
-@pytest.mark.parametrize("nulls", ["exclude", "include"])
+@pytest.mark.parametrize("nulls", ["skip", "take"])
 def test_null_in_the_second_column_counts_when_the_cursor_is_compound(nulls: str) -> None:
     source = ListedRows((AT, ID), [(ago(20), None), (None, 3), (ago(30), 1), (ago(10), 2)], NOW)
 
     window = plan(source, nulls=nulls, sink="merge")
 
-    rest = [] if nulls == "exclude" else source.listed[:2]
+    rest = [] if nulls == "skip" else source.listed[:2]
     assert source.rows(window) == [*rest, *source.listed[2:]]
 
 

@@ -170,7 +170,7 @@ def test_predicate_reaches_parquet_when_the_cursor_is_compound_or_a_text(spark: 
 # --- NULLs --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("nulls", "taken"), [("include", [[1, 2, 4], [2, 3, 4]]), ("exclude", [[1], [3]])])
+@pytest.mark.parametrize(("nulls", "taken"), [("take", [[1, 2, 4], [2, 3, 4]]), ("skip", [[1], [3]])])
 def test_rows_with_null_follow_the_policy_when_the_cursor_is_compound(
     spark: Any, nulls: str, taken: list[list[int]]
 ) -> None:
@@ -318,9 +318,9 @@ def test_rows_of_a_partition_without_date_are_taken_when_others_are_left_out(spa
 def test_all_partitions_are_read_when_rows_with_null_are_included(spark: Any, by_day: Any) -> None:
     df = by_day("import_date=%Y%m%d", "true").selectExpr("id", "CASE WHEN id > 0 THEN at END AS at", "import_date")
     source = DataFrameRows(df, partitions=DatePartitions("import_date=%Y%m%d"))
-    first = plan(source, ["at"], nulls="include", sink="merge")
+    first = plan(source, ["at"], nulls="take", sink="merge")
 
-    second = plan(source, ["at"], first, nulls="include", sink="merge")
+    second = plan(source, ["at"], first, nulls="take", sink="merge")
 
     assert ids(source, second) == [0]
 

@@ -84,16 +84,16 @@ def test_new_fields_are_named_by_their_path_when_they_are_inside_of_columns() ->
     ("given", "found", "policy", "target", "left_out"),
     [
         (ROWS, {"id": "long", "new": "date"}, "add", {"id": "long", "new": "date"}, []),
-        (ROWS, {"id": "long", "new": "date"}, "report", {"id": "long"}, ["new"]),
+        (ROWS, {"id": "long", "new": "date"}, "warn", {"id": "long"}, ["new"]),
         (ROWS, {"new": "date"}, "add", {"id": "long", "new": "date"}, []),
-        (ROWS, {"new": "date"}, "accept", {"new": "date"}, []),
-        (ROWS, {"ID": "integer"}, "refuse", {"id": "long"}, []),
+        (ROWS, {"new": "date"}, "take", {"new": "date"}, []),
+        (ROWS, {"ID": "integer"}, "raise", {"id": "long"}, []),
         (ROWS, {"id": "decimal(20,0)"}, "add", {"id": "decimal(20,0)"}, []),
-        (ROWS, {"id": "string"}, "accept", {"id": "string"}, []),
-        (CSV, {"id": "string"}, "refuse", {"id": "long"}, []),
+        (ROWS, {"id": "string"}, "take", {"id": "string"}, []),
+        (CSV, {"id": "string"}, "raise", {"id": "long"}, []),
         (CSV, {"id": "double"}, "add", {"id": "long"}, []),
-        (CSV, {"id": "decimal(20,0)"}, "report", {"id": "long"}, []),
-        (JSON, {}, "refuse", {"id": "long"}, []),
+        (CSV, {"id": "decimal(20,0)"}, "warn", {"id": "long"}, []),
+        (JSON, {}, "raise", {"id": "long"}, []),
     ],
 )
 def test_decision_has_the_columns_of_the_policy_when_the_source_changed(
@@ -107,12 +107,12 @@ def test_decision_has_the_columns_of_the_policy_when_the_source_changed(
 @pytest.mark.parametrize(
     ("given", "found", "policy", "told"),
     [
-        (ROWS, {"id": "long", "new": "date"}, "refuse", "'new' is new (date)"),
-        (ROWS, {}, "refuse", "'id' is gone (it was bigint)"),
-        (ROWS, {"id": "decimal(20,0)"}, "report", "'id' was bigint and is decimal(20,0)"),
+        (ROWS, {"id": "long", "new": "date"}, "raise", "'new' is new (date)"),
+        (ROWS, {}, "raise", "'id' is gone (it was bigint)"),
+        (ROWS, {"id": "decimal(20,0)"}, "warn", "'id' was bigint and is decimal(20,0)"),
         (ROWS, {"id": "string"}, "add", "'id' was bigint and is string"),
-        (CSV, {"id": "double"}, "refuse", "'id' was bigint and is double"),
-        (CSV, {}, "refuse", "'id' is gone"),
+        (CSV, {"id": "double"}, "raise", "'id' was bigint and is double"),
+        (CSV, {}, "raise", "'id' is gone"),
     ],
 )
 def test_run_is_stopped_with_the_column_and_both_types_when_the_policy_says_so(
@@ -121,20 +121,20 @@ def test_run_is_stopped_with_the_column_and_both_types_when_the_policy_says_so(
     with pytest.raises(SchemaChangedError) as caught:
         decide(given, {"id": "long"}, found, policy)
 
-    assert told in str(caught.value) and "on_schema_change='accept'" in str(caught.value)
+    assert told in str(caught.value) and "on_schema_change='take'" in str(caught.value)
     assert caught.value.policy == policy
 
 
 def test_error_counts_the_columns_when_there_are_many() -> None:
     with pytest.raises(SchemaChangedError, match="; and 3 more") as caught:
-        decide(ROWS, {}, {f"c{number}": "long" for number in range(8)}, "refuse")
+        decide(ROWS, {}, {f"c{number}": "long" for number in range(8)}, "raise")
 
     assert len(caught.value.columns) == 8
 
 
 @pytest.mark.parametrize("policy", ["", "ADD", None, True, 1, ["add"]])
 def test_policy_is_refused_when_there_is_none_of_that_name(policy: Any) -> None:
-    with pytest.raises(InvalidValueError, match=r"on_schema_change is .*'add', 'report', 'refuse', 'accept'"):
+    with pytest.raises(InvalidValueError, match=r"on_schema_change is .*'add', 'warn', 'raise', 'take'"):
         check_policy(policy)
 
 
@@ -253,10 +253,10 @@ def test_columns_are_not_kept_when_they_could_not_be_read_back() -> None:
     assert with_schema({"kind": "rows"}, "spark", {"x" * (MAX_NAME + 1): "long"}) is None
 
 
-@pytest.mark.parametrize("policy", ["add", "report", "refuse"])
+@pytest.mark.parametrize("policy", ["add", "warn", "raise"])
 @pytest.mark.parametrize("kept", [None, {"id": "long"}])
 def test_columns_are_refused_when_a_policy_would_take_two_of_them_for_one(policy: Any, kept: Any) -> None:
     with pytest.raises(InvalidValueError, match="Columns id, Id of 's' differ only by case"):
         decide(ROWS, kept, {"id": "long", "Id": "long"}, policy)
 
-    assert list(decide(ROWS, kept, {"id": "long", "Id": "long"}, "accept").target) == ["id", "Id"]
+    assert list(decide(ROWS, kept, {"id": "long", "Id": "long"}, "take").target) == ["id", "Id"]

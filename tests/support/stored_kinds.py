@@ -67,7 +67,7 @@ def kinds() -> dict[str, tuple[str, dict[str, Any]]]:
     price, day = CursorColumn("price", "decimal(10,2)"), CursorColumn("day", "date")
     several = (at, number)
     window = RowWindow(
-        (number,), (5,), (9,), 3, "include", start=(1,), descending=True, source={"table": "repairs"}, has_more=True
+        (number,), (5,), (9,), 3, "take", start=(1,), descending=True, source={"table": "repairs"}, has_more=True
     )
     times = RowWindow((at,), (NOW,), (NOW + timedelta(days=1),), timedelta(hours=1))
     prices = RowWindow((price,), (Decimal("1.25"),), (Decimal("9.5"),), Decimal("0.25"))

@@ -41,7 +41,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"max_rows": 10}, "max_rows"),
     ({"delay": None}, "delay"),
     ({"initial_value": 3}, "initial_value"),
-    ({"nulls": "include"}, "nulls"),
+    ({"nulls": "take"}, "nulls"),
     ({"changed": "feed"}, "changed"),
 ]
 

@@ -197,7 +197,7 @@ class NewFiles(FileSource):
         if clearing is not None:
             self.batch.end.after_commit(replace(clearing, taken=lambda: delta.readable))
         # Never "skip": it would leave files out of a batch that is written with them by now.
-        check = partial(delta.unchanged, "error", self.batch.s3_client)
+        check = partial(delta.unchanged, "raise", self.batch.s3_client)
         return self.taken(delta, delta, planned, state, f"has_more={delta.has_more}", check)
 
     def _watched(self, delta: FileDelta, before: Callable[[], FileBookmark]) -> FileDelta:
@@ -314,8 +314,8 @@ def new_files_on_spark(asked: FileSource, spark: SparkSession | None) -> SparkFi
     options = without_own("new_files_on_spark", asked.options)
     if spark is None:
         raise PlanConflictError(asked.batch.run.job_id, "there is no Spark session. Give the job spark=.")
-    if asked.on_changed not in ("error", None):
-        raise InvalidValueError(f"On Spark on_changed is 'error' or None, and not {asked.on_changed!r}. Use new_files.")
+    if asked.on_changed not in ("raise", None):
+        raise InvalidValueError(f"On Spark on_changed is 'raise' or None, and not {asked.on_changed!r}. Use new_files.")
     asked = replace(asked, options=options)
     asked.begin()
     return asked.batch.take(asked.context, FilesOnSpark(**vars(asked), spark=spark))

@@ -78,7 +78,7 @@ def latest_partition(
     """Return the largest partition; see `IncrementalJob.latest_partition`."""
     asked, known = _located(asked, "latest_partition", NOT_LATEST, columns, types, spark, whole=True)
     check_on_same(on_same)
-    rule = PartitionRule(asked.source, known, whole=True, nulls="include", latest=True)
+    rule = PartitionRule(asked.source, known, whole=True, nulls="take", latest=True)
     return asked.batch.take(asked.context, LargestPartition(**vars(asked), rule=rule, on_same=on_same))
 
 
@@ -123,7 +123,7 @@ class NewPartitions(FileSource):
                 "them at the target, delta.emptied names them",
                 self.source, len(emptied),
             )  # fmt: skip
-        check = partial(files.unchanged, "error", self.batch.s3_client)
+        check = partial(files.unchanged, "raise", self.batch.s3_client)
         rule = self.rule
         detail = f"partitions={len(delta.partitions)} whole={rule.whole} latest={rule.latest} has_more={delta.has_more}"
         return self.taken(delta, files, planned, state, detail, check)
@@ -172,15 +172,15 @@ def _located(
         if options.get(name) is not None:
             raise InvalidValueError(f"{name} is {options[name]!r}. {why}.")
     if whole:
-        archived, run = options.get("on_archived", "error"), asked.batch.run
-        if archived not in ("error", "take"):
+        archived, run = options.get("on_archived", "raise"), asked.batch.run
+        if archived not in ("raise", "take"):
             raise InvalidValueError(
                 f"on_archived is {archived!r}, which would leave files out of a partition that is read whole. Use "
-                "'error' or 'take'."
+                "'raise' or 'take'."
             )
         if asked.on_changed == "skip":
             raise InvalidValueError(
-                "on_changed is 'skip', which would leave a file out of a partition that is read whole. Use 'error' or "
+                "on_changed is 'skip', which would leave a file out of a partition that is read whole. Use 'raise' or "
                 "None."
             )
         if asked.context and isinstance(run, UnsavedRun) and run.mode.is_range:

@@ -85,7 +85,7 @@ class SchemaKeeping:
         known = self.known(context).get(engine)
         decision = decide(Given(source, context), known, columns_of_rows(found), policy)
         self.keep(context, source, engine, decision)
-        return found if known is None or policy == "accept" else fitted_rows(found, decision)
+        return found if known is None or policy == "take" else fitted_rows(found, decision)
 
     def _tell(self, context: str | None, source: str, name: str, decision: Decision) -> None:
         if decision.left_out:

@@ -431,7 +431,7 @@ class JdbcTable:
             return ONE_QUERY
         predicate = window.predicate(self.dialect)
         # Without those that have NULL: with OR, the database walks the index from its beginning to the first new row.
-        present = replace(window, nulls="exclude").predicate(self.dialect)
+        present = replace(window, nulls="skip").predicate(self.dialect)
         source = sql("FROM {} WHERE {}", self._table, present)
         # Counted no further than it takes to know: counting a billion rows would cost as much as reading them.
         smallest, largest, count = self._ask(
@@ -444,7 +444,7 @@ class JdbcTable:
         spans = slices(self.dialect.value(smallest, first), self.dialect.value(largest, first), most)
         cuts = [low for low, _ in spans[1:]]
         logger.info("event=parallel_read source=%s column=%s queries=%d", self.name, first.name, len(cuts) + 1)
-        return self._queries.ranges(first, cuts, with_nulls=window.nulls == "include")
+        return self._queries.ranges(first, cuts, with_nulls=window.nulls == "take")
 
     def _check_names(self, df: DataFrame) -> None:
         """Refuse names that would end where Spark quotes them and go on as SQL: it does not double quotes."""

@@ -73,7 +73,7 @@ class FileBookmark:
         Version of the job and run id that are remembered for what is taken now.
     until
         Of what is new, only what an earlier `state_after` had taken: that of a later run. Limits of a
-        batch, `settle` and `ready_marker` do not count then.
+        batch, `delay` and `ready_marker` do not count then.
     saves
         Whether something follows. Otherwise nothing is written to the ledger, and there is no `state_after`.
     partitions
@@ -135,7 +135,7 @@ class FileBookmark:
             then = FileLedger(str(self.location), until.get("segments", ()), files)
             self._memory = RangeMemory(self._memory, until, then, chosen.compare == "mtime")
             chosen = replace(
-                chosen, on_modified="process", settle=timedelta(0), ready_marker=None, max_files=None, max_bytes=None
+                chosen, on_modified="take", delay=timedelta(0), ready_marker=None, max_files=None, max_bytes=None
             )
             partitions = partitions.unlimited() if partitions else None
         self.begins = state is None and until is None
@@ -461,7 +461,7 @@ class FileBookmark:
 
     def _readings(self, taken: pa.Table) -> Readings | None:
         """Return what watches over the reads of a batch; None where a file that cannot be read stops it."""
-        if self.options.on_unreadable == "stop":
+        if self.options.on_unreadable == "raise":
             return None
         takes_none = self.options.on_unreadable == "set_aside_all"
         return Readings(self.location, taken, self._s3_client, self.options.request_payer, self.set_aside, takes_none)

@@ -164,9 +164,9 @@ class BatchChooser:
 
     def _with_modified(self, new: pa.Table, modified: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
         """Return new objects with those that were changed, as the option asks for, and what to remember of others."""
-        if modified.num_rows and self.options.on_modified == "error":
+        if modified.num_rows and self.options.on_modified == "raise":
             raise ModifiedObjectError(str(self.location), modified.column("key")[:5].to_pylist(), modified.num_rows)
-        if self.options.on_modified == "ignore":
+        if self.options.on_modified == "skip":
             return new, [ledger_rows(modified, IGNORED, *self.taken_by)]
         return pa.concat_tables([new, modified]), []
 
@@ -266,7 +266,7 @@ class BatchChooser:
 
     def _with_good_keys(self, new: pa.Table, aside: dict[str, SetAside]) -> tuple[pa.Table, dict[str, str]]:
         """Leave out keys that Spark cannot read, and set them aside, if the options say so."""
-        if self.options.on_unreadable == "stop":
+        if self.options.on_unreadable == "raise":
             for _, error in self._bad_keys(new):
                 raise error
             return new, {}
@@ -325,7 +325,7 @@ class BatchChooser:
                 parts.append(found)
         if of_null:
             logger.warning(
-                "event=nulls_excluded source=%s files=%d: they lie in a partition of NULL, which nulls='exclude' never "
+                "event=nulls_excluded source=%s files=%d: they lie in a partition of NULL, which nulls='skip' never "
                 "takes", self.location, of_null,
             )  # fmt: skip
         if deleted and self.memory.keeps_gone:
@@ -366,9 +366,9 @@ class BatchChooser:
 
     def _settled(self, new: pa.Table, started: datetime, ready: set[str]) -> pa.Table:
         """Leave out what is too young, or in a folder that is not ready."""
-        if self.options.settle:
+        if self.options.delay:
             # Both times are of the source's clock. One that is ahead here would take what is still being written.
-            limit = pa.scalar(started - self.options.settle, LISTED.field("modified").type)
+            limit = pa.scalar(started - self.options.delay, LISTED.field("modified").type)
             new = new.filter(pc.less_equal(new.column("modified"), limit))
         if self.options.ready_marker is not None:
             folders = folders_of(new.column("key"))
@@ -383,7 +383,7 @@ class BatchChooser:
             return new, LISTED.empty_table()
         mask = pc.is_in(new.column("storage_class"), value_set=_ARCHIVES)
         archived = new.filter(mask)
-        if archived.num_rows and self.options.on_archived == "error":
+        if archived.num_rows and self.options.on_archived == "raise":
             raise ArchivedObjectError(str(self.location), archived.column("key")[:5].to_pylist(), archived.num_rows)
         return new.filter(pc.invert(mask)), archived
 

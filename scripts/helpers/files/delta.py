@@ -190,9 +190,9 @@ class FileDelta:
             StructType or DDL text, in place of what was kept.
         on_schema_change
             What becomes of columns that are not what was kept, or with this argument what `schema` says. ``add`` reads
-            new columns and wider types, and keeps them; ``report`` leaves new columns out, with a WARNING; ``refuse``
-            raises; ``accept`` takes the files as they are, and keeps that. None is ``add`` for CSV and JSON, and
-            ``accept`` for formats with types of their own. See `docs/files.md` for what is done about which change.
+            new columns and wider types, and keeps them; ``warn`` leaves new columns out, with a WARNING; ``raise``
+            raises; ``take`` takes the files as they are, and keeps that. None is ``add`` for CSV and JSON, and
+            ``take`` for formats with types of their own. See `docs/files.md` for what is done about which change.
         rescue
             True, or the name of a column: values that do not fit, and columns that are left out, go there as JSON.
         **options
@@ -228,7 +228,7 @@ class FileDelta:
         schema: StructType | str | None = None,
         *,
         path_column: str | None = None,
-        on_changed: OnChanged = "error",
+        on_changed: OnChanged = "raise",
         on_schema_change: OnSchemaChange | None = None,
         rescue: bool | str = False,
         **options: Any,
@@ -363,7 +363,7 @@ class FileDelta:
             kept.keep(name, decision)
         else:
             decision = Decision(known or {}, known or {})
-        if known is None or policy == "accept":
+        if known is None or policy == "take":
             return frame
         fitted: pd.DataFrame = fitted_rows(of_files, decision)
         if path_column is not None and path_column in frame:
@@ -376,17 +376,17 @@ class FileDelta:
             return read(self.table)
         return self.readings.read(self.table, format, read, exhaust)
 
-    def unchanged(self, on_changed: OnChanged = "error", s3_client: S3Client | None = None) -> FileDelta:
+    def unchanged(self, on_changed: OnChanged = "raise", s3_client: S3Client | None = None) -> FileDelta:
         """Look at the source again, whether these files are still what was planned.
 
         Parameters
         ----------
         on_changed
-            ``error`` raises a ChangedObjectError that names them. ``skip`` returns the delta without
+            ``raise`` raises a ChangedObjectError that names them. ``skip`` returns the delta without
             them: a file that was overwritten is new in the next batch. Files whose VersionId is known
             are an error only if that version is gone, unless `read` or `paths` was used, which do not go by it.
         """
-        pinned = on_changed == "error" and not self.unpinned
+        pinned = on_changed == "raise" and not self.unpinned
         found = check_unchanged(
             self.location, self.readable, s3_client, on_changed, request_payer=self.request_payer, pinned=pinned
         )

@@ -18,7 +18,7 @@ from scripts.helpers.files.partitions import PartitionRule, Values, sort_key
 from scripts.helpers.files.states import FORMAT, of_source
 from scripts.helpers.listing.listing import Location
 
-OnSame = Literal["read", "skip", "error"]
+OnSame = Literal["take", "skip", "raise"]
 KIND = "partition"
 
 
@@ -64,7 +64,7 @@ class LatestPartition:
         SnapshotBehindError
             It is smaller than the one that was taken before, or there is none any more.
         SnapshotUnchangedError
-            It has the same files as before, and `on_same` says ``error``.
+            It has the same files as before, and `on_same` says ``raise``.
         """
         found = delta.partitions
         if self._state is None:
@@ -75,7 +75,7 @@ class LatestPartition:
         following = self._following(found[0])
         if following != self._state:
             return PartitionDecision(delta, following)
-        if on_same == "error":
+        if on_same == "raise":
             raise SnapshotUnchangedError(str(self._location), self._context)
         if on_same == "skip":
             return PartitionDecision(delta.without_files(), following, is_same=True)

@@ -154,7 +154,7 @@ class PartitionDelta:
 
         return self.files.read_with(spark, asked, read)
 
-    def unchanged(self, on_changed: OnChanged = "error", s3_client: S3Client | None = None) -> PartitionDelta:
+    def unchanged(self, on_changed: OnChanged = "raise", s3_client: S3Client | None = None) -> PartitionDelta:
         """Look at the source again, whether the files to read are what was planned; see `FileDelta.unchanged`."""
         return replace(self, files=self.files.unchanged(on_changed, s3_client))
 

@@ -18,7 +18,7 @@ from scripts.helpers.listing.paths import check_keys
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Nulls = Literal["raise", "include", "exclude"]
+Nulls = Literal["raise", "take", "skip"]
 Values = tuple[Value, ...]
 """The values of one partition, one for each column; None for NULL."""
 
@@ -136,7 +136,7 @@ class PartitionRule:
     whole
         A changed partition is read whole, and never a part of it.
     nulls
-        The partition whose value is NULL: ``raise`` an error, ``include`` it, or ``exclude`` it with a WARNING.
+        The partition whose value is NULL: ``raise`` an error, ``take`` it, or ``skip`` it with a WARNING.
     start_from
         The first run takes partitions from this one on; what lies in smaller ones then is remembered, not taken.
     max_partitions
@@ -208,7 +208,7 @@ class PartitionRule:
             if not known:
                 raise
             return None
-        if known and self.nulls == "exclude" and None in values:
+        if known and self.nulls == "skip" and None in values:
             return None
         return self._numbers.setdefault(values, len(self._numbers))
 
@@ -234,7 +234,7 @@ class PartitionRule:
         of_null = [number for values, number in self._numbers.items() if None in values]
         mask = pc.is_in(numbers, value_set=pa.array(of_null, pa.int64()))
         count = mask.true_count
-        if not count or self.nulls == "include":
+        if not count or self.nulls == "take":
             return rows, 0
         if self.nulls == "raise":
             files = "1 file lies" if count == 1 else f"{count:,} files lie"
@@ -242,7 +242,7 @@ class PartitionRule:
                 self.source,
                 f"{files} in a partition of NULL ({'/'.join(self.columns.names)}), such as "
                 f"{rows.column('key').filter(mask)[0].as_py()!r}. Fix the program that wrote it; "
-                "nulls='include' takes it as a partition of its own, nulls='exclude' leaves it out.",
+                "nulls='take' takes it as a partition of its own, nulls='skip' leaves it out.",
             )
         return rows.filter(pc.invert(mask)), count
 

@@ -25,10 +25,10 @@ LAYOUT_CODES = "YymdjbBaAuwUWVGHIp%"
 """What strftime writes into date folders: all that an hour decides, and nothing finer."""
 
 _CHOICES = {
-    "on_modified": ("process", "ignore", "error"),
+    "on_modified": ("raise", "skip", "take"),
     "compare": ("etag", "mtime"),
-    "on_archived": ("error", "skip_and_remember", "skip", "take"),
-    "on_unreadable": ("stop", "set_aside", "set_aside_all"),
+    "on_archived": ("raise", "skip_and_remember", "skip", "take"),
+    "on_unreadable": ("raise", "set_aside", "set_aside_all"),
 }
 _SUSPECT = r"(^|/)[._]|\._COPYING_(/|$)|_\$folder\$$|/$|^$"
 """Matches every hidden key and few others."""
@@ -45,12 +45,12 @@ class FileOptions:
         when they change. ``"now"``: those that show up after the first listing. An aware datetime: those whose
         LastModified is not before it. Another text: those whose key, below the source, comes after it. By default all.
     on_modified
-        A known key with another identity: ``process`` it again, ``ignore`` it, or raise an ``error``.
+        A known key with another identity: ``take`` it again, ``skip`` it, or ``raise`` an error.
     compare
         ``etag``: the same bytes written again are the same object. ``mtime``: they are another.
-    settle
-        Leave objects younger than this for the next run, by the clock of the source. Not the `delay` of rows,
-        which keeps late ones from being lost: a late file is new whenever it shows up.
+    delay
+        Leave objects younger than this for the next run, by the clock of the source. Late files need none, as late
+        rows do: a file is new whenever it shows up.
     ready_marker
         Take only files of folders that hold an object of this name, such as ``_SUCCESS``.
     include, exclude
@@ -58,10 +58,10 @@ class FileOptions:
     min_size
         Leave smaller objects out, in bytes; 1 leaves out empty ones.
     on_archived
-        Objects in GLACIER or DEEP_ARCHIVE: raise an ``error`` before anything is taken, ``skip`` them
+        Objects in GLACIER or DEEP_ARCHIVE: ``raise`` an error before anything is taken, ``skip`` them
         for now, ``skip_and_remember`` them for good, or ``take`` them if they are restored.
     on_unreadable
-        A planned file that cannot be read: ``stop`` with an error, or ``set_aside``: it is listed in the state
+        A planned file that cannot be read: ``raise`` an error, or ``set_aside``: it is listed in the state
         with the reason, the rest of the batch is taken, and a person decides. A batch of which all files are set aside
         is an error once; with ``set_aside_all`` it is none. See `readings.Readings`.
     max_files, max_bytes
@@ -82,15 +82,15 @@ class FileOptions:
     """
 
     start_from: str | datetime | None = None
-    on_modified: str = "process"
+    on_modified: str = "take"
     compare: str = "etag"
-    settle: timedelta = timedelta(0)
+    delay: timedelta = timedelta(0)
     ready_marker: str | None = None
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     min_size: int = 0
-    on_archived: str = "error"
-    on_unreadable: str = "stop"
+    on_archived: str = "raise"
+    on_unreadable: str = "raise"
     max_files: int | None = None
     max_bytes: int | None = None
     layout: str | None = None
@@ -110,7 +110,7 @@ class FileOptions:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise InvalidValueError(f"{name} is {value!r}. Use a whole number from 1.")
-        for name in ("settle", "lookback"):
+        for name in ("delay", "lookback"):
             value = getattr(self, name)
             if not isinstance(value, timedelta) or value < timedelta(0):
                 raise InvalidValueError(f"{name} is {value!r}. Use a timedelta that is not negative.")

@@ -188,7 +188,7 @@ class SparkFileDelta:
         schema: StructType | str | None = None,
         *,
         path_column: str | None = None,
-        on_changed: OnChanged = "error",
+        on_changed: OnChanged = "raise",
         on_schema_change: OnSchemaChange | None = None,
         rescue: bool | str = False,
         **options: Any,
@@ -198,7 +198,7 @@ class SparkFileDelta:
         A task finds its files in the ledger, so their names never come to the driver. Which columns their folders
         give a Spark job looks up first. It needs a schema, which is kept, and values that do not fit stop the run or
         are rescued. Nothing looks for other columns, and columns of CSV are found by the header of the first file:
-        for the policies ``add``, ``report`` and ``refuse``, and for CSV files with several headers, use
+        for the policies ``add``, ``warn`` and ``raise``, and for CSV files with several headers, use
         ``to_driver().read_small``.
 
         Raises
@@ -214,7 +214,7 @@ class SparkFileDelta:
             format, on_schema_change, rescue,
             schema=schema, path_column=path_column, options=options, is_old=self.is_old,
         )  # fmt: skip
-        if on_schema_change not in (None, "accept"):
+        if on_schema_change not in (None, "take"):
             raise InvalidValueError(
                 f"on_schema_change is {on_schema_change!r}, and nothing looks for new columns in files whose names "
                 "stay with the executors. Leave it out, or use to_driver().read_small."

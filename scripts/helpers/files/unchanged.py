@@ -37,14 +37,14 @@ def check_on_changed(on_changed: str | None, location: Location, options: FileOp
     The plan was frozen with that file as taken, and a plan never changes. So the next batch has it only
     if what it finds then is another object than the planned one, and if it takes changed objects.
     """
-    if on_changed not in ("error", "skip", None):
-        raise InvalidValueError(f"on_changed is {on_changed!r}. Use 'error', 'skip' or None.")
+    if on_changed not in ("raise", "skip", None):
+        raise InvalidValueError(f"on_changed is {on_changed!r}. Use 'raise', 'skip' or None.")
     if on_changed != "skip":
         return
-    if options.on_modified != "process":
+    if options.on_modified != "take":
         raise InvalidValueError(
             f"on_changed='skip' leaves a changed file to the next batch, where on_modified={options.on_modified!r} "
-            "would not take it. Use on_modified='process', or discard the plan."
+            "would not take it. Use on_modified='take', or discard the plan."
         )
     if not location.is_local and options.compare != "mtime" and not options.versioned:
         raise InvalidValueError(
@@ -57,7 +57,7 @@ def check_unchanged(
     location: Location,
     table: pa.Table,
     s3_client: S3Client | None = None,
-    on_changed: Literal["error", "skip"] = "error",
+    on_changed: Literal["raise", "skip"] = "raise",
     *,
     request_payer: bool = False,
     pinned: bool = False,
@@ -73,7 +73,7 @@ def check_unchanged(
     table
         The planned objects, with the columns of `FileDelta.table`.
     on_changed
-        ``error`` raises; ``skip`` leaves changed objects out of what is returned.
+        ``raise`` raises; ``skip`` leaves changed objects out of what is returned.
     pinned
         Of objects whose VersionId is planned only that version counts: whoever reads it reads the same bytes,
         whatever was written or deleted since. It is changed only when it is gone.
@@ -93,7 +93,7 @@ def check_unchanged(
     overwritten, deleted = find_changed(location, table, s3_client, request_payer=request_payer, pinned=pinned)
     if not overwritten and not deleted:
         return table
-    if on_changed == "error":
+    if on_changed == "raise":
         raise ChangedObjectError(str(location), sorted(overwritten), sorted(deleted))
     changed = pa.array([*overwritten, *deleted], pa.string())
     return table.filter(pc.invert(pc.is_in(table.column("key"), changed)))

@@ -56,7 +56,7 @@ class Asked:
     format, schema, path_column, options
         As of `read_files`.
     policy
-        What becomes of columns that are not as before. None: ``add`` for formats of `TEXTS`, else ``accept``.
+        What becomes of columns that are not as before. None: ``add`` for formats of `TEXTS`, else ``take``.
     rescue
         Name of the column of values that do not fit; None for none.
     """
@@ -125,7 +125,7 @@ class Asked:
     @property
     def policy_in_force(self) -> OnSchemaChange:
         """The policy, where none was given."""
-        return self.policy or ("add" if self.is_text else "accept")
+        return self.policy or ("add" if self.is_text else "take")
 
     def is_on(self, option: str) -> bool:
         """Tell whether a reader option is true."""
@@ -180,7 +180,7 @@ class SchemaReader:
         """
         asked = self.asked
         if not table.num_rows:
-            columns = self._given_columns() or (self.kept if asked.policy_in_force != "accept" else None)
+            columns = self._given_columns() or (self.kept if asked.policy_in_force != "take" else None)
             if columns is None:
                 # What is known without any file, such as the line of a text.
                 columns = self._found(table).columns
@@ -207,7 +207,7 @@ class SchemaReader:
         asked = self.asked
         if asked.rescue is not None:
             check_rescue(asked.rescue, decision.target)
-        as_it_is = asked.policy_in_force == "accept" and asked.rescue is None
+        as_it_is = asked.policy_in_force == "take" and asked.rescue is None
         if asked.is_text and not (as_it_is and len(parts) == 1):
             frames = [self._texts(decision, part) for part in parts]
             return reduce(lambda one, other: one.unionByName(other), frames)
@@ -245,17 +245,17 @@ class SchemaReader:
         asked, wanted = self.asked, self._given_columns()
         assert wanted is not None
         if not asked.is_text or (asked.format == "csv" and not self.asked.finds_by_header):
-            if asked.policy not in (None, "accept"):
+            if asked.policy not in (None, "take"):
                 raise InvalidValueError(
                     f"on_schema_change={asked.policy!r} does not go with schema= here: {self._without_names}. Leave "
                     "one of them out."
                 )
             return Decision(wanted, wanted), [Part(table, wanted)]
-        if asked.format == "json" and asked.policy in (None, "accept"):
+        if asked.format == "json" and asked.policy in (None, "take"):
             # Nothing is read to look for other columns: a schema may be meant to choose some.
             return Decision(wanted, wanted), [Part(table, wanted)]
         parts = [self._found(part) for part in self._groups(table)]
-        if asked.policy in (None, "accept"):
+        if asked.policy in (None, "take"):
             self._check_names(wanted, parts)
             return Decision(wanted, wanted), parts
         found = self._merged(parts)
@@ -416,4 +416,4 @@ class SchemaReader:
             return True
         given = self._given_columns() or {}
         corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord"))
-        return not (asked.handles_misfits or asked.policy == "accept" or corrupt in given)
+        return not (asked.handles_misfits or asked.policy == "take" or corrupt in given)

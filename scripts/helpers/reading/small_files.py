@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from scripts.helpers.listing.listing import Location
 
-OnChanged = Literal["error", "skip"]
+OnChanged = Literal["raise", "skip"]
 FORMATS = ("json", "csv", "text")
 _TASK_BYTES = 64 * 1024 * 1024
 """About what one task fetches, where there is much: less to do again when one fails."""
@@ -59,7 +59,7 @@ def read_small_files(
     schema: StructType | str | None = None,
     *,
     path_column: str | None = None,
-    on_changed: OnChanged = "error",
+    on_changed: OnChanged = "raise",
     options: Mapping[str, Any] | None = None,
     client_options: Mapping[str, Any] | None = None,
     request_payer: bool = False,
@@ -83,7 +83,7 @@ def read_small_files(
     path_column
         Name of a column to add, with the URI of each row's file and its key as it is.
     on_changed
-        ``error`` fails the Spark job at the first object that was overwritten or deleted since; ``skip``
+        ``raise`` fails the Spark job at the first object that was overwritten or deleted since; ``skip``
         leaves it out. Whether any was left out `unchanged.check_unchanged` tells, called before the commit.
     options
         Reader options. Not the mode DROPMALFORMED, csv's ``multiLine`` and ``enforceSchema=False``, and
@@ -266,8 +266,8 @@ def check_small_files(
         reason = f"the format {format!r} is not one of {', '.join(FORMATS)}."
     elif schema is None and format != "text":
         reason = f"{format} needs a schema here: no object is read to infer one."
-    elif on_changed not in ("error", "skip"):
-        reason = f"on_changed is {on_changed!r}, and it can be 'error' or 'skip'."
+    elif on_changed not in ("raise", "skip"):
+        reason = f"on_changed is {on_changed!r}, and it can be 'raise' or 'skip'."
     elif asked.get("mode", "").upper() == "DROPMALFORMED":
         reason = "the mode DROPMALFORMED is not known to from_json and from_csv."
     elif format == "csv" and asked.get("multiline") == "true":

@@ -103,7 +103,7 @@ class ArrowColumns:
         import pyarrow.compute as pc
 
         nulls = self._nulls(window.columns)
-        taken = pc.and_(nulls, window.nulls == "include")
+        taken = pc.and_(nulls, window.nulls == "take")
         if window.high is not None:
             ends = self._past(window.columns, window.high, ">" if window.descending else "<")
             if window.read_low is not None:

@@ -17,7 +17,7 @@ def limited(source: RowSource, window: RowWindow, most: int, context: str) -> Ro
     """Return a window's beginning, of at most so many rows; all of it where it has no more.
 
     Rows of one cursor stay together: more of them than `most` are taken as one batch, with a WARNING. What a lookback
-    or ``nulls="include"`` takes once more does not count.
+    or ``nulls="take"`` takes once more does not count.
 
     Raises
     ------

@@ -48,8 +48,8 @@ class RowOptions:
     initial_value
         Where a first run starts, itself taken; None for everything. No lookback goes further.
     nulls
-        Rows with NULL in a cursor column: ``raise`` with their count, ``include`` all of them each
-        time (needs a sink that merges), or ``exclude`` them, with a WARNING that counts them.
+        Rows with NULL in a cursor column: ``raise`` with their count, ``take`` all of them each
+        time (needs a sink that merges), or ``skip`` them, with a WARNING that counts them.
     descending
         The numbers fall from row to row.
     strings
@@ -83,7 +83,7 @@ class RowOptions:
         """Refuse what cannot be meant, before the source is asked; CursorError names option and remedy."""
         first = columns[0]
         if self.nulls not in get_args(Nulls):
-            raise CursorError(first.name, f"nulls={self.nulls!r} is unknown. Use 'raise', 'include' or 'exclude'.")
+            raise CursorError(first.name, f"nulls={self.nulls!r} is unknown. Use 'raise', 'take' or 'skip'.")
         if self.sink not in get_args(Sink):
             raise CursorError(first.name, f"sink={self.sink!r} is unknown. Use 'append' or 'merge'.")
         if self.behind not in get_args(Behind):
@@ -115,8 +115,8 @@ class RowOptions:
         self._check_sink(window.columns[0], window.lookback, window.nulls, "discard the plan")
 
     def _check_sink(self, first: CursorColumn, lookback: Tick | None, nulls: Nulls, otherwise: str) -> None:
-        if self.sink == "append" and (lookback or nulls == "include"):
-            why = f"lookback={lookback}" if lookback else "nulls='include'"
+        if self.sink == "append" and (lookback or nulls == "take"):
+            why = f"lookback={lookback}" if lookback else "nulls='take'"
             raise CursorError(
                 first.name,
                 f"{why} reads rows again, and sink='append' would keep them twice. Write them with a sink that merges "

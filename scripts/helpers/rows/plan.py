@@ -224,9 +224,9 @@ def check_nulls(columns: tuple[CursorColumn, ...], count: int, policy: Nulls, co
         raise CursorError(
             names,
             f"{rows_have(count)} NULL there and no window would ever take them. Fill it or filter them out. "
-            "nulls='exclude' leaves them out, nulls='include' takes them each time.",
+            "nulls='skip' leaves them out, nulls='take' takes them each time.",
         )
-    if count and policy == "exclude":
+    if count and policy == "skip":
         logger.warning("event=nulls_excluded context=%s column=%s rows=%d", context, names, count)
 
 
@@ -591,7 +591,7 @@ class _Look:
 
 def whole_window(source: RowSource, names: Sequence[str], strings: bool) -> RowWindow:
     """Return the window of all rows, those without cursor as well."""
-    return RowWindow(source.columns(names, strings), None, None, nulls="include", whole=True)
+    return RowWindow(source.columns(names, strings), None, None, nulls="take", whole=True)
 
 
 def window_between(
@@ -643,7 +643,7 @@ def window_between(
     # columns are those of the source as it is now, with the ticks that it says.
     stored = {**until, "low": low, "high": until.get("value")}
     window = replace(RowWindow.from_plan(stored, names, context), columns=columns, nulls=options.nulls)
-    if options.nulls != "include":
+    if options.nulls != "take":
         check_nulls(columns, source.facts(columns, window.low, window.descending).nulls, options.nulls, context)
     if window.low is not None:
         ends_before_it_starts = window.high is None or precedes(window.high, window.low, descending=window.descending)

@@ -40,7 +40,7 @@ class DataFrameRows:
         The source. Reading it twice must be possible.
     partitions
         How it is partitioned by date. Folders of other dates than those of the window are then not
-        read, neither for rows nor to count NULLs; with ``nulls="include"`` all are.
+        read, neither for rows nor to count NULLs; with ``nulls="take"`` all are.
     zone
         Zone whose wall clock columns without zone, and dates, are stamped with, such as ``Europe/London`` or ``UTC``.
         A first run by such a column is a CursorError without it, unless the job has a clock in another zone than UTC,
@@ -148,7 +148,7 @@ class DataFrameRows:
         now = self.columns([column.name for column in window.columns], strings=True)
         check_types(now, [column.type for column in window.columns])
         # NULL is in no folder's date, so rows without a cursor may be in any folder.
-        every = window.high is None or window.nulls == "include"
+        every = window.high is None or window.nulls == "take"
         source = self.df if every else self._pruned(now, window.read_low, window.high)
         return source.where(window.predicate(SPARK))
 

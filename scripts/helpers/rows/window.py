@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from scripts.helpers.errors import CursorError, SourceChangedError
 from scripts.helpers.protocol.fields import Fields
@@ -15,8 +15,10 @@ from scripts.helpers.rows.dialect import Dialect
 from scripts.helpers.rows.identity import as_text, remembered
 from scripts.helpers.rows.sql import SQL, joined, sql
 
-Nulls = Literal["raise", "include", "exclude"]
+Nulls = Literal["raise", "take", "skip"]
 NOTHING, EVERYTHING = sql("1 = 0"), sql("1 = 1")
+_NULLS: Mapping[str, Nulls] = {"raise": "raise", "include": "take", "exclude": "skip"}
+"""What to do with rows of NULL, by the words that plans keep."""
 COMPLETE = "complete"
 """Key of a state: the value below which all rows were taken, where that is past its watermark."""
 UNDECIDED = "undecided"
@@ -67,7 +69,7 @@ class RowWindow:
     def is_empty(self) -> bool:
         """Tell whether the window can hold no row."""
         # Rows without a cursor are in no place: where they are wanted, a window between equal bounds takes them too.
-        if self.whole or self.nulls == "include":
+        if self.whole or self.nulls == "take":
             return False
         # A lookback reads below `low`, so equal bounds still hold rows.
         return self.high is None or (self.high == self.low and not self.lookback)
@@ -95,7 +97,7 @@ class RowWindow:
         if self.whole:
             return EVERYTHING
         taken = NOTHING if self.high is None else self._between(self.high, dialect)
-        if self.nulls == "include":
+        if self.nulls == "take":
             return sql("{} OR ({})", self.null_predicate(dialect), taken)
         return taken
 
@@ -147,7 +149,7 @@ class RowWindow:
         if self.lookback:
             plan["lookback"] = _lookback_to_store(self.lookback)
         if self.nulls != "raise":
-            plan["nulls"] = self.nulls
+            plan["nulls"] = next(stored for stored, nulls in _NULLS.items() if nulls == self.nulls)
         if self.has_more:
             plan["has_more"] = True
         return plan
@@ -171,7 +173,7 @@ class RowWindow:
             low=bound_in(fields, "low", columns),
             high=bound_in(fields, "high", columns),
             lookback=_lookback_in(fields, columns[0]),
-            nulls=fields.one_of("nulls", get_args(Nulls), "raise"),
+            nulls=_NULLS[fields.one_of("nulls", tuple(_NULLS), "raise")],
             descending=descends_in(fields, columns),
             start=bound_in(fields, "start", columns),
             source=remembered(plan, context),

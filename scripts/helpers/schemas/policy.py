@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 from scripts.helpers.errors import InvalidValueError, SchemaChangedError
 from scripts.helpers.schemas.kinds import Columns, Kind, common, differing_by_case, kind_text, new_fields
 
-OnSchemaChange = Literal["add", "report", "refuse", "accept"]
-POLICIES = ("add", "report", "refuse", "accept")
+OnSchemaChange = Literal["add", "warn", "raise", "take"]
+POLICIES = ("add", "warn", "raise", "take")
 
 NEW, GONE, WIDER, OTHER = "new", "gone", "wider", "of another type"
 
@@ -124,7 +124,7 @@ def decide(
     InvalidValueError
         Names differ only by case, and the policy compares them without it.
     """
-    alike = differing_by_case(found) if policy != "accept" else []
+    alike = differing_by_case(found) if policy != "take" else []
     if alike:
         raise InvalidValueError(
             f"Columns {', '.join(alike)} of {given.source!r} differ only by case, and on_schema_change={policy!r} "
@@ -133,7 +133,7 @@ def decide(
     if kept is None:
         return Decision(found, found)
     changes = changes_between(kept, found)
-    if policy == "accept":
+    if policy == "take":
         return Decision(found, found, changes)
     if given.may_lack:
         changes = [change for change in changes if change.what != GONE]
@@ -160,7 +160,7 @@ def decide(
 def _stops(change: ColumnChange, policy: OnSchemaChange, given: Given, rescues: bool) -> bool:
     """Tell whether a change ends the run, before anything is read."""
     if change.what in (NEW, GONE):
-        return policy == "refuse"
+        return policy == "raise"
     if rescues:
         return False
     if change.what == WIDER and policy == "add":
@@ -169,4 +169,4 @@ def _stops(change: ColumnChange, policy: OnSchemaChange, given: Given, rescues: 
         # Typed values are not looked at one by one, so that a cast could lose some of them.
         return True
     # A batch without any value has texts, too. Where there are values, each is looked at when it is read.
-    return policy == "refuse" and change.now != "string"
+    return policy == "raise" and change.now != "string"
