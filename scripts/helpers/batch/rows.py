@@ -25,7 +25,7 @@ from scripts.helpers.rows.slicing import SliceSource
 from scripts.helpers.rows.spark_frames import as_source
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.tables.options import TableOptions
-from scripts.helpers.tables.planning import check_replay, plan_span, span_between, whole_span
+from scripts.helpers.tables.planning import check_not_lost, plan_span, span_between, whole_span
 from scripts.helpers.tables.sources import is_table
 from scripts.helpers.tables.spans import TableSpan
 
@@ -170,7 +170,7 @@ class TableCommits:
         job_id = self.batch.run.job_id
         span = TableSpan.from_plan(stored, self.table.format, self._name, self.table.name)
         check_same_plan(stored, self.table, job_id)
-        check_replay(self.table, span, self._name, job_id)
+        check_not_lost(self.table, span, self._name, job_id, is_planned=True)
         return self._taken(span, stored, None, self.batch.run.state(self._name))
 
     def nothing(self) -> Any:

@@ -24,9 +24,9 @@ def check_returns(returns: object, *, with_spark: bool) -> None:
         raise SourceOptionError("returns", "it is of rows without Spark. Leave it out, or leave spark out.")
 
 
-def of_arrow(rows: pa.Table, returns: Returns) -> Any:
-    """Return a table of pyarrow as the user asked for it."""
-    if returns == "arrow":
+def of_arrow(rows: Any, returns: Returns) -> Any:
+    """Return a table of pyarrow as the user asked for it, and a frame of Spark as it is."""
+    if returns == "arrow" or hasattr(rows, "sparkSession"):
         return rows
     import pandas as pd
 
@@ -57,18 +57,10 @@ def with_feed_columns(rows: pa.Table, span: TableSpan, name: str, schema: pa.Sch
         found = rows.select(schema.names).cast(schema)
         changes = rows.column(CHANGE).cast(pa.string())
         versions = rows.column(VERSION).cast(pa.int64())
-        times = rows.column(TIME).cast(instant) if _has_zone(rows, pa) else _in_utc(rows.column(TIME), pc, pa)
+        times = rows.column(TIME)
+        # `deltalake` writes times of UTC without a zone.
+        times = times.cast(instant) if times.type.tz else pc.assume_timezone(times.cast(pa.timestamp("us")), "UTC")
     order = pc.if_else(pc.is_in(changes, pa.array(GONE)), 0, 1).cast(pa.int32())
     for column, values in ((CHANGE, changes), (VERSION, versions), (TIME, times), (ORDER, order)):
         found = found.append_column(column, values)
     return found
-
-
-def _has_zone(rows: pa.Table, pa: Any) -> bool:
-    kind = rows.schema.field(TIME).type
-    return pa.types.is_timestamp(kind) and kind.tz is not None
-
-
-def _in_utc(times: Any, pc: Any, pa: Any) -> Any:
-    """Return times, which `deltalake` writes without zone, as what they are: of UTC."""
-    return pc.assume_timezone(times.cast(pa.timestamp("us")), "UTC")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from scripts.helpers.errors import (
     ChangeFeedError,
@@ -32,12 +32,11 @@ from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark, reason_of
 from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of
 from scripts.helpers.spark.settings import check_all_is_read
-from scripts.helpers.tables.arrow_frames import check_returns, of_arrow, with_feed_columns
-from scripts.helpers.tables.delta_log import DeltaCommit, file_of, may_be_gone, read_commit, taken_by
-from scripts.helpers.tables.losses import expired_where, source_errors
-from scripts.helpers.tables.sources import TableHead, TableHistory
+from scripts.helpers.tables.arrow_frames import check_returns, with_feed_columns
+from scripts.helpers.tables.delta_log import DeltaCommit, may_be_gone, read_commit, taken_by
+from scripts.helpers.tables.sources import TableHead, TableHistory, TableSource
 from scripts.helpers.tables.spans import FEED_COLUMNS, TableSpan
-from scripts.helpers.tables.spark_frames import check_no_feed_columns, ordered_changes, with_feed_literals
+from scripts.helpers.tables.spark_frames import check_no_feed_columns, ordered_changes, whole_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +52,7 @@ READABLE = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVect
 """Features of a table that its Parquet files can be read with as they are. The last two are looked at more closely."""
 
 
-class DeltaTable:
+class DeltaTable(TableSource):
     """A Delta table at a path, of which `IncrementalJob.rows_since` reads what was committed since a version.
 
     Parameters
@@ -77,7 +76,8 @@ class DeltaTable:
         The session is one of Spark Connect.
     """
 
-    format: Literal["delta"] = "delta"
+    format, named_by = "delta", "path"
+    _engine: _SparkEngine | _ArrowEngine
 
     def __init__(
         self,
@@ -94,13 +94,9 @@ class DeltaTable:
         check_classic(spark, "A Delta table")
         check_returns(returns, with_spark=spark is not None)
         place = place_of(path.rstrip("/"), spark, s3_client)
-        self.name, self._returns = place.uri(""), returns or "pandas"
-        self._engine: _Engine = _SparkEngine(self.name, spark) if spark is not None else _ArrowEngine(place)
+        super().__init__(place.uri(""), returns)
+        self._engine = _SparkEngine(self.name, spark) if spark is not None else _ArrowEngine(place)
         self._read: dict[int, DeltaCommit] = {}
-
-    def identity(self) -> Mapping[str, Any]:
-        """Return the folder of the table, and its uuid."""
-        return self.head().identity
 
     def folder(self) -> str:
         """Return the URI of the table."""
@@ -154,7 +150,8 @@ class DeltaTable:
     def is_lost(self, span: TableSpan) -> bool:
         """Tell whether a version of a span is gone from the log, or a file of it was vacuumed."""
         assert span.until is not None
-        newest = self._newest()
+        with self._typed():
+            newest = self._engine.newest()[0]
         # A version that the table no longer has is one that was rolled back by hand: gone as well.
         if newest < span.until:
             return True
@@ -167,24 +164,6 @@ class DeltaTable:
         with self._typed():
             return bool(self._engine.missing(sorted(doubtful)))
 
-    def rows(self, span: TableSpan) -> Any:
-        """Return the rows of a span: a DataFrame of Spark, lazily, or one of pandas, or a table of pyarrow."""
-        with self._typed(reads_rows=True):
-            if span.is_empty or span.whole:
-                found = self._engine.whole(span)
-            elif span.is_feed:
-                found = self._engine.feed(span)
-            else:
-                assert span.after is not None
-                assert span.until is not None
-                taken = taken_by(self._commits(span.after, span.until), span.after, span.until)
-                found = self._engine.appended(span, taken)
-        return self._engine.returned(found, self._returns)
-
-    def typed_errors(self, context: str, job_id: str, *, is_planned: bool = True) -> AbstractContextManager[None]:
-        """Let a file of the table that is gone come out as a SourceExpiredError."""
-        return expired_where(self._engine.is_gone, self.name, context, job_id, is_planned=is_planned)
-
     # --- within ---------------------------------------------------------------------------------
 
     def _commits(self, first: int, last: int) -> list[DeltaCommit]:
@@ -195,53 +174,20 @@ class DeltaTable:
         self._read |= {commit.version: commit for commit in found}
         return [self._read[version] for version in versions if version in self._read]
 
-    def _newest(self) -> int:
-        with self._typed():
-            return self._engine.newest()[0]
-
-    def _typed(self, *, reads_rows: bool = False) -> AbstractContextManager[None]:
-        return source_errors(self._engine, self.name, "path", reads_rows=reads_rows)
-
-
-class _Engine(Protocol):
-    """What reads Delta's log, and its files."""
-
-    def check(self) -> None:
-        """Raise MissingConnectorError if it is not there."""
-
-    def newest(self) -> tuple[int, str]:
-        """Return the last version, and the uuid of the table."""
-
-    def commits(self, versions: Sequence[int]) -> list[DeltaCommit]:
-        """Return those of these versions whose commit file is there."""
-
-    def missing(self, paths: Sequence[str]) -> list[str]:
-        """Return which of these files are not there."""
-
-    def whole(self, span: TableSpan) -> Any:
-        """Return all rows at the end of a span; of one that is empty none, with the same columns."""
-
-    def appended(self, span: TableSpan, taken: Sequence[Mapping[str, Any]]) -> Any:
-        """Return the rows of files, given as their actions in the log."""
-
-    def feed(self, span: TableSpan) -> Any:
-        """Return the changes of a span."""
-
-    def check_feed(self, span: TableSpan) -> None:
-        """Raise what the connector says against reading the changes of a span."""
-
-    def returned(self, rows: Any, returns: Returns) -> Any:
-        """Return rows as the user gets them."""
-
-    def is_of_connector(self, error: Exception) -> bool:
-        """Tell whether it is the connector that complains."""
-
-    def is_gone(self, error: Exception) -> bool:
-        """Tell whether it complains about a file of the table that is gone."""
+    def _committed(self, span: TableSpan) -> Any:
+        if span.is_feed:
+            return self._engine.feed(span)
+        assert span.after is not None
+        assert span.until is not None
+        taken = taken_by(self._commits(span.after, span.until), span.after, span.until)
+        return self._engine.appended(span, taken)
 
 
 class _SparkEngine:
-    """Delta's connector for Spark."""
+    """Delta's connector for Spark.
+
+    `commits` are those of some versions whose commit file is there, and `missing` which of some files are not.
+    """
 
     def __init__(self, uri: str, spark: SparkSession) -> None:
         check_all_is_read(spark)
@@ -284,12 +230,7 @@ class _SparkEngine:
         return found
 
     def whole(self, span: TableSpan) -> DataFrame:
-        reader = self._spark.read.format("delta")
-        # Of an empty span the columns alone count, and in a replay its version may be gone.
-        found = reader.load(self._uri).limit(0) if span.is_empty else (
-            reader.option("versionAsOf", str(span.until)).load(self._uri)
-        )  # fmt: skip
-        return with_feed_literals(found, span, self._uri) if span.is_feed else found
+        return whole_rows(self._spark.read.format("delta"), self._uri, "versionAsOf", span, self._uri)
 
     def appended(self, span: TableSpan, taken: Sequence[Mapping[str, Any]]) -> DataFrame:
         java, found = java_of(self._spark), self._log()
@@ -314,9 +255,6 @@ class _SparkEngine:
     def check_feed(self, span: TableSpan) -> None:
         # Delta looks whether each version has its changes when the query is planned, and runs no job for it.
         java_frame(self.feed(span)).queryExecution().executedPlan()
-
-    def returned(self, rows: DataFrame, returns: Returns) -> DataFrame:
-        return rows
 
     def is_of_connector(self, error: Exception) -> bool:
         return is_of_spark(error)
@@ -360,7 +298,7 @@ class _ArrowEngine:
         from deltalake.fs import DeltaStorageHandler
 
         files = pafs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
-        found = files.get_file_info([file_of(path) for path in paths]) if paths else []
+        found = files.get_file_info(list(map(unquote, paths))) if paths else []
         return [path for path, info in zip(paths, found, strict=True) if info.type == pafs.FileType.NotFound]
 
     def whole(self, span: TableSpan) -> pa.Table:
@@ -378,7 +316,8 @@ class _ArrowEngine:
         schema, columns = self._schema(table), list(table.metadata().partition_columns)
 
         def read(action: Mapping[str, Any]) -> pa.Table:
-            file = file_of(str(action["path"]))
+            # The log has the names of files as URIs, as in `day=a%20b/part-0.parquet`.
+            file = unquote(str(action["path"]))
             data = self._bytes(file)
             if data is None:
                 raise FileNotFoundError(file)
@@ -402,9 +341,6 @@ class _ArrowEngine:
 
         assert span.after is not None
         return pa.RecordBatchReader.from_stream(self._table().load_cdf(span.after + 1, span.until))
-
-    def returned(self, rows: pa.Table, returns: Returns) -> Any:
-        return of_arrow(rows, returns)
 
     def is_of_connector(self, error: Exception) -> bool:
         return is_of_deltalake(error)

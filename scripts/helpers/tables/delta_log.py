@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
-from urllib.parse import unquote
 
 from scripts.helpers.sinks.connectors import actions_of
 from scripts.helpers.tables.sources import Commit, Kind
@@ -132,15 +131,6 @@ def _taken_out(commits: Iterable[DeltaCommit]) -> set[str]:
     for commit in commits:
         found |= commit.removed | commit.moved
     return found
-
-
-def file_of(path: str) -> str:
-    """Return the name of a file, below the table's folder or absolute, as storage has it.
-
-    >>> file_of("day=a%20b/part-0.parquet")
-    'day=a b/part-0.parquet'
-    """
-    return unquote(path)
 
 
 def _changes_data(action: Mapping[str, Any]) -> bool:

@@ -7,9 +7,8 @@ by one before anything is read: each from the current one of `main` back to the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import (
     ChangeFeedError,
@@ -31,12 +30,11 @@ from scripts.helpers.sinks.connectors import (
 )
 from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.spark.jvm import java_of
-from scripts.helpers.tables.arrow_frames import check_returns, of_arrow
+from scripts.helpers.tables.arrow_frames import check_returns
 from scripts.helpers.tables.iceberg_metadata import Metadata, read_metadata
-from scripts.helpers.tables.losses import expired_where, source_errors
-from scripts.helpers.tables.sources import TableHead, TableHistory
+from scripts.helpers.tables.sources import TableHead, TableHistory, TableSource
 from scripts.helpers.tables.spans import TableSpan
-from scripts.helpers.tables.spark_frames import of_snapshots, with_feed_literals
+from scripts.helpers.tables.spark_frames import of_snapshots, whole_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
 NO_SPARK = "Its changes are read by Spark only: give spark=, or changes='append'."
 
 
-class IcebergTable:
+class IcebergTable(TableSource):
     """An Iceberg table, of which `IncrementalJob.rows_since` reads what was committed to `main` since a snapshot.
 
     Parameters
@@ -71,7 +69,8 @@ class IcebergTable:
         The session is one of Spark Connect.
     """
 
-    format: Literal["iceberg"] = "iceberg"
+    format, named_by = "iceberg", "name"
+    _engine: _SparkEngine | _ArrowEngine
 
     def __init__(
         self, name: str, *, spark: SparkSession | None = None, catalog: Any = None, returns: Returns | None = None
@@ -81,12 +80,8 @@ class IcebergTable:
         check_returns(returns, with_spark=spark is not None)
         if spark is not None and catalog is not None:
             raise SourceOptionError("catalog", "it is one of pyiceberg, and Spark has its own. Give one of the two.")
-        self.name, self._returns = name, returns or "pandas"
-        self._engine: _Engine = _SparkEngine(name, spark) if spark is not None else _ArrowEngine(name, catalog)
-
-    def identity(self) -> Mapping[str, Any]:
-        """Return the name of the table, and its uuid."""
-        return self.head().identity
+        super().__init__(name, returns)
+        self._engine = _SparkEngine(name, spark) if spark is not None else _ArrowEngine(name, catalog)
 
     def folder(self) -> str:
         """Return where the files of the table are."""
@@ -150,21 +145,7 @@ class IcebergTable:
         """Return the rows of a span: a DataFrame of Spark, lazily, or one of pandas, or a table of pyarrow."""
         if span.is_feed:
             self._engine.check_feed()
-        with self._typed(reads_rows=True):
-            if span.is_empty or span.whole:
-                found = self._engine.whole(span)
-            elif span.is_feed:
-                assert span.after is not None
-                assert span.until is not None
-                since = self._metadata().since(span.after, span.until) or []
-                found = self._engine.feed(span, {snapshot.id: (snapshot.sequence, snapshot.at) for snapshot in since})
-            else:
-                found = self._engine.appended(span)
-        return self._engine.returned(found, self._returns)
-
-    def typed_errors(self, context: str, job_id: str, *, is_planned: bool = True) -> AbstractContextManager[None]:
-        """Let a snapshot or a file of the table that is gone come out as a SourceExpiredError."""
-        return expired_where(self._engine.is_gone, self.name, context, job_id, is_planned=is_planned)
+        return super().rows(span)
 
     # --- within ---------------------------------------------------------------------------------
 
@@ -173,42 +154,13 @@ class IcebergTable:
         with self._typed():
             return self._engine.metadata()
 
-    def _typed(self, *, reads_rows: bool = False) -> AbstractContextManager[None]:
-        return source_errors(self._engine, self.name, "name", reads_rows=reads_rows)
-
-
-class _Engine(Protocol):
-    """What reads a table's metadata, and its files."""
-
-    def check(self) -> None:
-        """Raise MissingConnectorError, or InvalidValueError for a catalog that nobody has configured."""
-
-    def check_feed(self) -> None:
-        """Raise MissingConnectorError or ChangeFeedError if changes cannot be read at all."""
-
-    def metadata(self) -> Metadata:
-        """Return what the table says of itself now."""
-
-    def location(self) -> str:
-        """Return the folder of the table."""
-
-    def whole(self, span: TableSpan) -> Any:
-        """Return all rows at the end of a span; of one that is empty none, with the same columns."""
-
-    def appended(self, span: TableSpan) -> Any:
-        """Return the rows that snapshots of a span have appended."""
-
-    def feed(self, span: TableSpan, commits: Mapping[int, tuple[int, datetime]]) -> Any:
-        """Return the changes of a span, with the number and time of each snapshot."""
-
-    def returned(self, rows: Any, returns: Returns) -> Any:
-        """Return rows as the user gets them."""
-
-    def is_of_connector(self, error: Exception) -> bool:
-        """Tell whether it is the connector that complains."""
-
-    def is_gone(self, error: Exception) -> bool:
-        """Tell whether it complains about a snapshot, or a file of the table, that is gone."""
+    def _committed(self, span: TableSpan) -> Any:
+        if not span.is_feed:
+            return self._engine.appended(span)
+        assert span.after is not None
+        assert span.until is not None
+        since = self._metadata().since(span.after, span.until) or []
+        return self._engine.feed(span, {snapshot.id: (snapshot.sequence, snapshot.at) for snapshot in since})
 
 
 class _SparkEngine:
@@ -234,12 +186,8 @@ class _SparkEngine:
         return str(self._table().location())
 
     def whole(self, span: TableSpan) -> DataFrame:
-        reader = self._spark.read.format("iceberg")
-        # Of an empty span the columns alone count, and in a replay its snapshot may be gone.
-        found = reader.load(quoted_table(self._name)).limit(0) if span.is_empty else (
-            reader.option("snapshot-id", str(span.until)).load(quoted_table(self._name))
-        )  # fmt: skip
-        return with_feed_literals(found, span, self._name) if span.is_feed else found
+        table = quoted_table(self._name)
+        return whole_rows(self._spark.read.format("iceberg"), table, "snapshot-id", span, self._name)
 
     def appended(self, span: TableSpan) -> DataFrame:
         self._table()
@@ -260,9 +208,6 @@ class _SparkEngine:
         changes = self._spark.table(view)
         self._spark.catalog.dropTempView(view)
         return of_snapshots(changes, commits, self._name)
-
-    def returned(self, rows: DataFrame, returns: Returns) -> DataFrame:
-        return rows
 
     def is_of_connector(self, error: Exception) -> bool:
         return is_of_spark(error)
@@ -316,9 +261,6 @@ class _ArrowEngine:
 
     def feed(self, span: TableSpan, commits: Mapping[int, tuple[int, datetime]]) -> pa.Table:
         raise ChangeFeedError(self._name, NO_SPARK)
-
-    def returned(self, rows: pa.Table, returns: Returns) -> Any:
-        return of_arrow(rows, returns)
 
     def is_of_connector(self, error: Exception) -> bool:
         return type(error).__module__.startswith(("pyiceberg.", "pyarrow")) or isinstance(error, OSError)

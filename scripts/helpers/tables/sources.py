@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeGuard
 
+from scripts.helpers.errors import SourceError, SourceExpiredError, TargetError, WatermarkError
+from scripts.helpers.sinks.java_errors import reason_of
+from scripts.helpers.tables.arrow_frames import Returns, of_arrow
 from scripts.helpers.tables.spans import Format, TableSpan
 
 Kind = Literal["append", "nothing", "overwrite", "rollback"]
@@ -80,38 +84,122 @@ class TableHistory:
     common: int | None = None
 
 
-class TableSource(Protocol):
-    """A table that `rows_since` reads by its versions: `DeltaTable` and `IcebergTable`."""
+class TableEngine(Protocol):
+    """What reads the log of a table, and its files."""
 
-    name: str
-    """For messages and logs; holds no credentials."""
+    def whole(self, span: TableSpan) -> Any:
+        """Return all rows at the end of a span; of one that is empty none, with the same columns."""
+
+    def is_of_connector(self, error: Exception) -> bool:
+        """Tell whether it is the connector that complains."""
+
+    def is_gone(self, error: Exception) -> bool:
+        """Tell whether it complains about something of the table that is gone."""
+
+
+class TableSource(ABC):
+    """A table that `rows_since` reads by its versions: `DeltaTable` and `IcebergTable`.
+
+    Parameters
+    ----------
+    name
+        For messages and logs; holds no credentials.
+    returns
+        How rows are returned that are read without Spark.
+    """
+
     format: Format
+    named_by: str
+    """By what the table is named: its path, or its name."""
+    _engine: TableEngine
+
+    def __init__(self, name: str, returns: Returns | None) -> None:
+        self.name, self._returns = name, returns or "pandas"
 
     def identity(self) -> Mapping[str, Any]:
         """Return which table it is."""
+        return self.head().identity
 
+    @abstractmethod
     def head(self) -> TableHead:
         """Look at the table; SourceError where there is none, or it cannot be reached."""
 
+    @abstractmethod
     def history(self, after: int, at: datetime | None, head: TableHead) -> TableHistory:
         """Return what was committed after a commit, which was made at a time that may be known."""
 
+    @abstractmethod
     def check_feed(self, span: TableSpan) -> None:
         """Raise ChangeFeedError if the changes of a span cannot be read as rows."""
 
+    @abstractmethod
     def is_lost(self, span: TableSpan) -> bool:
         """Tell whether a span cannot be read any more, as far as that is told without reading its rows."""
 
-    def rows(self, span: TableSpan) -> Any:
-        """Return the rows of a span: a DataFrame of Spark, lazily, or one of pandas, or a table of pyarrow."""
-
+    @abstractmethod
     def folder(self) -> str:
         """Return the URI of the folder that its files are in."""
 
+    def rows(self, span: TableSpan) -> Any:
+        """Return the rows of a span: a DataFrame of Spark, lazily, or one of pandas, or a table of pyarrow."""
+        with self._typed(reads_rows=True):
+            found = self._engine.whole(span) if span.is_empty or span.whole else self._committed(span)
+        return of_arrow(found, self._returns)
+
     def typed_errors(self, context: str, job_id: str, *, is_planned: bool = True) -> AbstractContextManager[None]:
         """Let what is raised while rows are read come out as a SourceExpiredError, where files are gone."""
+        return expired_where(self._engine.is_gone, self.name, context, job_id, is_planned=is_planned)
+
+    @abstractmethod
+    def _committed(self, span: TableSpan) -> Any:
+        """Return the rows that commits of a span have appended, or its changes."""
+
+    @contextmanager
+    def _typed(self, *, reads_rows: bool = False) -> Iterator[None]:
+        """Raise SourceError for what the connector says against the table.
+
+        Parameters
+        ----------
+        reads_rows
+            Let pass what says that something is gone: `expired_where` has the words for it.
+        """
+        try:
+            yield
+        except Exception as error:
+            if not self._engine.is_of_connector(error) or (reads_rows and self._engine.is_gone(error)):
+                raise
+            text = f"{reason_of(error)} Check the {self.named_by}, and the rights there."
+            raise SourceError(self.name, text) from error
+
+
+@contextmanager
+def expired_where(
+    is_gone: Callable[[Exception], bool], name: str, context: str, job_id: str, *, is_planned: bool
+) -> Iterator[None]:
+    """Raise SourceExpiredError in place of an error that says that something of a table is gone.
+
+    Parameters
+    ----------
+    is_gone
+        Tells whether an error of the connector says so.
+    name, context, job_id, is_planned
+        As those of the error.
+    """
+    try:
+        yield
+    except TargetError as error:
+        # A target that is a table of the same format takes all that its connector raises for its own.
+        if isinstance(error.__cause__, Exception) and is_gone(error.__cause__):
+            raise SourceExpiredError(name, context, job_id, is_planned=is_planned) from error
+        raise
+    except WatermarkError:
+        raise
+    except Exception as error:
+        if is_gone(error):
+            raise SourceExpiredError(name, context, job_id, is_planned=is_planned) from error
+        raise
 
 
 def is_table(source: object) -> TypeGuard[TableSource]:
     """Tell whether a source is a table that is read by its versions."""
-    return callable(getattr(type(source), "history", None)) and callable(getattr(type(source), "check_feed", None))
+    return isinstance(source, TableSource)

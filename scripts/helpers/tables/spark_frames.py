@@ -11,7 +11,7 @@ from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.tables.spans import CHANGE, FEED_COLUMNS, GONE, ORDER, TIME, VERSION, TableSpan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, DataFrameReader
 
 
 def check_no_feed_columns(columns: Collection[str], name: str, known: Collection[str] = ()) -> None:
@@ -40,6 +40,13 @@ def with_feed_literals(rows: DataFrame, span: TableSpan, name: str) -> DataFrame
         _instant(span.at).alias(TIME),
         F.lit(1).alias(ORDER),
     )
+
+
+def whole_rows(reader: DataFrameReader, table: str, option: str, span: TableSpan, name: str) -> DataFrame:
+    """Return all rows of a table at the end of a span, by the option of its format; see `TableEngine.whole`."""
+    # Of an empty span the columns alone count, and in a replay its end may be gone.
+    found = reader.load(table).limit(0) if span.is_empty else reader.option(option, str(span.until)).load(table)
+    return with_feed_literals(found, span, name) if span.is_feed else found
 
 
 def of_snapshots(changes: DataFrame, commits: Mapping[int, tuple[int, datetime]], name: str) -> DataFrame:
