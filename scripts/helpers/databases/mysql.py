@@ -74,44 +74,37 @@ class MySQL(WritableDatabase):
     rights = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON {schema}.*"
 
     def timestamp(self, value: datetime) -> SQL:
-        """Write an instant; the session is in UTC."""
+        # The session is in UTC.
         return self.wall_clock(value)
 
     def has_void(self, column: CursorColumn) -> bool:
-        """Tell whether a column can hold a zero date, ``0000-00-00``, as also one that is NOT NULL can."""
+        # A zero date, ``0000-00-00``, which also a column that is NOT NULL can hold. It is below every date.
         return column.is_time
 
     def lacks(self, column: CursorColumn) -> SQL:
-        """Write that a row has no value there: NULL, or a zero date, which is below every date."""
         if not column.is_time:
             return super().lacks(column)
         return sql("({} OR {})", super().lacks(column), self.comparison(column, "<", _first_value(column)))
 
     def has(self, column: CursorColumn) -> SQL:
-        """Write that a row has a value there."""
         return self.comparison(column, ">=", _first_value(column)) if column.is_time else super().has(column)
 
     def bytes_as_text(self, digits: str) -> SQL:
-        """Write bytes."""
         return sql("x{}", in_quotes(digits))
 
     def binary(self, name: SQL) -> SQL:
-        """Write the bytes of a text in UTF-8."""
         return sql("CAST(CONVERT({} USING utf8mb4) AS BINARY)", name)
 
     def uuid(self, value: str, kind: str) -> SQL:
-        """Write a UUID, or its bytes."""
         if kind == "uuid":
             return sql("CAST({} AS UUID)", in_quotes(value))
         return self.bytes_as_text(value.replace("-", ""))
 
     def uuid_version(self, column: CursorColumn) -> SQL:
-        """Write the hex digit that says its version."""
         name = self.quote(column.name)
         return sql("SUBSTR(CAST({} AS CHAR), 15, 1)" if column.type == "uuid" else "SUBSTR(HEX({}), 13, 1)", name)
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        """Write the exact text of a value; NULL for a zero date."""
         # '0000-00-00' is below every date, so it is the last value only where there is no other one.
         if kind in ("timestamp", "timestamp_ntz"):
             text = sql("NULLIF(DATE_FORMAT({}, '%Y-%m-%d %H:%i:%s.%f'), '0000-00-00 00:00:00.000000')", expression)
@@ -121,7 +114,6 @@ class MySQL(WritableDatabase):
         return sql("HEX({})" if kind in ("string", "binary(16)") else "CAST({} AS CHAR)", expression)
 
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
-        """Return Spark's type and the tick of a declared type."""
         if declared in UUIDS:
             return declared, None
         kind, tick = super().cursor_type(declared) or ("", None)
@@ -131,7 +123,6 @@ class MySQL(WritableDatabase):
         return (kind, tick) if kind else None
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
-        """Return the query for a table's columns."""
         # MySQL marks a default that is an expression as DEFAULT_GENERATED; the others are computed columns.
         return sql(
             "SELECT COLUMN_NAME AS column_name, COLUMN_TYPE AS declared, CASE WHEN (SELECT TABLE_TYPE"
@@ -152,7 +143,7 @@ class MySQL(WritableDatabase):
         return sql("TABLE_SCHEMA = {} AND TABLE_NAME = {}", schema, self.text(parts[-1]))
 
     def identity(self, parts: Sequence[str]) -> SQL:
-        """Return the query for which table it is; a schema is a database there, and no number outlives an ALTER."""
+        # A schema is a database there, and no number outlives an ALTER.
         return sql(
             "SELECT {0} AS database_name, TABLE_SCHEMA AS schema_name, TABLE_NAME AS table_name, {0} AS table_oid"
             " FROM information_schema.TABLES WHERE {1}",
@@ -160,11 +151,8 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def writers(self, parts: Sequence[str]) -> SQL:
-        """Return the query for InnoDB's open transactions, of whatever table; NULL on a replica.
-
-        Which tables they have written to is in no list that MySQL and MariaDB share.
-        """
-        # A replica that can be written to shows itself only by the threads that follow its primary; InnoDB's own have
+        # Of whatever table: to which they have written is in no list that MySQL and MariaDB share. NULL on a replica:
+        # one that can be written to shows itself only by the threads that follow its primary; InnoDB's own have
         # the same user in older versions of MariaDB, and are daemons.
         follows = sql(
             "EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p"
@@ -178,7 +166,7 @@ class MySQL(WritableDatabase):
         )
 
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
-        """Return the query for the sequence of a default that is `nextval` alone, as MariaDB has them; quoted."""
+        # Of a default that is `nextval` alone, as MariaDB has them; quoted.
         return sql(
             "SELECT SUBSTR(c.COLUMN_DEFAULT, 9, CHAR_LENGTH(c.COLUMN_DEFAULT) - 9) AS sequence_name, {0} AS step,"
             " {0} AS starts_again FROM information_schema.COLUMNS c WHERE {1}"
@@ -187,7 +175,6 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def sequence(self, name: str) -> SQL:
-        """Return the query for a sequence; SourceError unless its name is one or two quoted parts."""
         # What follows FROM comes from a catalogue.
         if not re.fullmatch(r'(`[^`]+`|"[^"]+")(\.(`[^`]+`|"[^"]+"))?', name):
             raise SourceError(self.name, "a default of it calls nextval in a form that is not known.")
@@ -198,10 +185,8 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def open_since(self, delay: timedelta) -> SQL:
-        """Return the query for InnoDB's transactions that have written or have a lock; reads take none.
-
-        A statement has its time from before its transaction begins, and InnoDB keeps the whole second of that.
-        """
+        # Reads take no lock. A statement has its time from before its transaction begins, and InnoDB keeps the whole
+        # second of that.
         began = sql("{} - INTERVAL 1 SECOND", self.instant_of_server(sql("trx_started")))
         return sql(
             "SELECT CONCAT('thread ', trx_mysql_thread_id) AS writer,"
@@ -219,14 +204,12 @@ class MySQL(WritableDatabase):
         return sql("CASE WHEN {} THEN {} ELSE {} END", is_repeated, hour_before, instant)
 
     def tables_like(self, schema: str, start: str) -> SQL:
-        """Return the query for the tables of a schema whose names begin with a text."""
         return sql(
             "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = {} AND LEFT(TABLE_NAME, {}) = {}",
             self.text(schema), whole(len(start)), self.text(start),
         )  # fmt: skip
 
     def is_transactional(self, parts: Sequence[str]) -> SQL:
-        """Return the query for whether a table has transactions."""
         return sql(
             "SELECT CASE WHEN e.TRANSACTIONS = 'YES' THEN 1 ELSE 0 END FROM information_schema.TABLES t "
             "JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE WHERE {}",
@@ -234,7 +217,6 @@ class MySQL(WritableDatabase):
         )
 
     def constraints(self, parts: Sequence[str]) -> Sequence[SQL]:
-        """Return the queries for unique keys and CHECK constraints."""
         keys = sql(
             "SELECT INDEX_NAME, CASE WHEN SUB_PART IS NULL THEN {0} ELSE CONCAT('LEFT(', {0}, ', ', SUB_PART, ')') END,"
             " NULL FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND {1} AND NOT EXISTS (SELECT 1 FROM "
@@ -248,7 +230,6 @@ class MySQL(WritableDatabase):
         return self.kind(declared) == "string" or Declared.parse(declared).base in ("enum", "set")
 
     def changes(self, column: Arriving, target: TableColumn) -> SQL | None:
-        """Write that a staged value is another than the one that arrived."""
         base = Declared.parse(target.declared).base
         staged, arrived = sql("s.{}", self.quote(column.name)), sql("l.{}", column.landing)
         if base in ("datetime", "timestamp", "time") and column.is_text:
@@ -260,7 +241,6 @@ class MySQL(WritableDatabase):
         return sql("NOT ({} <=> {})", staged, arrived) if is_short or base == "binary" else None
 
     def create_like(self, table: SQL, columns: Sequence[SQL], like: SQL, own: Sequence[SQL] = ()) -> SQL:
-        """Return the CREATE TABLE for columns of another table."""
         numbers = joined(", ", (sql("{} bigint", name) for name in own))
         # A copy of a column is NOT NULL where the column is, unless it comes from the outer side of a join.
         return sql(
@@ -270,18 +250,15 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
-        """Write that two values are not the same."""
         if self._is_text(declared) or declared == "json":
             one, other = (sql("CAST({} AS BINARY)", side) for side in (one, other))
         return sql("NOT ({} <=> {})", one, other)
 
     def update_from(self, table: SQL, source: SQL, on: SQL, sets: Mapping[str, SQL], where: SQL) -> SQL:
-        """Return an UPDATE of a table by a source."""
         listed = joined(", ", (sql("t.{} = {}", self.quote(name), value) for name, value in sets.items()))
         return sql("UPDATE {} AS t JOIN {} ON {} SET {} WHERE {}", table, source, on, listed, where)
 
     def delete_where(self, table: SQL, condition: SQL) -> SQL:
-        """Return a DELETE from a table."""
         return sql("DELETE t FROM {} AS t WHERE {}", table, condition)
 
 
@@ -298,7 +275,6 @@ class MariaDB(MySQL):
     session = sql("{}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')", UTC)
 
     def filling_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        """Return the options of Spark's writer, which writes names in double quotes for such a URL."""
         # The server takes them for texts unless told.
         given = options.get("sessionVariables")
         return {**options, "sessionVariables": "sql_mode='ANSI_QUOTES'" + (f",{given}" if given else "")}

@@ -16,7 +16,6 @@ class FetchingDatabase(Database):
     """A database that has ``FETCH NEXT`` and no ``LIMIT``."""
 
     def some_rows(self, count: int, ordered: SQL, skipped: int = 0) -> SQL:
-        """Return an ordered query for some of its rows, after those that are skipped."""
         return sql("{} OFFSET {} ROWS FETCH NEXT {} ROWS ONLY", ordered, whole(skipped), whole(count))
 
 
@@ -49,27 +48,23 @@ class SQLServer(FetchingDatabase):
     ticks = MappingProxyType({"datetime": DATETIME_TICK, "smalldatetime": timedelta(minutes=1)})
 
     def timestamp(self, value: datetime) -> SQL:
-        """Write an instant."""
         return sql("CAST({} AS datetimeoffset(6))", in_quotes(f"{wall_text(value)}+00:00".replace(" ", "T")))
 
     def wall_clock(self, value: datetime) -> SQL:
-        """Write a timestamp without zone, in the form that no language setting reads otherwise."""
+        # In the form that no language setting reads otherwise.
         return sql("CAST({} AS datetime2(6))", in_quotes(wall_text(value).replace(" ", "T")))
 
     def date(self, value: date) -> SQL:
-        """Write a date."""
         return sql("CAST({} AS date)", in_quotes(value.isoformat()))
 
     def bytes_as_text(self, digits: str) -> SQL:
-        """Write the bytes of a text in UTF-16, as the server holds them."""
         return SQL(f"0x{bytes.fromhex(digits).decode().encode('utf-16-le').hex()}")
 
     def binary(self, name: SQL) -> SQL:
-        """Write the bytes of a text: every collation ignores spaces at the end."""
+        # Every collation ignores spaces at the end.
         return sql("CAST(CAST({} AS nvarchar(4000)) AS varbinary(8000))", name)
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        """Write the exact text of a value, down to the microsecond."""
         if kind == "timestamp":
             return sql("{} + '+00:00'", self.exact(sql("SWITCHOFFSET({}, '+00:00')", expression), "timestamp_ntz"))
         if kind == "timestamp_ntz":
@@ -79,7 +74,6 @@ class SQLServer(FetchingDatabase):
         return sql("CONVERT(varchar(max), {}, 2)" if kind == "string" else "CONVERT(varchar(50), {})", expression)
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
-        """Return the query for a table's columns."""
         return sql(
             "SELECT c.name AS column_name, y.name + CASE WHEN y.name IN ('decimal', 'numeric') THEN '('"
             " + CAST(c.precision AS varchar(3)) + ',' + CAST(c.scale AS varchar(3)) + ')'"
@@ -95,7 +89,6 @@ class SQLServer(FetchingDatabase):
         )
 
     def identity(self, parts: Sequence[str]) -> SQL:
-        """Return the query for which table it is."""
         return sql(
             "SELECT DB_NAME() AS database_name, s.name AS schema_name, o.name AS table_name, NULL AS table_oid"
             " FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id"
@@ -104,7 +97,6 @@ class SQLServer(FetchingDatabase):
         )
 
     def count_up_to(self, limit: int, table: SQL, predicate: SQL) -> SQL:
-        """Return the query that counts rows, but no further than a limit."""
         rows = sql("SELECT TOP ({}) 1 AS one FROM {} WHERE {}", whole(limit), table, predicate)
         return sql("SELECT COUNT(*) FROM ({}) few", rows)
 
@@ -127,32 +119,27 @@ class Oracle(FetchingDatabase):
     ticks = MappingProxyType({"date": timedelta(seconds=1)})
 
     def quote(self, name: str) -> SQL:
-        """Quote a name; SourceError for a double quote, which no name there may hold."""
         if '"' in name:
             raise SourceError(name, "Oracle has no names with a double quote. Check the name.")
         return super().quote(name)
 
     def timestamp(self, value: datetime) -> SQL:
-        """Write an instant."""
         return sql("TIMESTAMP {}", in_quotes(f"{wall_text(value)} +00:00"))
 
     def wall_clock(self, value: datetime) -> SQL:
-        """Write a timestamp without zone; in whole seconds as a DATE, so that an index on a DATE serves it."""
+        # In whole seconds as a DATE, so that an index on a DATE serves it.
         # Compared with a TIMESTAMP, Oracle would cast every DATE of the table to one, and no index on it serves.
         if value.microsecond:
             return super().wall_clock(value)
         return sql("TO_DATE({}, 'YYYY-MM-DD HH24:MI:SS')", in_quotes(wall_text(value)[:19]))
 
     def bytes_as_text(self, digits: str) -> SQL:
-        """Write bytes."""
         return sql("HEXTORAW({})", in_quotes(digits))
 
     def binary(self, name: SQL) -> SQL:
-        """Write the bytes of a text."""
         return sql("UTL_RAW.CAST_TO_RAW({})", name)
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        """Write the exact text of a value, down to the microsecond."""
         if kind == "timestamp":
             return sql("TO_CHAR(SYS_EXTRACT_UTC({}), 'YYYY-MM-DD HH24:MI:SS.FF6') || '+00:00'", expression)
         if kind == "timestamp_ntz":
@@ -162,7 +149,6 @@ class Oracle(FetchingDatabase):
         return sql("TO_CHAR({}, 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')", expression)
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
-        """Return the query for a table's columns."""
         return sql(
             "SELECT c.COLUMN_NAME AS column_name, c.DATA_TYPE || CASE WHEN c.DATA_TYPE = 'NUMBER'"
             " AND c.DATA_SCALE IS NOT NULL THEN '(' || COALESCE(c.DATA_PRECISION, 38) || ',' || c.DATA_SCALE || ')'"
@@ -180,7 +166,6 @@ class Oracle(FetchingDatabase):
         return names[-2] if len(names) > 1 else sql("SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')"), names[-1]
 
     def identity(self, parts: Sequence[str]) -> SQL:
-        """Return the query for which table it is."""
         return sql(
             "SELECT SYS_CONTEXT('USERENV', 'DB_NAME') AS database_name, {} AS schema_name, {} AS table_name,"
             " NULL AS table_oid FROM DUAL",

@@ -66,7 +66,7 @@ class PostgreSQL(WritableDatabase):
     rights = "GRANT CREATE ON SCHEMA {schema}"
 
     def declared(self, kind: str, precision: int, scale: int) -> str:
-        """Write a type as the catalogue does; the driver has names of its own, also for columns with a sequence."""
+        # The driver has names of its own, also for columns with a sequence.
         zones = {"timestamptz": "with time zone", "timestamp": "without time zone"}
         if kind in zones:
             return f"timestamp({scale}) {zones[kind]}"
@@ -80,23 +80,19 @@ class PostgreSQL(WritableDatabase):
         return names.get(kind) or super().declared(kind, precision, scale)
 
     def serves(self, column: CursorColumn) -> bool:
-        """Tell whether an index serves; one of texts that sorts by bytes does."""
+        # Also one of texts that sorts by bytes.
         return True
 
     def bytes_as_text(self, digits: str) -> SQL:
-        """Write a text."""
         return sql("convert_from(decode({}, 'hex'), 'UTF8')", in_quotes(digits))
 
     def binary(self, name: SQL) -> SQL:
-        """Write a text column so that it compares byte by byte."""
         return sql('CAST({} AS text) COLLATE "C"', name)
 
     def uuid(self, value: str, kind: str) -> SQL:
-        """Write a UUID."""
         return sql("CAST({} AS uuid)", in_quotes(value))
 
     def uuid_version(self, column: CursorColumn) -> SQL:
-        """Write the hex digit that says its version."""
         return sql("substr(CAST({} AS text), 15, 1)", self.quote(column.name))
 
     def has_maximum(self, column: CursorColumn) -> bool:
@@ -104,7 +100,6 @@ class PostgreSQL(WritableDatabase):
         return not column.is_uuid
 
     def outermost(self, column: CursorColumn, function: SQL, rows: SQL) -> SQL:
-        """Return the query for the last value."""
         if self.has_maximum(column):
             return super().outermost(column, function, rows)
         name = sql("found.{}", self.quote(column.name))
@@ -115,9 +110,8 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        """Write the exact text of a value; infinity and what is outside the years 1 to 9999 as their ends."""
-        # As their ends, not as errors: one row stamped 'infinity' would stop the job, and is left for later as any
-        # row from the future is.
+        # Infinity, and what is outside the years 1 to 9999, as their ends, not as errors: one row stamped 'infinity'
+        # would stop the job, and is left for later as any row from the future is.
         if kind == "timestamp":
             first, last = sql("TIMESTAMPTZ '0001-01-01 00:00+00'"), sql("TIMESTAMPTZ '9999-12-31 23:59:59.999999+00'")
             return _text_in_utc(_between(expression, first, last))
@@ -132,17 +126,15 @@ class PostgreSQL(WritableDatabase):
         return sql("CAST({} AS text)", expression)
 
     def kind(self, declared: str) -> str | None:
-        """Return Spark's type of a declared type; None for an array, which has the name of what it holds."""
+        # An array has the name of what it holds.
         return None if declared.endswith("[]") else super().kind(declared)
 
     def read_as_text(self, declared: str) -> str | None:
-        """Return Spark's type where the driver shifts values, or makes an infinity that Spark cannot hold."""
         kind, _ = self.cursor_type(declared) or (None, None)
         # Without zone: shifted in the hour that summer time skips. A date: Spark's reader fails at infinity.
         return kind if kind in ("timestamp_ntz", "date") else None
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
-        """Return the query for a table's columns."""
         wide = sql(
             "WITH RECURSIVE base (oid) AS (SELECT a.atttypid UNION ALL SELECT y.typbasetype FROM base b"
             " JOIN pg_type y ON y.oid = b.oid WHERE y.typtype = 'd')"
@@ -166,7 +158,7 @@ class PostgreSQL(WritableDatabase):
         return sql("to_regclass({})", self.text(self.table(parts)))
 
     def identity(self, parts: Sequence[str]) -> SQL:
-        """Return the query for which table it is; views are dropped and made anew without a loss, so by name only."""
+        # Views are dropped and made anew without a loss, so by name only.
         return sql(
             "SELECT CAST(current_database() AS text) AS database_name, CAST(n.nspname AS text) AS schema_name,"
             " CAST(r.relname AS text) AS table_name,"
@@ -176,12 +168,10 @@ class PostgreSQL(WritableDatabase):
         )
 
     def writers(self, parts: Sequence[str]) -> SQL:
-        """Return the query for the transactions that hold what an INSERT locks: the table, or a sequence of it.
-
-        `nextval` locks its sequence until the transaction ends, so also who has a number and no row yet is among them.
-        NULL where that says nothing: on a replica, whose locks are its own; for what is no table; and where sessions
-        take numbers of a sequence in advance (CACHE) and use them in a later transaction.
-        """
+        # Those that hold what an INSERT locks: the table, or a sequence of it. `nextval` locks its sequence until the
+        # transaction ends, so also who has a number and no row yet is among them.
+        # NULL where that says nothing: on a replica, whose locks are its own; for what is no table; and where sessions
+        # take numbers of a sequence in advance (CACHE) and use them in a later transaction.
         table = self._oid(parts)
         family = sql(
             "family (oid) AS (SELECT CAST({} AS oid) UNION"
@@ -214,10 +204,8 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
-        """Return the query for the sequence of an identity column, or of a default that is `nextval` alone.
-
-        In a longer default it may be negated, or be no more than a part of the number.
-        """
+        # Of an identity column, or of a default that is `nextval` alone: in a longer one it may be negated, or be no
+        # more than a part of the number.
         identity = sql(
             "SELECT d.objid FROM pg_depend d WHERE d.classid = CAST('pg_class' AS regclass) AND d.deptype = 'i'"
             " AND d.refclassid = CAST('pg_class' AS regclass) AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum"
@@ -238,11 +226,9 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def open_since(self, delay: timedelta) -> SQL:
-        """Return the query for the transactions of this database that have an id, or wait for a lock to write.
-
-        Of whatever table: `now()` is the beginning of a transaction, also in the table that it writes to last. One that
-        was prepared keeps no beginning, and whoever lacks the role may not see those of others.
-        """
+        # Of this database, whatever the table: who has an id, or waits for a lock to write. `now()` is the beginning of
+        # a transaction, also in the table that it writes to last. One that was prepared keeps no beginning, and whoever
+        # lacks the role may not see those of others.
         # Who waits to write to a table has no id yet. VACUUM has such a lock on indexes only, and writes no row.
         waiting = sql(
             "SELECT l.pid FROM pg_locks l JOIN pg_class r ON r.oid = l.relation WHERE l.locktype = 'relation'"
@@ -262,7 +248,6 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def tables_like(self, schema: str, start: str) -> SQL:
-        """Return the query for the tables of a schema whose names begin with a text."""
         return sql(
             "SELECT CAST(tablename AS text) FROM pg_tables WHERE schemaname = {} "
             "AND starts_with(CAST(tablename AS text), {})",
@@ -270,7 +255,6 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def constraints(self, parts: Sequence[str]) -> Sequence[SQL]:
-        """Return the query for unique keys and CHECK constraints."""
         query = sql(
             "SELECT x.* FROM pg_class c CROSS JOIN LATERAL (SELECT CAST(i.indexrelid AS text), "
             "pg_get_indexdef(i.indexrelid, k, true), pg_get_expr(i.indpred, i.indrelid) FROM pg_index i CROSS JOIN "
@@ -283,7 +267,6 @@ class PostgreSQL(WritableDatabase):
         return [query]
 
     def changes(self, column: Arriving, target: TableColumn) -> SQL | None:
-        """Write that a staged value is another than the one that arrived."""
         base, array = (target.wide.removesuffix("[]"), target.wide.endswith("[]"))
         wide = WIDE.get(base, base)
         if wide == target.declared.removesuffix("[]") or not base:
@@ -303,7 +286,6 @@ class PostgreSQL(WritableDatabase):
         return sql("{} || '+00'", value) if column.kind == "timestamp" else value
 
     def arrived(self, column: Arriving, declared: str) -> SQL:
-        """Write the value of a landing column in the type of its target column."""
         value = self._landed(column)
         # Without a cast: an explicit one to varchar(5) or numeric(9,2) would cut and round instead of failing.
         if column.base == "decimal":
@@ -313,7 +295,6 @@ class PostgreSQL(WritableDatabase):
         return sql("CAST({} AS {})", value, self.type_name(declared))
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
-        """Write that two values are not the same."""
         if Declared.parse(declared).base in (*UNEQUAL, *ALIKE):
             one, other = map(self.binary, (one, other))
         return sql("{} IS DISTINCT FROM {}", one, other)

@@ -39,11 +39,10 @@ class TransactionIds(PostgreSQL):
         self._xid8 = xid8
 
     def of_table(self, declared: Mapping[str, str]) -> Database:
-        """Return the dialect that knows which columns are of type xid8."""
         return TransactionIds(frozenset(name for name, kind in declared.items() if kind == "xid8"))
 
     def cursor(self, column: CursorColumn) -> SQL:
-        """Write a cursor column; the 32 bits of xmin with the epoch, from the next id, put before them."""
+        # The 32 bits of xmin, with the epoch, from the next id, put before them.
         if column.name != SYSTEM:
             return super().cursor(column)
         # No row is from the future: bits above those of the next id belong to the epoch before.
@@ -54,7 +53,7 @@ class TransactionIds(PostgreSQL):
         )  # fmt: skip
 
     def comparison(self, column: CursorColumn, sign: str, value: Cursor) -> SQL:
-        """Write a comparison, in the column's own type so that its index serves."""
+        # In the column's own type, so that its index serves.
         if column.name in self._xid8:
             check_value(value, column.type)
             number = in_quotes(f"{value:d}")
@@ -66,15 +65,14 @@ class TransactionIds(PostgreSQL):
         return column.name not in self._xid8 and super().has_maximum(column)
 
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
-        """Return Spark's type; an id has 64 bits and would need centuries to use the last one."""
+        # An id has 64 bits and would need centuries to use the last one.
         return ("bigint", None) if declared == "xid8" else super().cursor_type(declared)
 
     def cuts_by(self, column: CursorColumn) -> bool:
-        """Tell whether a large window may be cut by a column: by xmin, each range would read the whole table."""
+        # By xmin, each range would read the whole table.
         return column.name != SYSTEM and super().cuts_by(column)
 
     def read_as_text(self, declared: str) -> str | None:
-        """Return Spark's type of a column whose rows are read as exact text."""
         return "bigint" if declared == "xid8" else super().read_as_text(declared)
 
 

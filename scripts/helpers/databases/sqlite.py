@@ -57,7 +57,7 @@ class SQLite(WritableDatabase):
     rights = "Let the process write to the file and its folder"
 
     def writers(self, parts: Sequence[str]) -> SQL:
-        """Return a query of no row: one transaction writes at a time, so numbers are committed in their order."""
+        # One transaction writes at a time, so numbers are committed in their order.
         return sql("SELECT NULL AS writer WHERE 1 = 0")
 
     def __init__(self, loose: frozenset[str] = frozenset()) -> None:
@@ -65,47 +65,41 @@ class SQLite(WritableDatabase):
         """Columns that keep numbers among their texts."""
 
     def of_table(self, declared: Mapping[str, str]) -> Database:
-        """Return the dialect that knows which columns are not declared as text."""
         return SQLite(frozenset(name for name, text in declared.items() if self.kind(text) != "text"))
 
     def serves(self, column: CursorColumn) -> bool:
-        """Tell whether an index serves; none does for a column that is compared as what it is not."""
+        # None does for a column that is compared as what it is not.
         return column.type != "string" or column.name not in self._loose
 
     def cursor(self, column: CursorColumn) -> SQL:
-        """Write a cursor column as it is compared; a text byte by byte, even where numbers are among them."""
         if self.serves(column):
             return super().cursor(column)
         return self.binary(sql("CAST({} AS TEXT)", self.quote(column.name)))
 
     def bytes_as_text(self, digits: str) -> SQL:
-        """Write a text."""
         return sql("CAST(x{} AS TEXT)", in_quotes(digits))
 
     def binary(self, name: SQL) -> SQL:
-        """Write a text column so that it compares byte by byte."""
         return sql("{} COLLATE BINARY", name)
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        """Write the exact text of a value; what is no hex for bytes, which are above every text."""
+        # What is no hex stands for bytes, which are above every text.
         if kind == "string":
             return sql("CASE typeof({0}) WHEN 'text' THEN hex({0}) WHEN 'blob' THEN 'blob' END", expression)
         return sql("CAST({} AS TEXT)", expression)
 
     def kind(self, declared: str) -> str:
-        """Return the affinity of a column, which is no type of Spark."""
+        # The affinity of a column, which is no type of Spark.
         found = (name for name, parts in AFFINITIES.items() if any(part in declared.lower() for part in parts))
         return next(found, "numeric" if declared else "blob")
 
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
-        """Return Spark's type of a declared type."""
         affinity, lower = self.kind(declared), declared.lower()
         if affinity == "integer":
             return "bigint", None
         return ("string", None) if affinity == "text" or "date" in lower or "timestamp" in lower else None
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
-        """Return the query for a table's columns."""
         # Hidden are those of virtual tables (1), and in other ways those that SQLite computes (2, 3), which count.
         return sql(
             "SELECT c.name AS column_name, c.type AS declared, CASE WHEN m.type <> 'table' THEN NULL"
@@ -120,7 +114,7 @@ class SQLite(WritableDatabase):
         )
 
     def identity(self, parts: Sequence[str]) -> SQL:
-        """Return the query for which table it is: the database is a file, which the URL names."""
+        # The database is a file, which the URL names.
         return sql(
             "SELECT NULL AS database_name, NULL AS schema_name, m.name AS table_name, NULL AS table_oid"
             " FROM sqlite_master m WHERE m.type IN ('table', 'view') AND m.name = {}",
@@ -128,19 +122,17 @@ class SQLite(WritableDatabase):
         )
 
     def schema_of(self, parts: Sequence[str]) -> SQL:
-        """Return the query for the schema that a table is found in, whose name is the same in upper and lower case."""
+        # Its name is the same in upper and lower case.
         name = self.text(parts[-2] if len(parts) > 1 else "main")
         return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
 
     def tables_like(self, schema: str, start: str) -> SQL:
-        """Return the query for the tables of a schema whose names begin with a text."""
         return sql(
             "SELECT name FROM {}.sqlite_master WHERE type = 'table' AND substr(name, 1, {}) = {}",
             self.quote(schema), whole(len(start)), self.text(start),
         )  # fmt: skip
 
     def constraints(self, parts: Sequence[str]) -> Sequence[SQL]:
-        """Return the query for unique keys and CHECK constraints."""
         # Keys with a condition are left out. A conflict may be declared to be ignored. Columns of a staging table do
         # not have the collation of the target.
         query = sql(
@@ -155,15 +147,13 @@ class SQLite(WritableDatabase):
         return [query]
 
     def arrived(self, column: Arriving, declared: str) -> SQL:
-        """Write the value of a landing column."""
         # An instant stays a text here, so it has to say that it is in UTC.
         value = super().arrived(column, declared)
         return sql("{} || '+00:00'", value) if column.kind == "timestamp" else value
 
     def landing_type(self, column: Arriving) -> SQL:
-        """Return no type: no affinity changes what lands."""
+        # Without a type no affinity changes what lands.
         return sql("")
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
-        """Write that two values are not the same."""
         return sql("{} IS NOT {}", self.binary(one), other)

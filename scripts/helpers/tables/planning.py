@@ -39,10 +39,10 @@ Why = Literal["replaced", "rollback", "expired", "overwrite"]
 def plan_span(
     source: TableSource,
     *,
-    state: Mapping[str, Any] | None,
-    context: str,
-    job_id: str,
-    options: TableOptions,
+    state: Mapping[str, Any] | None = None,
+    context: str = "rows",
+    job_id: str = "JOB",
+    options: TableOptions | None = None,
 ) -> TableSpan:
     """Return what was committed to a table since the watermark. No row is read.
 
@@ -64,6 +64,7 @@ def plan_span(
     ChangeFeedError
         A feed was asked for, and the table cannot give it.
     """
+    options = options or TableOptions()
     planning, head = _Planning(source, options, context, job_id), source.head()
     if state is None:
         return planning.first(head)
