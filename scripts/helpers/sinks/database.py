@@ -272,10 +272,6 @@ class _Log(TableLog):
         return Witnessed(job, versions)
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
-        """Bring staged rows into the target in one transaction, unless the batch is recorded.
-
-        The second of two publishers waits for the first at the batch's key, as long as the database lets it.
-        """
         # What is staged for a retraction is refused by a row of its own for each version: see `withdraw`.
         if isinstance(change, Nothing):
             return

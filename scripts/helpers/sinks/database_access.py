@@ -246,13 +246,11 @@ class DriverSession:
         self._connection, self._sql, self._marks = connection, database, PLACEHOLDERS[style]
 
     def run(self, statement: SQL, values: Values = ()) -> int:
-        """Run a statement and return how many rows it changed."""
         with self._cursor() as cursor:
             cursor.execute(with_marks(statement, *self._marks, len(values)), values)
             return int(cursor.rowcount)
 
     def rows(self, query: SQL, values: Values = ()) -> list[tuple[str | None, ...]]:
-        """Return what a query finds."""
         with self._cursor() as cursor:
             cursor.execute(with_marks(query, *self._marks, len(values)), values)
             return [tuple(None if value is None else _text(value) for value in row) for row in cursor.fetchall()]
@@ -274,11 +272,9 @@ class DriverSession:
                 cursor.close()
 
     def begin(self) -> None:
-        """Begin a transaction."""
         self.run(self._sql.begins)
 
     def commit(self) -> None:
-        """Commit it."""
         self.run(sql("COMMIT"))
 
 
@@ -295,12 +291,11 @@ class DriverAccess:
         self._sql: WritableDatabase | None = None
 
     def __repr__(self) -> str:
-        """Show the place, and nothing of the connection."""
         return f"{type(self).__name__}({self.place!r})"
 
     @property
     def sql(self) -> WritableDatabase:
-        """How the database is written to: as its driver says, so it takes a connection to know."""
+        # As its driver says, so it takes a connection to know.
         if self._sql is None:
             with self.session():
                 pass
@@ -308,7 +303,6 @@ class DriverAccess:
         return self._sql
 
     def taken(self, df: Any, target: str) -> pa.Table:
-        """Return a table of pyarrow whose types a database has."""
         if not is_pandas(df):
             raise InvalidValueError(
                 "the rows are no frame of pandas, and the sink reaches its database by a Python driver. Give the sink "
@@ -323,12 +317,10 @@ class DriverAccess:
         return without_types(ARROW_ROWS.taken(df, target, HELD))
 
     def columns(self, rows: pa.Table) -> list[Arriving]:
-        """Return the columns of rows."""
         return arriving({field.name: kind_text(kind_of_arrow(str(field.type))) for field in rows.schema})
 
     @contextmanager
     def session(self) -> Iterator[DriverSession]:
-        """Open a connection."""
         connection = self._connect()
         try:
             package = type(connection).__module__.partition(".")[0]
@@ -355,7 +347,6 @@ class DriverAccess:
                 connection.close()
 
     def fill(self, rows: pa.Table, table: SQL, columns: Sequence[Arriving]) -> None:
-        """Write rows to a landing table that is there, in one transaction."""
         values = [_landed(column, rows.column(column.position)) for column in columns]
         for column, found in zip(columns, values, strict=True):
             if column.kind == "string" and not self.sql.holds_nul:

@@ -162,11 +162,9 @@ class DeltaSink(LakeSink):
 
     @property
     def staging(self) -> Staging:
-        """Where attempts stage files."""
         return self._staging
 
     def check(self, df: Any) -> None:
-        """Raise InvalidValueError for no frame or a wrong `partition_by`, MissingConnectorError for no connector."""
         super().check(df)
         stored = [name for name in columns_of(df) if name != DELETED]
         check_columns_left(self._partition_by, [*stored, self._batch_column] if self._batch_column else stored)

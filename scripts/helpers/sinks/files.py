@@ -148,7 +148,6 @@ class FileSink:
 
     @property
     def name(self) -> str:
-        """The URI of the target."""
         return self.target.uri("")
 
     def check(self, df: DataFrame | pd.DataFrame) -> None:
@@ -294,7 +293,6 @@ class FileSink:
             )  # fmt: skip
 
     def check_staged(self, output: Output) -> None:
-        """Raise what speaks against publishing an output; see `Sink`."""
         manifest = self._manifest(output) or {}
         there, published = self.staging.place.files(output.folder), set(self.published(output))
         names = {f"{output.folder}/{name}": final_name(output, at, name) for at, name in enumerate(sorted(manifest))}
@@ -312,15 +310,12 @@ class FileSink:
         return manifest
 
     def clear(self, output: Output) -> None:
-        """Delete what is left of an attempt's staged folder when all of it is published."""
         self.staging.clear(self.staging.own(output))
 
     def drop(self, output: Output) -> None:
-        """Delete what an attempt staged that is never to be published."""
         self.staging.drop(self.staging.own(output))
 
     def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
-        """Delete what losers staged for batches up to this one, and records of earlier ones; see `Sink`."""
         start = f"{RECORDS}/{application_of(output)}-"
         found = {name for name in (recorded.files if recorded is not None else ()) if name.startswith(start)}
         # The last one stays, though it may be of an earlier batch: one without rows has none.
@@ -329,7 +324,6 @@ class FileSink:
         return self.staging.sweep(output, kept)
 
     def staged(self, job: str) -> list[str]:
-        """Return the folders that attempts of a job have left."""
         return self.staging.left(job)
 
     def visible(self) -> list[str]:
@@ -342,13 +336,11 @@ class FileSink:
         return [name for name in self.target.files(folder) if is_published_name(name, output)]
 
     def recorded(self, job: str, *, others: bool = False, closely: bool = False) -> Witnessed:
-        """Return the last version that was published here, of each epoch of a job; see `Sink`."""
         found = sorted(self.target.files(RECORDS if others else f"{RECORDS}/{job}"))
         # In the order of their names, so the last one counts.
         return Witnessed(job, dict(filter(None, map(recorded_by, found))), found)
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
-        """Return the record by which some versions of a job are taken back here."""
         staging = self.staging.place.uri("")
         return Retraction("files", self.name, staging, mark_of(job_id), epoch, first, last, since, job_id=job_id)
 
@@ -375,13 +367,11 @@ class FileSink:
         return found is not None and place_of_name(found.decode(errors="replace")) == place_of_name(self.name)
 
     def to_retract(self, retraction: Retraction) -> list[str]:
-        """Return what `retract` would delete, as it is found here; see `Sink`."""
         found = [name for name in self.target.files() if is_published_name(name, retraction)]
         shown = [f"{count_of(len(found), 'file')} in {self.name}"] if found else []
         return shown + self.staging.to_retract(retraction)
 
     def left_at(self, folder: str) -> str:
-        """Return where an attempt has left files, and how many."""
         return self.staging.left_at(folder)
 
     def _write(self, rows: Any, place: Place, folder: str, schema: FileSchema | None) -> int:

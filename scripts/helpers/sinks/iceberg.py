@@ -197,11 +197,9 @@ class IcebergSink(LakeSink):
 
     @property
     def staging(self) -> Staging:
-        """Where attempts stage files: where the script says, or else beside the table."""
         return self._staging_at(self._chosen or staging_beside(self._log.location()))
 
     def check(self, df: Any) -> None:
-        """Raise InvalidValueError for no frame or a wrong column, MissingConnectorError for no connector."""
         super().check(df)
         if "" in columns_of(df):
             raise InvalidValueError(f"The rows for {self.name!r} have a column without a name. Give it one.")
@@ -512,7 +510,6 @@ class _Branches(Attempts):
         self._target, self._spark, self._log = target, spark, log
 
     def stage(self, batch: BatchId, made: Output, rows: DataFrame) -> Output:
-        """Write rows to a branch; return `made` with where that is."""
         from pyspark.sql import functions as F  # noqa: N812
 
         folder = folder_of(batch, made.fence, new_token()[:8])
@@ -548,7 +545,6 @@ class _Branches(Attempts):
         )  # fmt: skip
 
     def find(self, output: Output) -> StagedRows:
-        """Return the branch of an attempt; see `Attempts.find`."""
         if branch_of(output.folder) not in self._log.refs():
             uuid = self._log.uuid()
             # Output of an earlier version of this package does not say which table it is in.
@@ -558,18 +554,15 @@ class _Branches(Attempts):
         return StagedRows(output.folder)
 
     def left(self, job: str) -> list[str]:
-        """Return the branches that attempts of a job have left, each as `Output.folder`."""
         start = f"{BRANCH}{job}-"
         return sorted(f"{job}/{name.removeprefix(start)}" for name in self._log.refs() if name.startswith(start))
 
     def left_at(self, folder: str) -> str:
-        """Return the branch of an attempt, and how many rows it holds."""
         snapshot = self._log.refs().get(branch_of(folder))
         count = 0 if snapshot is None else int(snapshot.summary().get("added-records") or 0)
         return f"{count_of(count, 'row')} on branch {branch_of(folder)} of {self._target}"
 
     def clear(self, folder: str) -> None:
-        """Drop the branch of an attempt."""
         branch = branch_of(folder)
         if branch not in self._log.refs():
             return
@@ -582,7 +575,6 @@ class _Branches(Attempts):
     drop = clear
 
     def withdraw(self, retraction: Retraction) -> bool:
-        """Let Iceberg refuse what attempts staged for a retraction; return whether there is any."""
         folders = self.covered(retraction)
         for folder in folders:
             # A snapshot without rows under the id of the batch: Iceberg refuses what a publisher that sleeps would add.

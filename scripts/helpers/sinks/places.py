@@ -97,14 +97,11 @@ class LocalPlace:
         self.root = os.path.abspath(root)
 
     def uri(self, name: str) -> str:
-        """Return the URI of a file or folder."""
         return f"file://{os.path.join(self.root, name) if name else self.root}"
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        """Return the bytes of each file, by name; a link counts as a file, and what is behind one to a folder does not.
-
-        Nothing is in a folder that is or is below a link.
-        """
+        # A link counts as a file, and what is behind one to a folder does not. Nothing is in a folder that is, or is
+        # below, a link.
         folder = folder.rstrip("/")
         with _typed("list", self.uri(folder)):
             if folder and without_links(self.root, _checked(self, folder)) != folder:
@@ -112,7 +109,6 @@ class LocalPlace:
             return dict(islice(self._walk(folder), most))
 
     def read(self, name: str, last: int | None = None) -> bytes | None:
-        """Return what a file holds, or its last bytes; None if it is not there."""
         with _typed("read", self.uri(name)):
             try:
                 with open(self._path(name, follows=True), "rb") as file:
@@ -123,7 +119,7 @@ class LocalPlace:
                 return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file under another name, and give it its own when all is on disk."""
+        # Under another name, which becomes its own when all is on disk.
         path = self._path(name)
         unfinished = f"{path}.unfinished"
         with _typed("write", self.uri(name)):
@@ -136,10 +132,7 @@ class LocalPlace:
             os.replace(unfinished, path)
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        """Write what a function returns for the content of a file, under a lock that ends with this process.
-
-        The file that is locked stays: another process may be waiting for it.
-        """
+        # Under a lock that ends with this process. The file that is locked stays: another process may wait for it.
         with _typed("lock", self.uri(name)):
             os.makedirs(self.root, exist_ok=True)
         with _typed("lock", self.uri(name)), open(self._path(f"{name}.lock"), "ab", opener=open_itself) as lock:
@@ -151,7 +144,6 @@ class LocalPlace:
                 self.write(name, data)
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: LocalPlace) -> list[str]:
-        """Rename files, which takes no time whatever their size."""
         gone = []
         paths = {old: (self._path(old, follows=True), to._path(new)) for old, new in names.items()}
         for folder in {os.path.dirname(path) for _, path in paths.values()}:
@@ -166,7 +158,6 @@ class LocalPlace:
         return gone
 
     def check_rights(self, to: LocalPlace) -> None:
-        """Ask the system for the directories, or for those that they would be made in."""
         for place in (self, to):
             there = place.nearest()
             if not os.access(there, os.W_OK | os.X_OK):
@@ -180,13 +171,12 @@ class LocalPlace:
         return there
 
     def delete(self, names: Collection[str]) -> None:
-        """Delete files; they may be gone."""
         for name in names:
             with _typed("delete", self.uri(name)), suppress(FileNotFoundError):
                 os.remove(self._path(name))
 
     def delete_folder(self, folder: str, last: str) -> None:
-        """Delete a folder, the file `last` after all others. Of a link to a folder only the link is deleted."""
+        # Of a link to a folder only the link is deleted.
         path = self._path(folder)
         self.delete([folder] if os.path.islink(path) else [name for name in self.files(folder) if name != last])
         self.delete([last])
@@ -239,7 +229,6 @@ class S3Place:
         self._client = client
 
     def uri(self, name: str) -> str:
-        """Return the URI of a file or folder, in the scheme of the root."""
         return f"{self._scheme}://{self.bucket}/{self._prefix}{name}".rstrip("/")
 
     def login(self) -> dict[str, str]:
@@ -259,7 +248,6 @@ class S3Place:
         return {name: value for name, value in found.items() if value}
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        """Return the bytes of each object below a prefix, by name."""
         prefix = self._prefix + (f"{folder.rstrip('/')}/" if folder else "")
         found: dict[str, int] = {}
         config: Any = {"PageSize": most}
@@ -275,7 +263,6 @@ class S3Place:
         return found
 
     def read(self, name: str, last: int | None = None) -> bytes | None:
-        """Return what an object holds, or its last bytes; None if it is not there."""
         return self._read(name, **({} if last is None else {"Range": f"bytes=-{last}"}))[0]
 
     def _read(self, name: str, **options: Any) -> tuple[bytes | None, str]:
@@ -290,13 +277,11 @@ class S3Place:
                 raise
 
     def write(self, name: str, data: bytes) -> None:
-        """Put an object, which S3 shows as a whole or not at all."""
         with _typed("s3:PutObject on", self.uri(name)):
             # In parts where it is large: a single request takes no more than 5 GB.
             self._client.upload_fileobj(BytesIO(data), self.bucket, self._key(name))
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        """Put what a function returns for the content of an object, unless it is another object by then."""
         # A boto3 from before 2024-11, as on Glue 4, sends no condition.
         given = self._client.meta.service_model.operation_model("PutObject").input_shape
         knows = "IfMatch" in getattr(given, "members", ())
@@ -316,8 +301,6 @@ class S3Place:
         raise _refused(self.uri(name), "s3:PutObject on", f"others changed it {MAX_UPDATES} times meanwhile")
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: S3Place) -> list[str]:
-        """Copy objects within S3, many at once. Their bytes come nowhere near this machine."""
-
         def copy(old: str) -> bool:
             return self._copy(old, to, names[old], sizes[old])
 
@@ -325,7 +308,7 @@ class S3Place:
             return [old for old, copied in zip(names, threads.map(copy, names), strict=True) if not copied]
 
     def check_rights(self, to: S3Place) -> None:
-        """Put an object with a hidden name, copy it and delete both: IAM has no question that tells the same."""
+        # IAM has no question that tells the same.
         self.write(PROBE, b"")
         self._copy(PROBE, to, PROBE, 0)
         self.delete([PROBE])
@@ -334,7 +317,6 @@ class S3Place:
             to.delete([PROBE])
 
     def delete(self, names: Collection[str]) -> None:
-        """Delete objects; they may be gone."""
         # Names of S3 may have empty components, such as those of the markers that S3A leaves of folders.
         left = [{"Key": self._prefix + _checked(self, name, literal=True)} for name in names]
         while left:
@@ -346,7 +328,6 @@ class S3Place:
                 raise _refused(self.uri(""), f"s3:DeleteObject of {refused.get('Key')!r} on", str(refused.get("Code")))
 
     def delete_folder(self, folder: str, last: str) -> None:
-        """Delete a prefix, the object `last` after all others."""
         self.delete([name for name in self.files(_checked(self, folder)) if name != last])
         self.delete([last])
 
@@ -378,11 +359,9 @@ class HadoopPlace:
         self._start = len(self._system.makeQualified(self._path("")).toUri().getPath().rstrip("/")) + 1
 
     def uri(self, name: str) -> str:
-        """Return the URI of a file or folder."""
         return f"{self.root}/{name}".rstrip("/")
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        """Return the bytes of each file, by name."""
         found: dict[str, int] = {}
         with _typed("list", self.uri(folder)):
             path = self._named(folder.rstrip("/")) if folder else self._path("")
@@ -395,7 +374,6 @@ class HadoopPlace:
         return found
 
     def read(self, name: str, last: int | None = None) -> bytes | None:
-        """Return what a file holds, or its last bytes; None if it is not there."""
         with _typed("read", self.uri(name)):
             if not self._system.exists(self._named(name)):
                 return None
@@ -408,7 +386,7 @@ class HadoopPlace:
                 stream.close()
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file under another name, and give it its own when it is closed."""
+        # Under another name, which becomes its own when it is closed.
         path, unfinished = self._named(name), self._path(f"{name}.unfinished")
         with _typed("write", self.uri(name)):
             stream = self._system.create(unfinished, True)
@@ -418,13 +396,11 @@ class HadoopPlace:
             self._system.rename(unfinished, path)
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        """Write what a function returns for the content of a file."""
         data = change(self.read(name))
         if data is not None:
             self.write(name, data)
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: HadoopPlace) -> list[str]:
-        """Rename files."""
         gone = []
         paths = {old: (self._named(old), to._named(new)) for old, new in names.items()}
         for folder in {new.rpartition("/")[0] for new in names.values()}:
@@ -437,7 +413,6 @@ class HadoopPlace:
         return gone
 
     def check_rights(self, to: HadoopPlace) -> None:
-        """Ask the file system for the folders, or for those that they would be made in."""
         write = self._java.org.apache.hadoop.fs.permission.FsAction.WRITE
         for place in (self, to):
             there = place._path("")
@@ -447,13 +422,11 @@ class HadoopPlace:
                 self._system.access(there, write)
 
     def delete(self, names: Collection[str]) -> None:
-        """Delete files; they may be gone."""
         for name in names:
             with _typed("delete", self.uri(name)):
                 self._system.delete(self._named(name), False)
 
     def delete_folder(self, folder: str, last: str) -> None:
-        """Delete a folder, the file `last` after all others."""
         path = self._named(folder)
         self.delete([name for name in self.files(folder) if name != last])
         with _typed("delete", self.uri(folder)):

@@ -261,7 +261,6 @@ class Staging(Attempts):
         return Staged(replace(output, files=len(sizes), bytes=sum(sizes.values())), sizes)
 
     def find(self, output: Output) -> StagedRows:
-        """Return the files of an attempt; see `Attempts.find`."""
         manifest = self.manifest(output)
         there = self.place.files(output.folder) if manifest is not None else {}
         needed = {name: f"{output.folder}/{name}" for name in manifest or [MANIFEST]}
@@ -301,31 +300,24 @@ class Staging(Attempts):
         self.place.write(f"{folder}/{MANIFEST}", manifest.to_bytes())
 
     def clear(self, folder: str) -> None:
-        """Delete what is left of a folder when all of it is published."""
         # The manifest last: as long as it is there, anybody can go on from where this process may die.
         self.place.delete_folder(folder, f"{folder}/{MANIFEST}")
 
     def drop(self, folder: str) -> None:
-        """Delete what an attempt staged that is never to be published."""
         # The manifest first: without it nobody takes the missing files for lost ones.
         self.place.delete([f"{folder}/{MANIFEST}"])
         self.place.delete_folder(folder, f"{folder}/{MANIFEST}")
 
     def left(self, job: str) -> list[str]:
-        """Return the folders that attempts of a job have left, as `mark_of` writes it."""
         return sorted({"/".join(name.split("/")[:2]) for name in self.place.files(job) if name.count("/") >= 2})
 
     def left_at(self, folder: str) -> str:
-        """Return where an attempt has left files, and how many, without the manifest and the columns."""
         count = len(self.place.files(folder).keys() - {f"{folder}/{MANIFEST}", f"{folder}/{COLUMNS}"})
         return f"{count_of(count, 'file')} in {self.place.uri(folder)}"
 
     def withdraw(self, retraction: Retraction) -> bool:
-        """Delete the files that attempts staged for a retraction; return whether one of them was for its target.
-
-        The manifests stay, and say that their files were taken back: a process that dies between this and the note of
-        it at the target finds them again. `retract` deletes them.
-        """
+        # The manifests stay, and say that their files were taken back: a process that dies between this and the note of
+        # it at the target finds them again. `retract` deletes them.
         is_for_target = False
         for folder in self.covered(retraction):
             try:

@@ -218,11 +218,9 @@ class TableSink(ABC):
 
     @property
     def name(self) -> str:
-        """The table, without what is secret."""
         return self._name
 
     def merging(self: S, rules: Merge) -> S:
-        """Return a sink for the same table that merges."""
         made = copy(self)
         made.rules = rules
         return made
@@ -284,36 +282,28 @@ class TableSink(ABC):
             self._done(lambda: self._publish(output), TRIES, SAFE, output)
 
     def check_staged(self, output: Output) -> None:
-        """Raise what speaks against publishing an output; see `Sink`."""
         if output.rows != 0:
             self._decided(lambda: self._staged(output))
 
     def clear(self, output: Output) -> None:
-        """Delete what is left of a published attempt."""
         self._done(lambda: [place.clear(place.own(output)) for place in self._attempts(output)[-1:]])
 
     def drop(self, output: Output) -> None:
-        """Delete what an attempt staged that is never to be published."""
         self._done(lambda: [place.drop(place.own(output)) for place in self._attempts(output)])
 
     def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
-        """Delete what losers staged for batches up to this one; see `Sink`."""
         return self._done(lambda: sum(place.sweep(output, kept) for place in self._attempts(output)))
 
     def staged(self, job: str) -> list[str]:
-        """Return the folders, branches or tables that attempts of a job have left."""
         return self._done(lambda: [folder for place in self._attempts(None) for folder in place.left(job)])
 
     def left_at(self, folder: str) -> str:
-        """Return where an attempt has left something, and how much."""
         return self._done(lambda: self._left_at(folder))
 
     def recorded(self, job: str, *, others: bool = False, closely: bool = False) -> Witnessed:
-        """Return what the table has recorded of a job, as `mark_of` writes it; see `Sink`."""
         return self._decided(lambda: self._log.witnessed(job, others=others, closely=closely))
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
-        """Return the record by which some versions of a job are taken back here."""
         column, staging = self._batch_column or "", self._done(self._staging_now)
         return Retraction(
             self._log.format, self.name, staging, mark_of(job_id), epoch, first, last, since, column, job_id=job_id
@@ -356,7 +346,6 @@ class TableSink(ABC):
         return 0
 
     def to_retract(self, retraction: Retraction) -> list[str]:
-        """Return what `retract` would delete, as it is found here; see `Sink`."""
         has_column = retraction.batch_column and self._done(self._log.exists) and self._has_column(retraction)
         count = self._decided(lambda: self._log.count(retraction)) if has_column else 0
         shown = [f"{count_of(count, 'row')} in {self.name}"] if count else []
