@@ -90,31 +90,20 @@ def rows_of(found: Any) -> list[tuple[str | None, ...]]:
     return rows
 
 
-@dataclass(frozen=True)
-class ResultColumn:
-    """What a driver says of a column of a query.
+def columns_of_query(
+    spark: SparkSession, options: Mapping[str, str], query: SQL
+) -> list[tuple[str, str, int, int]] | None:
+    """Return name, type, precision and scale of each column of a query, which is prepared and not run.
 
-    Whether it can hold NULL is not asked: drivers say what holds in the table it comes from, which an outer join
-    changes.
+    None on Spark Connect, and if the driver cannot. Whether a column can hold NULL is not asked: drivers say what holds
+    in the table it comes from, which an outer join changes.
     """
-
-    name: str
-    type: str
-    precision: int
-    scale: int
-
-
-def columns_of_query(spark: SparkSession, options: Mapping[str, str], query: SQL) -> list[ResultColumn] | None:
-    """Return the columns of a query, which is prepared and not run; None on Spark Connect, and if the driver cannot."""
     with jdbc_connection(spark, options) as connection:
         found = None if connection is None else connection.prepareStatement(query).getMetaData()
-        if found is None:
-            return None
-        columns = []
-        for at in range(1, found.getColumnCount() + 1):
-            name, kind = found.getColumnLabel(at), str(found.getColumnTypeName(at))
-            columns.append(ResultColumn(name, kind, found.getPrecision(at), found.getScale(at)))
-        return columns
+        return None if found is None else [
+            (found.getColumnLabel(at), str(found.getColumnTypeName(at)), found.getPrecision(at), found.getScale(at))
+            for at in range(1, found.getColumnCount() + 1)
+        ]  # fmt: skip
 
 
 LOCKED, DEADLOCKS = "55P03", ("40001", "40P01")

@@ -84,16 +84,10 @@ class TableQueries:
             raise unordered(name, declared, as_text=kind is not None)
         return CursorColumn(name, kind, tick)
 
-    def lacks_index(self, column: CursorColumn) -> bool:
-        """Tell whether no index serves a cursor column; not of a view, where nobody knows."""
+    def has_index(self, column: CursorColumn) -> bool | None:
+        """Tell whether an index serves a cursor column; None of a view, where nobody knows."""
         indexed = self.catalogue[column.name].indexed
-        if indexed is None:
-            return False
-        return not indexed or not self.dialect.serves(column)
-
-    def is_indexed(self, column: CursorColumn) -> bool:
-        """Tell whether an index is known to serve a cursor column."""
-        return bool(self.catalogue[column.name].indexed) and self.dialect.serves(column)
+        return None if indexed is None else indexed and self.dialect.serves(column)
 
     def as_text(self, cursors: Sequence[CursorColumn]) -> list[TextColumn]:
         """Return the columns that are read as exact text, since a driver may shift or refuse their values."""

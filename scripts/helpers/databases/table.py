@@ -243,7 +243,7 @@ class JdbcTable:
     def newest(self, window: RowWindow, most: int) -> list[SeenRow] | None:
         """Ask for the last rows of a window, the last one first: one step into an index; None where there is none."""
         # Of a view nobody knows, and it might be sorted whole for each run.
-        if not self._queries.is_indexed(window.columns[0]):
+        if not self._queries.has_index(window.columns[0]):
             return None
         contents, width = self._queries.contents(window.columns), len(window.columns)
         names = [f"text_{at}" for at in range(width + len(contents))]
@@ -353,14 +353,11 @@ class JdbcTable:
         if columns is None:
             raise SourceError(self.name, "its driver cannot report its columns. Create a view and read it.")
         catalogue: dict[str, TableColumn] = {}
-        for column in columns:
+        for name, kind, precision, scale in columns:
             # Whatever the case of letters, as Spark compares names without it.
-            if column.name.lower() in map(str.lower, catalogue):
-                raise SourceError(
-                    self.name, f"it has the column {column.name!r} twice. Name one of them otherwise (AS)."
-                )
-            declared = self._database.declared(column.type, column.precision, column.scale)
-            catalogue[column.name] = TableColumn(declared, indexed=None, nullable=True)
+            if name.lower() in map(str.lower, catalogue):
+                raise SourceError(self.name, f"it has the column {name!r} twice. Name one of them otherwise (AS).")
+            catalogue[name] = TableColumn(self._database.declared(kind, precision, scale), indexed=None, nullable=True)
         self._check_selected(catalogue)
         return TableQueries(self._database, query.relation, catalogue, self._where, self._selected)
 
@@ -415,7 +412,7 @@ class JdbcTable:
         return sql("{} t", self._queries.table)
 
     def _warn_without_index(self, column: CursorColumn) -> None:
-        if self._queries.lacks_index(column):
+        if self._queries.has_index(column) is False:
             logger.warning(
                 "event=no_index source=%s column=%s: each run reads the whole table several times, however little is "
                 "new. Add an index on it",

@@ -30,7 +30,7 @@ from scripts.helpers.schemas.frames import kind_of_arrow
 from scripts.helpers.schemas.kinds import kind_text
 from scripts.helpers.sinks.file_types import PLAIN
 from scripts.helpers.sinks.merging import DELETED
-from scripts.helpers.sinks.staged_rows import ARROW_ROWS, rows_of_spark, without_types
+from scripts.helpers.sinks.staged_rows import ARROW_ROWS, SparkRows, without_types
 from scripts.helpers.spark.jvm import check_jvm
 
 if TYPE_CHECKING:
@@ -152,12 +152,12 @@ class JdbcAccess:
                 "the rows are a frame of pandas, and the sink reaches its database over JDBC. Give the sink connect= "
                 "instead of spark= and url=, or write spark.createDataFrame(rows)."
             )
-        rows: DataFrame = rows_of_spark(self._spark).taken(df, target, HELD)
+        rows: DataFrame = SparkRows(self._spark).taken(df, target, HELD)
         return rows
 
     def columns(self, rows: DataFrame) -> list[Arriving]:
         """Return the columns of rows."""
-        return arriving(rows_of_spark(self._spark).types(rows.schema))
+        return arriving(SparkRows(self._spark).types(rows.schema))
 
     @contextmanager
     def session(self) -> Iterator[JdbcSession]:

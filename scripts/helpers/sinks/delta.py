@@ -45,10 +45,10 @@ from scripts.helpers.sinks.spark_files import BYTES, NO_FOLDERS, timestamps_with
 from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
     HELD,
+    SparkRows,
     check_columns_left,
     columns_of,
     of_batches,
-    rows_of_spark,
     with_later_columns,
 )
 from scripts.helpers.sinks.staging import StagedRows, Staging, is_beside
@@ -327,7 +327,7 @@ class _SparkLog(_Log):
 
     def __init__(self, target: Place, spark: SparkSession) -> None:
         super().__init__(target, target.uri(""))
-        self._spark, self.rows = spark, rows_of_spark(spark)
+        self._spark, self.rows = spark, SparkRows(spark)
         self._quoted = sql("delta.{}", SPARK.quote(self._uri))
 
     def check(self, *, merges: bool) -> None:

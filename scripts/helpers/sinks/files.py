@@ -241,9 +241,9 @@ class FileSink:
             batch_folders=batch_folders, replaces=replaces, beside_others=self._beside_others,
             columns=schema is not None, job_id=batch.job_id,
         )  # fmt: skip
-        output, sizes = self.staging.stage(batch, made, fill)
+        output, staged = self.staging.stage(batch, made, fill)
         # Once, and before anything is there that could be taken back.
-        if sizes and not any(found and found[0] == made.job for found in map(batch_of, ours)):
+        if staged.names and not any(found and found[0] == made.job for found in map(batch_of, ours)):
             self.staging.place.write(f"{made.job}/{NOTE}", self.name.encode())
         return output
 

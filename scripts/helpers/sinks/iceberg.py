@@ -75,9 +75,9 @@ from scripts.helpers.sinks.sink import Witnessed, rolled_back
 from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
     HELD,
+    SparkRows,
     columns_of,
     of_batches,
-    rows_of_spark,
     with_later_columns,
 )
 from scripts.helpers.sinks.staging import Attempts, StagedRows, Staging
@@ -374,7 +374,7 @@ class _SparkLog(_Log):
 
     def __init__(self, target: str, spark: SparkSession) -> None:
         super().__init__(target)
-        self._spark, self.rows, self._quoted = spark, rows_of_spark(spark), quoted_table(target)
+        self._spark, self.rows, self._quoted = spark, SparkRows(spark), quoted_table(target)
         self.branches = _Branches(target, spark, self)
 
     def check(self, *, merges: bool) -> None:

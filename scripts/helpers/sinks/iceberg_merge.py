@@ -60,7 +60,7 @@ class MovedError(Exception):
 # --- Spark ------------------------------------------------------------------------------------------
 
 
-class SparkMerge:
+class SparkMerge(TableMerge):
     """The merge of batches into one Iceberg table by its connector for Spark.
 
     Parameters
@@ -72,10 +72,9 @@ class SparkMerge:
     """
 
     def __init__(self, target: str, rules: Merge, spark: SparkSession, load: Callable[[str], Any]) -> None:
-        self._target, self._spark, self._load = target, spark, load
+        super().__init__(target, memory_of(target), rules, self, SPARK_FRAMES)
+        self._spark, self._load = spark, load
         self._pins: dict[str, int | None] = {}
-        self._common = TableMerge(target, memory_of(target), rules, self, SPARK_FRAMES)
-        self.check = self._common.check
 
     def publish(
         self, events: DataFrame, branch: str, record: Mapping[str, str], batch: str, is_done: Callable[[Any], bool]
@@ -98,7 +97,7 @@ class SparkMerge:
         MovedError
             Others have come between.
         """
-        table = self._load(self._target)
+        table = self._load(self.target)
         if is_done(table):
             return
         looked = table.currentSnapshot()
@@ -111,7 +110,7 @@ class SparkMerge:
             if self._head(branch) is None:
                 # Swept by the publisher of this batch that came first.
                 raise MovedError(str(error)) from error
-            self._load(self._target).manageSnapshots().removeBranch(branch).commit()
+            self._load(self.target).manageSnapshots().removeBranch(branch).commit()
             raise
 
     def has(self, table: str) -> bool:
@@ -134,25 +133,24 @@ class SparkMerge:
         return rows_at(self._spark, table, self._pins.get(table, newest))
 
     def _merge_into(self, branch: str, events: DataFrame) -> None:
-        common, memory = self._common, self._common.memory
-        distinct = SPARK_FRAMES.distinct(events, common.rules)
+        memory, distinct = self.memory, SPARK_FRAMES.distinct(events, self.rules)
         if not self.has(memory):
-            like = self._spark.createDataFrame([], distinct.select(*map(quote, common.named)).schema)
+            like = self._spark.createDataFrame([], distinct.select(*map(quote, self.named)).schema)
             made_if_missing(like.writeTo(quoted_table(memory)).using("iceberg"))
         if SPARK_FRAMES.has_deletes(distinct):
-            self._merge(memory, "main", distinct, common.remembering())
+            self._merge(memory, "main", distinct, self.remembering())
         remembered = snapshot_id(self._load(memory).currentSnapshot())
         # Both by their snapshots: Spark reads a source twice, to find files and to merge.
-        self._pins = {self._target: self._head(branch), memory: remembered}
-        self._merge(self._target, branch, common.source(distinct), common.step(events.columns))
+        self._pins = {self.target: self._head(branch), memory: remembered}
+        self._merge(self.target, branch, self.source(distinct), self.step(events.columns))
 
     def _take_over(self, branch: str, looked: Any, record: Mapping[str, str], is_done: Callable[[Any], bool]) -> None:
         """Make the branch's snapshot that of `main`, and record the batch, in one commit."""
-        table, head = self._load(self._target), self._head(branch)
+        table, head = self._load(self.target), self._head(branch)
         operations = table.operations()
         base = operations.refresh()
         if snapshot_id(base.currentSnapshot()) != snapshot_id(looked) or is_done(table) or head is None:
-            raise MovedError(f"{self._target} is not what it was.")
+            raise MovedError(f"{self.target} is not what it was.")
         java = java_of(self._spark)
         references = java.org.apache.iceberg.SnapshotRef
         main = base.ref("main")
@@ -180,13 +178,13 @@ class SparkMerge:
         # Iceberg adds a snapshot also for a merge that changes nothing: without one the rows are somewhere else.
         if self._head(branch, table) == start:
             raise TargetError(
-                self._target,
+                self.target,
                 f"Spark added no snapshot to branch {branch!r} of {table!r}, as it puts rows aside where the session "
                 "has spark.wap.id and the table write.wap.enabled. Unset spark.wap.id. Publishing again is safe.",
             )
 
     def _head(self, branch: str, table: str = "") -> int | None:
-        return snapshot_id(self._load(table or self._target).refs().get(branch))
+        return snapshot_id(self._load(table or self.target).refs().get(branch))
 
 
 def snapshot_id(of: Any) -> int | None:
@@ -221,7 +219,7 @@ def made_if_missing(writer: Any) -> None:
 # --- pyiceberg --------------------------------------------------------------------------------------
 
 
-class ArrowMerge:
+class ArrowMerge(TableMerge):
     """The merge of batches into one Iceberg table by `pyiceberg`.
 
     Parameters
@@ -233,19 +231,19 @@ class ArrowMerge:
     """
 
     def __init__(self, target: str, rules: Merge, catalog: Any) -> None:
-        self._target, self._rules, self._catalog = target, rules, catalog
+        super().__init__(target, memory_of(target), rules, self, ARROW_FRAMES)
+        self._catalog = catalog
         self._found: dict[str, Any] = {}
         # The condition for the keys of the batch. It is made once: for 100,000 keys that takes seconds.
         self._wanted: Any = None
-        self._common = TableMerge(target, memory_of(target), rules, self, ARROW_FRAMES)
         self._compared = [*rules.keys, *rules.sequence_by, *rules.columns.history, DELETED]
         self._quote = aliases_of(self._compared).__getitem__
 
     def check(self, events: pa.Table) -> None:
         """Raise what nothing orders; see `TableMerge.check`."""
-        events = _as_there(events, self._table(self._target))
-        self._wanted = _those(self._rules.keys, events)
-        self._common.check(events)
+        events = _as_there(events, self._table(self.target))
+        self._wanted = _those(self.rules.keys, events)
+        super().check(events)
 
     def publish(self, table: Any, events: pa.Table, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
         """Merge staged events into a table of `pyiceberg` as it was looked at.
@@ -257,18 +255,17 @@ class ArrowMerge:
         summary
             What tells the batch, as properties of its snapshots.
         """
-        self._found = {self._target: table}
-        common, memory = self._common, self._common.memory
-        distinct = ARROW_FRAMES.distinct(_as_there(events, table), self._rules)
-        self._wanted = _those(self._rules.keys, distinct)
+        self._found = {self.target: table}
+        memory, distinct = self.memory, ARROW_FRAMES.distinct(_as_there(events, table), self.rules)
+        self._wanted = _those(self.rules.keys, distinct)
         if not self.has(memory):
             # Another publisher may make it now.
-            self._catalog.create_table_if_not_exists(_identifier(memory), distinct.select(common.named).schema)
+            self._catalog.create_table_if_not_exists(_identifier(memory), distinct.select(self.named).schema)
         remembered = self._table(memory)
         with remembered.transaction() as transaction:
-            self._write(transaction, remembered, distinct, common.remembering(self._quote), {})
+            self._write(transaction, remembered, distinct, self.remembering(self._quote), {})
         del self._found[memory]
-        source, step = common.source(distinct), common.step(distinct.column_names, self._quote)
+        source, step = self.source(distinct), self.step(distinct.column_names, self._quote)
         with table.transaction() as transaction:
             if not self._write(transaction, table, source, step, summary):
                 transaction.append(table.schema().as_arrow().empty_table(), dict(summary))
@@ -318,7 +315,7 @@ class ArrowMerge:
             transaction.append(written, dict(summary))
             return True
         # Only files with a changed row are rewritten, with the rows in them that stay.
-        those = _those(self._rules.keys, replaced)
+        those = _those(self.rules.keys, replaced)
         rewritten = _scanned(table, those)
         gone = self._changes(rewritten, source, step)[THERE]
         stays = pc.invert(pc.is_in(pa.array(range(rewritten.num_rows), pa.int64()), gone.combine_chunks()))

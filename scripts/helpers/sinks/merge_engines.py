@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.names import new_token
@@ -32,31 +32,6 @@ MEMORY, THREADS = "1GB", 4
 """Of DuckDB, which writes what is more to temporary files."""
 
 
-class MergeEngine(Protocol):
-    """Runs SQL in which ``{name}`` is the relation that is given under that name."""
-
-    def relation(self, rows: Any, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> Any:
-        """Return a relation with columns under other names; InvalidValueError for one that cannot be compared.
-
-        If there are names in `beside`, `ROW` has the columns beside these, in a form that SQL compares.
-        """
-
-    def sql(self, text: SQL, **relations: Any) -> Any:
-        """Return what a query returns, as a relation."""
-
-    def one(self, text: SQL, **relations: Any) -> tuple[Any, ...]:
-        """Return the one row that a query returns."""
-
-    def rows(self, found: Any, of: Any, filled: Mapping[str, SQL], like: str) -> Any:
-        """Return the rows of a relation made of some rows, with columns filled from the relation.
-
-        A filled column that the rows did not have is of the type of their column `like`.
-        """
-
-    def together(self, events: Any, rows: Any, *, deleted: bool) -> Any:
-        """Return events, and rows as events that are deletes or not, with the columns of the first."""
-
-
 def aliases_of(names: Sequence[str]) -> dict[str, SQL]:
     """Return a name in SQL for each column; that of `DELETED` is its own.
 
@@ -71,9 +46,13 @@ def aliases_of(names: Sequence[str]) -> dict[str, SQL]:
 
 
 class _SparkEngine:
-    """Spark, in the session of the first relation."""
+    """Spark, in the session of the first relation. It runs SQL in which ``{name}`` is the relation of that name."""
 
     def relation(self, rows: DataFrame, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> DataFrame:
+        """Return a relation with columns under other names; InvalidValueError for one that cannot be compared.
+
+        If there are names in `beside`, `ROW` has the columns beside these, in a form that SQL compares.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
         fields = {field.name: SPARK.quote(field.name) for field in rows.schema if field.name not in beside}
@@ -90,6 +69,10 @@ class _SparkEngine:
         return tuple(self.sql(text, **relations).collect()[0])
 
     def rows(self, found: DataFrame, of: DataFrame, filled: Mapping[str, SQL], like: str) -> DataFrame:
+        """Return the rows of a relation made of some rows, with columns filled from the relation.
+
+        A filled column that the rows did not have is of the type of their column `like`.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
         columns = {name: F.col(ROW)[f"c{at}"] for at, name in enumerate(of.columns)}
@@ -97,6 +80,7 @@ class _SparkEngine:
         return found.select(*(column.alias(name) for name, column in columns.items()))
 
     def together(self, events: DataFrame, rows: DataFrame, *, deleted: bool) -> DataFrame:
+        """Return events, and rows as events that are deletes or not, with the columns of the first."""
         from pyspark.sql import functions as F  # noqa: N812
 
         shared = [SPARK.quote(name) for name in rows.columns if name in events.columns]
@@ -228,5 +212,5 @@ def _in_order(value: Any) -> Any:
     return value + 0.0 if isinstance(value, float) else value
 
 
-SPARK_ENGINE: MergeEngine = _SparkEngine()
-ARROW_ENGINE: MergeEngine = _ArrowEngine()
+SPARK_ENGINE, ARROW_ENGINE = _SparkEngine(), _ArrowEngine()
+MergeEngine = _SparkEngine | _ArrowEngine

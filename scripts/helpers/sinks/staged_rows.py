@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -539,84 +539,58 @@ def check_held(types: Mapping[str, str], held: Collection[str], target: str) -> 
 # --- engines ------------------------------------------------------------------------------------
 
 
-class Rows(Protocol):
-    """What is done with rows before they are in a table, in the frames of one engine."""
+class SparkRows:
+    """What is done with rows before they are in a table, in DataFrames of Spark."""
 
-    frames: Frames
-
-    def taken(self, df: Any, target: str, held: Collection[str]) -> Any:
-        """Return a frame that a script gave, in the form that is staged, with types that the table holds.
-
-        InvalidValueError for a column of another type, and for values that its new type does not keep.
-        """
-
-    def types(self, schema: Any) -> dict[str, str]:
-        """Return the types in a schema of this engine, by column, as texts that compare."""
-
-    def by_path(self, schema: Any) -> dict[str, str]:
-        """Return the types in a schema, and within its columns, as `types_by_path` has them."""
-
-    def required(self, schema: Any) -> list[str]:
-        """Return the columns of a schema that take no NULL."""
-
-    def filled(self, rows: Any, schema: Any, named: Collection[str]) -> Any:
-        """Return rows whose columns without a value have the types of a table's schema, or are left out.
-
-        Those that are named, and that the table lacks, stay as they are. Of Spark's rows, which would have to be read
-        for it, these are the columns of type void.
-        """
-
-    def read(self, staged: StagedRows) -> Any:
-        """Return staged rows as a frame."""
-
-    def stream(self, staged: StagedRows) -> Any:
-        """Return staged rows in a form that is not in memory at once."""
-
-    def empty(self, staged: StagedRows) -> Any:
-        """Return a frame with the columns of staged rows, and none of the rows."""
-
-    def kept(self, rows: Any, rules: Merge) -> Any:
-        """Return the rows of a merge that are no deletes, with the columns of a history, and without `DELETED`."""
-
-
-class _SparkRows:
-    """DataFrames of Spark."""
-
-    frames = SPARK_FRAMES
+    frames: Frames = SPARK_FRAMES
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     def taken(self, df: DataFrame, target: str, held: Collection[str]) -> DataFrame:
+        """Return a frame that a script gave, in the form that is staged, with types that the table holds.
+
+        InvalidValueError for a column of another type, and for values that its new type does not keep.
+        """
         wider = {path: _held_kind(kind, held) for path, kind in self.by_path(df.schema).items() if kind in WIDER}
         df = _cast_at(df, {path: kind_of_text(kind) for path, kind in wider.items()})
         check_held(self.by_path(df.schema), held, target)
         return df
 
     def types(self, schema: Any) -> dict[str, str]:
-        # Whether they take NULL, and comments, are left out.
+        """Return the types in a schema, by column, as texts that compare, whether they take NULL or not."""
         return {field.name: field.dataType.simpleString() for field in schema.fields}
 
     def by_path(self, schema: Any) -> dict[str, str]:
+        """Return the types in a schema, and within its columns, as `types_by_path` has them."""
         return types_by_path(schema.jsonValue())
 
     def required(self, schema: Any) -> list[str]:
+        """Return the columns of a schema that take no NULL."""
         return [field.name for field in schema.fields if not field.nullable]
 
     def filled(self, rows: DataFrame, schema: Any, named: Collection[str]) -> DataFrame:
+        """Return rows whose columns without a value have the types of a table's schema, or are left out.
+
+        Those that are named, and that the table lacks, stay as they are. Of Spark's rows, which would have to be read
+        for it, these are the columns of type void.
+        """
         there = kinds_by_path(schema.jsonValue())
         found: DataFrame = _filled_from(rows, self.by_path(rows.schema), there.get, named)
         return found
 
     def read(self, staged: StagedRows) -> DataFrame:
+        """Return staged rows as a frame; as a `stream` they are not in memory at once."""
         return read_spark(self._spark, staged)
 
     stream = read
 
     def empty(self, staged: StagedRows) -> DataFrame:
+        """Return a frame with the columns of staged rows, and none of the rows."""
         return self.read(staged).limit(0)
 
     def kept(self, rows: DataFrame, rules: Merge) -> DataFrame:
+        """Return the rows of a merge that are no deletes, with the columns of a history, and without `DELETED`."""
         from pyspark.sql import functions as F  # noqa: N812
 
         found = rows.where(NOT_DELETED).drop(DELETED)
@@ -669,9 +643,5 @@ class _ArrowRows:
         return found
 
 
-ARROW_ROWS: Rows = _ArrowRows()
-
-
-def rows_of_spark(spark: SparkSession) -> Rows:
-    """Return what is done with the frames of a session."""
-    return _SparkRows(spark)
+ARROW_ROWS = _ArrowRows()
+Rows = SparkRows | _ArrowRows

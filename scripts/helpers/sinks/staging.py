@@ -7,7 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import StagedFilesLostError, TargetError, UnfitPartitionError, UnprovenError, rows_have
@@ -42,22 +42,6 @@ class StagedRows:
         if data is None:
             raise FileNotFoundError(f"{self.folder}/{name}")
         return data
-
-
-class Staged(NamedTuple):
-    """What an attempt left in its folder.
-
-    Attributes
-    ----------
-    output
-        With the folder, relative to the staging place, the counts of files and bytes, and that of rows if the writer
-        counted them.
-    sizes
-        The bytes of each file, by its name in the folder.
-    """
-
-    output: Output
-    sizes: dict[str, int]
 
 
 def _hidden_partition(name: str) -> str:
@@ -216,8 +200,12 @@ class Staging(Attempts):
     def __init__(self, place: Place) -> None:
         self.place = place
 
-    def stage(self, batch: BatchId, output: Output, write: Callable[[Place, str], Any]) -> Staged:
-        """Let `write` fill a folder of this attempt alone, for an output; it may return how many rows it wrote."""
+    def stage(self, batch: BatchId, output: Output, write: Callable[[Place, str], Any]) -> tuple[Output, StagedRows]:
+        """Let `write` fill a folder of this attempt alone, for an output; it may return how many rows it wrote.
+
+        Returned is the output with the folder, relative to the staging place, and the counts of files and bytes, and
+        of rows if the writer counted them.
+        """
         folder = folder_of(batch, output.fence, new_token()[:8])
         try:
             rows = write(self.place, folder)
@@ -256,9 +244,10 @@ class Staging(Attempts):
         # driver that is dead may still add a file, whose rows are in another one already.
         self._write(folder, Manifest(attempt_of(folder), output.target, output.terms, sizes))
         output = replace(
-            output, staging=self.place.uri(""), folder=folder, rows=rows if isinstance(rows, int) else None
-        )
-        return Staged(replace(output, files=len(sizes), bytes=sum(sizes.values())), sizes)
+            output, staging=self.place.uri(""), folder=folder, rows=rows if isinstance(rows, int) else None,
+            files=len(sizes), bytes=sum(sizes.values()),
+        )  # fmt: skip
+        return output, StagedRows(folder, self.place, sorted(sizes))
 
     def find(self, output: Output) -> StagedRows:
         manifest = self.manifest(output)

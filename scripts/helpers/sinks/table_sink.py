@@ -54,6 +54,7 @@ from scripts.helpers.sinks.staged_rows import (
     write_rows,
 )
 from scripts.helpers.sinks.staging import Attempts, StagedRows, Staging
+from scripts.helpers.sinks.table_merge import TableMerge
 
 logger = logging.getLogger(__name__)
 
@@ -116,13 +117,6 @@ class Nothing:
     """
 
     staged_files: bool
-
-
-class Merging(Protocol):
-    """What merges into a table by some rules."""
-
-    def check(self, events: Any) -> None:
-        """Raise what nothing orders; see `TableMerge.check`."""
 
 
 class TableLog(Protocol):
@@ -196,7 +190,7 @@ class LakeLog(TableLog, Protocol):
     def make(self, like: Any, partition_by: Sequence[str]) -> None:
         """Make the table with the columns of a frame, without its rows; nothing if somebody else has made it."""
 
-    def merging(self, rules: Merge) -> Merging:
+    def merging(self, rules: Merge) -> TableMerge:
         """Return what merges into the table."""
 
 
@@ -517,8 +511,7 @@ class LakeSink(TableSink):
     def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
         """Write rows where no reader looks; return `made` with where that is."""
         staging = self._done(lambda: self.staging, after=CHECK)
-        output, sizes = staging.stage(batch, made, partial(write_rows, rows))
-        return output, StagedRows(output.folder, staging.place, sorted(sizes))
+        return staging.stage(batch, made, partial(write_rows, rows))
 
     def _checked(self, rows: Any) -> tuple[Any, list[str]]:
         """Raise what speaks against the rows at the table, or against making one for them.
