@@ -25,8 +25,8 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.tables import DeltaTable, IcebergTable
+from scripts.helpers.tables.frames import with_feed_literals
 from scripts.helpers.tables.spans import FEED_COLUMNS, TableSpan
-from scripts.helpers.tables.spark_frames import with_feed_literals
 from scripts.helpers.watermarks import Watermarks
 from tests.support.steps import KilledError
 from tests.support.versioned_tables import DeltaByHand

@@ -14,11 +14,11 @@ from scripts.helpers.errors import (
     SourceRolledBackError,
 )
 from scripts.helpers.protocol.values import ImplausibleError
+from scripts.helpers.tables.frames import check_no_feed_columns
 from scripts.helpers.tables.options import TableOptions
 from scripts.helpers.tables.planning import span_between
 from scripts.helpers.tables.sources import TableSource
 from scripts.helpers.tables.spans import TableSpan, check_table_state
-from scripts.helpers.tables.spark_frames import check_no_feed_columns
 from tests.support.versioned_tables import DeltaByHand
 
 

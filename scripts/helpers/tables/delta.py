@@ -32,18 +32,17 @@ from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark, reason_of
 from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of
 from scripts.helpers.spark.settings import check_all_is_read
-from scripts.helpers.tables.arrow_frames import check_returns, with_feed_columns
 from scripts.helpers.tables.delta_log import DeltaCommit, may_be_gone, read_commit, taken_by
+from scripts.helpers.tables.frames import check_no_feed_columns, ordered_changes, whole_rows, with_feed_columns
 from scripts.helpers.tables.sources import TableHead, TableHistory, TableSource
 from scripts.helpers.tables.spans import FEED_COLUMNS, TableSpan
-from scripts.helpers.tables.spark_frames import check_no_feed_columns, ordered_changes, whole_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
 
-    from scripts.helpers.tables.arrow_frames import Returns
+    from scripts.helpers.tables.frames import Returns
 
 GONE_IN_SPARK = ("FileNotFoundException", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "NoSuchKey", "DELTA_FILE_NOT_FOUND")
 READERS = 16
@@ -92,9 +91,8 @@ class DeltaTable(TableSource):
                 f"{path!r} is not a path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
             )
         check_classic(spark, "A Delta table")
-        check_returns(returns, with_spark=spark is not None)
         place = place_of(path.rstrip("/"), spark, s3_client)
-        super().__init__(place.uri(""), returns)
+        super().__init__(place.uri(""), returns, with_spark=spark is not None)
         self._engine = _SparkEngine(self.name, spark) if spark is not None else _ArrowEngine(place)
         self._read: dict[int, DeltaCommit] = {}
 

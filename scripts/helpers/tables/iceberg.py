@@ -30,17 +30,16 @@ from scripts.helpers.sinks.connectors import (
 )
 from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.spark.jvm import java_of
-from scripts.helpers.tables.arrow_frames import check_returns
+from scripts.helpers.tables.frames import of_snapshots, whole_rows
 from scripts.helpers.tables.iceberg_metadata import Metadata, read_metadata
 from scripts.helpers.tables.sources import TableHead, TableHistory, TableSource
 from scripts.helpers.tables.spans import TableSpan
-from scripts.helpers.tables.spark_frames import of_snapshots, whole_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from scripts.helpers.tables.arrow_frames import Returns
+    from scripts.helpers.tables.frames import Returns
 
 NO_SPARK = "Its changes are read by Spark only: give spark=, or changes='append'."
 
@@ -77,10 +76,9 @@ class IcebergTable(TableSource):
     ) -> None:
         check_name(name, catalog)
         check_classic(spark, "An Iceberg table")
-        check_returns(returns, with_spark=spark is not None)
+        super().__init__(name, returns, with_spark=spark is not None)
         if spark is not None and catalog is not None:
             raise SourceOptionError("catalog", "it is one of pyiceberg, and Spark has its own. Give one of the two.")
-        super().__init__(name, returns)
         self._engine = _SparkEngine(name, spark) if spark is not None else _ArrowEngine(name, catalog)
 
     def folder(self) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeGuard
+from typing import Any, Literal, Protocol, TypeGuard, get_args
 
-from scripts.helpers.errors import SourceError, SourceExpiredError, TargetError, WatermarkError
+from scripts.helpers.errors import SourceError, SourceExpiredError, SourceOptionError, TargetError, WatermarkError
 from scripts.helpers.sinks.java_errors import reason_of
-from scripts.helpers.tables.arrow_frames import Returns, of_arrow
+from scripts.helpers.tables.frames import Returns, of_arrow
 from scripts.helpers.tables.spans import Format, TableSpan
 
 Kind = Literal["append", "nothing", "overwrite", "rollback"]
@@ -113,7 +113,11 @@ class TableSource(ABC):
     """By what the table is named: its path, or its name."""
     _engine: TableEngine
 
-    def __init__(self, name: str, returns: Returns | None) -> None:
+    def __init__(self, name: str, returns: Returns | None, *, with_spark: bool) -> None:
+        if returns not in (None, *get_args(Returns)):
+            raise SourceOptionError("returns", f"{returns!r} is unknown. Use 'pandas' or 'arrow'.")
+        if returns is not None and with_spark:
+            raise SourceOptionError("returns", "it is of rows without Spark. Leave it out, or leave spark out.")
         self.name, self._returns = name, returns or "pandas"
 
     def identity(self) -> Mapping[str, Any]:

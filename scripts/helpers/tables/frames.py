@@ -1,17 +1,20 @@
-"""The columns that a feed adds to rows of Spark."""
+"""Rows of a table as the user gets them, by Spark or without, and with the columns that a feed adds."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from scripts.helpers.errors import ChangeFeedError
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.tables.spans import CHANGE, FEED_COLUMNS, GONE, ORDER, TIME, VERSION, TableSpan
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameReader
+
+Returns = Literal["pandas", "arrow"]
 
 
 def check_no_feed_columns(columns: Collection[str], name: str, known: Collection[str] = ()) -> None:
@@ -19,6 +22,9 @@ def check_no_feed_columns(columns: Collection[str], name: str, known: Collection
     taken = [column for column in columns if column.lower() in FEED_COLUMNS and column not in known]
     if taken:
         raise ChangeFeedError(name, f"it has a column {taken[0]!r} of its own, as a feed adds one. Rename it.")
+
+
+# --- Spark ------------------------------------------------------------------------------------------
 
 
 def ordered_changes(changes: DataFrame) -> DataFrame:
@@ -83,3 +89,48 @@ def _instant(at: datetime | None):  # type: ignore[no-untyped-def]
     if at is None:
         return F.lit(None).cast("timestamp")
     return F.timestamp_micros(F.lit(round(at.timestamp() * 1_000_000)).cast("bigint"))
+
+
+# --- pyarrow ----------------------------------------------------------------------------------------
+
+
+def of_arrow(rows: Any, returns: Returns) -> Any:
+    """Return a table of pyarrow as the user asked for it, and a frame of Spark as it is."""
+    if returns == "arrow" or hasattr(rows, "sparkSession"):
+        return rows
+    import pandas as pd
+
+    # NumPy has no whole numbers with NULL, and no decimals: with Arrow's types each value stays what it was.
+    return rows.to_pandas(types_mapper=pd.ArrowDtype)
+
+
+def with_feed_columns(rows: pa.Table, span: TableSpan, name: str, schema: pa.Schema | None = None) -> pa.Table:
+    """Return rows as a feed: changes in the types of the table, or rows of a whole table as inserts.
+
+    Parameters
+    ----------
+    schema
+        Of the table, where the rows are changes as `deltalake` reads them; None for rows of a whole table.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    instant = pa.timestamp("us", "UTC")
+    if schema is None:
+        check_no_feed_columns(rows.column_names, name)
+        found, count = rows, rows.num_rows
+        changes = pa.repeat(pa.scalar("insert"), count)
+        versions = pa.repeat(pa.scalar(span.sequence, pa.int64()), count)
+        times = pa.repeat(pa.scalar(span.at, instant), count)
+    else:
+        check_no_feed_columns(schema.names, name)
+        found = rows.select(schema.names).cast(schema)
+        changes = rows.column(CHANGE).cast(pa.string())
+        versions = rows.column(VERSION).cast(pa.int64())
+        times = rows.column(TIME)
+        # `deltalake` writes times of UTC without a zone.
+        times = times.cast(instant) if times.type.tz else pc.assume_timezone(times.cast(pa.timestamp("us")), "UTC")
+    order = pc.if_else(pc.is_in(changes, pa.array(GONE)), 0, 1).cast(pa.int32())
+    for column, values in ((CHANGE, changes), (VERSION, versions), (TIME, times), (ORDER, order)):
+        found = found.append_column(column, values)
+    return found
