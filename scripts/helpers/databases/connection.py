@@ -150,10 +150,20 @@ def typed_database_errors(source: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = _translated(source, error)
+        for cause in _causes(error):
+            kind = cause.getClass().getName()
+            if kind.endswith("ClassNotFoundException") and str(_ask(cause, "getMessage")).endswith(("Driver", "JDBC")):
+                missing = "Spark has no driver for it. Add its jar with spark.jars or --extra-jars."
+                raise SourceError(source, missing) from None
+        found = driver_error(error)
         if found is None:
             raise
-        raise found from None
+        if found.is_outage:
+            raise SourceUnavailableError(source, found.shown) from None
+        for start, reason in REASONS.items():
+            if found.meaning.startswith(start):
+                raise SourceError(source, f"the database {reason} ({found.shown}).") from None
+        raise SourceError(source, f"the database refused the query ({found.shown}). Its own log says why.") from None
 
 
 @dataclass(frozen=True)
@@ -164,8 +174,6 @@ class DriverError:
     ----------
     state
         The SQLSTATE, if there is one.
-    code
-        The database's own number; 0 if there is none.
     kind
         The class of the exception.
     meaning
@@ -174,7 +182,6 @@ class DriverError:
     """
 
     state: str | None
-    code: int
     kind: str
     meaning: str = ""
 
@@ -214,19 +221,19 @@ def driver_error(error: Exception) -> DriverError | None:
         # A connection that cannot be opened has no state: psycopg says so by its class.
         if not state and not code and kind.endswith(".OperationalError") and package != "sqlite3":
             state = CONNECTION
-        return DriverError(state, code, kind, _meaning(state, code, kind, str(error)))
+        return DriverError(state, kind, _meaning(state, code, kind, str(error)))
     # The outermost cause that is a driver's. Its class decides where it has no SQLSTATE.
     for cause in _causes(error):
         kind = cause.getClass().getName()
         state, code = _ask(cause, "getSQLState"), int(_ask(cause, "getErrorCode") or 0)
         if state is not None or DRIVERS.fullmatch(kind):
             meaning = _meaning(state, code, kind, str(_ask(cause, "getMessage")))
-            return DriverError(state, code, kind.rpartition(".")[2], meaning)
+            return DriverError(state, kind.rpartition(".")[2], meaning)
     # What failed on an executor reaches the driver as text only.
     lost = DRIVERS.search(str(error))
     if lost is None and package in ("pyspark", "py4j") and "jdbc:" in str(error):
-        return DriverError(None, 0, type(error).__name__, BAD_URL)
-    return DriverError(None, 0, lost[0].rpartition(".")[2], _meaning(None, 0, lost[0], "")) if lost else None
+        return DriverError(None, type(error).__name__, BAD_URL)
+    return DriverError(None, lost[0].rpartition(".")[2], _meaning(None, 0, lost[0], "")) if lost else None
 
 
 def _meaning(state: str | None, code: int, kind: str, text: str) -> str:
@@ -236,24 +243,6 @@ def _meaning(state: str | None, code: int, kind: str, text: str) -> str:
         state = MYSQL_STATES.get(code, state)
     is_broken_off = state in (None, GENERAL) and kind.endswith(BROKEN_OFF)
     return CONNECTION if is_broken_off else state or ""
-
-
-def _translated(source: str, error: Exception) -> SourceError | None:
-    for cause in _causes(error):
-        kind = cause.getClass().getName()
-        if kind.endswith("ClassNotFoundException") and str(_ask(cause, "getMessage")).endswith(("Driver", "JDBC")):
-            return SourceError(source, "Spark has no driver for it. Add its jar with spark.jars or --extra-jars.")
-    found = driver_error(error)
-    return None if found is None else _of_driver(source, found)
-
-
-def _of_driver(source: str, found: DriverError) -> SourceError:
-    if found.is_outage:
-        return SourceUnavailableError(source, found.shown)
-    for start, reason in REASONS.items():
-        if found.meaning.startswith(start):
-            return SourceError(source, f"the database {reason} ({found.shown}).")
-    return SourceError(source, f"the database refused the query ({found.shown}). Its own log says why.")
 
 
 def _causes(error: Exception) -> Iterator[Any]:

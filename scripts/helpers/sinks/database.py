@@ -34,7 +34,15 @@ from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.cursors import TIMES
 from scripts.helpers.rows.sql import SQL, Values, sql
-from scripts.helpers.sinks.database_access import Access, DriverAccess, JdbcAccess, Session, misfit, target_errors
+from scripts.helpers.sinks.database_access import (
+    Access,
+    DriverAccess,
+    JdbcAccess,
+    Session,
+    arriving,
+    misfit,
+    target_errors,
+)
 from scripts.helpers.sinks.database_sql import BATCHES, ROW, TAKEN_BACK, Statements
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import (
@@ -137,7 +145,7 @@ class DatabaseSink(TableSink):
         """Raise InvalidValueError for a frame of the other kind, a type that no database holds, or a missing key."""
         check_frame(df, self.name)
         access = self._log.access
-        names = [column.name for column in access.columns(access.taken(df, self.name))]
+        names = [column.name for column in self._log.arriving(access.taken(df, self.name))]
         check_batch_column(self._batch_column, names, merges=self.rules is not None)
         if self.rules is not None and names:
             missing = [name for name in (*self.rules.keys, *self.rules.sequence_by) if name not in names]
@@ -185,9 +193,9 @@ class DatabaseSink(TableSink):
 
     def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
         log = self._log
-        rows = log.access.taken(with_batch(df, self._batch_column, value_of_batch(batch)), self.name)
+        rows = with_batch(log.access.taken(df, self.name), self._batch_column, value_of_batch(batch))
         table = staging_table(log.table, batch, made.fence, new_token()[:5])
-        attempt = _Attempt(log, self.rules, log.access.columns(rows), table)
+        attempt = _Attempt(log, self.rules, log.arriving(rows), table)
         made = replace(made, staging=attempt.statements.schema, folder=table, files=1)
         # Rows of an append do not say which of the run's attempts has written them.
         if made.replaces and self.rules is None and self._has(made):
@@ -242,6 +250,9 @@ class _Log(TableLog):
         """Open a connection; what the driver raises is a TargetError that says what failed."""
         with target_errors(self.target, doing, rights), self.access.session() as session:
             yield session
+
+    def arriving(self, rows: Any) -> list[Arriving]:
+        return arriving(self.access.rows.by_path(rows.schema))
 
     def statements(self, schema: str) -> Statements:
         return Statements(self.sql, schema, self.table)

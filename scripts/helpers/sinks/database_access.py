@@ -26,8 +26,6 @@ from scripts.helpers.errors import (
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import SQL, VALUE, Values, joined, sql, with_marks
-from scripts.helpers.schemas.frames import kind_of_arrow
-from scripts.helpers.schemas.kinds import kind_text
 from scripts.helpers.sinks.file_types import PLAIN
 from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.sinks.staged_rows import ARROW_ROWS, SparkRows, without_types
@@ -137,7 +135,7 @@ class JdbcAccess:
             )
         self.sql = database = writable(database_of(url))
         self.place = name or place_of_url(url)
-        self._spark = spark
+        self._spark, self.rows = spark, SparkRows(spark)
         by_default = {"driver": database.driver, "batchsize": str(ROWS_AT_ONCE), **database.writing_options}
         self._options = {**by_default, **database.options, **(properties or {}), "url": url}
 
@@ -152,12 +150,7 @@ class JdbcAccess:
                 "the rows are a frame of pandas, and the sink reaches its database over JDBC. Give the sink connect= "
                 "instead of spark= and url=, or write spark.createDataFrame(rows)."
             )
-        rows: DataFrame = SparkRows(self._spark).taken(df, target, HELD)
-        return rows
-
-    def columns(self, rows: DataFrame) -> list[Arriving]:
-        """Return the columns of rows."""
-        return arriving(SparkRows(self._spark).types(rows.schema))
+        return self.rows.taken(df, target, HELD)
 
     @contextmanager
     def session(self) -> Iterator[JdbcSession]:
@@ -285,6 +278,8 @@ def _text(value: Any) -> str:
 class DriverAccess:
     """As `JdbcAccess`, by a factory of connections, which write rows and run the statements."""
 
+    rows = ARROW_ROWS
+
     def __init__(self, connect: Connect, name: str) -> None:
         self._connect = connect
         self.place = f"database://{name}"
@@ -314,10 +309,7 @@ class DriverAccess:
                 f"the name of column {unnamed[0]!r} is not a text. Give it the name of its column in the table."
             )
         # A column without a value has no type: pandas reads an empty column of CSV as numbers.
-        return without_types(ARROW_ROWS.taken(df, target, HELD))
-
-    def columns(self, rows: pa.Table) -> list[Arriving]:
-        return arriving({field.name: kind_text(kind_of_arrow(str(field.type))) for field in rows.schema})
+        return without_types(self.rows.taken(df, target, HELD))
 
     @contextmanager
     def session(self) -> Iterator[DriverSession]:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")
-"""The characters of Spark's `ExternalCatalogUtils.escapePathName`, beside those below the space."""
+ESCAPED = str.maketrans({one: f"%{ord(one):02X}" for one in ["\x7f", *"\"#%'*/:=?\\{[]^", *map(chr, range(32))]})
+"""The characters that Hive, and Spark in `ExternalCatalogUtils.escapePathName`, escape in the name of a folder."""
 
 
 def file_rows(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequence[str], target: str) -> pa.Table:
@@ -122,10 +122,10 @@ def _typed(options: Mapping[str, Any]) -> Iterator[None]:
 
 def partition_folder(column: str, value: Any) -> str:
     """Return the folder of a partition's rows, as Spark calls it."""
-    name = "".join(map(_escaped, column))
+    name = column.translate(ESCAPED)
     if value is None or value == "" or value != value:  # NaN, or pandas' NaT.
         return f"{name}={NULL_FOLDER}"
-    return f"{name}={''.join(map(_escaped, _text_of(value)))}"
+    return f"{name}={_text_of(value).translate(ESCAPED)}"
 
 
 def _text_of(value: Any) -> str:
@@ -140,8 +140,3 @@ def _text_of(value: Any) -> str:
         digits, _, exponent = f"{Decimal(repr(value)).normalize():E}".partition("E")
         return f"{digits if '.' in digits else f'{digits}.0'}E{int(exponent)}" if exponent else digits
     return str(value)
-
-
-def _escaped(character: str) -> str:
-    """Return a character as Hive, and Spark after it, write it in the name of a folder."""
-    return f"%{ord(character):02X}" if character in ESCAPED or character < " " else character

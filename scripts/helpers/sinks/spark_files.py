@@ -61,7 +61,10 @@ def write_spark(
     # A frame without columns is that of a source where nothing is new, and Spark refuses to write one.
     if not df.columns:
         return 0
-    _check_storable(df.dtypes, format, partition_by)
+    check_partition_types(partition_by, dict(df.dtypes), NO_FOLDERS)
+    for name, kind in df.dtypes:
+        if format.lower() == "orc" and "`" in name + kind:
+            raise InvalidValueError(f"Column {name!r}: Spark reads NULL from ORC if a name has a backtick. Rename it.")
     unfit = unfit_values(partition_by, dict(df.dtypes))
     counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *unfit])
     with timestamps_with_statistics(df.sparkSession, format):
@@ -80,14 +83,6 @@ def write_spark(
             found |= df.select(*unfit).collect()[0].asDict()
     check_partition_counts(partition_by, found)
     return int(found["rows"])
-
-
-def _check_storable(types: Sequence[tuple[str, str]], format: str, partition_by: Sequence[str]) -> None:
-    """Raise InvalidValueError for a column, by name and type, that readers do not get back as it is written."""
-    check_partition_types(partition_by, dict(types), NO_FOLDERS)
-    for name, kind in types:
-        if format.lower() == "orc" and "`" in name + kind:
-            raise InvalidValueError(f"Column {name!r}: Spark reads NULL from ORC if a name has a backtick. Rename it.")
 
 
 def check_partition_types(partition_by: Sequence[str], types: Mapping[str, str], unfit: Mapping[str, str]) -> None:

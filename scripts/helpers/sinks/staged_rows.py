@@ -198,15 +198,13 @@ def check_batch_column(batch_column: str | None, columns: Collection[str], *, me
 
 
 def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
-    """Return rows of Spark, pandas or pyarrow with a column of their batch; without columns they stay as they are."""
+    """Return rows of Spark or pyarrow with a column of their batch; without columns they stay as they are."""
     if batch_column is None or not columns_of(rows):
         return rows
     if spark_of(rows) is not None:
         from pyspark.sql import functions as F  # noqa: N812
 
         return rows.withColumn(batch_column, F.lit(batch))
-    if is_pandas(rows):
-        return rows.assign(**{batch_column: batch})
     import pyarrow as pa
 
     return rows.append_column(batch_column, pa.array([batch] * rows.num_rows, pa.string()))

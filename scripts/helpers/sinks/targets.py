@@ -58,15 +58,13 @@ def target_rows(target: str, format: str, spark: SparkSession | None, s3_client:
     if spark is not None:
         with _typed(target):
             return DataFrameRows(_on_spark(spark, target, name), name=target)
-    readers: dict[str, Callable[[], Any]] = {
-        "parquet": lambda: _parquet(target, s3_client),
-        "delta": lambda: _delta(target, s3_client),
-        "iceberg": lambda: _iceberg(target),
-    }
+    readers: dict[str, Callable[[str, S3Client | None], Any]] = {
+        "parquet": _parquet, "delta": _delta, "iceberg": _iceberg
+    }  # fmt: skip
     if name not in readers:
         raise InvalidValueError(f"format={format!r} is read by Spark only. Give the job spark=.")
     with _typed(target):
-        return ArrowRows(readers[name](), name=target)
+        return ArrowRows(readers[name](target, s3_client), name=target)
 
 
 def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
@@ -93,12 +91,8 @@ def _parquet(target: str, s3_client: S3Client | None) -> pa.Table:
 
     place = place_of(target, None, s3_client)
     # What is hidden from Spark is staged, or the sink's own.
-    names = [name for name in place.files() if not any(map(is_hidden, name.split("/")))]
-    tables = []
-    for name in sorted(names):
-        data = place.read(name)
-        if data:
-            tables.append(pq.ParquetFile(BytesIO(data)).read())
+    names = sorted(name for name in place.files() if not any(map(is_hidden, name.split("/"))))
+    tables = [pq.ParquetFile(BytesIO(data)).read() for data in map(place.read, names) if data]
     if not tables:
         raise TargetError(target, "it has no file. Check the name.")
     # Columns that came later are NULL in older files.
@@ -114,7 +108,7 @@ def _delta(target: str, s3_client: S3Client | None) -> pa.Table:
     return pa.table(DeltaTable(address_of(uri), storage_options=options).to_pyarrow_table())
 
 
-def _iceberg(target: str) -> pa.Table:
+def _iceberg(target: str, s3_client: S3Client | None) -> pa.Table:
     catalog = arrow_catalog(target, TargetError, "give the rows of the table as target=")
     return catalog.load_table(target.partition(".")[2]).scan().to_arrow()
 
