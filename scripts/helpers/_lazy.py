@@ -1,10 +1,13 @@
-"""How a room hands out its public names without importing its modules before they are asked for (PEP 562)."""
+"""Public names of rooms, and packages that need not be installed: imported when they are asked for (PEP 562)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["F", "lazy", "pa", "pc", "pd", "pq"]
 
 
 def lazy(room: str, names: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -28,3 +31,21 @@ def lazy(room: str, names: Mapping[str, Sequence[str]]) -> tuple[Callable[[str],
         return sorted(homes)
 
     return __getattr__, __dir__
+
+
+class _LazyModule(ModuleType):
+    """A module that is imported with the first attribute that is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
+
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+    from pyspark.sql import functions as F  # noqa: N812
+else:
+    pa, pc, pq = _LazyModule("pyarrow"), _LazyModule("pyarrow.compute"), _LazyModule("pyarrow.parquet")
+    pd, F = _LazyModule("pandas"), _LazyModule("pyspark.sql.functions")

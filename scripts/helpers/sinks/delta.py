@@ -19,6 +19,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import pa
 from scripts.helpers.errors import InvalidValueError, NotATableError, TargetError
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
@@ -57,7 +58,6 @@ from scripts.helpers.sinks.table_sink import Append, LakeLog, LakeSink, Meaning,
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
 
@@ -452,7 +452,6 @@ class _ArrowLog(_Log):
         return rows.to_table(filter=field.isin(events[first].unique().cast(kind)))
 
     def create(self, uri: str, like: pa.Table, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
-        import pyarrow as pa
         from deltalake import DeltaTable, Schema
 
         if self.has(uri):
@@ -520,8 +519,6 @@ class _ArrowLog(_Log):
         write_deltalake(table, rows, mode="append", commit_properties=_noting(record))
 
     def _schema(self, table: Any) -> pa.Schema:
-        import pyarrow as pa
-
         return pa.schema(table.schema().to_arrow())
 
     def _open(self, uri: str) -> Any:
@@ -550,7 +547,6 @@ def compared_in(rows: Any, name: str) -> tuple[Any, pa.DataType]:
     Of files that `deltalake` has merged, statistics of texts have a type that pyarrow cannot compare with the column's.
     It asks none for a column that is cast.
     """
-    import pyarrow as pa
     import pyarrow.dataset as ds
 
     kind = rows.schema.field(name).type

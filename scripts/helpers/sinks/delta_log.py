@@ -13,6 +13,7 @@ from io import BytesIO
 from math import inf
 from typing import Any
 
+from scripts.helpers._lazy import pq
 from scripts.helpers.errors import TargetError
 from scripts.helpers.sinks.connectors import actions_of
 from scripts.helpers.sinks.places import Place
@@ -112,8 +113,6 @@ def _actions_in(name: str, data: bytes | None) -> list[dict[str, Any]] | None:
         return None
     if name.endswith(".json"):
         return [action for action in actions_of(data.decode()) if not action.keys().isdisjoint([*KINDS, "commitInfo"])]
-    import pyarrow.parquet as pq
-
     # No other column: those of files are most of a checkpoint.
     found = pq.ParquetFile(BytesIO(data)).read(columns=KINDS)
     return [{kind: action} for kind in found.column_names for action in found[kind].drop_null().to_pylist()]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import F, pa, pc, pq
 from scripts.helpers.errors import TargetLayoutError
 from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at
@@ -21,7 +22,6 @@ from scripts.helpers.sinks.spark_files import literal_path
 from scripts.helpers.sinks.staged_rows import SPARK_ROWS, check_cases, columns_of, filled, spark_of, types_of_arrow
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
@@ -190,8 +190,6 @@ def _columns_in(target: Place, name: str, rows: Any, schema: FileSchema) -> Mapp
         return _columns_of_json(uri, spark, schema)
     if schema.format == "orc":
         return types_by_path(spark.read.orc(uri).schema.jsonValue())
-    import pyarrow.parquet as pq
-
     data = target.read(name, FOOTER_BYTES) or b""
     size = int.from_bytes(data[-8:-4], "little") + 8
     found = pq.read_schema(BytesIO(data if size <= len(data) else target.read(name, size) or b""))
@@ -212,8 +210,6 @@ def _columns_of_csv(uri: str, spark: SparkSession, schema: FileSchema) -> Mappin
 
 def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
     """Return the columns in the first line: with the type in the rows if it is written so, else as the line has it."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     options = {"lineSep": schema.options["linesep"]} if "linesep" in schema.options else {}
     first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
     columns = {}
@@ -239,9 +235,6 @@ def _with_whole_numbers(rows: pa.Table, partitions: Mapping[str, str]) -> pa.Tab
 
     pandas makes floats of whole numbers where one is missing. Beyond 2**53 they may have become others by that.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     for place, name in enumerate(rows.column_names):
         column, is_whole = rows[name], partitions.get(name) in WHOLE
         if is_whole and pa.types.is_floating(column.type) and (pc.max(pc.abs(column)).as_py() or 0) < 2**53:

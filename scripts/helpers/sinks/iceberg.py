@@ -26,6 +26,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import F, pa
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -393,8 +394,6 @@ class _SparkLog(_Log):
         return TableShape(self.rows.types(schema), self.rows.required(schema), partition_by, schema=schema)
 
     def make(self, like: DataFrame, partition_by: Sequence[str]) -> None:
-        from pyspark.sql import functions as F  # noqa: N812
-
         writer = self._spark.createDataFrame([], like.schema).writeTo(self._quoted).using("iceberg")
         made_if_missing(writer.partitionedBy(*map(F.col, partition_by)) if partition_by else writer)
 
@@ -510,8 +509,6 @@ class _Branches(Attempts):
         self._target, self._spark, self._log = target, spark, log
 
     def stage(self, batch: BatchId, made: Output, rows: DataFrame) -> Output:
-        from pyspark.sql import functions as F  # noqa: N812
-
         folder = folder_of(batch, made.fence, new_token()[:8])
         output = replace(made, folder=folder, rows=0)
         # A frame without columns is that of a source where nothing is new.
@@ -625,8 +622,6 @@ class _ArrowLog(_Log):
                 spec.add_identity(column)
 
     def imagined(self) -> tuple[str, Any]:
-        import pyarrow as pa
-
         schema = pa.schema([("name", pa.string())])
         return str(self._catalog().create_table_transaction(self._identifier, schema).table_metadata.location), {}
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import pa, pc
 from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.rows.sql import internal, joined, sql
@@ -34,7 +35,6 @@ from scripts.helpers.sinks.table_merge import ARROW_FRAMES, SPARK_FRAMES, Step, 
 from scripts.helpers.spark.jvm import java_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 STAGED, PUBLISHED = "wap.id", "published-wap-id"
@@ -297,9 +297,6 @@ class ArrowMerge(TableMerge):
 
     def _write(self, transaction: Any, table: Any, source: pa.Table, step: Step, summary: Mapping[str, str]) -> bool:
         """Merge a source into a table; return whether anything changes."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         schema, there = table.schema().as_arrow(), _scanned(table, self._wanted)
         changes = self._changes(there, source, step)
         if not changes.num_rows:
@@ -369,8 +366,6 @@ def _those(names: Sequence[str], rows: pa.Table) -> Any:
 
 def _as_there(events: pa.Table, table: Any) -> pa.Table:
     """Return events with the types of the table's columns; deletes may be NULL where rows may not."""
-    import pyarrow as pa
-
     schema = table.schema().as_arrow()
     types = {one.name: schema.field(one.name).type for one in events.schema if one.name != DELETED}
     return events.cast(pa.schema([pa.field(name, types.get(name, pa.bool_())) for name in events.column_names]))
@@ -378,7 +373,5 @@ def _as_there(events: pa.Table, table: Any) -> pa.Table:
 
 def _in_columns(schema: pa.Schema, *rows: pa.Table) -> pa.Table:
     """Return rows with the columns of a table, NULL where they lack one."""
-    import pyarrow as pa
-
     found = pa.concat_tables([schema.empty_table(), *rows], promote_options="permissive")
     return found.select(schema.names).cast(schema)

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import F, pa
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.rows.dialect import SPARK
@@ -23,7 +24,6 @@ from scripts.helpers.rows.sql import SQL, internal, joined, sql, whole, with_nam
 from scripts.helpers.sinks.merging import DELETED
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
@@ -53,8 +53,6 @@ class _SparkEngine:
 
         If there are names in `beside`, `ROW` has the columns beside these, in a form that SQL compares.
         """
-        from pyspark.sql import functions as F  # noqa: N812
-
         fields = {field.name: SPARK.quote(field.name) for field in rows.schema if field.name not in beside}
         if beside:
             fields = {name: _in_order_on_spark(value, rows.schema[name].dataType) for name, value in fields.items()}
@@ -73,16 +71,12 @@ class _SparkEngine:
 
         A filled column that the rows did not have is of the type of their column `like`.
         """
-        from pyspark.sql import functions as F  # noqa: N812
-
         columns = {name: F.col(ROW)[f"c{at}"] for at, name in enumerate(of.columns)}
         columns |= {name: F.col(alias) for name, alias in filled.items()}
         return found.select(*(column.alias(name) for name, column in columns.items()))
 
     def together(self, events: DataFrame, rows: DataFrame, *, deleted: bool) -> DataFrame:
         """Return events, and rows as events that are deletes or not, with the columns of the first."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         shared = [SPARK.quote(name) for name in rows.columns if name in events.columns]
         return events.unionByName(rows.select(*shared).withColumn(DELETED, F.lit(deleted)), allowMissingColumns=True)
 
@@ -115,8 +109,6 @@ class _ArrowEngine:
     """DuckDB in memory, for tables of pyarrow."""
 
     def relation(self, rows: pa.Table, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> pa.Table:
-        import pyarrow as pa
-
         found: dict[str, Any] = {}
         for name, alias in columns.items():
             found[alias] = column = _comparable(rows[name], as_text=False)
@@ -151,16 +143,12 @@ class _ArrowEngine:
         return tuple(column[0].as_py() for column in self.sql(text, **relations).columns)
 
     def rows(self, found: pa.Table, of: pa.Table, filled: Mapping[str, SQL], like: str) -> pa.Table:
-        import pyarrow as pa
-
         kinds = {field.name: field.type for field in of.schema}
         columns = dict(zip(of.column_names, of.take(found[ROW].combine_chunks()).columns, strict=True))
         columns |= {name: found[alias].cast(kinds.get(name, kinds[like])) for name, alias in filled.items()}
         return pa.table(columns)
 
     def together(self, events: pa.Table, rows: pa.Table, *, deleted: bool) -> pa.Table:
-        import pyarrow as pa
-
         # A column that is NULL in all events, as that of keys that are missing is, has no type of its own.
         kinds = {
             field.name: rows.schema.field(field.name).type if pa.types.is_null(field.type) else field.type
@@ -174,8 +162,6 @@ class _ArrowEngine:
 
 def _comparable(column: pa.ChunkedArray, *, as_text: bool) -> pa.ChunkedArray | None:
     """Return a column as DuckDB compares it without loss, as text if there is no such type; None if text may not be."""
-    import pyarrow as pa
-
     kind = _type_in_duckdb(column.type)
     if kind is not None:
         return column.cast(kind)
@@ -184,8 +170,6 @@ def _comparable(column: pa.ChunkedArray, *, as_text: bool) -> pa.ChunkedArray | 
 
 
 def _type_in_duckdb(kind: pa.DataType) -> pa.DataType | None:
-    import pyarrow as pa
-
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType) or types.is_dictionary(kind):
         return _type_in_duckdb(kind.value_type if types.is_dictionary(kind) else kind.storage_type)

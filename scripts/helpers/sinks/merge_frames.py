@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import F, pd
 from scripts.helpers.errors import InvalidValueError, KeyColumnError, ReservedNameError
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
@@ -13,7 +14,6 @@ from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.staged_rows import columns_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import DataFrame
 
 
@@ -75,8 +75,6 @@ def _check_columns(df: Any, merge: Merge, whose: str) -> None:
 
 
 def _marked_in_spark(df: DataFrame, named: list[str], deletes: Any, missing: DataFrame | None) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
-
     if callable(deletes):
         raise InvalidValueError("deletes is a function, which is for frames of pandas. Give a condition in SQL.")
     condition = F.expr(deletes) if isinstance(deletes, str) else deletes
@@ -96,8 +94,6 @@ def _marked_in_pandas(
     deletes: str | Callable[[pd.DataFrame], Any] | None,
     missing: pd.DataFrame | None,
 ) -> pd.DataFrame:
-    import pandas as pd
-
     if deletes is None:
         found: Any = False
     elif callable(deletes):
@@ -141,8 +137,6 @@ def _check_condition(kind: str) -> None:
 
 def _typed(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
     """Return the columns in the types they had, numbers and flags of numpy as those that hold NULL."""
-    import pandas as pd
-
     kinds: dict[Any, Any] = {}
     for name, kind in like.dtypes.items():
         if isinstance(kind, pd.CategoricalDtype):

@@ -8,17 +8,14 @@ from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import pa, pd, pq
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of, exact_cast, plain_type, without_types
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
 
 ESCAPED = str.maketrans({one: f"%{ord(one):02X}" for one in ["\x7f", *"\"#%'*/:=?\\{[]^", *map(chr, range(32))]})
 """The characters that Hive, and Spark in `ExternalCatalogUtils.escapePathName`, escape in the name of a folder."""
@@ -34,8 +31,6 @@ def file_rows(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequen
     InvalidValueError
         A column that holds several kinds of values, or times with nanoseconds.
     """
-    import pyarrow as pa
-
     by = [name for name in partition_by if name in columns_of(df)]
     if is_pandas(df):
         with _typed({}):
@@ -97,8 +92,6 @@ def write_arrow(
 
 
 def _packed(table: pa.Table, options: Mapping[str, Any]) -> bytes:
-    import pyarrow.parquet as pq
-
     packed = BytesIO()
     given = {"coerce_timestamps": "us", "allow_truncated_timestamps": True}
     with _typed(options):
@@ -109,8 +102,6 @@ def _packed(table: pa.Table, options: Mapping[str, Any]) -> bytes:
 @contextmanager
 def _typed(options: Mapping[str, Any]) -> Iterator[None]:
     """Raise InvalidValueError for what pyarrow says against rows, or options."""
-    import pyarrow as pa
-
     try:
         yield
     except (pa.ArrowException, TypeError, ValueError) as error:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import F
 from scripts.helpers.errors import InvalidValueError, UnfitPartitionError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.dialect import SPARK
@@ -55,7 +56,6 @@ def write_spark(
         Rows with a value of `UNFIT` in a column of `partition_by`: all rows are written by then. Before that, a column
         that the format, or the name of a folder, does not hold.
     """
-    from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
 
     # A frame without columns is that of a source where nothing is new, and Spark refuses to write one.
@@ -94,8 +94,6 @@ def check_partition_types(partition_by: Sequence[str], types: Mapping[str, str],
 
 def unfit_values(columns: Sequence[str], types: Mapping[str, str]) -> list[Column]:
     """Return what counts the rows of some columns with each text of `UNFIT`, for `check_partition_counts`."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     return [
         F.count(F.when(F.isnan(value) if text == NAN else value == text, 1)).alias(f"{text}{at}")
         for at, (column, value) in enumerate((column, F.col(SPARK.quote(column))) for column in columns)

@@ -7,6 +7,7 @@ from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import F, pa, pc, pd, pq
 from scripts.helpers.errors import (
     InvalidValueError,
     MissingConnectorError,
@@ -46,7 +47,6 @@ from scripts.helpers.sinks.table_merge import ARROW_FRAMES, SPARK_FRAMES, Frames
 from scripts.helpers.spark.settings import check_all_is_read
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 NAME = "part-00000.parquet"
@@ -90,8 +90,6 @@ def check_frame(df: Any, target: str) -> None:
         )
     if not is_pandas(df):
         return
-    import pandas as pd
-
     named = [name for name in df.index.names if name is not None]
     if named:
         raise InvalidValueError(
@@ -173,8 +171,6 @@ def check_partition_values(rows: Any, partition_by: Sequence[str]) -> None:
         counts = rows.select(*unfit_values(partition_by, dict(rows.dtypes))).collect()[0].asDict()
         check_partition_counts(partition_by, counts)
         return
-    import pyarrow.compute as pc
-
     table = arrow_rows(rows[list(partition_by)] if is_pandas(rows) else rows.select(partition_by), "partition_by")
     types = {name: str(table[name].type) for name in partition_by}
     check_partition_types(partition_by, types, NO_FOLDERS)
@@ -202,11 +198,7 @@ def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
     if batch_column is None or not columns_of(rows):
         return rows
     if spark_of(rows) is not None:
-        from pyspark.sql import functions as F  # noqa: N812
-
         return rows.withColumn(batch_column, F.lit(batch))
-    import pyarrow as pa
-
     return rows.append_column(batch_column, pa.array([batch] * rows.num_rows, pa.string()))
 
 
@@ -236,8 +228,6 @@ def write_rows(rows: Any, place: Place, folder: str) -> int:
     if spark_of(rows) is not None:
         # A table of Delta refuses old dates when the batch is published, so they are refused here, before the commit.
         return write_spark(rows, place.uri(folder), "parquet", {})
-    import pyarrow.parquet as pq
-
     if rows.num_columns:
         packed = BytesIO()
         pq.write_table(rows, packed)
@@ -254,8 +244,6 @@ def read_spark(spark: SparkSession, staged: StagedRows) -> DataFrame:
 
 def read_rows(staged: StagedRows) -> pa.RecordBatchReader:
     """Return the rows of staged files, one file in memory at a time."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     def opened(name: str) -> Any:
         return pq.ParquetFile(BytesIO(staged.read(name)))
@@ -275,8 +263,6 @@ def with_later_columns(target: str, rows: pa.RecordBatchReader, table: pa.Schema
     TargetSchemaError
         The table lacks a column of the rows, too: one was renamed, and its values would be left out.
     """
-    import pyarrow as pa
-
     later = [pa.field(field.name, field.type) for field in table if field.name not in rows.schema.names]
     if not later:
         return rows
@@ -362,8 +348,6 @@ def arrow_rows(df: Any, target: str, held: Collection[str] | None = None) -> pa.
 
 def exact_cast(name: str, column: Any, kind: pa.DataType) -> Any:
     """Return a column in another type; InvalidValueError for a value that would become another one."""
-    import pyarrow as pa
-
     try:
         return column if column.type == kind else column.cast(kind)
     except pa.ArrowException:
@@ -381,8 +365,6 @@ def plain_type(kind: pa.DataType, held: Collection[str] | None = None) -> pa.Dat
 
     Where a table does not hold it, the type is the next wider one that it holds.
     """
-    import pyarrow as pa
-
     types = pa.types
     if types.is_dictionary(kind):
         return plain_type(kind.value_type, held)
@@ -409,8 +391,6 @@ def plain_type(kind: pa.DataType, held: Collection[str] | None = None) -> pa.Dat
 
 def types_of_arrow(schema: pa.Schema) -> dict[str, str]:
     """Return types by path, by Spark's names, and by those of pyarrow where Spark has none."""
-    import pyarrow as pa
-
     return types_by_path(_kind_of(pa.struct(list(schema))))
 
 
@@ -433,8 +413,6 @@ def _kind_of(kind: pa.DataType) -> Kind:
 
 def without_types(table: pa.Table) -> pa.Table:
     """Return a table whose columns without a value in any row have no type: pandas reads such ones as numbers."""
-    import pyarrow as pa
-
     for place, name in enumerate(table.column_names):
         if table[name].null_count == len(table):
             table = table.set_column(place, name, pa.nulls(len(table)))
@@ -463,8 +441,6 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
         if kind is None and (path not in names or set(left) <= set(parted)):
             raise InvalidValueError(f"{path!r} has no value in any row, and the target has no type for it. Cast it.")
     if spark_of(rows) is None:
-        import pyarrow as pa
-
         # Without what pandas says of its own types.
         return pa.table({name: rows[name].cast(_filled_type(rows[name].type, name, wanted)) for name in left})
     return _cast_at(rows.select(*map(SPARK.quote, left)), wanted)
@@ -472,8 +448,6 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
 
 def _cast_at(rows: DataFrame, wanted: Mapping[str, Kind]) -> DataFrame:
     """Return rows with other types at some paths."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     from scripts.helpers.schemas.spark_frames import type_of
 
     columns = []
@@ -501,8 +475,6 @@ def check_typed(types: Mapping[str, str], target: str) -> None:
 
 
 def _filled_type(kind: pa.DataType, path: str, wanted: Mapping[str, Any]) -> pa.DataType:
-    import pyarrow as pa
-
     if path in wanted:
         return wanted[path]
     if pa.types.is_struct(kind):
@@ -589,8 +561,6 @@ class SparkRows:
 
     def kept(self, rows: DataFrame, rules: Merge) -> DataFrame:
         """Return the rows of a merge that are no deletes, with the columns of a history, and without `DELETED`."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         found = rows.where(NOT_DELETED).drop(DELETED)
         types = {field.name: field.dataType for field in found.schema.fields}
         ends = {name: F.lit(None).cast(types[like]) for name, like in rules.ends(found.columns).items()}
@@ -632,9 +602,6 @@ class _ArrowRows:
         return self.stream(staged).schema.empty_table()
 
     def kept(self, rows: pa.Table, rules: Merge) -> pa.Table:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         found = rows.filter(pc.invert(rows[DELETED])).drop_columns([DELETED])
         for name, like in rules.ends(found.column_names).items():
             found = found.append_column(name, pa.nulls(found.num_rows, found.schema.field(like).type))

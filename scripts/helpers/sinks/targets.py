@@ -8,6 +8,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from scripts.helpers._lazy import pa, pq
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, TargetError
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.rows.arrow_tables import ArrowRows
@@ -28,7 +29,6 @@ from scripts.helpers.sinks.places import place_of
 from scripts.helpers.spark.jvm import has_jvm
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
 
@@ -86,9 +86,6 @@ def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
 
 
 def _parquet(target: str, s3_client: S3Client | None) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     place = place_of(target, None, s3_client)
     # What is hidden from Spark is staged, or the sink's own.
     names = sorted(name for name in place.files() if not any(map(is_hidden, name.split("/"))))
@@ -101,7 +98,6 @@ def _parquet(target: str, s3_client: S3Client | None) -> pa.Table:
 
 def _delta(target: str, s3_client: S3Client | None) -> pa.Table:
     check_installed("delta", ["deltalake"])
-    import pyarrow as pa
     from deltalake import DeltaTable
 
     uri, options = deltalake_place(place_of(target, None, s3_client))

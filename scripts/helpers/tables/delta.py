@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from scripts.helpers._lazy import pa, pc, pq
 from scripts.helpers.errors import (
     ChangeFeedError,
     InvalidValueError,
@@ -38,7 +39,6 @@ from scripts.helpers.tables.sources import TableHead, TableHistory, TableSource
 from scripts.helpers.tables.spans import FEED_COLUMNS, TableSpan
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
 
@@ -307,8 +307,6 @@ class _ArrowEngine:
         return with_feed_columns(found, span, self._uri) if span.is_feed else found
 
     def appended(self, span: TableSpan, taken: Sequence[Mapping[str, Any]]) -> pa.Table:
-        import pyarrow as pa
-
         table = self._table(span.until)
         self._check_readable(table, taken)
         schema, columns = self._schema(table), list(table.metadata().partition_columns)
@@ -335,8 +333,6 @@ class _ArrowEngine:
         self._changes(span).close()
 
     def _changes(self, span: TableSpan) -> Any:
-        import pyarrow as pa
-
         assert span.after is not None
         return pa.RecordBatchReader.from_stream(self._table().load_cdf(span.after + 1, span.until))
 
@@ -356,13 +352,9 @@ class _ArrowEngine:
             raise SourceError(self._uri, "there is no Delta table. Check the path.") from error
 
     def _schema(self, table: Any) -> pa.Schema:
-        import pyarrow as pa
-
         return pa.schema(table.schema().to_arrow())
 
     def _scanned(self, table: Any, schema: pa.Schema) -> pa.Table:
-        import pyarrow as pa
-
         # Releases before 1.6 have no scan, and read tables with deletion vectors by nothing.
         if hasattr(table, "scan"):
             return pa.table(table.scan()).select(schema.names).cast(schema)
@@ -396,9 +388,6 @@ def _rows_of_file(
     data: bytes, schema: pa.Schema, partition_columns: Sequence[str], values: Mapping[str, str | None]
 ) -> pa.Table:
     """Return the rows of a file with the columns of the table: those of its partition, and those added since."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     # Spark's own times are INT96, whose nanoseconds do not reach beyond 2262.
     rows = pq.read_table(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
     columns = []
@@ -414,9 +403,6 @@ def _rows_of_file(
 
 def _value(text: str | None, kind: pa.DataType) -> pa.Scalar:
     """Return the value of a partition, which the log has as a text."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     # The protocol writes NULL as an empty text, too.
     if text is None or text == "":
         return pa.scalar(None, kind)

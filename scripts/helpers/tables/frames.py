@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from scripts.helpers._lazy import F, pa, pc, pd
 from scripts.helpers.errors import ChangeFeedError
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.tables.spans import CHANGE, FEED_COLUMNS, GONE, ORDER, TIME, VERSION, TableSpan
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameReader
 
 Returns = Literal["pandas", "arrow"]
@@ -29,15 +29,11 @@ def check_no_feed_columns(columns: Collection[str], name: str, known: Collection
 
 def ordered_changes(changes: DataFrame) -> DataFrame:
     """Return changes with the column that puts what a commit took away before what it left."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     return changes.withColumn(ORDER, F.when(F.col(CHANGE).isin(*GONE), 0).otherwise(1))
 
 
 def with_feed_literals(rows: DataFrame, span: TableSpan, name: str) -> DataFrame:
     """Return rows of a whole table as a feed that has inserted all of them."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     check_no_feed_columns(rows.columns, name)
     return rows.select(
         "*",
@@ -60,8 +56,6 @@ def of_snapshots(changes: DataFrame, commits: Mapping[int, tuple[int, datetime]]
 
     Its own ``_change_ordinal`` begins again with each read, so it orders no two batches.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     own = {"_change_type", "_change_ordinal", "_commit_snapshot_id"}
     columns = [column for column in changes.columns if column not in own]
     check_no_feed_columns(columns, name)
@@ -84,8 +78,6 @@ def of_snapshots(changes: DataFrame, commits: Mapping[int, tuple[int, datetime]]
 
 def _instant(at: datetime | None):  # type: ignore[no-untyped-def]
     """Return a moment as a column, whatever the zone of the session."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     if at is None:
         return F.lit(None).cast("timestamp")
     return F.timestamp_micros(F.lit(round(at.timestamp() * 1_000_000)).cast("bigint"))
@@ -98,8 +90,6 @@ def of_arrow(rows: Any, returns: Returns) -> Any:
     """Return a table of pyarrow as the user asked for it, and a frame of Spark as it is."""
     if returns == "arrow" or hasattr(rows, "sparkSession"):
         return rows
-    import pandas as pd
-
     # NumPy has no whole numbers with NULL, and no decimals: with Arrow's types each value stays what it was.
     return rows.to_pandas(types_mapper=pd.ArrowDtype)
 
@@ -112,9 +102,6 @@ def with_feed_columns(rows: pa.Table, span: TableSpan, name: str, schema: pa.Sch
     schema
         Of the table, where the rows are changes as `deltalake` reads them; None for rows of a whole table.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     instant = pa.timestamp("us", "UTC")
     if schema is None:
         check_no_feed_columns(rows.column_names, name)
