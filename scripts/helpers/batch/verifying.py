@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
+from scripts.helpers._lazy import pa
 from scripts.helpers.batch.rows import as_rows
 from scripts.helpers.errors import CursorError, InvalidValueError, UnpublishedError
 from scripts.helpers.rows.arrow_tables import ArrowRows
@@ -33,7 +34,6 @@ from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.sinks.targets import target_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
 
@@ -290,15 +290,11 @@ class ArrowEngine:
 
 
 def _table(rows: Any) -> pa.Table:
-    import pyarrow as pa
-
     return rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)
 
 
 def _kind_of(kind: pa.DataType) -> str:
     """Return Spark's name of a type of pyarrow; that of pyarrow for what Spark has not."""
-    import pyarrow as pa
-
     types = pa.types
     if types.is_dictionary(kind):
         return _kind_of(kind.value_type)
@@ -325,8 +321,6 @@ def _kind_of(kind: pa.DataType) -> str:
 
 def _values(column: pa.ChunkedArray, kind: str) -> list[Any]:
     """Return values so that equal ones are shown alike, whatever the type of the column on either side."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if kind in ("timestamp", "timestamp_ntz"):

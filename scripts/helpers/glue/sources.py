@@ -12,6 +12,7 @@ from functools import partial, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import pa
 from scripts.helpers.databases.connection import jdbc_connection, typed_database_errors
 from scripts.helpers.databases.known import database_of
 from scripts.helpers.databases.mysql import MySQL
@@ -186,8 +187,6 @@ class _Source:
 
 def _shares(sources: Sequence[_Source], job: IncrementalJob | None, request: FoldersToRead) -> Counter[int]:
     """Return how many files of each folder are among the oldest of all, as the limits of a batch admit."""
-    import pyarrow as pa
-
     from scripts.helpers.files.rules import oldest_first
 
     found = [source.bookmark(job).new_files().table.select(["key", "size", "modified"]) for source in sources]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from scripts.helpers._lazy import F
 from scripts.helpers.errors import FieldTypeError
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ def is_loose(kind: DataType) -> bool:
 
 def exactly(value: Column, kind: DataType) -> Column:
     """Write a value so that those which Spark takes for equal differ where they are not the same."""
-    from pyspark.sql import functions as F  # noqa: N812
 
     def unlike(plain: Column, of: DataType) -> Column:
         if _is_float(of):
@@ -72,7 +72,6 @@ def _rebuilt(
     value: Column, kind: DataType, wanted: Callable[[DataType], bool], leaf: Callable[[Column, DataType], Column]
 ) -> Column:
     """Write a value anew where something wanted is in it: maps as sorted arrays, and `leaf` of what holds nothing."""
-    from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     def again(inner: Column, of: DataType) -> Column:

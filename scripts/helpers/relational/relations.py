@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import F
 from scripts.helpers.errors import TooManyIdsError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import BUCKET_BITS, RANK_BITS, IdBlock
@@ -107,8 +108,6 @@ class Relations:
 
     def _rows(self) -> DataFrame:
         """Return one column, `row`, with maps as arrays in the order of their keys."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         # By position: a name may hold a dot or a backtick, which `F.col` would take for a path.
         fields = self._df.schema.fields
         plain = self._df.toDF(*(f"c{position}" for position in range(len(fields))))
@@ -121,7 +120,6 @@ class Relations:
     def _with_ids(self) -> DataFrame:
         """Return each row with its first id; each table has ids of its own from there on."""
         from pyspark.sql import Window
-        from pyspark.sql import functions as F  # noqa: N812
 
         for part in self._df.schema.fields:
             check_order(part.name, part.dataType)
@@ -151,14 +149,10 @@ class Relations:
         )
 
     def _root(self, table: RelatedTable) -> DataFrame:
-        from pyspark.sql import functions as F  # noqa: N812
-
         rows = self._rows() if self._keyed is None else self._keyed
         return rows.select(*_columns(table, F.col("row"), F.col("first") if table.has_children else None))
 
     def _child(self, table: RelatedTable) -> DataFrame:
-        from pyspark.sql import functions as F  # noqa: N812
-
         assert self._keyed is not None
         items = self._keyed.select("first", F.posexplode(_elements(table)))
         of_row = items.select(
@@ -180,8 +174,6 @@ def untracked(df: DataFrame | Any, root: str) -> dict[str, DataFrame]:
 
 def _columns(table: RelatedTable, element: Column, own: Column | None) -> list[Column]:
     """Write the columns of a table; that of an array is the id of its rows, or NULL where there is no array."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     made = []
     for column in table.columns:
         value = _field(element, column.steps)
@@ -198,7 +190,6 @@ def _field(value: Column, steps: Fields) -> Column:
 
 def _elements(table: RelatedTable) -> Column:
     """Write all elements of a table that one row has: the place of its parent among those, its index, itself."""
-    from pyspark.sql import functions as F  # noqa: N812
 
     def placed(array: Column, parent: Column) -> Column:
         return F.transform(

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import pa, pc
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import (
     EPOCH,
@@ -25,9 +26,6 @@ from scripts.helpers.rows.cursors import (
 )
 from scripts.helpers.rows.sources import Facts, says_zone
 from scripts.helpers.rows.window import RowWindow, check_types
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +70,6 @@ class ArrowColumns:
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Count NULLs and find the last cursor value at `low` or past it."""
-        import pyarrow.compute as pc
-
         nulls = self._nulls(columns)
         taken = pc.invert(nulls)
         if low is not None:
@@ -100,8 +96,6 @@ class ArrowColumns:
 
     def taken(self, window: RowWindow) -> pa.Array:
         """Tell of each row whether a window takes it; the window is not `whole`."""
-        import pyarrow.compute as pc
-
         nulls = self._nulls(window.columns)
         taken = pc.and_(nulls, window.nulls == "take")
         if window.high is not None:
@@ -122,8 +116,6 @@ class ArrowColumns:
             return {"rows": rows}
 
     def _ends(self, window: RowWindow) -> dict[str, Any]:
-        import pyarrow.compute as pc
-
         column = window.columns[0]
         if column.type == "string":
             return {}
@@ -136,9 +128,6 @@ class ArrowColumns:
 
     def _cursor_at(self, columns: tuple[CursorColumn, ...], taken: pa.Array, position: int, order: str) -> Bound | None:
         """Return the cursor of one of the taken rows, counted from 0 in an order; None if there are fewer."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         arrays = [self._values(column.name)[1] for column in columns]
         names = [str(number) for number in range(len(columns))]
         table = pa.table(arrays, names=names).filter(taken)
@@ -152,8 +141,6 @@ class ArrowColumns:
 
     def _nulls(self, columns: tuple[CursorColumn, ...]) -> pa.Array:
         """Tell of each row whether it has NULL in one of the columns."""
-        import pyarrow.compute as pc
-
         return reduce(pc.or_, [pc.is_null(self._values(column.name)[1]) for column in columns])
 
     def _values(self, name: str) -> tuple[str, pa.Array]:
@@ -165,8 +152,6 @@ class ArrowColumns:
 
     def _past(self, columns: tuple[CursorColumn, ...], bound: Bound, sign: str) -> pa.Array:
         """Compare with a bound from the first column on, as `RowWindow` does in SQL."""
-        import pyarrow.compute as pc
-
         known = [(column, value) for column, value in zip(columns, bound, strict=True) if value is not None]
         # (a, b) < (1, 2) is: a < 1, or a = 1 and b < 2.
         choices = []
@@ -187,8 +172,6 @@ class ArrowColumns:
 
 def _encoded(name: str, array: pa.Array, of_objects: bool) -> tuple[str, pa.Array]:
     """Return Spark's name of a type, and the values so that they compare exactly."""
-    import pyarrow as pa
-
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _encoded(name, array.dictionary_decode(), of_objects)
@@ -223,9 +206,6 @@ def _encoded(name: str, array: pa.Array, of_objects: bool) -> tuple[str, pa.Arra
 
 def _microseconds(name: str, array: pa.Array) -> pa.Array:
     """Return times as whole microseconds since 1970, rounded down; CursorError for what 64 bits cannot hold."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     units = {"s": 1_000_000, "ms": 1_000, "us": 1}
     values = array.cast(pa.int64())
     if array.type.unit in units:
@@ -240,9 +220,6 @@ def _microseconds(name: str, array: pa.Array) -> pa.Array:
 
 
 def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     number: Any = value
     if isinstance(value, datetime):
         number = (value - EPOCH) // MICROSECOND

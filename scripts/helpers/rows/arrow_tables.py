@@ -6,16 +6,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
+from scripts.helpers._lazy import pa
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.arrow_columns import ArrowColumns
 from scripts.helpers.rows.cursors import Bound, CursorColumn, missing_column
 from scripts.helpers.rows.sources import Facts, named_zone
 from scripts.helpers.rows.window import RowWindow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 HOW_TO_READ = {"RecordBatchReader": "read_all()", "Dataset": "to_table()", "Scanner": "to_table()"}
 """What makes a table of the other things of pyarrow that hold rows. Each is read anew or only once, so a plan and the
@@ -65,8 +63,6 @@ class ArrowRows:
     """
 
     def __init__(self, table: pa.Table | pa.RecordBatch, *, zone: str | None = None, name: str = "Table") -> None:
-        import pyarrow as pa
-
         self.table: pa.Table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
         self.name = name
         self._columns = ArrowColumns(self._array, None if zone is None else named_zone(zone, name))
@@ -103,8 +99,6 @@ class ArrowRows:
         return nullcontext()
 
     def _array(self, name: str) -> tuple[pa.Array, bool]:
-        import pyarrow as pa
-
         there = self.table.column_names
         if there.count(name) != 1:
             raise missing_column(name, there)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import F
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.dialect import SPARK
@@ -62,8 +63,6 @@ class RowCounts:
             return _uncounted(rows, context, error)
 
     def _observed(self, context: str, rows: DataFrame, column: CursorColumn | None) -> DataFrame:
-        from pyspark.sql import functions as F  # noqa: N812
-
         aggregates = [F.expr("count(1) AS rows")]
         if column is not None:
             name = SPARK.quote(column.name)

@@ -7,17 +7,14 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
+from scripts.helpers._lazy import pa, pd
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.arrow_columns import ArrowColumns
 from scripts.helpers.rows.cursors import Bound, CursorColumn, missing_column
 from scripts.helpers.rows.sources import Facts, named_zone
 from scripts.helpers.rows.window import RowWindow
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
 
 
 def is_pandas(source: Any) -> TypeGuard[pd.DataFrame]:
@@ -88,8 +85,6 @@ class PandasRows:
         return nullcontext()
 
     def _array(self, name: str) -> tuple[pa.Array, bool]:
-        import pyarrow as pa
-
         there = [str(column) for column in self.frame.columns]
         if there.count(name) != 1:
             raise missing_column(name, there)

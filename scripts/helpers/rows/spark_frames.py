@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import F
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, missing_column, unordered
 from scripts.helpers.rows.date_partitions import DatePartitions
@@ -131,8 +132,6 @@ class DataFrameRows:
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
         """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         keys = [F.expr(SPARK.quote(column.name)) for column in window.columns]
         ordered = self.rows(window).orderBy(*[key.desc() if window.descending else key.asc() for key in keys])
         # The row is the last one of those up to it, and is read as `facts` reads the last one.

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import pa, pd
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.schemas.kinds import Columns, Kind, decimal_size, kind_of_text
 from scripts.helpers.schemas.policy import Decision
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
 
 ANY = "any"
 """Of columns of pandas: their dtypes change with what a batch holds, as whole numbers with a NULL are floats."""
@@ -71,8 +68,6 @@ def _fitted_pandas(frame: pd.DataFrame, target: Columns) -> pd.DataFrame:
 
 
 def _fitted_arrow(table: pa.Table, target: Columns) -> pa.Table:
-    import pyarrow as pa
-
     there = {name.lower(): name for name in table.column_names}
     columns = []
     for name, kind in target.items():
@@ -98,8 +93,6 @@ def kind_of_arrow(shown: str) -> str:
 
 def arrow_type(kind: Kind) -> pa.DataType | None:
     """Return a type of pyarrow; None for one whose values are not cast, as their unit or fields are not kept."""
-    import pyarrow as pa
-
     decimal = decimal_size(str(kind))
     if decimal is not None:
         return pa.decimal128(*decimal)
@@ -109,8 +102,6 @@ def arrow_type(kind: Kind) -> pa.DataType | None:
 
 def arrow_type_at(path: str, types: Mapping[str, str]) -> pa.DataType | None:
     """Return the type of pyarrow at a path of `kinds.types_by_path`; None where there is none, or only Spark has it."""
-    import pyarrow as pa
-
     kind = types.get(path)
     if kind in ("timestamp", "timestamp_ntz"):
         return pa.timestamp("us", "UTC" if kind == "timestamp" else None)
