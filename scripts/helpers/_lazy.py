@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["F", "lazy", "pa", "pc", "pd", "pq"]
+__all__ = ["Column", "DataFrame", "F", "S3Client", "SparkSession", "lazy", "pa", "pc", "pd", "pq"]
 
 
 def lazy(room: str, names: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -45,7 +45,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import functions as F  # noqa: N812
 else:
+    # They stand in annotations, which nobody evaluates.
+    S3Client = Column = DataFrame = SparkSession = Any
     pa, pc, pq = _LazyModule("pyarrow"), _LazyModule("pyarrow.compute"), _LazyModule("pyarrow.parquet")
     pd, F = _LazyModule("pandas"), _LazyModule("pyspark.sql.functions")

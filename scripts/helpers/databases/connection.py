@@ -10,17 +10,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.databases.known import MODULES
 from scripts.helpers.databases.mysql import STATES as MYSQL_STATES
 from scripts.helpers.databases.sqlite import STATES as SQLITE_STATES
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.rows.sql import SQL
 from scripts.helpers.spark.jvm import is_connect, java_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @contextmanager

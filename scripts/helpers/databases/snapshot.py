@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.databases.database import MAX, Database, TableColumn
 from scripts.helpers.databases.known import database_of
 from scripts.helpers.databases.postgresql import PostgreSQL
@@ -16,9 +16,6 @@ from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, chec
 from scripts.helpers.rows.dialect import SIGNS
 from scripts.helpers.rows.sources import Facts
 from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 

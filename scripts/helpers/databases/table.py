@@ -10,10 +10,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dateutil.parser import isoparse
 
+from scripts.helpers._lazy import DataFrame, SparkSession
 from scripts.helpers.databases.connection import ask, columns_of_query, typed_database_errors
 from scripts.helpers.databases.database import (
     BEGAN,
@@ -39,9 +40,6 @@ from scripts.helpers.rows.sql import SQL, sql, written_by_hand
 from scripts.helpers.rows.window import RowWindow, check_types
 from scripts.helpers.spark.jvm import check_jvm
 from scripts.helpers.spark.tasks import slots_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import S3Client, SparkSession
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.delta import DeltaSink
@@ -15,11 +16,6 @@ from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.places import place_of, place_of_name
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.sinks.staged_rows import spark_of
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import SparkSession
-
 
 TABLES: Mapping[str, type[DeltaSink | IcebergSink]] = {"delta": DeltaSink, "iceberg": IcebergSink}
 

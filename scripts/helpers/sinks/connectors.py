@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote as quoted
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, TargetError
 from scripts.helpers.rows.sql import SQL, joined
@@ -16,9 +17,6 @@ from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.places import Place, S3Place
 from scripts.helpers.sinks.table_merge import quote
 from scripts.helpers.spark.jvm import check_jvm, java_of, java_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_ON_SPARK = (

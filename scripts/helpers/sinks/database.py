@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import DataFrame, SparkSession
 from scripts.helpers.databases.database import TableColumn, columns_of_catalogue
 from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.display.units import count_of
@@ -61,7 +62,6 @@ from scripts.helpers.sinks.table_sink import Append, Meaning, MergeRows, Nothing
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 

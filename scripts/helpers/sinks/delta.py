@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scripts.helpers._lazy import pa
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa
 from scripts.helpers.errors import InvalidValueError, NotATableError, TargetError
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
@@ -56,10 +56,6 @@ from scripts.helpers.sinks.staging import StagedRows, Staging, is_beside
 from scripts.helpers.sinks.table_merge import Step, TableMerge, Tables, from_source, quote
 from scripts.helpers.sinks.table_sink import Append, LakeLog, LakeSink, Meaning, MergeRows, Nothing, TableShape
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame, SparkSession
 
 Record = tuple[str, int]
 """Application and version of one of Delta's transactions."""

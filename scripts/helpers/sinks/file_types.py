@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scripts.helpers._lazy import F, pa, pc, pq
+from scripts.helpers._lazy import F, SparkSession, pa, pc, pq
 from scripts.helpers.errors import TargetLayoutError
 from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at
@@ -20,9 +20,6 @@ from scripts.helpers.sinks.outputs import batch_folder_of, batch_of
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.spark_files import literal_path
 from scripts.helpers.sinks.staged_rows import SPARK_ROWS, check_cases, columns_of, filled, spark_of, types_of_arrow
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 

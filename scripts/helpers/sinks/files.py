@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -66,8 +67,6 @@ from scripts.helpers.sinks.staging import Staging, is_beside
 
 if TYPE_CHECKING:
     import pandas as pd
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scripts.helpers._lazy import F, pa
+from scripts.helpers._lazy import DataFrame, F, S3Client, SparkSession, pa
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -94,10 +94,6 @@ from scripts.helpers.sinks.table_sink import (
     moved_table,
 )
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 

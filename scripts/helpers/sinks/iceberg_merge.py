@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scripts.helpers._lazy import pa, pc
+from scripts.helpers._lazy import DataFrame, SparkSession, pa, pc
 from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.rows.sql import internal, joined, sql
@@ -33,9 +33,6 @@ from scripts.helpers.sinks.merge_engines import ARROW_ENGINE, ROW, aliases_of
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.table_merge import ARROW_FRAMES, SPARK_FRAMES, Step, TableMerge, quote
 from scripts.helpers.spark.jvm import java_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 STAGED, PUBLISHED = "wap.id", "published-wap-id"
 """What the summary of a snapshot says of the batch that it is of, or that a cherry-pick has brought."""

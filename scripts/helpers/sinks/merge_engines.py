@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers._lazy import F, pa
+from scripts.helpers._lazy import DataFrame, F, pa
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.rows.dialect import SPARK
@@ -24,7 +24,6 @@ from scripts.helpers.rows.sql import SQL, internal, joined, sql, whole, with_nam
 from scripts.helpers.sinks.merging import DELETED
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
 ROW = internal("row")

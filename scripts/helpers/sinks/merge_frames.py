@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scripts.helpers._lazy import F, pd
+from scripts.helpers._lazy import DataFrame, F, pd
 from scripts.helpers.errors import InvalidValueError, KeyColumnError, ReservedNameError
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import internal
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.staged_rows import columns_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, missing: Any = None) -> Any:

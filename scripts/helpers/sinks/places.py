@@ -16,20 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from scripts.helpers._lazy import S3Client, SparkSession
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, TargetError
 from scripts.helpers.listing.links import is_inside, open_itself, without_links
 from scripts.helpers.listing.paths import is_plain
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
 from scripts.helpers.spark.jvm import check_jvm, hadoop_settings, has_jvm, java_of
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import SparkSession
 
 CONNECTIONS = 16
 """Copies at once. S3 takes 3,500 writes a second below one prefix, and one copy takes about 50 ms."""

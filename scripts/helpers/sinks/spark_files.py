@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scripts.helpers._lazy import F
+from scripts.helpers._lazy import Column, DataFrame, F, SparkSession
 from scripts.helpers.errors import InvalidValueError, UnfitPartitionError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.sinks.java_errors import reason_of
 from scripts.helpers.spark.observed import observe
 from scripts.helpers.spark.settings import settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 BYTES = {"binary": "is binary, and a partition is named by a text. Encode it"}
 ZONED = "holds times with a zone, and a partition is named by the wall clock of a session. Use a date"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scripts.helpers._lazy import F, pa, pc, pd, pq
+from scripts.helpers._lazy import DataFrame, F, SparkSession, pa, pc, pd, pq
 from scripts.helpers.errors import (
     InvalidValueError,
     MissingConnectorError,
@@ -45,9 +45,6 @@ from scripts.helpers.sinks.spark_files import (
 from scripts.helpers.sinks.staging import StagedRows
 from scripts.helpers.sinks.table_merge import ARROW_FRAMES, SPARK_FRAMES, Frames
 from scripts.helpers.spark.settings import check_all_is_read
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 NAME = "part-00000.parquet"
 SPARK_ROWS = b"org.apache.spark.sql.parquet.row.metadata"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
-from scripts.helpers._lazy import pa, pq
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pq
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, TargetError
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.rows.arrow_tables import ArrowRows
@@ -27,10 +27,6 @@ from scripts.helpers.sinks.delta import delta_rows
 from scripts.helpers.sinks.iceberg_merge import rows_at, snapshot_id
 from scripts.helpers.sinks.places import place_of
 from scripts.helpers.spark.jvm import has_jvm
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame, SparkSession
 
 FILES = ("parquet", "orc", "csv", "json", "text", "avro", "xml")
 """Formats of files, whose readers in Spark pass over options that they do not know."""

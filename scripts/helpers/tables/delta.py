@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from scripts.helpers._lazy import pa, pc, pq
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pc, pq
 from scripts.helpers.errors import (
     ChangeFeedError,
     InvalidValueError,
@@ -39,9 +39,6 @@ from scripts.helpers.tables.sources import TableHead, TableHistory, TableSource
 from scripts.helpers.tables.spans import FEED_COLUMNS, TableSpan
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame, SparkSession
-
     from scripts.helpers.tables.frames import Returns
 
 GONE_IN_SPARK = ("FileNotFoundException", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "NoSuchKey", "DELTA_FILE_NOT_FOUND")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import DataFrame, SparkSession
 from scripts.helpers.errors import (
     ChangeFeedError,
     MissingConnectorError,
@@ -37,7 +38,6 @@ from scripts.helpers.tables.spans import TableSpan
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
     from scripts.helpers.tables.frames import Returns
 
