@@ -31,7 +31,8 @@ from scripts.helpers.rows.coverage import (
 )
 from scripts.helpers.rows.cursor_ranges import CursorRange, overlap, uncovered
 from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
-from scripts.helpers.rows.slicing import SliceSource, backfill_bounds, slice_id
+from scripts.helpers.rows.slice_source import SliceSource
+from scripts.helpers.rows.slicing import backfill_bounds, slice_id
 from scripts.helpers.rows.window import check_same_cursor, check_types
 from scripts.helpers.watermarks import Watermarks
 

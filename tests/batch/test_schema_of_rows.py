@@ -79,6 +79,16 @@ def test_rows_have_the_columns_of_the_policy_when_the_source_changed(
     assert told.levelname == ("INFO" if is_kept_whole else "WARNING")
 
 
+def test_values_are_in_no_message_when_a_column_is_called_name(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    runs.take(pd.DataFrame({"id": [1], "name": ["Carol"]}), "add")
+
+    runs.take(pd.DataFrame({"id": [2], "name": ["Carol"], "bay": ["A"]}), "add")
+
+    assert "event=schema_changed job=loans context=rows source=DataFrame " in caplog.text
+    assert "Carol" not in caplog.text
+
+
 def test_values_get_the_kept_type_when_the_source_has_a_narrower_one(runs: Runs) -> None:
     runs.take(pa.table({**FIRST, "hours": pa.array([5], pa.int64())}), "raise")
 

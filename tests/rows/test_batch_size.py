@@ -14,6 +14,7 @@ from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.pandas_frames import PandasRows
 from scripts.helpers.rows.plan import plan_window, window_between
+from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows
 from tests.support.row_windows import plan_after, replayed
@@ -136,7 +137,7 @@ def test_limit_is_refused_when_it_is_no_count(most: Any) -> None:
 
 def test_limit_is_refused_when_the_source_cannot_tell() -> None:
     class Plain(ListedRows):
-        cursor_at = None  # type: ignore[assignment]
+        cursor_at = RowSource.cursor_at  # type: ignore[assignment]
 
     with pytest.raises(CursorError, match="cannot be read in batches of max_rows=2"):
         plan_window(Plain((ID,), [(1,)]), ["id"], now=NOW, max_rows=2)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, get_args
@@ -27,7 +26,7 @@ from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import check_same_plan
 from scripts.helpers.rows.options import Behind
 from scripts.helpers.rows.plan import plan_window
-from scripts.helpers.rows.sources import Facts, OpenWriter, OpenWriters, SeenRow
+from scripts.helpers.rows.sources import Facts, OpenWriter, OpenWriters, RowSource, SeenRow
 from scripts.helpers.rows.window import RowWindow
 
 NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
@@ -50,7 +49,7 @@ class Row:
 
 
 @dataclass
-class Transactions:
+class Transactions(RowSource):
     """A table, its sequence and the transactions that are open; a source that knows all a database knows.
 
     Stamps are kept as their microseconds, so that they are numbers as well; numbers that fall, as those above 0.
@@ -119,9 +118,6 @@ class Transactions:
             number = max(number, (self.now - NOW) // TICK)
         self.following = number + 1
         return number
-
-    def typed_errors(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 class Numbers(RuleBasedStateMachine):

@@ -14,7 +14,7 @@ from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.open_writers import LONGEST_WAIT
 from scripts.helpers.rows.plan import plan_window
-from scripts.helpers.rows.sources import OpenWriter, OpenWriters
+from scripts.helpers.rows.sources import OpenWriter, OpenWriters, RowSource
 from scripts.helpers.rows.uuids import first_at
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows
@@ -113,6 +113,17 @@ def test_ids_are_taken_a_delay_after_they_were_seen_when_nobody_can_tell() -> No
     assert [ids(source, window) for window in (first, early)] == [[], []]
     assert sorted(ids(source, second)) == [1, 2, 3]
     assert ids(source, third) == [4]
+
+
+def test_time_decides_when_the_source_was_not_made_to_tell() -> None:
+    class Plain(ListedRows):
+        writers = RowSource.writers  # type: ignore[assignment]
+
+    source = Plain((ID,), [(1,), (3,)])
+
+    first = plan(source)
+
+    assert [ids(source, plan(source, first, minutes=minutes)) for minutes in (4, 5)] == [[], [1, 3]]
 
 
 def test_time_decides_when_the_source_cannot_tell_any_more() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -12,7 +11,7 @@ from typing import Any
 
 from scripts.helpers.rows.cursors import EPOCH, MICROSECOND, Bound, CursorColumn
 from scripts.helpers.rows.dialect import Dialect
-from scripts.helpers.rows.sources import Facts
+from scripts.helpers.rows.sources import Facts, RowSource
 from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
 from scripts.helpers.rows.window import RowWindow
 
@@ -53,7 +52,7 @@ def as_whole(value: Any) -> Any:
 
 
 @dataclass
-class ListedRows:
+class ListedRows(RowSource):
     """Rows of cursor values, as tuples of one or two, which a test may change between two runs."""
 
     cursors: tuple[CursorColumn, ...]
@@ -90,8 +89,8 @@ class ListedRows:
     def rows(self, window: RowWindow) -> list[tuple[Any, ...]]:
         return self._where(window.predicate(WHOLE_NUMBERS), self.listed)
 
-    def typed_errors(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def writers(self, longest: timedelta) -> frozenset[str] | None:
+        return frozenset()
 
     def _where(self, predicate: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         names = ", ".join(WHOLE_NUMBERS.quote(column.name) for column in self.cursors)

@@ -21,7 +21,7 @@ from scripts.helpers.rows.identity import check_same_plan
 from scripts.helpers.rows.options import DEFAULTS, RowOptions
 from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
 from scripts.helpers.rows.plan import plan_window, whole_window, window_between
-from scripts.helpers.rows.slicing import SliceSource
+from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import as_source
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.tables.options import TableOptions
@@ -32,7 +32,6 @@ from scripts.helpers.tables.spans import TableSpan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from scripts.helpers.rows.sources import RowSource
     from scripts.helpers.tables.sources import TableSource
 
 logger = logging.getLogger(__name__)
@@ -49,8 +48,9 @@ def rows_since(
     policy, options = policy_in(options)
     found = batch.take(context, _source_of(batch, source, cursor_column, context, options))
     # After all else is planned: the state that the columns go into is there by then.
-    name = source.name if hasattr(source, "name") else type(source).__name__
-    return SchemaKeeping(batch).rows(context, str(name), found, policy)
+    # A column of a frame may be called `name`.
+    name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
+    return SchemaKeeping(batch).rows(context, name, found, policy)
 
 
 def _source_of(
@@ -130,12 +130,13 @@ class CursorRows:
         batch, rows = self.batch, self.rows
         batch.read_through(rows)
         found = rows.rows(window)
-        # A backfill asks for a slice of a source. What is in memory is counted there, not by Spark.
-        asked = rows.source if isinstance(rows, SliceSource) else rows
-        if self.context and isinstance(asked, PandasRows | ArrowRows):
-            batch.counts.add(self.context, asked.counts(found, window))
-        elif self.context:
-            found = batch.counts.watch(self.context, found, window)
+        if self.context:
+            # What is in memory is counted there, not by Spark.
+            counts = rows.counts(found, window)
+            if counts is None:
+                found = batch.counts.watch(self.context, found, window)
+            else:
+                batch.counts.add(self.context, counts)
         facts = (
             f"kind=rows column={','.join(self.names)} first_run={before is None} empty={window.is_empty} "
             f"has_more={window.has_more} replay={batch.run.replay} lookback={window.lookback} nulls={window.nulls} "

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scripts.helpers._lazy import pa
 from scripts.helpers.batch.rows import as_rows
 from scripts.helpers.errors import CursorError, InvalidValueError, UnpublishedError
-from scripts.helpers.rows.arrow_tables import ArrowRows
+from scripts.helpers.rows.arrow_columns import MemoryRows
 from scripts.helpers.rows.coverage import cursor_columns_of
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, as_list, decimal_type
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.identity import check_same_source, identity_of
-from scripts.helpers.rows.pandas_frames import PandasRows
+from scripts.helpers.rows.identity import check_same_source
+from scripts.helpers.rows.sources import UNKNOWN, RowSource
 from scripts.helpers.rows.sql import SQL, joined, sql
 from scripts.helpers.rows.verification import (
     Choice,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
 
-    from scripts.helpers.rows.sources import RowSource
     from scripts.helpers.watermarks import Watermarks
 
 logger = logging.getLogger(__name__)
@@ -74,7 +73,7 @@ def verify(
         )
     names = as_list(state["cursor_column"])
     rows = as_rows(source, context)
-    check_same_source(state, identity_of(rows), context, job_id)
+    check_same_source(state, rows.identity(), context, job_id)
     ours = rows.columns(names, strings=True)[0]
     engine = _engine_of(rows, ours)
     there = target
@@ -126,9 +125,10 @@ def _warn_of_nulls(rows: RowSource, column: CursorColumn, watermark: Cursor, job
 
 def _smallest(rows: RowSource, column: CursorColumn) -> Cursor | None:
     """Return the smallest cursor of a source: by one step into an index, if it can."""
-    ask = getattr(rows, "last", None)
     # Asked as that of a cursor that descends.
-    bound: Bound | None = ask((column,), True) if callable(ask) else rows.facts((column,), None, True).smallest
+    bound = rows.last((column,), True)
+    if bound is UNKNOWN:
+        bound = rows.facts((column,), None, True).smallest
     return None if bound is None else bound[0]
 
 
@@ -184,7 +184,7 @@ class Comparer(Protocol):
 
 
 def _engine_of(rows: RowSource, column: CursorColumn) -> Comparer:
-    if isinstance(rows, PandasRows | ArrowRows):
+    if isinstance(rows, MemoryRows):
         return ArrowEngine()
     nothing = rows.rows(RowWindow((column,), None, None))
     return SparkEngine(nothing.sparkSession)

@@ -35,7 +35,7 @@ from scripts.helpers.errors import CursorError, SourceError, SourceUnavailableEr
 from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import WHERE
 from scripts.helpers.rows.slicing import slices
-from scripts.helpers.rows.sources import Facts, NumberSequence, OpenWriter, OpenWriters, SeenRow, named_zone
+from scripts.helpers.rows.sources import Facts, NumberSequence, OpenWriter, OpenWriters, RowSource, SeenRow, named_zone
 from scripts.helpers.rows.sql import SQL, sql, written_by_hand
 from scripts.helpers.rows.window import RowWindow, check_types
 from scripts.helpers.spark.jvm import check_jvm
@@ -56,7 +56,7 @@ FETCH_SIZE = 10_000
 once, and Oracle's 10, at a round trip each."""
 
 
-class JdbcTable:
+class JdbcTable(RowSource):
     """A table, a view or a query, read by a cursor column.
 
     Planning is one query, for the source's clock, the largest cursor and the count of NULLs. Where a

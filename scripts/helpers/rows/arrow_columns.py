@@ -6,8 +6,9 @@ What holds the columns, a frame of pandas or a table of pyarrow, is for others t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from datetime import date, datetime, timedelta, tzinfo
+from abc import abstractmethod
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -24,7 +25,7 @@ from scripts.helpers.rows.cursors import (
     decimal_type,
     unordered,
 )
-from scripts.helpers.rows.sources import Facts, says_zone
+from scripts.helpers.rows.sources import Facts, RowSource, named_zone, says_zone
 from scripts.helpers.rows.window import RowWindow, check_types
 
 logger = logging.getLogger(__name__)
@@ -38,21 +39,29 @@ UNREADABLE = "it holds times outside the years 1 to 9999. Fix or filter those ro
 FIRST_DAY = date(1970, 1, 1)
 
 
-class ArrowColumns:
-    """The cursor columns of rows that are in memory.
+class MemoryRows(RowSource):
+    """Rows that are in memory, with cursor columns of pyarrow.
 
     Parameters
     ----------
-    read
-        Returns a column by its name, and whether it was made of Python's objects; CursorError if there is none.
     zone
         Of columns without zone, and of dates; None if nobody has said it.
+    name
+        For messages.
     """
 
-    def __init__(self, read: Callable[[str], tuple[pa.Array, bool]], zone: tzinfo | None) -> None:
-        self._read_column, self._zone = read, zone
+    def __init__(self, zone: str | None, name: str) -> None:
+        self.name, self._zone = name, None if zone is None else named_zone(zone, name)
         self._read: dict[str, tuple[str, pa.Array]] = {}
         self._taken: tuple[RowWindow, pa.Array] | None = None
+
+    @abstractmethod
+    def _array(self, name: str) -> tuple[pa.Array, bool]:
+        """Return a column, and whether it was made of Python's objects; CursorError if there is none."""
+
+    @abstractmethod
+    def _those(self, taken: pa.Array | None) -> Any:
+        """Return the rows that are taken; all of them for None."""
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor columns; CursorError for one that is missing or has no exact order."""
@@ -84,17 +93,22 @@ class ArrowColumns:
             zone=self._zone,
         )
 
-    def check(self, window: RowWindow) -> None:
-        """Raise CursorError if a column is gone or of another type than a window was planned with."""
+    def rows(self, window: RowWindow) -> Any:
+        """Return the rows of a window, as they stand; CursorError if a column is gone or of another type by now."""
         names = [column.name for column in window.columns]
         check_types(self.columns(names, strings=True), [column.type for column in window.columns])
+        return self._those(None if window.whole else self._mask(window))
+
+    def writers(self, longest: timedelta) -> frozenset[str]:
+        """Return no transaction: the rows are there."""
+        return frozenset()
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
         """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""
         order = "descending" if window.descending else "ascending"
-        return self._cursor_at(window.columns, self.taken(window), position, order)
+        return self._cursor_at(window.columns, self._mask(window), position, order)
 
-    def taken(self, window: RowWindow) -> pa.Array:
+    def _mask(self, window: RowWindow) -> pa.Array:
         """Tell of each row whether a window takes it; the window is not `whole`."""
         nulls = self._nulls(window.columns)
         taken = pc.and_(nulls, window.nulls == "take")
@@ -107,13 +121,13 @@ class ArrowColumns:
         self._taken = (window, taken)
         return taken
 
-    def counts(self, rows: int, window: RowWindow, name: str) -> dict[str, Any]:
-        """Return a count of rows with the smallest and largest cursor of what was `taken`, where those can be told."""
+    def counts(self, rows: Any, window: RowWindow) -> dict[str, Any]:
+        """Count rows that `rows` has returned, with their smallest and largest cursor where those can be told."""
         try:
-            return {"rows": rows} | self._ends(window)
+            return {"rows": len(rows)} | self._ends(window)
         except Exception as error:
-            logger.debug("event=ends_uncounted source=%s error=%s", name, type(error).__name__)
-            return {"rows": rows}
+            logger.debug("event=ends_uncounted source=%s error=%s", self.name, type(error).__name__)
+            return {"rows": len(rows)}
 
     def _ends(self, window: RowWindow) -> dict[str, Any]:
         column = window.columns[0]
@@ -146,7 +160,7 @@ class ArrowColumns:
     def _values(self, name: str) -> tuple[str, pa.Array]:
         """Return a column's type, and its values as whole numbers, exact decimals or texts."""
         if name not in self._read:
-            array, of_objects = self._read_column(name)
+            array, of_objects = self._array(name)
             self._read[name] = _encoded(name, array, of_objects)
         return self._read[name]
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
 from typing import Any, TypeGuard
 
 from scripts.helpers._lazy import pa
 from scripts.helpers.errors import CursorError, SourceError
-from scripts.helpers.rows.arrow_columns import ArrowColumns
-from scripts.helpers.rows.cursors import Bound, CursorColumn, missing_column
-from scripts.helpers.rows.sources import Facts, named_zone
-from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.rows.arrow_columns import MemoryRows
+from scripts.helpers.rows.cursors import missing_column
 
 HOW_TO_READ = {"RecordBatchReader": "read_all()", "Dataset": "to_table()", "Scanner": "to_table()"}
 """What makes a table of the other things of pyarrow that hold rows. Each is read anew or only once, so a plan and the
@@ -39,7 +34,7 @@ def is_arrow(source: Any) -> TypeGuard[pa.Table | pa.RecordBatch]:
     return isinstance(source, (getattr(pyarrow, "Table", ()), getattr(pyarrow, "RecordBatch", ())))
 
 
-class ArrowRows:
+class ArrowRows(MemoryRows):
     """The rows of a table or record batch of pyarrow; needs no Spark, and returns tables of pyarrow.
 
     Types are those of `PandasRows`: timestamps with a zone are ``timestamp``, others ``timestamp_ntz``, and both are
@@ -63,40 +58,11 @@ class ArrowRows:
     """
 
     def __init__(self, table: pa.Table | pa.RecordBatch, *, zone: str | None = None, name: str = "Table") -> None:
+        super().__init__(zone, name)
         self.table: pa.Table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
-        self.name = name
-        self._columns = ArrowColumns(self._array, None if zone is None else named_zone(zone, name))
 
-    def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
-        """Return the cursor columns; CursorError for one that is missing or has no exact order."""
-        return self._columns.columns(names, strings)
-
-    def zone_is_known(self, now: datetime) -> bool:
-        """Tell whether the zone of columns without zone, and of dates, was given, or is that of the job's clock."""
-        return self._columns.zone_is_known(now)
-
-    def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
-        """Count NULLs and find the last cursor value at `low` or past it."""
-        return self._columns.facts(columns, low, descending)
-
-    def rows(self, window: RowWindow) -> pa.Table:
-        """Return the rows of a window, as they stand; CursorError if a column is gone or of another type by now."""
-        self._columns.check(window)
-        if window.whole:
-            return self.table
-        return self.table.filter(self._columns.taken(window))
-
-    def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
-        """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""
-        return self._columns.cursor_at(window, position)
-
-    def counts(self, rows: pa.Table, window: RowWindow) -> dict[str, Any]:
-        """Count rows that `rows` has returned, with their smallest and largest cursor where those can be told."""
-        return self._columns.counts(rows.num_rows, window, self.name)
-
-    def typed_errors(self) -> AbstractContextManager[None]:
-        """Do nothing: the rows are there."""
-        return nullcontext()
+    def _those(self, taken: pa.Array | None) -> pa.Table:
+        return self.table if taken is None else self.table.filter(taken)
 
     def _array(self, name: str) -> tuple[pa.Array, bool]:
         there = self.table.column_names

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import just_past
-from scripts.helpers.rows.sources import RowSource
+from scripts.helpers.rows.sources import UNKNOWN, RowSource
 from scripts.helpers.rows.window import RowWindow, precedes
 
 logger = logging.getLogger(__name__)
@@ -24,20 +24,19 @@ def limited(source: RowSource, window: RowWindow, most: int, context: str) -> Ro
     CursorError
         The source cannot tell where its rows are.
     """
-    ask = getattr(source, "cursor_at", None)
-    if not callable(ask):
-        raise CursorError(
-            window.columns[0].name, f"{source.name} cannot be read in batches of max_rows={most}. Leave it out."
-        )
     if window.high is None:
         return window
     # Of the new rows alone: those that are read again do not bring the watermark on.
     new = replace(window, lookback=None, nulls="raise")
-    following = ask(new, most)
+    following = source.cursor_at(new, most)
+    if following is UNKNOWN:
+        raise CursorError(
+            window.columns[0].name, f"{source.name} cannot be read in batches of max_rows={most}. Leave it out."
+        )
     if following is None:
         return window
     high = following
-    if ask(new, 0) == following:
+    if source.cursor_at(new, 0) == following:
         high = just_past(window.columns, following, window.descending)
         logger.warning(
             "event=large_tie context=%s column=%s max_rows=%d: more rows than that have one cursor, and are one batch",

@@ -11,18 +11,18 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import SourceBehindError
 from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.rows.cursors import Bound, CursorColumn
+from scripts.helpers.rows.sources import UNKNOWN, RowSource, SeenRow, Unknown
 from scripts.helpers.rows.window import EDGE, RowWindow, bound_in, precedes, stored_bound
 
 if TYPE_CHECKING:
     from scripts.helpers.rows.options import RowOptions
-    from scripts.helpers.rows.sources import RowSource, SeenRow
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def edge_after(
 ) -> Mapping[str, Any] | None:
     """Compare the rows below the watermark with those that were kept, and return what the next run is to compare.
 
-    Asked are sources with a method ``newest``, for numbers and texts; see `RowSource`.
+    Sources are asked for their `newest` rows, of numbers and texts.
 
     Raises
     ------
@@ -115,20 +115,19 @@ def edge_after(
         Rows came below the watermark, which no run would take; or, with ``behind="strict"``, the last row that was
         taken is gone or another one.
     """
-    ask = getattr(source, "newest", None)
     # What is made after a restore has a later time in it.
-    if not callable(ask) or window.columns[0].is_time or window.columns[0].is_uuid:
+    if window.columns[0].is_time or window.columns[0].is_uuid:
         return None
     before = Edge.read(Fields(state or {}, context), window.columns)
     if before is not None and window.low is not None:
         # One more than were kept: what came between them must not hide behind them.
-        seen = ask(RowWindow(window.columns, before.start, window.low, descending=window.descending), KEPT + 1)
+        seen = _newest(source, window, before.start, window.low, KEPT + 1)
         # A table whose index went away is told about already, and would be read whole.
-        if seen is not None:
+        if seen is not None and seen is not UNKNOWN:
             never_read = seen
             # What came within the lookback is read again by this window: nothing is lost there.
             if window.lookback:
-                never_read = _below(ask, before.start, window)
+                never_read = _below(source, before.start, window)
             _compare(before, seen, never_read, source, options, context, job_id)
     reached = window.low if window.high is None else window.high
     if reached is None:
@@ -136,7 +135,9 @@ def edge_after(
     # Nothing new: the rows below the watermark are those that are kept.
     if before is not None and reached == window.low:
         return before.to_state()
-    seen = ask(RowWindow(window.columns, None, reached, descending=window.descending), KEPT)
+    seen = _newest(source, window, None, reached, KEPT)
+    if seen is UNKNOWN:
+        return None
     # Once, at the first rows: nothing changes about it from run to run.
     if seen is None and window.low == window.start:
         logger.warning(
@@ -149,15 +150,20 @@ def edge_after(
     return None if edge is None else edge.to_state()
 
 
-def _below(
-    ask: Callable[[RowWindow, int], Sequence[SeenRow] | None], start: Bound | None, window: RowWindow
-) -> Sequence[SeenRow]:
+def _below(source: RowSource, start: Bound | None, window: RowWindow) -> Sequence[SeenRow]:
     """Return the rows from a start on, up to where a window with a lookback begins to read."""
     end = window.read_low
     is_read_from_start = end is None or (start is not None and not precedes(start, end, descending=window.descending))
     if is_read_from_start:
         return ()
-    return ask(RowWindow(window.columns, start, end, descending=window.descending), KEPT + 1) or ()
+    seen = _newest(source, window, start, end, KEPT + 1)
+    return () if seen is None or seen is UNKNOWN else seen
+
+
+def _newest(
+    source: RowSource, window: RowWindow, low: Bound | None, high: Bound | None, most: int
+) -> Sequence[SeenRow] | Unknown | None:
+    return source.newest(RowWindow(window.columns, low, high, descending=window.descending), most)
 
 
 def _compare(

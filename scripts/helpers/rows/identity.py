@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from scripts.helpers.errors import PlanConflictError, SourceReplacedError
 from scripts.helpers.protocol.fields import Fields
@@ -24,10 +24,11 @@ MAX_SHOWN = 300
 """Most letters of an identity in an error: others can write to the table of watermarks."""
 
 
-def identity_of(source: object) -> Mapping[str, Any] | None:
-    """Return what a source says of itself; None for one that can say nothing, such as a DataFrame."""
-    ask = getattr(source, "identity", None)
-    return (ask() or None) if callable(ask) else None
+class Identified(Protocol):
+    """A source of rows, or a table."""
+
+    def identity(self) -> Mapping[str, Any] | None:
+        """Return which table it is; None if it cannot tell, as for a DataFrame."""
 
 
 def remembered(state: Mapping[str, Any], name: str = "state") -> Mapping[str, Any] | None:
@@ -63,19 +64,19 @@ def check_same_source(
     Only what both sides know is compared, so a state without an identity takes the present one.
     """
     before = remembered(state)
-    if before is None or now is None:
+    if not before or not now:
         return now or before
     if _differ(before, now):
         raise SourceReplacedError(job_id, context, shown(before), shown(now))
     return now
 
 
-def check_same_plan(plan: Mapping[str, Any], source: object, job_id: str) -> None:
+def check_same_plan(plan: Mapping[str, Any], source: Identified, job_id: str) -> None:
     """Refuse to replay a plan on another table than it was made on; PlanConflictError."""
     before = remembered(plan)
     # Not asked in vain: a plan of an earlier version has nothing to compare with.
-    now = identity_of(source) if before else None
-    if before is None or now is None or not _differ(before, now):
+    now = source.identity() if before else None
+    if not before or not now or not _differ(before, now):
         return
     raise PlanConflictError(
         job_id,

@@ -92,7 +92,7 @@ def reachable_high(
     Parameters
     ----------
     source
-        Asked for its ``writers``, if it has such a method; see `RowSource`.
+        Asked for its `writers`.
     past_last
         Just past the last row that was seen, before this call.
     low
@@ -102,11 +102,10 @@ def reachable_high(
     now
         The source's clock.
     """
-    ask = getattr(source, "writers", None)
-    if not callable(ask) or options.settled or not options.delay:
+    if options.settled or not options.delay:
         return past_last, None
     # In this order: the last row was seen before. A transaction that begins after it gets a number above it.
-    still_open: frozenset[str] | None = ask(min(options.delay, LONGEST_WAIT))
+    still_open = source.writers(min(options.delay, LONGEST_WAIT))
     if still_open is not None and not still_open:
         return past_last, None
     left = before
@@ -136,16 +135,15 @@ def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: b
     Parameters
     ----------
     source
-        Asked for its ``open_writers``, if it has such a method; see `RowSource`.
+        Asked for its `open_writers`.
     delay
         That of the time column. 0 waits for nobody, so nobody is asked.
     warns
         Log a WARNING if the source's user may not see all transactions.
     """
-    ask = getattr(source, "open_writers", None)
-    if not callable(ask) or not delay:
+    found = source.open_writers(delay) if delay else None
+    if found is None:
         return None
-    found = ask(delay)
     if warns and not found.are_all_seen:
         logger.warning(
             "event=hidden_transactions context=%s source=%s: this user may not see when transactions of others began. "
@@ -153,8 +151,7 @@ def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: b
             "pg_read_all_stats. MySQL and MariaDB: GRANT PROCESS ON *.*",
             context, source.name, delay,
         )  # fmt: skip
-    oldest: OpenWriter | None = found.oldest
-    return oldest
+    return found.oldest
 
 
 def settled_moment(clock: datetime, delay: timedelta, oldest: OpenWriter | None) -> datetime:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from numbers import Integral
 from typing import Any, TypeGuard
 
 from scripts.helpers._lazy import pa, pd
 from scripts.helpers.errors import CursorError
-from scripts.helpers.rows.arrow_columns import ArrowColumns
-from scripts.helpers.rows.cursors import Bound, CursorColumn, missing_column
-from scripts.helpers.rows.sources import Facts, named_zone
-from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.rows.arrow_columns import MemoryRows
+from scripts.helpers.rows.cursors import missing_column
 
 
 def is_pandas(source: Any) -> TypeGuard[pd.DataFrame]:
@@ -23,7 +19,7 @@ def is_pandas(source: Any) -> TypeGuard[pd.DataFrame]:
     return pandas is not None and isinstance(source, getattr(pandas, "DataFrame", ()))
 
 
-class PandasRows:
+class PandasRows(MemoryRows):
     """The rows of a DataFrame of pandas; needs pyarrow, and no Spark.
 
     Types are those that pyarrow finds: aware datetimes are ``timestamp``, others ``timestamp_ntz``, and both
@@ -49,40 +45,11 @@ class PandasRows:
     """
 
     def __init__(self, frame: pd.DataFrame, *, zone: str | None = None, name: str = "DataFrame") -> None:
-        self.frame, self.name = frame, name
-        self._columns = ArrowColumns(self._array, None if zone is None else named_zone(zone, name))
+        super().__init__(zone, name)
+        self.frame = frame
 
-    def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
-        """Return the cursor columns; CursorError for one that is missing or has no exact order."""
-        return self._columns.columns(names, strings)
-
-    def zone_is_known(self, now: datetime) -> bool:
-        """Tell whether the zone of columns without zone, and of dates, was given, or is that of the job's clock."""
-        return self._columns.zone_is_known(now)
-
-    def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
-        """Count NULLs and find the last cursor value at `low` or past it."""
-        return self._columns.facts(columns, low, descending)
-
-    def rows(self, window: RowWindow) -> pd.DataFrame:
-        """Return the rows of a window, as they stand; CursorError if a column is gone or of another type by now."""
-        self._columns.check(window)
-        if window.whole:
-            return self.frame
-        taken = self._columns.taken(window)
-        return self.frame[taken.to_numpy(zero_copy_only=False)]
-
-    def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
-        """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""
-        return self._columns.cursor_at(window, position)
-
-    def counts(self, rows: pd.DataFrame, window: RowWindow) -> dict[str, Any]:
-        """Count rows that `rows` has returned, with their smallest and largest cursor where those can be told."""
-        return self._columns.counts(len(rows), window, self.name)
-
-    def typed_errors(self) -> AbstractContextManager[None]:
-        """Do nothing: the rows are there."""
-        return nullcontext()
+    def _those(self, taken: pa.Array | None) -> pd.DataFrame:
+        return self.frame if taken is None else self.frame[taken.to_numpy(zero_copy_only=False)]
 
     def _array(self, name: str) -> tuple[pa.Array, bool]:
         there = [str(column) for column in self.frame.columns]

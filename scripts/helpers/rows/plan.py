@@ -16,10 +16,10 @@ from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.rows.batch_size import limited
 from scripts.helpers.rows.cursors import EPOCH, Bound, Cursor, CursorColumn, Tick, earlier, just_past
 from scripts.helpers.rows.edge import edge_after
-from scripts.helpers.rows.identity import check_same_source, identity_of
+from scripts.helpers.rows.identity import check_same_source
 from scripts.helpers.rows.open_writers import Undecided, age_of, oldest_writer, reachable_high, settled_moment
 from scripts.helpers.rows.options import RowOptions
-from scripts.helpers.rows.sources import Facts, OpenWriter, RowSource
+from scripts.helpers.rows.sources import UNKNOWN, Facts, OpenWriter, RowSource
 from scripts.helpers.rows.uuids import check_uuid, first_at, is_uuid, moment_of
 from scripts.helpers.rows.window import Nulls, RowWindow, bound_in, check_same_cursor, check_types, precedes
 
@@ -85,7 +85,7 @@ def plan_window(
     _check_partition(source, columns[0], chosen, context)
     low, start = _ends(columns, state, chosen, context)
     _check_zone(source, columns[0], now, state, context)
-    identity = check_same_source(state or {}, identity_of(source), context, job_id)
+    identity = check_same_source(state or {}, source.identity(), context, job_id)
     asked = _asked(columns, low, chosen)
     facts = source.facts(columns, low, chosen.descending)
     check_nulls(columns, facts.nulls, chosen.nulls, context)
@@ -121,11 +121,10 @@ def _check_zone(
     """
     if not column.is_time or column.type == "timestamp":
         return
-    is_known = getattr(source, "zone_is_known", None)
-    if is_known is None or is_known(now):
+    if source.zone_is_known(now) in (True, None):
         return
     # A job that began without a zone goes on in UTC: refused, it would stop with an upgrade.
-    if state is None and not getattr(source, "assumes_utc", False):
+    if state is None and not source.assumes_utc:
         raise CursorError(
             column.name,
             "its values have no time zone, and with a wrong one rows that come late are lost. Pass the zone to the "
@@ -140,8 +139,7 @@ def _check_zone(
 
 def _check_partition(source: RowSource, column: CursorColumn, options: RowOptions, context: str) -> None:
     """Refuse a cursor that is the same for all files of a partition, where later files of it would be lost."""
-    is_partition = getattr(source, "is_partition", None)
-    if options.lookback or options.settled or is_partition is None or not is_partition(column):
+    if options.lookback or options.settled or not source.is_partition(column):
         return
     if column.is_time:
         # The delay is kept from the end of a day, so a partition grows until then. Later files are late as rows are.
@@ -318,11 +316,10 @@ class _Look:
 
     def _check_sequences(self) -> None:
         """Refuse numbers that come in the other order than they are read in, or come again."""
-        ask = getattr(self.source, "sequences", None)
         # Once, before the first row: a job that has run for years goes on, whatever its catalogue says.
-        if self.state is not None or self.facts.ceiling is not None or not self.first.is_number or not callable(ask):
+        if self.state is not None or self.facts.ceiling is not None or not self.first.is_number:
             return
-        for sequence in ask(self.first.name):
+        for sequence in self.source.sequences(self.first.name):
             if sequence.starts_again:
                 raise CursorError(
                     self.first.name,
@@ -529,11 +526,12 @@ class _Look:
 
         Asked only where nothing is new: whoever finds rows past the watermark has gone past it.
         """
-        ask = getattr(self.source, "last", None)
-        # Below a ceiling all is decided, and a source without `last`, such as a DataFrame, would be read whole for it.
-        if self.last_row is not None or self.facts.ceiling is not None or not callable(ask):
+        # Below a ceiling all is decided.
+        if self.last_row is not None or self.facts.ceiling is not None:
             return
-        last: Bound | None = ask(self.columns, self.options.descending)
+        last = self.source.last(self.columns, self.options.descending)
+        if last is UNKNOWN:
+            return
         if last is None:
             # No error: tables of a staging area are truncated before they are filled. Rows below the watermark are one.
             logger.warning(
@@ -635,7 +633,7 @@ def window_between(
         if state is not None:
             check_same_cursor(state, names, context)
             check_types(columns, state.get("type"))
-    check_same_source(until, identity_of(source), context, job_id)
+    check_same_source(until, source.identity(), context, job_id)
     if before is not None and bool(before.get("descending")) != bool(until.get("descending")):
         raise CursorError(columns[0].name, "its order changed between the two runs. Take a range on one side of that.")
     low = until.get("start") if before is None else before.get("value")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone
+from collections.abc import Mapping
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +11,10 @@ from scripts.helpers.errors import BoundsError
 from scripts.helpers.protocol.names import derived_id
 from scripts.helpers.rows.coverage import origin_of
 from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, ShownRange, range_end
-from scripts.helpers.rows.cursors import DAY, EXACT, MICROSECOND, SECOND, Bound, Cursor, CursorColumn, earlier
-from scripts.helpers.rows.identity import identity_of
+from scripts.helpers.rows.cursors import DAY, EXACT, MICROSECOND, Cursor
 
 if TYPE_CHECKING:
-    from scripts.helpers.rows.sources import Facts, RowSource
-    from scripts.helpers.rows.window import RowWindow
+    pass
 
 MAX_SLICES = 10_000
 """Each slice is a run with requests and queries of its own: so many runs of a minute take a week."""
@@ -156,112 +152,3 @@ def _text(value: Cursor) -> str:
         return repr(value)
     # 5, 5.0 and 5E+0 are one bound; adding 0 makes 0 of -0.
     return f"{EXACT.add(Decimal(value), 0).normalize(EXACT):f}"
-
-
-@dataclass
-class SliceSource:
-    """A source that answers for one slice.
-
-    Attributes
-    ----------
-    source, context
-        What is read, and the name of it for messages.
-    high
-        Where the slice ends; None is above everything.
-    delay
-        How long rows may come after their stamp.
-    clock
-        The job's time, for a source without a clock.
-    is_done
-        The slice was read, and nothing is asked any more.
-    """
-
-    source: RowSource
-    context: str
-    high: RangeEnd | None
-    delay: timedelta
-    clock: Callable[[], datetime]
-    is_done: bool
-
-    assumes_utc = True
-    """A slice ends below a watermark, which the live job placed by the zone that it has, or by UTC."""
-
-    @property
-    def name(self) -> str:
-        """The name of the source, for messages."""
-        return self.source.name
-
-    def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
-        """Return the cursor columns of the source."""
-        return self.source.columns(names, strings)
-
-    def identity(self) -> Mapping[str, Any] | None:
-        """Return what the source says of itself; nothing once the slice was read."""
-        return None if self.is_done else identity_of(self.source)
-
-    def zone_is_known(self, now: datetime) -> bool:
-        """Tell whether the source knows its zone, or is asked nothing any more."""
-        is_known = getattr(self.source, "zone_is_known", None)
-        return self.is_done or is_known is None or is_known(now)
-
-    def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
-        """Ask the source; BoundsError if rows of the slice may still come."""
-        if self.is_done:
-            # Here: `Watermarks` imports this module, and must not load what only a read of rows needs.
-            from scripts.helpers.rows.sources import Facts
-
-            return Facts()
-        found = self.source.facts(columns, low, descending)
-        # Only times have a clock; a slice without an upper end belongs to a cursor that descends, of numbers.
-        if columns[0].is_time and self.high is not None:
-            now = self.clock()
-            source_now = found.now or now.astimezone(found.zone or now.tzinfo)
-            self._check_age(columns[0], self.high, source_now)
-            self._check_transactions(columns[0], self.high, source_now)
-        return found
-
-    def _check_age(self, column: CursorColumn, high: RangeEnd, clock: datetime) -> None:
-        try:
-            moment = earlier(clock, self.delay)
-        except OverflowError:
-            raise BoundsError(
-                self.context, f"delay={self.delay} reaches before the year 1. Give a shorter one."
-            ) from None
-        # What a live run would take as its cap. A slice is read once and never again, so a row that comes into it
-        # later would be lost for good.
-        settled: Any = column.floor(moment)
-        if high <= (settled,):
-            return
-        end: Any = high[0]
-        if not isinstance(end, datetime):
-            end, settled = datetime.combine(end, time.min), moment.replace(tzinfo=None)
-        # Rounded up to a whole second, and never "0:00:00 from now".
-        wait = max(SECOND, -((settled - end) // SECOND) * SECOND)
-        raise BoundsError(
-            self.context,
-            f"rows up to high may still come, until delay={self.delay} is over. Run it again {wait} from now, or end "
-            "earlier.",
-        )
-
-    def _check_transactions(self, column: CursorColumn, high: RangeEnd, clock: datetime) -> None:
-        """Refuse a slice that a transaction may still commit rows to, as it is open for longer than the delay."""
-        # Here, as above.
-        from scripts.helpers.rows.open_writers import oldest_writer, settled_moment
-
-        oldest = oldest_writer(self.source, self.delay, self.context, warns=False)
-        settled: Any = column.floor(settled_moment(clock, self.delay, oldest))
-        if oldest is not None and high > (settled,):
-            raise BoundsError(
-                self.context,
-                f"rows up to high may still come from the transaction {oldest.name!r}, which is open since "
-                f"{oldest.began.isoformat(sep=' ', timespec='seconds')}. Run it again once that has ended, or end "
-                "earlier.",
-            )
-
-    def rows(self, window: RowWindow) -> Any:
-        """Return the rows of a window."""
-        return self.source.rows(window)
-
-    def typed_errors(self) -> AbstractContextManager[None]:
-        """Return what makes errors of a read those of the source."""
-        return self.source.typed_errors()

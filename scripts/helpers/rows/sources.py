@@ -1,13 +1,14 @@
-"""What a source of rows must offer, and what it tells before a window is fixed. Pure."""
+"""A source of rows: what it must offer, and what it may know before a window is fixed. Pure."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone, tzinfo
-from typing import Any, Protocol
-from zoneinfo import ZoneInfo
+from enum import Enum
+from typing import Any, Final
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn
@@ -107,57 +108,160 @@ class NumberSequence:
     starts_again: bool
 
 
-class RowSource(Protocol):
+class Unknown(Enum):
+    """What a source answers to a question that it was not made for; None says that there is no such row."""
+
+    UNKNOWN = "unknown"
+
+
+UNKNOWN: Final = Unknown.UNKNOWN
+
+
+class RowSource(ABC):
     """A table or query that `rows_since` reads.
 
-    A source that can tell which table it is has a method ``identity()`` as well. It returns a map of names to texts
-    and whole numbers, such as server, database, schema and table, or None; see `rows.identity`.
-
-    A source that finds its last row in one step has ``last(columns, descending)``: the largest cursor value of all
-    rows, or the smallest, None if there is no row. It is asked where nothing is new.
-
-    A source that is read in batches of `max_rows` has ``cursor_at(window, position)``: the cursor of one row of a
-    window in the order of reading, counted from 0; None if it has fewer rows.
-
-    A source that finds its last rows in one step has ``newest(window, most)``: the last rows of a window as `SeenRow`,
-    the last one first, at most so many; None if it would have to look at all of its rows. See `rows.edge`.
-
-    A source whose columns may be the wall clock of a zone that nobody said has ``zone_is_known(now)``: whether somebody
-    said it. `now` is the job's time, whose own zone counts where the source has no clock. A first run by such a column
-    is then refused, unless the source has ``assumes_utc``, which is True.
-
-    A source of files has ``is_partition(column)``: whether a cursor has one value for all files of a partition.
-
-    A source whose rows are committed has ``writers(longest)``: the transactions, by name, that were open and may commit
-    a lower number than the last one, and are still open after a wait of at most `longest`; None if it cannot tell.
-
-    A source whose rows are stamped in transactions has ``open_writers(delay)``: those that are open, as `OpenWriters`.
-    One that does not say when it began counts from `delay` before the first moment that is known of it.
-
-    A source that knows where its numbers come from has ``sequences(column)``: those of a column, as `NumberSequence`.
+    A source has a name, and says what is new in it: `columns`, `facts` and `rows`. All other questions protect rows
+    from being lost. A source that knows the answer overrides the method; by default nothing is known. What passes
+    questions on to another source is a `ForwardingRows`, so that no answer is lost on the way.
     """
 
     name: str
     """For messages and logs; holds no credentials."""
+    assumes_utc: bool = False
+    """Whether a first run by the wall clock of a zone that nobody gave is right in UTC; else it is refused."""
 
+    @abstractmethod
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor columns; CursorError for one that is missing or has no exact order.
 
         Texts are refused unless `strings` is set.
         """
-        ...
 
+    @abstractmethod
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Ask, in one query, about NULLs everywhere and about the rows at `low` or past it."""
-        ...
 
+    @abstractmethod
     def rows(self, window: RowWindow) -> Any:
         """Return the rows of a window as a DataFrame, lazily; the predicate reaches the source."""
-        ...
 
     def typed_errors(self) -> AbstractContextManager[None]:
-        """Return what lets an error of a read of the rows come out as a SourceError."""
-        ...
+        """Return what lets an error of a read of the rows come out as a SourceError; by default none is changed."""
+        return nullcontext()
+
+    def counts(self, rows: Any, window: RowWindow) -> Mapping[str, Any] | None:
+        """Count rows that `rows` has returned, if they are in memory; None where they are counted as they are read."""
+        return None
+
+    def identity(self) -> Mapping[str, Any] | None:
+        """Return which table it is, as names with texts and whole numbers, such as server, schema and table."""
+        return None
+
+    def zone_is_known(self, now: datetime) -> bool | None:
+        """Tell whether somebody gave the zone of columns without zone, and of dates; None where no clock stamps them.
+
+        Parameters
+        ----------
+        now
+            The job's time, whose own zone counts where the source has no clock.
+        """
+        return None
+
+    def is_partition(self, column: CursorColumn) -> bool | None:
+        """Tell whether a cursor has one value for all files of a partition."""
+        return None
+
+    def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | Unknown | None:
+        """Return the largest cursor value of all rows, or the smallest, in one step. It is asked if nothing is new."""
+        return UNKNOWN
+
+    def cursor_at(self, window: RowWindow, position: int) -> Bound | Unknown | None:
+        """Return the cursor of one row of a window in the order of reading, counted from 0."""
+        return UNKNOWN
+
+    def newest(self, window: RowWindow, most: int) -> Sequence[SeenRow] | Unknown | None:
+        """Return the last rows of a window in one step, the last one first, at most so many; see `rows.edge`.
+
+        None if the source would have to look at all of its rows.
+        """
+        return UNKNOWN
+
+    def writers(self, longest: timedelta) -> frozenset[str] | None:
+        """Return the transactions, by name, that may still commit a lower number than the last one, after a wait.
+
+        They were open when this was called, and still are after at most `longest`. What is in memory has none.
+        """
+        return None
+
+    def open_writers(self, delay: timedelta) -> OpenWriters | None:
+        """Return the open transactions that may stamp rows.
+
+        One that does not say when it began counts from `delay` before the first moment that is known of it.
+        """
+        return None
+
+    def sequences(self, column: str) -> Sequence[NumberSequence]:
+        """Return the sequences that number a column, as far as they are known."""
+        return ()
+
+
+class ForwardingRows(RowSource):
+    """Rows of another source, and all that it knows. A test holds that no question is left out here."""
+
+    source: RowSource
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The name of the source, for messages."""
+        return self.source.name
+
+    @property
+    def assumes_utc(self) -> bool:  # type: ignore[override]
+        """Whether the source is right in UTC where nobody gave its zone."""
+        return self.source.assumes_utc
+
+    def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
+        """See `RowSource`, as of all below."""
+        return self.source.columns(names, strings)
+
+    def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:  # noqa: D102
+        return self.source.facts(columns, low, descending)
+
+    def rows(self, window: RowWindow) -> Any:  # noqa: D102
+        return self.source.rows(window)
+
+    def typed_errors(self) -> AbstractContextManager[None]:  # noqa: D102
+        return self.source.typed_errors()
+
+    def counts(self, rows: Any, window: RowWindow) -> Mapping[str, Any] | None:  # noqa: D102
+        return self.source.counts(rows, window)
+
+    def identity(self) -> Mapping[str, Any] | None:  # noqa: D102
+        return self.source.identity()
+
+    def zone_is_known(self, now: datetime) -> bool | None:  # noqa: D102
+        return self.source.zone_is_known(now)
+
+    def is_partition(self, column: CursorColumn) -> bool | None:  # noqa: D102
+        return self.source.is_partition(column)
+
+    def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | Unknown | None:  # noqa: D102
+        return self.source.last(columns, descending)
+
+    def cursor_at(self, window: RowWindow, position: int) -> Bound | Unknown | None:  # noqa: D102
+        return self.source.cursor_at(window, position)
+
+    def newest(self, window: RowWindow, most: int) -> Sequence[SeenRow] | Unknown | None:  # noqa: D102
+        return self.source.newest(window, most)
+
+    def writers(self, longest: timedelta) -> frozenset[str] | None:  # noqa: D102
+        return self.source.writers(longest)
+
+    def open_writers(self, delay: timedelta) -> OpenWriters | None:  # noqa: D102
+        return self.source.open_writers(delay)
+
+    def sequences(self, column: str) -> Sequence[NumberSequence]:  # noqa: D102
+        return self.source.sequences(column)
 
 
 def says_zone(now: datetime) -> bool:
@@ -170,6 +274,9 @@ def named_zone(zone: str, source: str) -> tzinfo:
     """Return a time zone by its name; SourceError if there is none of it."""
     if zone == "UTC":
         return timezone.utc
+    # Here, as it reads files, and `Watermarks` imports this module.
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(zone)
     except (ValueError, KeyError) as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ JDBC_READER = "JDBCRelation("
 """What Spark calls its own reader of databases in a plan."""
 
 
-class DataFrameRows:
+class DataFrameRows(RowSource):
     """The rows of a DataFrame or of Glue's DynamicFrame.
 
     Planning and reading are two queries. Where the data changes between them, a row that came late
@@ -151,10 +150,6 @@ class DataFrameRows:
         source = self.df if every else self._pruned(now, window.read_low, window.high)
         return source.where(window.predicate(SPARK))
 
-    def typed_errors(self) -> AbstractContextManager[None]:
-        """Leave Spark's errors as they are."""
-        return nullcontext()
-
     def _pruned(self, columns: tuple[CursorColumn, ...], low: Bound | None, high: Bound | None) -> DataFrame:
         """Leave out the partitions that hold nothing between two bounds."""
         if self._partitions is None:
@@ -170,10 +165,7 @@ class DataFrameRows:
 
 def as_source(source: Any, name: str) -> RowSource:
     """Return a source of rows as it is; a DataFrame or DynamicFrame as one."""
-    if callable(getattr(type(source), "facts", None)):
-        found: RowSource = source
-        return found
-    return DataFrameRows(source, name=name)
+    return source if isinstance(source, RowSource) else DataFrameRows(source, name=name)
 
 
 def _day(bound: Bound | None) -> date | None:
