@@ -12,17 +12,17 @@ from typing import Any
 from scripts.helpers.files.states import check_files_plan, check_files_state, check_partition
 from scripts.helpers.protocol.fields import Fields, ImplausibleError
 from scripts.helpers.protocol.lookups import PLANS, STATES
-from scripts.helpers.relational.ids import check_ids_plan, check_ids_state
+from scripts.helpers.relational.ids import IdsState, planned_first
 from scripts.helpers.rows.coverage import check_backfills, check_rows_plan, check_rows_state
 from scripts.helpers.schemas.kept import schemas_of
 from scripts.helpers.tables.spans import check_table_plan, check_table_state
 
-OF_STATES: Mapping[str, Callable[[Mapping[str, Any], str], None]] = {
+OF_STATES: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
     "rows": check_rows_state, "backfills": check_backfills, "files": check_files_state, "partition": check_partition,
-    "table": check_table_state, "ids": check_ids_state,
+    "table": check_table_state, "ids": IdsState.read,
 }  # fmt: skip
-OF_PLANS: Mapping[str, Callable[[Mapping[str, Any], str], None]] = {
-    "rows": check_rows_plan, "files": check_files_plan, "table": check_table_plan, "ids": check_ids_plan,
+OF_PLANS: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
+    "rows": check_rows_plan, "files": check_files_plan, "table": check_table_plan, "ids": planned_first,
 }  # fmt: skip
 """By the kind of source that a state or plan is of. A plan of kind ``nothing`` has no other field."""
 

@@ -150,14 +150,12 @@ def test_line_of_the_plan_says_all_options_and_no_value_when_rows_are_planned(
 
     first, second = (line for line in caplog.messages if "event=planned" in line)
     assert first == (
-        "event=planned job=repairs context=public kind=rows column=id,part first_run=True empty=False "
-        "has_more=False replay=False lookback=None nulls=raise descending=False delay=0:05:00 sink=merge high=no "
-        "initial_value=no settled=no "
-        "strings=no"
+        "event=planned job=repairs context=public kind=rows replay=False column=id,part first_run=True "
+        "empty=False has_more=False lookback=None nulls=raise descending=False delay=0:05:00 sink=merge high=no "
+        "initial_value=no settled=no strings=no"
     )
     assert second.endswith(
-        "replay=False lookback=2 nulls=skip descending=False delay=0:01:00 sink=merge high=no initial_value=no "
-        "settled=no strings=no"
+        "lookback=2 nulls=skip descending=False delay=0:01:00 sink=merge high=no initial_value=no settled=no strings=no"
     )
     assert "777123" not in caplog.text
 

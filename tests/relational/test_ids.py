@@ -9,7 +9,7 @@ import pytest
 
 from scripts.helpers.errors import SourceChangedError, TooManyIdsError
 from scripts.helpers.protocol.fields import MAX_COUNT, ImplausibleError
-from scripts.helpers.relational.ids import BLOCK, MAX_ID, STRIDE, IdBlock, check_ids_plan, check_ids_state
+from scripts.helpers.relational.ids import BLOCK, MAX_ID, STRIDE, IdBlock, IdsState, planned_first
 from scripts.helpers.relational.relations import Relations
 
 
@@ -72,13 +72,13 @@ def test_blocks_of_unsaved_runs_are_below_zero_and_their_own_when_tokens_differ(
 )
 def test_state_is_refused_when_it_has_no_number(state: dict[str, Any], told: str) -> None:
     with pytest.raises(ImplausibleError, match=f"^q.{told}$"):
-        check_ids_state({"kind": "ids", **state}, "q")
+        IdsState.read({"kind": "ids", **state}, "q")
 
 
 @pytest.mark.parametrize("first", [None, "7", True, -1, MAX_ID], ids=repr)
 def test_plan_is_refused_when_its_first_id_is_no_number_with_a_block_behind_it(first: Any) -> None:
     with pytest.raises(ImplausibleError, match=r"^q\.first_id is "):
-        check_ids_plan({"kind": "ids", "first_id": first}, "q")
+        planned_first({"kind": "ids", "first_id": first}, "q")
 
 
 @pytest.mark.parametrize(("state", "name"), [(5, "int"), ({"kind": "files"}, "files")], ids=["number", "files"])

@@ -117,7 +117,7 @@ def test_ids_are_taken_a_delay_after_they_were_seen_when_nobody_can_tell() -> No
 
 def test_time_decides_when_the_source_was_not_made_to_tell() -> None:
     class Plain(ListedRows):
-        writers = RowSource.writers  # type: ignore[assignment]
+        writers = RowSource.writers
 
     source = Plain((ID,), [(1,), (3,)])
 

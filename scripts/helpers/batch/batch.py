@@ -81,6 +81,11 @@ class FrozenBatch:
         return self.at
 
 
+def kind_of(state: Any) -> Any:
+    """Return the kind of a state or plan; None of a value of the user's own."""
+    return state.get("kind") if isinstance(state, Mapping) else None
+
+
 class RowReader(Protocol):
     """What rows are read through: a `RowSource`, or `Relations`."""
 
@@ -116,6 +121,10 @@ class SourcePart(Generic[T_co]):
 
 class Source(Protocol[T_co]):
     """What a batch takes rows or files of."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of its plans and states."""
 
     def plan(self, reach: Reach) -> SourcePart[T_co]:
         """Look for what is new, as far as the run reaches, and fix what is taken."""
@@ -194,7 +203,8 @@ class Batch:
         if stored == NOTHING:
             return source.nothing()
         if stored is None:
-            self.warn_if_new(context)
+            if source.kind in KINDS:
+                self.warn_if_new(context)
             taken = source.plan(reach_of(self.run, context))
         else:
             taken = source.resume(stored)
@@ -203,7 +213,10 @@ class Batch:
             self.add(context, taken.plan, taken.state)
             if taken.check is not None:
                 self.end.before_commit(taken.check)
-            logger.info("event=planned job=%s context=%s %s", self.run.job_id, context, taken.facts)
+            logger.info(
+                "event=planned job=%s context=%s kind=%s replay=%s %s",
+                self.run.job_id, context, source.kind, self.run.replay, taken.facts,
+            )  # fmt: skip
         return taken.data
 
     def client(self, location: Location) -> S3Client | None:
@@ -275,7 +288,7 @@ class Batch:
         known = [
             name
             for name, state in sorted(self.run.watermarks.items())
-            if isinstance(state, Spilled) or (isinstance(state, Mapping) and state.get("kind") in KINDS)
+            if isinstance(state, Spilled) or kind_of(state) in KINDS
         ]
         if not known:
             return

@@ -59,6 +59,8 @@ class FileSource:
     on_changed: OnChanged | None
     options: Mapping[str, Any]
 
+    kind = "files"
+
     def begin(self) -> None:
         """Note for the batch that it reads files, and where they lie."""
         self.batch.reads_files = True
@@ -124,10 +126,7 @@ class FileSource:
         check: Callable[[], Any],
     ) -> SourcePart[T]:
         """Return what is taken; `check` compares it with what is there, as `on_changed` says."""
-        facts = (
-            f"kind=files files={planned.get('count', 0)} bytes={planned.get('bytes', 0)} gone={files.gone} {detail} "
-            f"replay={self.batch.run.replay}"
-        )
+        facts = f"files={planned.get('count', 0)} bytes={planned.get('bytes', 0)} gone={files.gone} {detail}"
         return SourcePart(data, planned, state, facts, None if self.on_changed is None else check)
 
 

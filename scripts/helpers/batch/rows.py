@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.batch.batch import NOTHING, Batch, Source, SourcePart, Stored
+from scripts.helpers.batch.batch import Batch, Source, SourcePart, Stored, kind_of
 from scripts.helpers.batch.reach import Reach
 from scripts.helpers.batch.schemas import SchemaKeeping, policy_in
 from scripts.helpers.errors import PlanConflictError, SourceOptionError
@@ -93,6 +93,8 @@ class CursorRows:
     context: str | None
     options: RowOptions
 
+    kind = "rows"
+
     def plan(self, reach: Reach) -> SourcePart[Any]:
         """Fix the window of the rows to take, and the watermark that follows, with what is covered."""
         window = self._window(reach)
@@ -138,8 +140,8 @@ class CursorRows:
             else:
                 batch.counts.add(self.context, counts)
         facts = (
-            f"kind=rows column={','.join(self.names)} first_run={before is None} empty={window.is_empty} "
-            f"has_more={window.has_more} replay={batch.run.replay} lookback={window.lookback} nulls={window.nulls} "
+            f"column={','.join(self.names)} first_run={before is None} empty={window.is_empty} "
+            f"has_more={window.has_more} lookback={window.lookback} nulls={window.nulls} "
             f"descending={window.descending} {planned.get('options', DEFAULTS)}"
         )
         return SourcePart(found, planned, state, facts, has_more=window.has_more)
@@ -153,6 +155,8 @@ class TableCommits:
     table: TableSource
     context: str | None
     options: TableOptions
+
+    kind = "table"
 
     def plan(self, reach: Reach) -> SourcePart[Any]:
         """Fix the commits to take."""
@@ -202,8 +206,8 @@ class TableCommits:
         elif self.context:
             batch.counts.add(self.context, {"rows": len(found)})
         facts = (
-            f"kind=table format={self.table.format} first_run={before is None} empty={span.is_empty} "
-            f"whole={span.whole} commits={span.commits} has_more={span.has_more} replay={batch.run.replay} "
+            f"format={self.table.format} first_run={before is None} empty={span.is_empty} "
+            f"whole={span.whole} commits={span.commits} has_more={span.has_more} "
             f"reads={span.changes} {self.options}"
         )
         return SourcePart(found, planned, state, facts, has_more=span.has_more)
@@ -211,45 +215,60 @@ class TableCommits:
 
 def relationalize(batch: Batch, df: DataFrame | Any, root: str, context: str | None) -> dict[str, DataFrame]:
     """Return nested rows as related tables; see `IncrementalJob.relationalize`."""
-    # Here, as it needs pyspark.
-    from scripts.helpers.relational.relations import Relations
-
-    relations = Relations(df, root, _id_block(batch, context))
-    batch.read_through(relations)
-    batch.end.whatever_comes(relations.release)
-    if context:
-        batch.add(context, relations.plan, relations.state_after)
-    else:
-        batch.may_be_empty = True
-    tables = relations.tables()
-    logger.info(
-        "event=planned job=%s context=%s kind=ids first_id=%d tables=%d replay=%s",
-        batch.run.job_id, context or "", relations.block.first, len(tables), batch.run.replay,
-    )  # fmt: skip
-    return tables
+    return batch.take(context, NestedRows(batch, df, root, context))
 
 
-def _id_block(batch: Batch, context: str | None) -> IdBlock:
-    if not context:
-        return IdBlock.unsaved(new_token())
-    stored = batch.inherited(context)
-    if stored == NOTHING:
-        # Rows need an id, so unlike a source these cannot be left for the next run.
+@dataclass(frozen=True)
+class NestedRows:
+    """Nested rows, for whose tables ids are taken."""
+
+    batch: Batch
+    df: DataFrame | Any
+    root: str
+    context: str | None
+
+    kind = KIND
+
+    def plan(self, reach: Reach) -> SourcePart[dict[str, DataFrame]]:
+        """Fix where the ids of the tables begin."""
+        run, context = self.batch.run, self.context
+        if not context:
+            return self._taken(IdBlock.unsaved(new_token()))
+        slot = sum(plan["kind"] == KIND for plan in self.batch.contexts.values())
+        if not isinstance(run, Run):
+            return self._taken(IdBlock.unsaved(f"{run.job_id}/{run.run_id}", slot, context, reach.before))
+        others = [name for name, state in run.watermarks.items() if kind_of(state) == KIND]
+        # Each is checked by `state`, which reads back the one that is asked for if its value is in chunks.
+        states = {name: run.state(name) for name in {context, *others}}
+        return self._taken(IdBlock.of_batch(context, run.version + 1, slot, states))
+
+    def resume(self, stored: Stored) -> SourcePart[dict[str, DataFrame]]:
+        """Take the ids of a frozen plan."""
+        context = self.context or ""
+        return self._taken(IdBlock.of_plan(context, stored, self.batch.run.state(context)))
+
+    def nothing(self) -> dict[str, DataFrame]:
+        """Raise PlanConflictError: rows need an id, so unlike a source these cannot be left for the next run."""
+        if not self.batch.run.replay:  # A range of runs that took no ids.
+            taken = self.plan(Reach())
+            self.batch.add(self.context or "", taken.plan, None)
+            return taken.data
         raise PlanConflictError(
-            batch.run.job_id,
-            f"the frozen plan has no ids for context {context!r}. Run the code that made the plan, or discard the "
+            self.batch.run.job_id,
+            f"the frozen plan has no ids for context {self.context!r}. Run the code that made the plan, or discard the "
             "plan.",
         )
-    if stored is not None:
-        return IdBlock.of_plan(context, stored, batch.run.state(context))
-    slot = sum(plan.get("kind") == KIND for plan in batch.contexts.values())
-    run = batch.run
-    if not isinstance(run, Run):
-        return IdBlock.unsaved(f"{run.job_id}/{run.run_id}", slot, context, run.state(context))
-    kinds = {name: value.get("kind") for name, value in run.watermarks.items() if isinstance(value, Mapping)}
-    # Each is checked by `state`, which reads back the one that is asked for if its value is in chunks.
-    states = {name: run.state(name) for name in {context, *(one for one in kinds if kinds[one] == KIND)}}
-    return IdBlock.of_batch(context, run.version + 1, slot, states)
+
+    def _taken(self, block: IdBlock) -> SourcePart[dict[str, DataFrame]]:
+        # Here, as it needs pyspark.
+        from scripts.helpers.relational.relations import Relations
+
+        relations = Relations(self.df, self.root, block)
+        self.batch.read_through(relations)
+        self.batch.end.whatever_comes(relations.release)
+        tables = relations.tables()
+        facts = f"first_id={block.first} tables={len(tables)}"
+        return SourcePart(tables, relations.plan, relations.state_after, facts)
 
 
 def _warn_of_unused(limit: int | None, name: str, job_id: str, source: str) -> None:

@@ -21,6 +21,48 @@ MAX_ID = MAX_NUMBER
 
 
 @dataclass(frozen=True)
+class IdsState:
+    """What the bookmark keeps of a context of ids.
+
+    Attributes
+    ----------
+    next_id
+        Where the ids of the next batch begin. A person may set it, and nothing else.
+    version
+        The version of the job whose commit wrote it.
+    tables
+        Names of the tables that there have been.
+    """
+
+    next_id: int
+    version: int | None = None
+    tables: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, stored: Any, name: str) -> IdsState:
+        """Read what `to_store` wrote; ImplausibleError for anything else."""
+        fields = Fields(stored, name)
+        return cls(
+            fields.whole("next_id", most=MAX_ID), fields.whole("version", None), fields.names("tables", ())
+        )  # fmt: skip
+
+    def to_store(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        return {"kind": KIND, "next_id": self.next_id, "version": self.version, "tables": list(self.tables)}
+
+    def above(self, version: int) -> int:
+        """Return how far above those of its version the ids are.
+
+        All of a `next_id` counts where no version of this job wrote it.
+        """
+        if self.version is None or self.version >= version:
+            # Set by a person, or brought over from another job: no version of this job says how much was added.
+            return self.next_id
+        # A commit left `(version + 1) * STRIDE` at least. What is more was set, and is kept.
+        return max(0, self.next_id - (self.version + 1) * STRIDE)
+
+
+@dataclass(frozen=True)
 class IdBlock:
     """The ids from `first` up to `first` + `BLOCK`, for the tables of one context in one batch.
 
@@ -65,8 +107,8 @@ class IdBlock:
         TooManyIdsError
             The batch has 16 contexts with ids already; or no block is left, after four million versions.
         """
-        _check_kind(context, states.get(context))
-        above = [_above(state, version) for state in states.values() if _kind(state) == KIND]
+        before = _state_in(context, states.get(context))
+        above = [IdsState.read(state, name).above(version) for name, state in states.items() if _kind(state) == KIND]
         # The highest of all contexts: blocks of one that a person has set forward would meet those of another.
         base = max([0, *above]) + version * STRIDE
         if slot >= 1 << SLOT_BITS:
@@ -76,13 +118,13 @@ class IdBlock:
         # The whole stride has to fit, as further contexts of the batch take their blocks of it.
         if base + STRIDE > MAX_ID:
             raise TooManyIdsError(context, "no block of them is left. Continue in a job with another name.")
-        return cls(base + slot * BLOCK, context, base + STRIDE, version, known_tables(states.get(context)))
+        return cls(base + slot * BLOCK, context, base + STRIDE, version, before.tables)
 
     @classmethod
     def of_plan(cls, context: str, stored: Mapping[str, Any], state: Any) -> IdBlock:
         """Return the block that an inherited plan holds. SourceChangedError if it holds something else."""
         _check_kind(context, stored)
-        return cls(stored["first_id"], context, known=known_tables(state))
+        return cls(planned_first(stored, context), context, known=_state_in(context, state).tables)
 
     @classmethod
     def unsaved(cls, token: str, slot: int = 0, context: str = "", state: Any = None) -> IdBlock:
@@ -90,10 +132,10 @@ class IdBlock:
 
         Raises SourceChangedError if the context remembers something else than ids.
         """
-        _check_kind(context, state)
+        known = _state_in(context, state).tables
         # From 1 on: with 0 the block would begin at 0 and above, among the ids that are committed.
         chosen = int.from_bytes(sha256(token.encode()).digest()[:8], "big") % (MAX_ID // STRIDE) + 1
-        return cls((slot % (1 << SLOT_BITS)) * BLOCK - chosen * STRIDE, context, known=known_tables(state))
+        return cls((slot % (1 << SLOT_BITS)) * BLOCK - chosen * STRIDE, context, known=known)
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -102,27 +144,13 @@ class IdBlock:
 
     def state_after(self, tables: Sequence[str]) -> dict[str, Any] | None:
         """Return what the bookmark keeps: where the ids of the next batch begin, and which tables there were."""
-        if self.next_id is None:
-            return None
-        return {"kind": KIND, "next_id": self.next_id, "version": self.version, "tables": list(tables)}
+        return None if self.next_id is None else IdsState(self.next_id, self.version, tuple(tables)).to_store()
 
 
-def known_tables(state: Any) -> tuple[str, ...]:
-    """Return the names of the tables that a state remembers; none where it has no list of them."""
-    return tuple(state.get("tables") or ()) if isinstance(state, Mapping) else ()
-
-
-def check_ids_state(stored: Mapping[str, Any], name: str) -> None:
-    """Raise ImplausibleError for a state that is not one of `IdBlock.state_after`; a person may set `next_id` alone."""
-    fields = Fields(stored, name)
-    fields.whole("next_id", most=MAX_ID)
-    fields.whole("version", None)
-    fields.names("tables", ())
-
-
-def check_ids_plan(stored: Mapping[str, Any], name: str) -> None:
-    """Raise ImplausibleError for a plan that is not one of `IdBlock.plan`."""
-    Fields(stored, name).whole("first_id", most=MAX_ID - BLOCK)
+def planned_first(stored: Any, name: str) -> int:
+    """Return the first id of a block that `IdBlock.plan` wrote; ImplausibleError for anything else."""
+    first: int = Fields(stored, name).whole("first_id", most=MAX_ID - BLOCK)
+    return first
 
 
 def _kind(state: Any) -> str:
@@ -130,20 +158,13 @@ def _kind(state: Any) -> str:
 
 
 def _check_kind(context: str, state: Any) -> None:
-    if state is not None and _kind(state) != KIND:
+    if _kind(state) != KIND:
         raise SourceChangedError(context, _kind(state), KIND)
 
 
-def _above(state: Mapping[str, Any], version: int) -> int:
-    """Return how far above those of its version the ids of a context are.
-
-    All of a `next_id` counts where no version of this job wrote it.
-    """
-    next_id: int = state["next_id"]
-    written = state.get("version")
-    if written is None or written >= version:
-        # Set by a person, or brought over from another job: no version of this job says how much was added.
-        return next_id
-    # A commit of version `written` left `(written + 1) * STRIDE` at least. What is more was set, and is kept.
-    above: int = next_id - (written + 1) * STRIDE
-    return max(0, above)
+def _state_in(context: str, state: Any) -> IdsState:
+    """Return the state of a context, or of one that has none; SourceChangedError if it remembers something else."""
+    if state is None:
+        return IdsState(0)
+    _check_kind(context, state)
+    return IdsState.read(state, context)
