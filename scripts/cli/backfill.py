@@ -22,8 +22,8 @@ from scripts.helpers.errors import BoundsError, InvalidValueError, UnknownJobErr
 from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import split_name
-from scripts.helpers.rows.coverage import cursor_types_of
-from scripts.helpers.rows.cursor_ranges import ShownRange
+from scripts.helpers.rows.coverage import cursor_types_of, is_left_to_slices
+from scripts.helpers.rows.cursor_ranges import ShownRange, range_end
 from scripts.helpers.rows.cursors import as_list
 from scripts.helpers.rows.slicing import slices
 
@@ -200,6 +200,15 @@ class _Work:
                 run = printable(one.head.claim.run_id)
                 err.print(f"Slice {printable(one.job_id)} is left out: run {run} is at work on it.", style="yellow")
                 continue
+            if not self._is_to_finish(one):
+                slice_job = printable(one.job_id)
+                err.print(
+                    f"Slice {slice_job} is left out: the live job was set back into it, and takes its rows as well. "
+                    f"Delete what the slice wrote, then run `watermarks backfill {shlex.quote(printable(self.job))} --abandon "
+                    f"{shlex.quote(slice_job)} --why TEXT`. A target that merges by key can finish it: --sink merge.",
+                    style="yellow", soft_wrap=True,
+                )  # fmt: skip
+                continue
             click.echo(shlex.join(self._command(one.bounds, one.name)))
         for bounds in self.planned:
             click.echo(shlex.join(self._command(bounds)))
@@ -213,10 +222,17 @@ class _Work:
         # Without arguments it is not known where a command would read and write.
         if self.arguments:
             for facts, one in zip(begun, self.begun, strict=True):
-                facts["command"] = self._command(one.bounds, one.name)
+                if self._is_to_finish(one):
+                    facts["command"] = self._command(one.bounds, one.name)
             for facts, bounds in zip(planned, self.planned, strict=True):
                 facts["command"] = self._command(bounds)
         emit({"job": self.job, "context": self.context, "begun": begun, "slices": planned})
+
+    def _is_to_finish(self, one: _Begun) -> bool:
+        """Return whether a slice that is begun may be finished: rows that the live job takes would be there twice."""
+        low, high = map(range_end, one.bounds)
+        merges = "merge" in self.arguments or "--sink=merge" in self.arguments
+        return merges or is_left_to_slices(self.state, (low, high or None))
 
     def _command(self, bounds: ShownRange, name: str | None = None) -> list[str]:
         """Return the command that reads one slice."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from shlex import quote
 from typing import TYPE_CHECKING, Any, get_args
 
 from scripts.helpers.batch.batch import FrozenBatch
@@ -26,6 +27,7 @@ from scripts.helpers.rows.coverage import (
     backfill_record_id,
     covered_by,
     end_that_fits,
+    is_left_to_slices,
     origin_of,
     passed_range,
 )
@@ -163,15 +165,18 @@ class Backfill:
         self._live = live = self._watermarks.progress.state(self.live_job_id, self.transformation_ctx)
         low, high = (end_that_fits(live, end, what) for end, what in zip(self._ends, ("low", "high"), strict=True))
         self._bounds = backfill_bounds(self.transformation_ctx, low, high, endless=bool(live.get("descending")))
+        self.job_id = slice_id(self.live_job_id, self.transformation_ctx, self._live, self._bounds, self._name)
+        has_read = self._has_read(self._head(self.job_id))
         # Rows past the live watermark would be there twice: this slice writes them, and the live job's next run too.
         if uncovered(self._bounds, [passed_range(self._live)]):
+            begun = f"delete what the slice wrote, {self._command_to_abandon(self.job_id)}"
             raise BoundsError(
                 self.transformation_ctx,
-                "they reach past the live watermark, and the live job will read those rows. End there at the latest.",
+                "they reach past the live watermark, and the live job will read those rows. "
+                + (f"It was set back: {begun}" if has_read else "End there at the latest."),
             )
-        self.job_id = slice_id(self.live_job_id, self.transformation_ctx, self._live, self._bounds, self._name)
         # Only before it owns rows: a slice that is planned must be able to finish, whatever was begun since.
-        if not self._has_read(self._head(self.job_id)):
+        if not has_read:
             self._others(self._watermarks.progress.backfills(self.live_job_id, self.transformation_ctx, live))
         self._job = IncrementalJob(self._watermarks, self.job_id, self.run_id, **self._options).__enter__()
         self.is_done = self.run.state(self.transformation_ctx) is not None
@@ -309,15 +314,17 @@ class Backfill:
             now = {}
         # Another origin is a job that was reset and began anew, perhaps at the very same value.
         is_other = not now or origin_of(now) != origin_of(self._live)
-        if self._sink == "append" and not is_other:
-            covered, before = (uncovered(self._bounds, covered_by(state)) for state in (now, self._live))
-            is_other = covered != before or bool(uncovered(self._bounds, [passed_range(now)]))
-        if is_other:
+        # Nothing of the bounds was read when the slice was planned, however long ago and by whichever run of it.
+        if is_other or (self._sink == "append" and not is_left_to_slices(now, self._bounds)):
             raise PlanConflictError(
                 self.job_id,
-                f"job {self.live_job_id!r} was reset or set back while the slice was at work, so it reads the rows. "
-                "Delete what this batch has written, then take what gaps() returns.",
+                f"job {self.live_job_id!r} was reset or set back since the slice began, so it reads the rows. Delete "
+                f"what this batch has written, {self._command_to_abandon(self.job_id)} Then take what gaps() returns.",
             )
+
+    def _command_to_abandon(self, job_id: str) -> str:
+        command = f"watermarks backfill {quote(self.live_job_id)} --context {quote(self.transformation_ctx)}"
+        return f"and abandon the slice: {command} --abandon {quote(job_id)} --why TEXT."
 
     def _change_record(self, change: Callable[[BackfillRecord], BackfillRecord]) -> None:
         def changed(stored: Any) -> Mapping[str, Any]:
@@ -370,6 +377,6 @@ class Backfill:
                     self.transformation_ctx,
                     f"slice {job_id} (name={name!r}) has begun with a part of them, and sink='append' would keep those "
                     "rows twice. Finish it with its own bounds, which unfinished() returns and gaps() keeps apart; or "
-                    "delete what it wrote and reset that job.",
+                    f"delete what it wrote, {self._command_to_abandon(job_id)}",
                 )
         return others

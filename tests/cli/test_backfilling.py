@@ -16,6 +16,7 @@ import pytest
 from scripts.cli import deciding
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.errors import CursorError
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol import items
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.cursor_ranges import range_end
@@ -259,6 +260,28 @@ def test_run_of_a_slice_can_commit_nothing_when_it_is_abandoned(
     assert (done["before"]["state"], done["after"]["state"]) == ("at work", "idle")
     assert watermarks.latest(begun).fence > before.fence
     assert watermarks.coverage(JOB, CONTEXT) == []
+
+
+@pytest.mark.parametrize("reads_on", [False, True], ids=["waits", "reads on"])
+def test_slice_has_no_command_when_the_live_job_was_set_back_into_it(
+    run: Command, watermarks: Watermarks, reads_on: bool
+) -> None:
+    declare(watermarks, 30)
+    begun = begin(watermarks, 2, 12)
+    declare(watermarks, 7)
+    if reads_on:
+        with IncrementalJob(watermarks, JOB) as job:
+            job.rows_since(ListedRows((CursorColumn("id", "bigint"),), [(19,)]), "id", transformation_ctx=CONTEXT)
+    command = ["backfill", JOB, "--from", "2", "--", "--source=s", "--target=t"]
+
+    written, merged = run(watermarks, *command), run(watermarks, *command, "--sink=merge")
+    facts: Any = json.loads(run(watermarks, command[0], "--output", "json", *command[1:]).stdout)
+
+    assert "--backfill-from=2 --backfill-to=7" in written.stdout
+    assert "--backfill-to=12" not in written.stdout
+    assert f"backfill {JOB} --abandon {begun} --why TEXT" in written.stderr
+    assert "--backfill-from=2 --backfill-to=12" in merged.stdout
+    assert [("command" in one, one["job"]) for one in facts["begun"]] == [(False, begun)]
 
 
 def test_slice_is_a_gap_when_it_ended_before_it_could_read(run: Command, watermarks: Watermarks) -> None:

@@ -435,7 +435,7 @@ def test_slice_is_refused_when_another_one_has_begun_with_a_part_of_it(listed: L
         with pytest.raises(BoundsError, match=rf"slice {first.job_id} \(name='backfill'\) has begun"):
             listed.fill(5, 15)
         raise KilledError
-    with pytest.raises(BoundsError, match=rf"slice {first.job_id} .*unfinished\(\).*reset that job"):
+    with pytest.raises(BoundsError, match=rf"slice {first.job_id} .*unfinished\(\).* --abandon {first.job_id}"):
         listed.fill(5, 15)
 
     listed.fill(10, 15)
@@ -669,6 +669,52 @@ def test_slice_commits_nothing_when_the_live_job_is_reset_or_set_back_meanwhile(
                 assert backfill.freeze().id
 
     assert watermarks.latest(backfill.job_id).version == 0
+
+
+def set_back(listed: Listed) -> None:
+    listed.declare(7)
+
+
+@pytest.mark.parametrize("change", [set_back, rewind_live], ids=["set", "rewound"])
+@pytest.mark.parametrize("reads_on", [True, False], ids=["reads on", "waits"])
+def test_slice_that_died_is_not_finished_when_the_live_job_was_set_back_into_it(
+    watermarks: Watermarks, change: Callable[[Listed], None], reads_on: bool
+) -> None:
+    listed = Listed(watermarks)
+    for value in (7, 12):
+        listed.declare(value)
+    first = listed.backfill(2, 12)
+    with pytest.raises(KilledError), first:
+        listed.take(first)
+        raise KilledError
+    (planned,) = listed.sink
+    change(listed)
+    if reads_on:
+        listed.live()
+
+    with pytest.raises((BoundsError, PlanConflictError), match=f"watermarks backfill .* --abandon {first.job_id} "):
+        listed.fill(2, 12)
+    with pytest.raises(BoundsError, match=f"watermarks backfill .* --abandon {first.job_id} "):
+        listed.fill(2, 7)
+
+    assert listed.gaps == [(None, 2), (2, 7)]
+    del listed.sink[planned]
+    watermarks.reset(first.job_id, why="abandoned, and what it wrote is deleted")
+    for low, high in listed.gaps:
+        listed.fill(low, high)
+    listed.live()
+    assert (listed.written, listed.gaps) == (list(range(20)), [])
+
+
+def test_slice_that_merges_is_finished_when_the_live_job_has_read_a_part_of_it(listed: Listed) -> None:
+    with pytest.raises(KilledError):
+        listed.fill(2, 12, die=True, sink="merge")
+    listed.declare(7)
+    listed.live()
+
+    listed.fill(2, 12, sink="merge")
+
+    assert listed.gaps == [(None, 2)]
 
 
 def test_slice_is_a_gap_again_when_the_live_job_is_declared_anew(listed: Listed) -> None:

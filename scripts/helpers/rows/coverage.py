@@ -161,6 +161,11 @@ def passed_range(state: Mapping[str, Any]) -> CursorRange:
         return (), ()
 
 
+def is_left_to_slices(state: Mapping[str, Any], bounds: CursorRange) -> bool:
+    """Return whether a live job has gone past all of a range and read nothing of it, so that it never will."""
+    return uncovered(bounds, covered_by(state)) == [bounds] and not uncovered(bounds, [passed_range(state)])
+
+
 def end_that_fits(state: Mapping[str, Any], bound: Any, what: str) -> RangeEnd:
     """Return a bound that a person gives, checked against a state's columns; CursorError if it does not fit."""
     names, types, end = state.get("cursor_column"), cursor_types_of(state), range_end(bound)
