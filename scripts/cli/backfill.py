@@ -201,11 +201,11 @@ class _Work:
                 err.print(f"Slice {printable(one.job_id)} is left out: run {run} is at work on it.", style="yellow")
                 continue
             if not self._is_to_finish(one):
-                slice_job = printable(one.job_id)
+                abandon = f"backfill {shlex.quote(printable(self.job))} --abandon {shlex.quote(printable(one.job_id))}"
                 err.print(
-                    f"Slice {slice_job} is left out: the live job was set back into it, and takes its rows as well. "
-                    f"Delete what the slice wrote, then run `watermarks backfill {shlex.quote(printable(self.job))} --abandon "
-                    f"{shlex.quote(slice_job)} --why TEXT`. A target that merges by key can finish it: --sink merge.",
+                    f"Slice {printable(one.job_id)} is left out: the live job was set back into it, and takes its rows "
+                    f"as well. Delete what the slice wrote, then run `watermarks {abandon} --why TEXT`. A target that "
+                    "merges by key can finish it: --sink merge.",
                     style="yellow", soft_wrap=True,
                 )  # fmt: skip
                 continue

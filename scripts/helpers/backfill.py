@@ -316,10 +316,12 @@ class Backfill:
         is_other = not now or origin_of(now) != origin_of(self._live)
         # Nothing of the bounds was read when the slice was planned, however long ago and by whichever run of it.
         if is_other or (self._sink == "append" and not is_left_to_slices(now, self._bounds)):
+            # A reset has forgotten the slice already.
+            abandon = "." if is_other else f", {self._command_to_abandon(self.job_id)}"
             raise PlanConflictError(
                 self.job_id,
                 f"job {self.live_job_id!r} was reset or set back since the slice began, so it reads the rows. Delete "
-                f"what this batch has written, {self._command_to_abandon(self.job_id)} Then take what gaps() returns.",
+                f"what this batch has written{abandon} Then take what gaps() returns.",
             )
 
     def _command_to_abandon(self, job_id: str) -> str:
