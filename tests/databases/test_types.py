@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import CursorError
+from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.dialect import SPARK
 from tests.support.row_windows import plan, taken
 
@@ -201,6 +201,84 @@ def test_column_is_refused_when_its_type_has_no_exact_order(
 
     assert "no exact order" in str(caught.value)
     assert ("strings=True" in str(caught.value)) == (declared in ("text", "DATETIME"))
+
+
+AS_THEY_ARE = {
+    ("maria", "tinyint(1)"): (["0", "1", "2", "-5", "100"], None),
+    ("maria", "tinyint(1) unsigned"): (["255"], None),
+    ("maria", "year"): (["2026", "0000"], ["2026", "0"]),
+    ("maria", "time"): (["838:59:59", "-10:00:00", "01:30:00"], None),
+    ("maria", "time(6)"): (["12:00:01.123456"], None),
+    ("maria", "date"): (["1582-10-10", "2026-03-29"], None),
+    ("maria", "decimal(65,30)"): (["12345678.123456789012345678901234567890"], None),
+    ("maria", "decimal(40,0)"): (["-" + "9" * 38], None),
+    ("postgres", "time"): (["24:00:00", "12:00:01.123456"], None),
+    ("postgres", "timetz"): (["12:00:01+02"], None),
+    ("postgres", "numeric"): (["0.123456789012345678", "-7"], ["0.123456789012345678", "-7.000000000000000000"]),
+    ("postgres", "numeric(60,2)"): (["9" * 36 + ".12"], None),
+    ("postgres", "numeric(60,50)"): (["0.5"], ["0.5" + "0" * 37]),
+}
+"""Values whose type Spark and the drivers would change, and what is read of them, unless it is the same text."""
+
+
+@pytest.mark.parametrize(("database", "declared"), AS_THEY_ARE, ids=lambda text: text.replace(" ", "_"))
+def test_value_is_as_in_the_table_when_a_driver_would_change_it(
+    jdbc: Any, request: pytest.FixtureRequest, database: str, declared: str
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table(f"id int NOT NULL, v {declared}, last int")
+    values, expected = AS_THEY_ARE[database, declared]
+    rows = [f"({number}, '{value}', 1)" for number, value in enumerate(values)]
+    server.sql(f"INSERT INTO {name} VALUES {', '.join(rows)}, ({len(rows)}, NULL, 1)")
+    source = JdbcTable(jdbc, server.url, name, properties=server.properties)
+
+    found = source.rows(plan(source, "id"))
+
+    assert found.columns == ["id", "v", "last"]
+    texts = [row.v for row in found.selectExpr("id", "CAST(v AS STRING) AS v").orderBy("id").collect()]
+    assert texts == [*(expected or values), None]
+
+
+@pytest.mark.parametrize(
+    ("database", "declared", "value", "read_as"),
+    [
+        ("postgres", "numeric", "0.1234567890123456789012", "decimal(38,18)"),
+        ("postgres", "numeric", "123456789012345678901234567890", "decimal(38,18)"),
+        ("postgres", "numeric", "NaN", "decimal(38,18)"),
+        ("postgres", "numeric(60,2)", "9" * 37, "decimal(38,2)"),
+        ("maria", "decimal(65,30)", "123456789.5", "decimal(38,30)"),
+    ],
+)
+def test_source_error_names_the_column_when_a_number_does_not_fit_what_it_is_read_as(
+    jdbc: Any, request: pytest.FixtureRequest, database: str, declared: str, value: str, read_as: str
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table(f"id int NOT NULL, price {declared}, note int")
+    server.sql(f"INSERT INTO {name} VALUES (1, '{value}', 7)")
+    source = JdbcTable(jdbc, server.url, name, properties=server.properties)
+    found = source.rows(plan(source, "id"))
+
+    with pytest.raises(SourceError) as caught, source.typed_errors():
+        found.collect()
+
+    assert f"column 'price' has a number that does not fit {read_as}" in str(caught.value)
+    assert "through a view that casts it" in str(caught.value) and value not in str(caught.value)
+    assert [row.note for row in found.select("note").collect()] == [7]
+
+
+@pytest.mark.parametrize("declared", ["numeric(3,5)", "numeric(3,-2)"])
+def test_source_error_names_the_column_when_spark_has_no_decimal_of_its_scale(
+    jdbc: Any, postgres: Any, declared: str
+) -> None:
+    name = postgres.new_table(f"id int NOT NULL, price {declared}")
+    every, chosen = (
+        JdbcTable(jdbc, postgres.url, name, properties=postgres.properties, columns=columns)
+        for columns in (None, ["id"])
+    )
+
+    with pytest.raises(SourceError, match=r"column 'price' is a numeric.* columns="):
+        every.rows(plan(every, "id"))
+    assert chosen.rows(plan(chosen, "id")).columns == ["id"]
 
 
 def test_table_is_read_when_it_has_arrays_of_times(jdbc: Any, postgres: Any) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from scripts.helpers._lazy import SparkSession
 from scripts.helpers.databases.known import MODULES
 from scripts.helpers.databases.mysql import STATES as MYSQL_STATES
+from scripts.helpers.databases.queries import UNFIT
 from scripts.helpers.databases.sqlite import STATES as SQLITE_STATES
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.rows.sql import SQL
@@ -148,6 +149,13 @@ def typed_database_errors(source: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # What Spark raises itself, on an executor.
+        if unfit := UNFIT.search(str(error)):
+            raise SourceError(
+                source,
+                f"{unfit[0]}, as which it is read. Read it through a view that casts it to a decimal of its own, or to "
+                "a text, or leave it out with columns=.",
+            ) from None
         for cause in _causes(error):
             kind = cause.getClass().getName()
             if kind.endswith("ClassNotFoundException") and str(_ask(cause, "getMessage")).endswith(("Driver", "JDBC")):

@@ -12,7 +12,7 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from scripts.helpers.errors import CursorError, SourceError
-from scripts.helpers.rows.cursors import TEXTS, Cursor, CursorColumn, Tick
+from scripts.helpers.rows.cursors import TEXTS, TIMES, Cursor, CursorColumn, Tick
 from scripts.helpers.rows.dialect import Dialect
 from scripts.helpers.rows.sql import SQL, joined, sql, whole
 
@@ -91,6 +91,16 @@ class Declared:
         is_held_by_spark = precision <= 38 and 0 <= scale <= precision
         return f"decimal({precision},{scale})" if is_held_by_spark else None
 
+    def read_decimal(self, unbounded: str) -> str:
+        """Return the decimal type that holds most of its values, as Spark reads them."""
+        if not self.numbers:
+            return unbounded
+        precision, scale = (*self.numbers, 0)[:2]
+        if not 0 <= scale <= precision:
+            return NO_DECIMAL
+        places = min(scale, 38)
+        return f"decimal({min(precision - scale + places, 38)},{places})"
+
     def tick(self, digits: int) -> timedelta:
         """Return the step of a time by its digits after the second; at least a microsecond."""
         shown = self.numbers[0] if self.numbers else digits
@@ -98,6 +108,9 @@ class Declared:
         return timedelta(microseconds=10 ** (6 - min(shown, 6)))
 
 
+TIME, NO_DECIMAL = "time", "no decimal"
+"""What is read of a time of day, or of a duration: the text that the database has of it. And what stands for
+a decimal whose scale Spark has no type for, so that it cannot even load the column."""
 UNORDERED = ("float", "double", "boolean", "binary", "year")
 """Kinds of columns that no exact cursor is read from."""
 
@@ -227,9 +240,15 @@ class Database(Dialect):
         return None if kind is None or kind in UNORDERED else (kind, None)
 
     def read_as_text(self, declared: str) -> str | None:
-        """Return Spark's type of a column whose rows are read as exact text, since a driver may shift them."""
+        """Return Spark's type of a column whose rows are read as exact text, since a driver may shift or round them."""
         kind, _ = self.cursor_type(declared) or (None, None)
-        return kind if kind in ("timestamp", "timestamp_ntz") else None
+        found = Declared.parse(declared)
+        # Drivers make a moment of 1970 of it, without its fraction: 838:59:59 is 22:59:59 there.
+        if found.base in ("time", "timetz"):
+            return TIME
+        if self.kind(declared) == "decimal" and not (kind and found.numbers):
+            return found.read_decimal(self.plain_decimal)
+        return kind if kind in TIMES else None
 
     def declared(self, kind: str, precision: int, scale: int) -> str:
         """Write a type as the catalogue does, from what a driver says of a column of a query."""

@@ -34,7 +34,8 @@ class MySQL(WritableDatabase):
     modules: tuple[str, ...] = ("pymysql", "MySQLdb", "mysql", "mariadb")
     quotes = ("`", "`")
     driver = "com.mysql.cj.jdbc.Driver"
-    options = MappingProxyType({"useCursorFetch": "true"})
+    # Otherwise the drivers make True of 2 and of -5 in a TINYINT(1), and a date of a YEAR.
+    options = MappingProxyType({"useCursorFetch": "true", "tinyInt1isBit": "false", "yearIsDateType": "false"})
     session: SQL | None = UTC
     now = sql("CONCAT(DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%d %H:%i:%s.%f'), '+00:00')")
     current_database = sql("DATABASE()")

@@ -130,9 +130,10 @@ class PostgreSQL(WritableDatabase):
         return None if declared.endswith("[]") else super().kind(declared)
 
     def read_as_text(self, declared: str) -> str | None:
-        kind, _ = self.cursor_type(declared) or (None, None)
-        # Without zone: shifted in the hour that summer time skips. A date: Spark's reader fails at infinity.
-        return kind if kind in ("timestamp_ntz", "date") else None
+        kind = None if declared.endswith("[]") else super().read_as_text(declared)
+        # An instant comes as it is. Without zone: shifted in the hour that summer time skips. A date: Spark's reader
+        # fails at infinity.
+        return None if kind == "timestamp" else kind
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
         wide = sql(

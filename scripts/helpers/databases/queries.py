@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from scripts.helpers.databases.database import Database, TableColumn
-from scripts.helpers.errors import CursorError
-from scripts.helpers.rows.cursors import Cursor, CursorColumn, missing_column, unordered
+from scripts.helpers.databases.database import NO_DECIMAL, TIME, Database, TableColumn
+from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.rows.cursors import Cursor, CursorColumn, decimal_type, missing_column, unordered
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.sql import SQL, joined, sql
+from scripts.helpers.rows.sql import SQL, joined, sql, whole
 from scripts.helpers.rows.window import RowWindow
 
 ONE_QUERY = [sql("")]
@@ -96,6 +97,12 @@ class TableQueries:
         for name, column in self.catalogue.items():
             kind = self.dialect.read_as_text(column.declared)
             if kind is not None and name in wanted:
+                if kind == NO_DECIMAL:
+                    raise SourceError(
+                        self.dialect.name,
+                        f"column {name!r} is a {column.declared}, and Spark has no decimal of such a scale. Leave it "
+                        "out with columns=, or read it through a view that casts it.",
+                    )
                 written[name] = (self.dialect.exact(sql("t.{}", self.dialect.quote(name)), kind), kind)
         for cursor in cursors:
             # ``t.*`` leaves out system columns. One that is the cursor is selected by itself.
@@ -257,4 +264,18 @@ def shown_columns(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall
             yield quoted
             continue
         kind = "timestamp" if text.kind == "timestamp_ntz" and not has_wall_clocks else text.kind
-        yield sql("CAST({} AS {}) AS {}", SPARK.quote(text.hidden), SPARK.type_name(kind), quoted)
+        found = SPARK.quote(text.hidden)
+        cast = found if kind == TIME else sql("CAST({} AS {})", found, SPARK.type_name(kind))
+        yield sql("{} AS {}", _checked(cast, found, text) if kind.startswith("decimal") else cast, quoted)
+
+
+UNFIT = re.compile(r"column '.{1,300}?' has a number that does not fit decimal\(\d+,\d+\)")
+"""What Spark raises for a number that a cast would round, or make NULL of. It holds no value."""
+
+
+def _checked(cast: SQL, text: SQL, column: TextColumn) -> SQL:
+    """Write a cast of a text to a decimal; an error for one that has more digits."""
+    precision, scale = decimal_type(column.kind)
+    fits = sql("{} RLIKE '^-?0*[0-9]{{0,{}}}([.][0-9]{{0,{}}}0*)?$'", text, whole(precision - scale), whole(scale))
+    error = SPARK.text(f"column {column.name!r} has a number that does not fit {column.kind}")
+    return sql("CASE WHEN {0} IS NULL OR {1} THEN {2} ELSE raise_error({3}) END", text, fits, cast, error)
