@@ -166,7 +166,7 @@ class _Look:
 
     def recorded(self) -> Iterator[Finding]:
         """Find versions that the target has recorded and the job does not have, or the other way round."""
-        recorded = self.sink.recorded(mark_of(self.head.job_id), closely=True)
+        recorded = self.sink.recorded(mark_of(self.head.job_id))
         for first, last in ahead_of(recorded.epochs, self.head, self.sink).values():
             yield Finding(
                 "target ahead",

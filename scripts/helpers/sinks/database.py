@@ -273,7 +273,7 @@ class _Log(TableLog):
         with self.session("published batches cannot be read") as session:
             return max(self._versions(session, of), default=0)
 
-    def witnessed(self, job: str, *, others: bool, closely: bool) -> Witnessed:
+    def witnessed(self, job: str, *, others: bool) -> Witnessed:
         if self.schema is None:
             return Witnessed(job, {})
         with self.session("published batches cannot be read") as session:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa
@@ -219,11 +220,10 @@ class _Log(LakeLog, Tables):
             record = None if is_recorded else (app, version)
             self._merge(self.merging(change.rules), self.rows.read(change.staged), record)
 
-    def witnessed(self, job: str, *, others: bool, closely: bool) -> Witnessed:
+    def witnessed(self, job: str, *, others: bool) -> Witnessed:
         versions, commits = self._versions("" if others else f"{job}/")
-        return Witnessed(
-            job, versions, rolled_back=rolled_back_in(job, history_in(self._place) if closely else commits)
-        )
+        found = Witnessed(job, versions)
+        return replace(found, rolled_back=rolled_back_in(job, commits)) if found.epochs else found
 
     def merging(self, rules: Merge) -> TableMerge:
         start, _, name = self._uri.rpartition("/")
@@ -291,7 +291,7 @@ class _Log(LakeLog, Tables):
 
     @abstractmethod
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
-        """Return the last version of each application whose name begins so, and the commits that were read for it."""
+        """Return the last version of each application whose name begins so, and the newest commits."""
 
     @abstractmethod
     def _append(self, record: Record, staged: StagedRows | None) -> None:
@@ -390,7 +390,8 @@ class _SparkLog(_Log):
         # As one text: each name would be a call to the JVM.
         found = str(delta_log_on_spark(self._uri, self._spark)._2().transactions().mkString("\n")).split("\n")
         texts = (text.rpartition(" -> ") for text in found)
-        return {app: int(version) for app, _, version in texts if app.startswith(start) and app}, ()
+        versions = {app: int(version) for app, _, version in texts if app.startswith(start) and app}
+        return versions, history_in(self._place, self._place.files(LOG))
 
     def _append(self, record: Record, staged: StagedRows | None) -> None:
         # Whether it is recorded is not asked before: Delta looks by itself, within the transaction.

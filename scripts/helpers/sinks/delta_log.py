@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from io import BytesIO
-from math import inf
 from typing import Any
 
 from scripts.helpers._lazy import pq
@@ -24,7 +23,11 @@ RETENTION = "delta.setTransactionRetentionDuration"
 """The property of a table whose transactions expire."""
 Commits = Iterable[tuple[int, Sequence[Mapping[str, Any]]]]
 """Versions of a table, each with what its file says."""
-KINDS = ["txn", "metaData"]
+File = tuple[str, Any, Any]
+"""A file of rows, and which of them are deleted."""
+KINDS, COMMITTED = ["txn", "metaData"], ["txn", "commitInfo", "add", "remove"]
+LOOKS = 100
+"""So many commits are read to find out whether a table was rolled back: of tables that others write to all the time."""
 TRIES = 10
 """A clean-up may delete files between the listing and the read so often. Each try lists again."""
 _COMMIT = re.compile(rf"{LOG}/([0-9]{{20}})\.json")
@@ -38,7 +41,7 @@ _CHECKPOINT = re.compile(
 def versions_in(place: Place) -> tuple[dict[str, int], bool, Commits]:
     """Return the last version of each application that the log of a table names, and whether some may have expired.
 
-    And the commits since the checkpoint, the newest first.
+    And the newest commits; see `history_in`.
 
     Raises
     ------
@@ -46,45 +49,60 @@ def versions_in(place: Place) -> tuple[dict[str, int], bool, Commits]:
         A commit is missing.
     """
     for _ in range(TRIES):
-        names = _needed(place.files(LOG))
-        found = [_actions_in(name, place.read(name)) for name in names or ()]
-        if names is not None and None not in found:
+        names = place.files(LOG)
+        needed = _needed(names)
+        found = [_actions_in(name, place.read(name), KINDS) for name in needed or ()]
+        if needed is not None and None not in found:
             actions = [action for each in found for action in each or ()]
             versions = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
             tables = [action["metaData"] for action in actions if "metaData" in action]
             may_expire = any(RETENTION in dict(table["configuration"] or {}) for table in tables)
-            read = dict(zip(names, found, strict=True))
-            return versions, may_expire, [(at, read[name] or []) for at, name in _commits(names).items()][::-1]
+            return versions, may_expire, history_in(place, names)
     raise TargetError(place.uri(LOG), "a commit after the last checkpoint is missing. Restore it from a backup.")
 
 
-def history_in(place: Place) -> Commits:
-    """Read the commits of a table as far back as its log has them, the newest first."""
-    names = _commits(place.files(LOG))
-    return ((version, _actions_in(name, place.read(name)) or []) for version, name in [*names.items()][::-1])
+def history_in(place: Place, names: Collection[str]) -> Commits:
+    """Read the newest commits of a table among the files of its log, the newest first, as far as they are asked for."""
+    newest = [*_commits(names).items()][::-1][:LOOKS]
+    return ((version, _actions_in(name, place.read(name), COMMITTED) or []) for version, name in newest)
 
 
 def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
-    """Return what a table has lost of a job's versions by `RESTORE … TO VERSION`; see `rolled_back`.
+    """Return what a table has lost of a job's versions by a `RESTORE`; see `rolled_back`.
 
-    Commits are read as far back as they are needed.
+    The log does not have the version to which a table is taken back to a time. But the files that are gone, and those
+    that are back, say after which commit: no later one added or removed anything that counts.
     """
-    parents, marks, restored = dict[int, int](), dict[int, tuple[str, int]](), inf
+    parents, marks = dict[int, int](), dict[int, tuple[str, int]]()
+    undone: dict[int, tuple[set[File], set[File]]] = {}
     for at, actions in commits:
+        added, removed = ({_file_of(one[kind]) for one in actions if kind in one} for kind in ("add", "remove"))
         parents[at] = at - 1
+        for restore, (gone, back) in [*undone.items()]:
+            # What was removed again meanwhile, as by a compaction, is gone as well.
+            gone.difference_update(added)
+            gone.update(removed - back)
+            back.difference_update(removed)
+            if not gone and not back:
+                parents[restore] = at - 1
+                del undone[restore]
         for action in actions:
-            done, info = action.get("txn") or {}, action.get("commitInfo") or {}
+            done = action.get("txn") or {}
             if str(done.get("appId")).startswith(f"{job}/"):
                 marks[at] = (done["appId"], int(done["version"]))
-            to = str((info.get("operationParameters") or {}).get("version"))
-            if info.get("operation") == "RESTORE" and to.isdecimal():
-                parents[at], restored = int(to), min(restored, int(to))
-        if marks and at <= restored + 1:
+            if (action.get("commitInfo") or {}).get("operation") == "RESTORE" and (added or removed):
+                undone[at] = (removed, added)
+        if marks and not undone:
             break
     newest = max(parents, default=-1)
     # The commit that the table was taken back to, and the one before the oldest, are known as well.
     parents = dict.fromkeys(parents.values(), -1) | parents
     return rolled_back(newest, parents, sorted(parents), marks)
+
+
+def _file_of(action: Mapping[str, Any]) -> File:
+    rows = action.get("deletionVector") or {}
+    return action["path"], rows.get("pathOrInlineDv"), rows.get("offset")
 
 
 def _commits(names: Collection[str]) -> dict[int, str]:
@@ -107,12 +125,12 @@ def _needed(names: Collection[str]) -> list[str] | None:
     return [*complete.get(start, ()), *(commits[version] for version in later)]
 
 
-def _actions_in(name: str, data: bytes | None) -> list[dict[str, Any]] | None:
-    """Return what a file of the log says of transactions and the table; None if it is gone."""
+def _actions_in(name: str, data: bytes | None, kinds: list[str]) -> list[dict[str, Any]] | None:
+    """Return the actions of some kinds in a file of the log; None if it is gone."""
     if data is None:
         return None
     if name.endswith(".json"):
-        return [action for action in actions_of(data.decode()) if not action.keys().isdisjoint([*KINDS, "commitInfo"])]
+        return [action for action in actions_of(data.decode()) if not action.keys().isdisjoint(kinds)]
     # No other column: those of files are most of a checkpoint.
-    found = pq.ParquetFile(BytesIO(data)).read(columns=KINDS)
+    found = pq.ParquetFile(BytesIO(data)).read(columns=kinds)
     return [{kind: action} for kind in found.column_names for action in found[kind].drop_null().to_pylist()]

@@ -304,7 +304,7 @@ class _Log(LakeLog):
     def recorded(self, of: Output | Retraction) -> int:
         return self._recorded_in(self.table(), of)
 
-    def witnessed(self, job: str, *, others: bool, closely: bool) -> Witnessed:
+    def witnessed(self, job: str, *, others: bool) -> Witnessed:
         table, prefix, start = self.found(), f"{PROPERTY}.", "" if others else f"{job}/"
         if table is None:
             return Witnessed(job, {})

@@ -159,11 +159,10 @@ class Sink(Protocol):
     def left_at(self, folder: str) -> str:
         """Return where an attempt has left something, and how much, for a person who is asked whether it may go."""
 
-    def recorded(self, job: str, *, others: bool = False, closely: bool = False) -> Witnessed:
+    def recorded(self, job: str, *, others: bool = False) -> Witnessed:
         """Return what the target has recorded of a job, as `mark_of` writes it, and of others if they are asked for.
 
-        Nothing where there is no target, or where it has expired by the table's own properties. Looked at `closely`,
-        the history of a table is read as well, if only that shows whether it was rolled back.
+        Nothing where there is no target, or where it has expired by the table's own properties.
         """
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:

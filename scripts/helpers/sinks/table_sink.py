@@ -149,7 +149,7 @@ class TableLog(Protocol):
         If each version has a record of its own: that of the output, or the last of the retraction that is published.
         """
 
-    def witnessed(self, job: str, *, others: bool, closely: bool) -> Witnessed:
+    def witnessed(self, job: str, *, others: bool) -> Witnessed:
         """Return what the table has recorded of a job; see `Sink.recorded`."""
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
@@ -294,8 +294,8 @@ class TableSink(ABC):
     def left_at(self, folder: str) -> str:
         return self._done(lambda: self._left_at(folder))
 
-    def recorded(self, job: str, *, others: bool = False, closely: bool = False) -> Witnessed:
-        return self._decided(lambda: self._log.witnessed(job, others=others, closely=closely))
+    def recorded(self, job: str, *, others: bool = False) -> Witnessed:
+        return self._decided(lambda: self._log.witnessed(job, others=others))
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
         column, staging = self._batch_column or "", self._done(self._staging_now)

@@ -162,6 +162,14 @@ class Target(ABC):
         """Take a table back to a version or snapshot, by the means of its format."""
         raise NotImplementedError
 
+    def changed_at(self) -> datetime:
+        """Return when a table got the version that it is at."""
+        raise NotImplementedError
+
+    def roll_back_to_time(self, to: datetime) -> None:
+        """Take a table back to what it was at a time, by the means of its format."""
+        raise NotImplementedError
+
     def ids(self) -> list[int]:
         """Return the ids that a reader sees."""
         return sorted(row["id"] for row in self.read())
@@ -366,6 +374,16 @@ class Delta(Target):
             self.spark.sql(f"RESTORE TABLE delta.`{self.place.uri}` TO VERSION AS OF {to}")
         else:
             DeltaTable(self.place.uri, storage_options=deltalake_place(self.sink().target)[1]).restore(to)
+
+    def changed_at(self) -> datetime:
+        newest = Path(self.place.uri, "_delta_log", f"{self.newest():020d}.json")
+        return EPOCH + timedelta(milliseconds=newest.stat().st_mtime_ns // 10**6)
+
+    def roll_back_to_time(self, to: datetime) -> None:
+        if self.spark is not None:
+            self.spark.sql(f"RESTORE TABLE delta.`{self.place.uri}` TO TIMESTAMP AS OF '{to.isoformat()}'")
+        else:
+            DeltaTable(self.place.uri).restore(to)
 
 
 def _of_delta(value: Any, kind: Any) -> Any:

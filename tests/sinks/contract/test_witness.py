@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from scripts.helpers.batch import after_restore, examine_targets
 from scripts.helpers.errors import (
@@ -301,13 +302,59 @@ def test_a_warning_names_the_version_to_go_back_to_when_a_table_was_rolled_back(
 
     assert [one.partition(":")[0] for one in found] == ["target behind"]
     assert "version 4" in found[0]
-    # Spark reads the log of a Delta table, and does not say who has written to it.
-    if (copy.target.kind.family, copy.target.kind.engine) != ("delta", "spark"):
-        (warning,) = warnings_of(caplog, "target_behind")
-        assert "run `watermarks rewind repairs --to-version 2 --retract --why TEXT`" in warning
+    (warning,) = warnings_of(caplog, "target_behind")
+    assert "run `watermarks rewind repairs --to-version 2 --retract --why TEXT`" in warning
     assert after == ([1, 2, 5], [])
     assert again[0] == ([1, 2, 3, 4, 5, 5] if options is None else [1, 2, 3, 4, 5])
     assert again[1] == []
+
+
+@pytest.mark.parametrize("target", ["delta-spark", "deltalake"], indirect=True)
+def test_a_warning_names_the_version_to_go_back_to_when_a_delta_table_was_taken_back_to_a_time(
+    copy: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy.run(numbers(1))
+    copy.run(numbers(2))
+    at = copy.target.changed_at()
+    copy.run(numbers(3))
+    copy.run(numbers(4))
+
+    copy.target.roll_back_to_time(at)
+    found = found_at(copy)
+    copy.run(numbers(5))
+
+    assert [one.partition(":")[0] for one in found] == ["target behind"]
+    (warning,) = warnings_of(caplog, "target_behind")
+    assert "run `watermarks rewind repairs --to-version 2 --retract --why TEXT`" in warning
+    assert copy.target.ids() == [1, 2, 5]
+
+
+@pytest.mark.parametrize("by_time", [False, True], ids=["version", "time"])
+@pytest.mark.parametrize("target", ["deltalake"], indirect=True)
+def test_a_warning_is_the_same_when_others_have_changed_the_delta_table_before_it_was_taken_back(
+    copy: Copy, by_time: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy.run(numbers(1))
+    to, at = copy.target.newest(), copy.target.changed_at()
+    copy.run(numbers(2))
+    copy.run(numbers(3))
+    table = DeltaTable(copy.target.sink().name)
+    table.optimize.compact()
+    table.delete("id = 1")
+    table.create_checkpoint()
+
+    if by_time:
+        copy.target.roll_back_to_time(at)
+    else:
+        copy.target.roll_back(to)
+    table.update_incremental()
+    table.create_checkpoint()
+    write_deltalake(table, copy.target.frame(numbers(70)).assign(batch=""), mode="append")
+    copy.run(numbers(4))
+
+    (warning,) = warnings_of(caplog, "target_behind")
+    assert "run `watermarks rewind repairs --to-version 1 --retract --why TEXT`" in warning
+    assert copy.target.ids() == [1, 4, 70]
 
 
 @every("roll_back", where=lambda kind: not kind.on_s3)
