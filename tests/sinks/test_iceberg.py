@@ -556,6 +556,18 @@ def test_column_is_named_when_a_new_table_has_no_type_for_it_on_spark(spark_with
     assert not table.location.exists()
 
 
+def test_rows_are_counted_once_when_the_first_batch_makes_the_table(
+    spark_with_tables: Any, tmp_path: Path, watermarks: Watermarks
+) -> None:
+    table = Table(f"lake.raw.n{abs(hash(tmp_path))}", spark_with_tables)
+
+    with IncrementalJob(watermarks, "repairs", spark=spark_with_tables) as job:
+        job.write(job.rows_since(spark_with_tables.range(0, 50, 1, 4), "id"), table.name, format="iceberg")
+
+    metrics = watermarks.history("repairs")[0].change.metrics
+    assert (metrics["rows_collected"], metrics["rows_written"]) == (50, 50)
+
+
 def test_error_of_the_rows_is_none_of_the_target_when_they_are_staged_in_files(
     spark_with_tables: Any, tmp_path: Path
 ) -> None:

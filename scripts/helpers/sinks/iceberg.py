@@ -118,7 +118,7 @@ class IcebergSink(LakeSink):
     `hadoop` one is none on S3).
 
     Before its first batch with rows a table that is not there is made, without rows. It stays if the batch is
-    discarded. Whether rows of Spark are none is not known before they are written, so these make it as well.
+    discarded. To find out whether there are any, rows of Spark are computed up to the first one.
 
     With Spark a loser's files stay, as those of any old snapshot, until ``expire_snapshots``. A branch keeps what is
     committed and not published yet, however old. Without Spark the rows are written twice, staged and appended, and

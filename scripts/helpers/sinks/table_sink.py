@@ -49,12 +49,14 @@ from scripts.helpers.sinks.staged_rows import (
     check_rows,
     check_typed,
     columns_of,
+    spark_of,
     with_batch,
     without_columns_if_empty,
     write_rows,
 )
 from scripts.helpers.sinks.staging import Attempts, StagedRows, Staging
 from scripts.helpers.sinks.table_merge import TableMerge
+from scripts.helpers.spark.jvm import java_frame
 
 logger = logging.getLogger(__name__)
 
@@ -529,6 +531,9 @@ class LakeSink(TableSink):
             check_typed(log.rows.by_path(brought.schema), self.name)
             shape = TableShape(types, [], self._partition_by)
             if log.is_made_early:
+                # Without an action: what counts rows on the way would have counted.
+                if spark_of(rows) is not None and java_frame(rows).rdd().isEmpty():
+                    return rows.select(), []
                 self._done(lambda: log.make(brought, self._partition_by), after=CHECK)
                 shape = self._done(log.shape, after=CHECK) or shape
         if rules is not None and shape.no_merge:
