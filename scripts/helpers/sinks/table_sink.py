@@ -532,7 +532,7 @@ class LakeSink(TableSink):
             shape = TableShape(types, [], self._partition_by)
             if log.is_made_early:
                 # Without an action: what counts rows on the way would have counted.
-                if spark_of(rows) is not None and java_frame(rows).rdd().isEmpty():
+                if spark_of(rows) is not None and java_frame(rows).toJavaRDD().isEmpty():
                     return rows.select(), []
                 self._done(lambda: log.make(brought, self._partition_by), after=CHECK)
                 shape = self._done(log.shape, after=CHECK) or shape
