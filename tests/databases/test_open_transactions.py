@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.sql import in_quotes, sql
 from scripts.helpers.rows.window import RowWindow
-from tests.support.components import missing_component
 from tests.support.databases import MariaServer
 from tests.support.row_windows import JOB_CLOCK, plan, taken
 
@@ -329,8 +327,6 @@ def test_first_run_says_so_when_the_user_may_not_see_when_others_began(
 
 
 def connect(maria: Any) -> Any:
-    if importlib.util.find_spec("pymysql") is None:
-        missing_component("PyMySQL", "pip install PyMySQL")
     import pymysql
 
     return pymysql.connect(unix_socket=f"{maria.folder}/socket", user="root", database="shop")

@@ -42,6 +42,8 @@ def postgres() -> Iterator[PostgresServer]:
 def maria() -> Iterator[MariaServer]:
     if MariaServer.binaries() is None:
         missing_component("MariaDB", PACKAGES)
+    if importlib.util.find_spec("pymysql") is None:
+        missing_component("PyMySQL", "pip install PyMySQL")
     server = MariaServer()
     yield server
     server.stop()
@@ -70,6 +72,4 @@ def written(request: pytest.FixtureRequest) -> Written:
 
 def written_as(request: pytest.FixtureRequest, kind: str) -> Written:
     """Return one database that tests write to."""
-    if kind == "maria" and importlib.util.find_spec("pymysql") is None:
-        missing_component("PyMySQL", "pip install PyMySQL")
     return KINDS[kind](request.getfixturevalue(kind))

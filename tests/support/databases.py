@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ class MariaServer(Server):
 
     @staticmethod
     def binaries() -> Path | None:
-        found = shutil.which("mariadbd", path="/usr/sbin:/usr/bin:/usr/local/bin") if shutil.which("mariadb") else None
+        found = shutil.which("mariadbd", path="/usr/sbin:/usr/bin:/usr/local/bin")
         return Path(found) if found and shutil.which("mariadb-install-db") else None
 
     def __init__(self) -> None:
@@ -204,31 +205,39 @@ class MariaServer(Server):
             "--skip-sync-frm",
         ]  # fmt: skip
         self.start([str(self.binaries()), *common, *options], self._is_up)
-        self.sql("CREATE DATABASE shop", database="")
+        self.sql("CREATE DATABASE shop", database=None)
         self.sql("CREATE USER reader@'%' IDENTIFIED BY 'not-a-secret'", "GRANT SELECT ON shop.* TO reader@'%'")
         # To see which transactions are open.
         self.sql("GRANT PROCESS ON *.* TO reader@'%'")
 
-    def _client(self, database: str) -> list[str]:
-        return [
-            "mariadb",
-            "--no-defaults",
-            f"--socket={self.folder}/socket",
-            "--user=root",
-            "--batch",
-            *([database] if database else []),
-        ]
+    def _connect(self, database: str | None) -> Any:
+        import pymysql
+
+        # Values as the server writes them, so that they can be shown.
+        return pymysql.connect(
+            unix_socket=f"{self.folder}/socket", user="root", database=database, charset="utf8mb4", autocommit=True,
+            conv={}, connect_timeout=int(PATIENCE), ssl_disabled=True,
+        )  # fmt: skip
 
     def _is_up(self) -> bool:
-        return subprocess.run([*self._client(""), "-e", "SELECT 1"], capture_output=True, check=False).returncode == 0
+        import pymysql
 
-    def sql(self, *statements: str, database: str = "shop") -> str:
-        """Run statements; return what the client prints."""
-        done = subprocess.run(
-            self._client(database), input=";\n".join(statements) + ";\n", capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        try:
+            self._connect(None).close()
+        except pymysql.OperationalError:
+            return False
+        return True
+
+    def sql(self, *statements: str, database: str | None = "shop") -> str:
+        """Run statements; return the rows of each, below the names of its columns, as lines with tabs."""
+        lines = []
+        with closing(self._connect(database)) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                if cursor.description:
+                    found = [[column[0] for column in cursor.description], *cursor.fetchall()]
+                    lines += ["\t".join("NULL" if value is None else str(value) for value in row) for row in found]
+        return "".join(f"{line}\n" for line in lines)
 
     def new_table(self, columns: str) -> str:
         name = f"table_{next(_numbers)}"
