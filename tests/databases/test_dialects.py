@@ -197,7 +197,8 @@ def test_declared_type_gives_nothing_when_it_has_no_exact_order(database: Any, d
 @pytest.mark.parametrize(
     ("database", "declared", "kind"),
     [(MySQL(), "decimal(65,2)", "decimal(38,2)"), (MySQL(), "decimal(10,2)", None),
-     (Oracle(), "NUMBER", "decimal(38,10)"), (PostgreSQL(), "numeric[]", None), (SQLServer(), "time", "time"), (SQLServer(), "date", "date")],
+     (Oracle(), "NUMBER", "decimal(38,10)"), (PostgreSQL(), "numeric[]", None), (SQLServer(), "time", "time"),
+     (SQLServer(), "date", "date")],
     ids=shown,
 )  # fmt: skip
 def test_column_is_read_as_text_when_a_driver_would_change_its_values(
