@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ from scripts.cli.glue_runs import names_in_glue
 from scripts.cli.progress import progress
 from scripts.cli.screen import show_folded
 from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.options import nearest
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import (
     AccessRefusedError,
@@ -42,10 +42,8 @@ _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "UnrecognizedClientExceptio
             "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSignatureException")  # fmt: skip
 _OF_AWS = (AccessRefusedError, CredentialsError, StoreUnavailableError, TableNotFoundError)
 """Errors that another table, region, profile or endpoint may end."""
-NEAREST, LOOKED_AT = 3, 200
-"""Names that are offered, and requests at most to find them."""
-ALIKE, AS_GOOD = 0.5, 0.1
-"""How alike a name has to be (0 to 1), and how much less than the best one it may be."""
+LOOKED_AT = 200
+"""Requests at most to find a name that is like the one given."""
 
 
 @contextmanager
@@ -151,7 +149,7 @@ def _nearest(listed: JobList | None, job_id: str) -> str:
     names = [job.job_id for job in listed.jobs]
     if job_id in names:
         return "It is defined, and none of its runs has begun. See: watermarks runs " + _quoted(job_id)
-    if near := _near(names, job_id):
+    if near := nearest(names, job_id):
         return near
     if not listed.is_whole:
         return f"None of the {len(names):,} names that were read looks like it. See: watermarks jobs"
@@ -160,20 +158,10 @@ def _nearest(listed: JobList | None, job_id: str) -> str:
 
 def _unknown_in_glue(around: Surroundings, name: str) -> str:
     try:
-        near = _near(names_in_glue(around), name)
+        near = nearest(names_in_glue(around), name)
     except (ClientError, BotoCoreError):
         return "The names of Glue's jobs could not be listed to find one that looks like it (glue:ListJobs)."
     return near or "None of Glue's jobs has a name like it. See: aws glue list-jobs"
-
-
-def _near(names: Iterable[str], wanted: str) -> str:
-    """Ask whether names were meant that look like the one given; nothing where none does."""
-    by_lower = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(wanted.lower(), list(by_lower), NEAREST, ALIKE)
-    # difflib finds the three nearest, alike or not: those that are clearly less alike than the best only distract.
-    likeness = [difflib.SequenceMatcher(None, wanted.lower(), name).ratio() for name in near]
-    close = [name for name, like in zip(near, likeness, strict=True) if like >= likeness[0] - AS_GOOD]
-    return "Did you mean " + " or ".join(by_lower[name] for name in close) + "?" if close else ""
 
 
 def _refused(error: AccessRefusedError) -> str:

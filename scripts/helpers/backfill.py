@@ -35,7 +35,7 @@ from scripts.helpers.rows.cursor_ranges import CursorRange, overlap, uncovered
 from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
 from scripts.helpers.rows.slice_source import SliceSource
 from scripts.helpers.rows.slicing import backfill_bounds, slice_id
-from scripts.helpers.rows.window import check_same_cursor, check_types
+from scripts.helpers.rows.window import Nulls, check_same_cursor, check_types
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:
@@ -198,15 +198,20 @@ class Backfill:
         if error is None and not self._is_asked:
             self._check_published()
 
-    def rows(self, source: DataFrame | Any, cursor_column: str | Sequence[str], **options: Any) -> DataFrame:
+    def rows(
+        self,
+        source: DataFrame | Any,
+        cursor_column: str | Sequence[str],
+        *,
+        nulls: Nulls = "raise",
+        strings: bool = False,
+    ) -> DataFrame:
         """Return the rows of the slice, lazily; none if it is done.
 
         Parameters
         ----------
-        source, cursor_column
+        source, cursor_column, nulls, strings
             As for `IncrementalJob.rows_since`, and the same columns as the live job's.
-        **options
-            `nulls` and `strings`, as there.
 
         Raises
         ------
@@ -219,11 +224,11 @@ class Backfill:
         """
         job, names = self.job, [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
         check_same_cursor(self._live, names, self.transformation_ctx)
-        (low, high), options = self._bounds, {"sink": self._sink, "delay": self._delay} | options
+        low, high = self._bounds
         source = as_rows(source, self.transformation_ctx)
-        check_types(source.columns(names, bool(options.get("strings"))), self._live.get("type"))
+        check_types(source.columns(names, strings), self._live.get("type"))
         if self.is_done:
-            high, options = None, options | {"nulls": "raise"}
+            high, nulls = None, "raise"
         else:
             # Before a row is read or written: if the run dies later, the record tells that this slice may own rows.
             self._check_live()
@@ -235,7 +240,10 @@ class Backfill:
             initial_value=low or None,
             high=high,
             settled=True,
-            **options,
+            sink=self._sink,
+            delay=self._delay,
+            nulls=nulls,
+            strings=strings,
         )
         self._is_asked = True
         return taken

@@ -17,6 +17,7 @@ from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.reach import begin
 from scripts.helpers.batch.rows import relationalize, rows_since
 from scripts.helpers.batch.writing import write
+from scripts.helpers.display.options import check_names, names_of
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import name_in_table, new_run_id, split_name
@@ -30,13 +31,15 @@ if TYPE_CHECKING:
     import pandas as pd
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
     from scripts.helpers.batch.files import FileSource
+    from scripts.helpers.batch.rows import RowsSinceOptions
     from scripts.helpers.batch.unsaved_run import UnsavedRun
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.files.latest import OnSame
     from scripts.helpers.files.partition_delta import PartitionDelta
+    from scripts.helpers.files.rules import FileOptionsGiven, PartitionOptionsGiven
     from scripts.helpers.files.sources import EventSource, JournalSource, ListingSource
     from scripts.helpers.files.spark import SparkFileDelta
     from scripts.helpers.metrics.report import Reporter
@@ -289,7 +292,7 @@ class IncrementalJob:
         *,
         transformation_ctx: str | None = "rows",
         on_schema_change: OnSchemaChange | None = None,
-        **options: Any,
+        **options: Unpack[RowsSinceOptions],
     ) -> Any:
         """Return the rows of a source that are new by their cursor column, filtered lazily.
 
@@ -384,7 +387,10 @@ class IncrementalJob:
         metadata: JournalSource | None = None,
         relist: timedelta | None = None,
         on_changed: OnChanged | None = "raise",
-        **options: Any,
+        after_commit: Literal["archive", "delete"] | None = None,
+        archive_to: str | None = None,
+        min_age: timedelta = timedelta(0),
+        **options: Unpack[FileOptionsGiven],
     ) -> FileDelta:
         """Return the files under a prefix or directory that are new.
 
@@ -413,16 +419,18 @@ class IncrementalJob:
             ``skip`` leaves that file out: its new content is new in the next batch. ``skip`` is refused
             where that could not be kept; see `unchanged.check_on_changed`. None looks at nothing
             again: for sources whose files never change, or that the job itself moves away.
+        after_commit, archive_to, min_age
+            What becomes of files that are taken; see `AfterCommit`.
         **options
-            See `FileOptions`, and `AfterCommit` for what becomes of files that are taken: `after_commit`, `archive_to`
-            and `min_age`. `FileBookmark` lists the errors. Limits of a batch count in a
+            See `FileOptions`. `FileBookmark` lists the errors. Limits of a batch count in a
             disabled job, and without a `transformation_ctx`, as well: what they leave out is warned of,
             and no batch follows that would take it.
         """
         asked = self._files(source, transformation_ctx, on_changed, options)
+        from scripts.helpers.batch.after_commit import AfterCommit
         from scripts.helpers.batch.files import new_files
 
-        return new_files(asked, listing, events, metadata, relist)
+        return new_files(asked, AfterCommit(after_commit, archive_to, min_age), listing, events, metadata, relist)
 
     def new_files_on_spark(
         self,
@@ -430,7 +438,7 @@ class IncrementalJob:
         *,
         transformation_ctx: str | None = "files",
         on_changed: Literal["raise"] | None = "raise",
-        **options: Any,
+        **options: Unpack[FileOptionsGiven],
     ) -> SparkFileDelta:
         """Return the files that are new, found by the executors; see `SparkFileBookmark`. Needs `spark`.
 
@@ -457,7 +465,7 @@ class IncrementalJob:
         max_partitions: int | None = None,
         transformation_ctx: str | None = "partitions",
         on_changed: OnChanged | None = "raise",
-        **options: Any,
+        **options: Unpack[PartitionOptionsGiven],
     ) -> PartitionDelta:
         """Return the partitions in which something is new, late files in old partitions included.
 
@@ -516,7 +524,7 @@ class IncrementalJob:
         on_same: OnSame = "take",
         transformation_ctx: str | None = "partition",
         on_changed: Literal["raise"] | None = "raise",
-        **options: Any,
+        **options: Unpack[PartitionOptionsGiven],
     ) -> PartitionDelta:
         """Return the largest partition, for tables whose partitions are snapshots of everything.
 
@@ -702,7 +710,9 @@ class IncrementalJob:
         if find_spec("pyarrow") is None:
             raise SourceError(source, "files need pyarrow. Install it: pip install pyarrow.")
         from scripts.helpers.batch.files import FileSource
+        from scripts.helpers.files.rules import FileOptions
 
+        check_names(options, names_of(FileOptions))
         return FileSource(self._begun, source, context, on_changed, options)
 
     def _write(self, df: Any, target: str | Sink, layout: Layout) -> int:

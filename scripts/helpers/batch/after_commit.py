@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ACTIONS = ("archive", "delete")
-NAMES = ("after_commit", "archive_to", "min_age")
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,6 @@ class AfterCommit:
     after_commit: str | None = None
     archive_to: str | None = None
     min_age: timedelta = timedelta(0)
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> tuple[AfterCommit, dict[str, Any]]:
-        """Take these options out of those of `new_files`; return the others as well."""
-        own = {name: options[name] for name in NAMES if name in options}
-        others = {name: value for name, value in options.items() if name not in NAMES}
-        return cls(**own), others
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense. InvalidValueError names option, value and remedy."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers.batch.after_commit import NAMES, AfterCommit, ClearingUp
+from scripts.helpers.batch.after_commit import AfterCommit, ClearingUp
 from scripts.helpers.batch.batch import Batch, SourcePart, Stored, T
 from scripts.helpers.batch.reach import Reach
 from scripts.helpers.batch.schemas import SchemaKeeping
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OWN = ("listing", "events", "metadata", "relist", *NAMES)
 """Options that `new_files` alone has."""
 PLANNED = Reach(saves=True)
 """Of a frozen plan: it needs no state, only where its files lie."""
@@ -132,6 +131,7 @@ class FileSource:
 
 def new_files(
     asked: FileSource,
+    after: AfterCommit,
     listing: ListingSource | None,
     events: EventSource | None,
     metadata: JournalSource | None,
@@ -150,8 +150,6 @@ def new_files(
             "max_bytes cannot be used with events: messages of files that it leaves out would stay hidden, and in the "
             "end go to the dead-letter queue. Give max_files."
         )
-    after, options = AfterCommit.of(asked.options)
-    asked = replace(asked, options=options)
     asked.begin()
     source = NewFiles(**vars(asked), listing=listing, events=events, metadata=metadata, relist=relist, after=after)
     found: FileDelta = asked.batch.take(asked.context, source)
@@ -310,12 +308,10 @@ class NewFiles(FileSource):
 
 def new_files_on_spark(asked: FileSource, spark: SparkSession | None) -> SparkFileDelta:
     """Return the files that are new, found by executors; see `IncrementalJob.new_files_on_spark`."""
-    options = without_own("new_files_on_spark", asked.options)
     if spark is None:
         raise PlanConflictError(asked.batch.run.job_id, "there is no Spark session. Give the job spark=.")
     if asked.on_changed not in ("raise", None):
         raise InvalidValueError(f"On Spark on_changed is 'raise' or None, and not {asked.on_changed!r}. Use new_files.")
-    asked = replace(asked, options=options)
     asked.begin()
     return asked.batch.take(asked.context, FilesOnSpark(**vars(asked), spark=spark))
 
@@ -368,14 +364,6 @@ def _let_go(events: EventSource, end: EndOfRun) -> None:
     extend = getattr(events, "extend", None)
     if extend is not None:
         end.call([partial(extend, 0)])
-
-
-def without_own(call: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options without those that `new_files` alone has; InvalidValueError if another call is given one."""
-    for name in OWN:
-        if options.get(name) is not None:
-            raise InvalidValueError(f"{call} does not support {name}. Omit it, or use new_files.")
-    return {name: value for name, value in options.items() if name not in OWN}
 
 
 def check_same_call(

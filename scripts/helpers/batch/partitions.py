@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.batch import SourcePart, Stored
-from scripts.helpers.batch.files import PLANNED, FileSource, check_same_call, without_own
+from scripts.helpers.batch.files import PLANNED, FileSource, check_same_call
 from scripts.helpers.batch.reach import Reach
 from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.errors import InvalidValueError
@@ -167,7 +167,7 @@ def _located(
     whole: bool,
 ) -> tuple[FileSource, PartitionColumns]:
     """Return a source by where it lies, and its columns; refuse options that would leave a part out."""
-    options = without_own(call, asked.options)
+    options = asked.options
     for name, why in refused.items():
         if options.get(name) is not None:
             raise InvalidValueError(f"{name} is {options[name]!r}. {why}.")
@@ -189,6 +189,6 @@ def _located(
                 "with whole=False, or rewind the job."
             )
     uri, known = located(asked.source, columns, types, spark)
-    asked = replace(asked, source=uri, options=options)
+    asked = replace(asked, source=uri)
     asked.begin()
     return asked, known

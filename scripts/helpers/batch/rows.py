@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.batch.batch import Batch, Source, SourcePart, Stored, kind_of
 from scripts.helpers.batch.reach import Reach
 from scripts.helpers.batch.schemas import SchemaKeeping, policy_in
+from scripts.helpers.display.options import options_of
 from scripts.helpers.errors import PlanConflictError, SourceOptionError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.run import Run
@@ -18,13 +19,13 @@ from scripts.helpers.relational.ids import KIND, IdBlock
 from scripts.helpers.rows import coverage
 from scripts.helpers.rows.arrow_tables import ArrowRows, is_arrow
 from scripts.helpers.rows.identity import check_same_plan
-from scripts.helpers.rows.options import DEFAULTS, RowOptions
+from scripts.helpers.rows.options import DEFAULTS, RowOptions, RowOptionsGiven
 from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
 from scripts.helpers.rows.plan import plan_window, whole_window, window_between
 from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import as_source
 from scripts.helpers.rows.window import RowWindow
-from scripts.helpers.tables.options import TableOptions
+from scripts.helpers.tables.options import TableOptions, TableOptionsGiven
 from scripts.helpers.tables.planning import check_not_lost, plan_span, span_between, whole_span
 from scripts.helpers.tables.sources import is_table
 from scripts.helpers.tables.spans import TableSpan
@@ -72,9 +73,13 @@ def _source_of(
         raise SourceOptionError(
             "cursor_column", f"a {type(source).__name__} is read by a column that says what is new. Name it."
         )
-    chosen = RowOptions(**options)
+    chosen = options_of(RowOptions, options)
     names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
     return CursorRows(batch, as_rows(source, context or "rows"), names, context, chosen)
+
+
+class RowsSinceOptions(RowOptionsGiven, TableOptionsGiven, total=False):
+    """The options of `rows_since`, for editors and type checkers."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scripts.helpers.display.options import options_of
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     ArchivedObjectError,
@@ -112,7 +113,7 @@ class FileBookmark:
         **options: Any,
     ) -> None:
         self.location = Location.parse(source)
-        self.options = FileOptions(**options)
+        self.options = options_of(FileOptions, options)
         how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
         self.lister = Lister(self.location, s3_client, how)
         self._saves, self._needs_versions = saves and until is None, needs_versions

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.paths import is_hidden
@@ -32,6 +32,34 @@ _CHOICES = {
 }
 _SUSPECT = r"(^|/)[._]|\._COPYING_(/|$)|_\$folder\$$|/$|^$"
 """Matches every hidden key and few others."""
+
+
+class PartitionOptionsGiven(TypedDict, total=False):
+    """The arguments of calls for files that are `FileOptions`, for editors and type checkers."""
+
+    on_modified: Literal["raise", "skip", "take"]
+    compare: Literal["etag", "mtime"]
+    delay: timedelta
+    ready_marker: str | None
+    include: Sequence[str]
+    exclude: Sequence[str]
+    min_size: int
+    on_archived: Literal["raise", "skip_and_remember", "skip", "take"]
+    on_unreadable: Literal["raise", "set_aside", "set_aside_all"]
+    max_files: int | None
+    max_bytes: int | None
+    layout: str | None
+    lookback: timedelta
+    versioned: bool
+    request_payer: bool
+    workers: int
+    ledger_uri: str | None
+
+
+class FileOptionsGiven(PartitionOptionsGiven, total=False):
+    """Those of calls whose ``start_from`` is not a partition."""
+
+    start_from: str | datetime | None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import EXACT, CursorColumn, Tick
@@ -18,6 +18,22 @@ DEFAULT_DELAY = timedelta(minutes=5)
 """How far the upper bound of times stays behind the clock: a transaction that commits up to five
 minutes after the time it stamped on its rows is not missed. Kafka's JDBC source defaults to none,
 and its issues #172, #915 and #1015 are the rows that were lost."""
+
+
+class RowOptionsGiven(TypedDict, total=False):
+    """The arguments of `rows_since` that are `RowOptions`, for editors and type checkers."""
+
+    delay: timedelta
+    lookback: Tick | None
+    high: Any
+    settled: bool
+    initial_value: Any
+    nulls: Nulls
+    descending: bool
+    strings: bool
+    sink: Sink
+    behind: Behind
+    max_rows: int | None
 
 
 @dataclass(frozen=True)

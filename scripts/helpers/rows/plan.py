@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from typing import Any
 
+from scripts.helpers.display.options import options_of
 from scripts.helpers.errors import CursorError, SourceBehindError, rows_have
 from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.rows.batch_size import limited
@@ -77,7 +78,7 @@ def plan_window(
         The source's clock is behind the watermark, or nothing is new and its last row is below what was seen, or rows
         came below the watermark.
     """
-    chosen = RowOptions(**options)
+    chosen = options_of(RowOptions, options)
     columns = source.columns(names, chosen.strings)
     chosen.check(columns)
     if len(columns) > 1 and any(column.is_uuid for column in columns):

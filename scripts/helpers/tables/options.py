@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, get_args
 
+from scripts.helpers.display.options import names_of, options_of
 from scripts.helpers.errors import SourceOptionError
 
 Changes = Literal["append", "feed"]
@@ -25,6 +26,18 @@ OF_CURSORS = (
     "delay", "lookback", "high", "settled", "initial_value", "nulls", "descending", "strings", "behind",
 )  # fmt: skip
 """Options of sources that are read by a cursor column."""
+
+
+class TableOptionsGiven(TypedDict, total=False):
+    """The arguments of `rows_since` that are `TableOptions` alone, for editors and type checkers."""
+
+    changes: Changes
+    start_from: int | Literal["now"] | None
+    max_versions: int | None
+    on_overwrite: OnOverwrite
+    on_expired: OnLoss
+    on_rollback: OnLoss
+    on_replaced: OnLoss
 
 
 @dataclass(frozen=True)
@@ -75,18 +88,17 @@ class TableOptions:
         SourceOptionError
             An option that there is not, or a value that it does not have.
         """
-        known = [field.name for field in fields(cls)]
+        known = names_of(cls)
         for name in options:
-            if name in known:
-                continue
             if name == "max_rows":
-                why = "a table is read by whole commits, which are not split. Give max_versions, or leave it out."
-            elif name in OF_CURSORS:
-                why = "it is of cursor columns, and a table is read by its versions. Leave it out."
-            else:
-                why = f"there is none of that name. Use {', '.join(known)}."
-            raise SourceOptionError(name, why)
-        found = cls(**options)
+                raise SourceOptionError(
+                    name, "a table is read by whole commits, which are not split. Give max_versions, or leave it out."
+                )
+            if name in OF_CURSORS and name not in known:
+                raise SourceOptionError(
+                    name, "it is of cursor columns, and a table is read by its versions. Leave it out."
+                )
+        found = options_of(cls, options)
         found.check()
         return found
 

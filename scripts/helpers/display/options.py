@@ -1,0 +1,47 @@
+"""Options by their names: what was meant by one that there is not."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from scripts.helpers.errors import SourceOptionError
+
+T = TypeVar("T")
+
+NEAREST = 3
+"""At most as many names are offered."""
+ALIKE, AS_GOOD = 0.5, 0.1
+"""How alike names are that are offered, and how much less than the best of them, as difflib measures it."""
+
+
+def options_of(kind: type[T], given: Mapping[str, Any]) -> T:
+    """Return options as a value of their class. SourceOptionError for one that there is not."""
+    check_names(given, names_of(kind))
+    return kind(**given)
+
+
+def names_of(kind: type[Any]) -> list[str]:
+    """Return the names of the options of a class."""
+    return [field.name for field in fields(kind)]
+
+
+def check_names(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse an option that there is not. SourceOptionError says what may have been meant."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            why = nearest(known, name) or f"Use {', '.join(known)}."
+            raise SourceOptionError(name, f"there is none of that name. {why}")
+
+
+def nearest(names: Iterable[str], wanted: str) -> str:
+    """Ask whether names were meant that look like the one given; nothing where none does."""
+    by_lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(wanted.lower(), list(by_lower), NEAREST, ALIKE)
+    # difflib finds the three nearest, alike or not: those that are clearly less alike than the best only distract.
+    likeness = [difflib.SequenceMatcher(None, wanted.lower(), name).ratio() for name in near]
+    close = [name for name, like in zip(near, likeness, strict=True) if like >= likeness[0] - AS_GOOD]
+    return "Did you mean " + " or ".join(by_lower[name] for name in close) + "?" if close else ""
