@@ -431,7 +431,7 @@ def test_run_is_refused_before_it_plans_when_the_login_may_not(
 
 
 def test_bookmark_alone_does_not_know_the_option_when_it_is_given(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="after_commit"):
+    with pytest.raises(InvalidValueError, match="after_commit"):
         FileBookmark(str(tmp_path), after_commit="delete")
 
 

@@ -103,7 +103,7 @@ def test_replay_is_refused_when_its_sink_appends_what_the_plan_reads_again(
         ({"nulls": "ignore"}, CursorError, "nulls='ignore' is unknown"),
         ({"delay": 300}, CursorError, "delay=300 is not a duration"),
         ({"lookback": 3}, CursorError, "say sink='merge', or leave the option out"),
-        ({"unknown": 3}, TypeError, "unknown"),
+        ({"unknown": 3}, InvalidValueError, "unknown"),
     ],
     ids=str,
 )
@@ -189,7 +189,7 @@ def test_plan_is_refused_when_its_options_were_tampered_with(kept: object) -> No
         ({"lookback": 3}, CursorError),
         ({"high": 1}, CursorError),
         ({"delay": -timedelta(1)}, CursorError),
-        ({"unknown": 3}, TypeError),
+        ({"unknown": 3}, InvalidValueError),
     ],
     ids=str,
 )
