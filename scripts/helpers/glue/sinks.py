@@ -106,15 +106,10 @@ class FileTarget:
             if df.columns:
                 options: dict[str, Any] = dict(self.options)
                 run.write(df, self.path, format=self.format, partition_by=self.keys, **options)
-            return
-        if not df.columns:
-            logger.info("event=nothing_written: the frame has no columns, as nothing was new")
-            return
-        if job is not None:
-            job.run.check()
-        with timestamps_with_statistics(df.sparkSession, self.format):
-            writer = df.write.format(self.format).options(**with_dialect(self.format, self.options))
-            writer.partitionBy(*self.keys).mode("append").save(self.path)
+        elif _may_append(df, job):
+            with timestamps_with_statistics(df.sparkSession, self.format):
+                writer = df.write.format(self.format).options(**with_dialect(self.format, self.options))
+                writer.partitionBy(*self.keys).mode("append").save(self.path)
 
 
 def write_files(
@@ -206,17 +201,12 @@ def write_table(df: DataFrame, given: Mapping[str, Any], job: IncrementalJob | N
         if df.columns:
             spark = df.sparkSession
             run.write(df, DatabaseSink(request.table, spark=spark, url=request.url, properties=request.properties))
-        return
-    if not df.columns:
-        logger.info("event=nothing_written: the frame has no columns, as nothing was new")
-        return
-    if job is not None:
-        job.run.check()
-    kind = database_of(request.url)
-    # Named, as Java's list of drivers does not hold those that came as jars of the session.
-    properties = {"driver": kind.driver, **request.properties}
-    with typed_database_errors(f"{kind.name} table {request.table}"):
-        df.write.jdbc(request.url, request.table, mode="append", properties=properties)
+    elif _may_append(df, job):
+        kind = database_of(request.url)
+        # Named, as Java's list of drivers does not hold those that came as jars of the session.
+        properties = {"driver": kind.driver, **request.properties}
+        with typed_database_errors(f"{kind.name} table {request.table}"):
+            df.write.jdbc(request.url, request.table, mode="append", properties=properties)
 
 
 class DataSink:
@@ -302,6 +292,16 @@ def catalog_update(options: dict[str, Any], database: str, table: str, catalog_i
     if not database or not table:
         raise GlueOptionError("enableUpdateCatalog", "is on, but no table is named. Call setCatalogInfo.")
     return CatalogUpdate(database, table, str(behaviour), catalog_id)
+
+
+def _may_append(df: DataFrame, job: IncrementalJob | None) -> bool:
+    """Return whether there are rows to append; FencedError if another run took over."""
+    if not df.columns:
+        logger.info("event=nothing_written: the frame has no columns, as nothing was new")
+        return False
+    if job is not None:
+        job.run.check()
+    return True
 
 
 def _run_of_batch(job: IncrementalJob | None) -> IncrementalJob:
