@@ -17,7 +17,7 @@ from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.reach import begin
 from scripts.helpers.batch.rows import relationalize, rows_since
 from scripts.helpers.batch.writing import write
-from scripts.helpers.display.options import check_names, names_of
+from scripts.helpers.display.options import check_options, names_of
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import name_in_table, new_run_id, split_name
@@ -712,7 +712,7 @@ class IncrementalJob:
         from scripts.helpers.batch.files import FileSource
         from scripts.helpers.files.rules import FileOptions
 
-        check_names(options, names_of(FileOptions))
+        check_options(options, names_of(FileOptions))
         return FileSource(self._begun, source, context, on_changed, options)
 
     def _write(self, df: Any, target: str | Sink, layout: Layout) -> int:

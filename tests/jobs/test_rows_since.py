@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.errors import CursorError, SourceBehindError
+from scripts.helpers.errors import CursorError, InvalidValueError, SourceBehindError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.fields import ImplausibleError
 from scripts.helpers.rows.coverage import check_rows_plan

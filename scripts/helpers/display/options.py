@@ -19,7 +19,7 @@ ALIKE, AS_GOOD = 0.5, 0.1
 
 def options_of(kind: type[T], given: Mapping[str, Any]) -> T:
     """Return options as a value of their class. SourceOptionError for one that there is not."""
-    check_names(given, names_of(kind))
+    check_options(given, names_of(kind))
     return kind(**given)
 
 
@@ -28,7 +28,7 @@ def names_of(kind: type[Any]) -> list[str]:
     return [field.name for field in fields(kind)]
 
 
-def check_names(given: Iterable[str], known: Iterable[str]) -> None:
+def check_options(given: Iterable[str], known: Iterable[str]) -> None:
     """Refuse an option that there is not. SourceOptionError says what may have been meant."""
     known = list(known)
     for name in given:
