@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import click
 
@@ -16,8 +15,11 @@ from scripts.cli.progress import progress
 from scripts.cli.screen import moment, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
-from scripts.helpers.files.set_aside import RETRY, SKIP, SetAside, decided, set_aside_of
+from scripts.helpers.files.set_aside import RETRY, SKIP
+from scripts.helpers.files.states import FilesPlan, FilesState
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.lookups import PLANS
+from scripts.helpers.states import typed
 
 SHOWN = {RETRY: "the next run takes it", SKIP: "done; off the list with the next run"}
 
@@ -44,7 +46,7 @@ def files(
 ) -> None:
     """List files that a job could not read, and retry or skip them.
 
-    A job with on_unreadable="set_aside" sets such files aside and takes the rest of their batch. KEY is the key
+    A job with on_untyped="set_aside" sets such files aside and takes the rest of their batch. KEY is the key
     that the list shows.
     """
     if set_aside and (retry or retry_all or skip):
@@ -55,15 +57,15 @@ def files(
         raise click.UsageError("--retry-all includes all files. Omit --retry and --skip.")
     with progress(around, f"reading {printable(job)}"):
         before = read_job(around, job)
-        name, state = state_in(around, job, context, "files")
-    listed = set_aside_of(state, str(state.get("source")))
+        name, stored = state_in(around, job, context, "files")
+    state = FilesState.read(stored, name)
+    listed = state.set_aside
     if not (retry or skip or (retry_all and listed)):
-        _show(around, name, state, listed, before)
+        _show(around, name, state, before)
         return
     if not why:
         raise click.UsageError("Missing option '--why'. Give the reason for the history.")
-    after = decided(state, listed if retry_all else retry, RETRY)
-    after = decided(after, skip, SKIP)
+    after = state.decided(listed if retry_all else retry, RETRY).decided(skip, SKIP).to_store()
     decide(
         around,
         before,
@@ -73,16 +75,17 @@ def files(
     )
 
 
-def _show(around: Surroundings, name: str, state: dict[str, Any], listed: dict[str, SetAside], head: Head) -> None:
-    entries = [entry for _, entry in sorted(listed.items())]
+def _show(around: Surroundings, name: str, state: FilesState, head: Head) -> None:
+    entries = [entry for _, entry in sorted(state.set_aside.items())]
     if around.is_json:
         found = [{**asdict(entry), "run": entry.run_id} for entry in entries]
         for one in found:
             del one["run_id"]
-        emit({"job": head.job_id, "context": name, "source": state.get("source"), "set_aside": found})
+        emit({"job": head.job_id, "context": name, "source": state.source, "set_aside": found})
         return
     planned = head.plan.contexts.get(name) if head.plan is not None else None
-    more = planned.get("set_aside") if isinstance(planned, Mapping) else None
+    planned = typed(planned, PLANS)
+    more = planned.set_aside if isinstance(planned, FilesPlan) else 0
     if more:
         around.out.print(f"The open plan sets {more:,} more aside. They appear here after its commit.", style="yellow")
     if not entries:

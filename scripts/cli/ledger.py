@@ -78,7 +78,7 @@ def _files(around: Surroundings, job: str, context: str, opened: JobLedger) -> N
     if not found:
         around.out.print("The job has not stored any files yet.")
         return
-    segments = len(opened.state.get("segments", ()))
+    segments = len(opened.state.segments)
     rows: list[list[Cell]] = []
     for part, used_by in found:
         file = part.file or {}
@@ -96,7 +96,7 @@ def _verify(around: Surroundings, job: str, context: str, opened: JobLedger) -> 
     elif not flaws:
         around.out.print(f"The ledger is whole: {count_of(count or 0, 'part')} read.")
     else:
-        segments = len(opened.state.get("segments", ()))
+        segments = len(opened.state.segments)
         rows: list[list[Cell]] = [
             [printable(flaw.part.name(segments)), flaw.kind, printable(flaw.detail), used_by] for flaw, used_by in flaws
         ]

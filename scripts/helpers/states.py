@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from scripts.helpers.files.states import check_files_plan, check_files_state, check_partition
+from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState
 from scripts.helpers.protocol.fields import Fields, ImplausibleError
 from scripts.helpers.protocol.lookups import PLANS, STATES
 from scripts.helpers.relational.ids import IdsState, planned_first
@@ -18,11 +18,11 @@ from scripts.helpers.schemas.kept import schemas_of
 from scripts.helpers.tables.spans import check_table_plan, check_table_state
 
 OF_STATES: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
-    "rows": check_rows_state, "backfills": check_backfills, "files": check_files_state, "partition": check_partition,
+    "rows": check_rows_state, "backfills": check_backfills, "files": FilesState.read, "partition": PartitionState.read,
     "table": check_table_state, "ids": IdsState.read,
 }  # fmt: skip
 OF_PLANS: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
-    "rows": check_rows_plan, "files": check_files_plan, "table": check_table_plan, "ids": planned_first,
+    "rows": check_rows_plan, "files": FilesPlan.read, "table": check_table_plan, "ids": planned_first,
 }  # fmt: skip
 """By the kind of source that a state or plan is of. A plan of kind ``nothing`` has no other field."""
 
@@ -37,12 +37,7 @@ def checked(place: str, context: str, stored: Any) -> Any:
     ImplausibleError
         It names the field, and what was expected of it.
     """
-    if isinstance(stored, Mapping) and "kind" in stored:
-        name = f"{place}.{context}" if context else place
-        check = (OF_PLANS if place == PLANS else OF_STATES).get(Fields(stored, name).text("kind", longest=64))
-        if check is not None:
-            check(stored, name)
-        schemas_of(stored, name)
+    _read(place, f"{place}.{context}" if context else place, stored)
     return stored
 
 
@@ -52,3 +47,20 @@ def readable(stored: Any, place: str = STATES) -> Any:
         return checked(place, "", stored)
     except ImplausibleError as error:
         return f"damaged: {error}"
+
+
+def typed(stored: Any, place: str = STATES) -> Any:
+    """Return a state or plan as a value of its type, another value as it is, and of what is damaged a text."""
+    try:
+        return _read(place, place, stored)
+    except ImplausibleError as error:
+        return f"damaged: {error}"
+
+
+def _read(place: str, name: str, stored: Any) -> Any:
+    if not isinstance(stored, Mapping) or "kind" not in stored:
+        return stored
+    read = (OF_PLANS if place == PLANS else OF_STATES).get(Fields(stored, name).text("kind", longest=64))
+    found = stored if read is None else read(stored, name)
+    schemas_of(stored, name)
+    return found

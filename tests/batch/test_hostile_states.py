@@ -25,7 +25,6 @@ from scripts.helpers.batch.ledger import JobLedger
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, LedgerError, WatermarkError
 from scripts.helpers.file_bookmark import FileBookmark
 from scripts.helpers.files.ledger import FileLedger
-from scripts.helpers.files.set_aside import set_aside_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.fields import ImplausibleError
 from scripts.helpers.protocol.lookups import NEXT, PLANS, STATES
@@ -37,6 +36,7 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
 from tests.protocol.any_values import nested_values
 from tests.support.dynamodb import FakeDynamoDB
+from tests.support.files_states import set_aside_of
 from tests.support.steps import commit
 from tests.support.stored_kinds import GONE, NOW, altered, kinds, paths_of
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.files.states import plan_of
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, document
+from tests.support.files_states import plan_of
 
 PARTS: dict[str, Any] = {
     "letters": {"kind": "rows", "cursor_column": "id", "type": "bigint", "low": 5, "high": None},

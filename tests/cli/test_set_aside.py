@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.files.states import plan_of, state_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_DATA
 from tests.cli.stories import Command
+from tests.support.files_states import plan_of, state_of
 from tests.support.steps import commit
 
 JOB = "parking"

@@ -19,7 +19,6 @@ from moto.s3.models import FakeKey
 from scripts.helpers.batch.after_commit import AfterCommit
 from scripts.helpers.errors import AccessRefusedError, InvalidValueError, TargetError, UnpublishedError
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.set_aside import set_aside_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing import clearing
 from scripts.helpers.listing.listing import Location
@@ -27,6 +26,7 @@ from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.faults import Raw
+from tests.support.files_states import set_aside_of
 from tests.support.steps import KilledError
 
 

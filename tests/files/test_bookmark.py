@@ -364,20 +364,19 @@ def test_split_parts_the_files_when_given_a_function_of_the_key(by: Any, parts: 
 def test_plan_gives_back_the_same_delta_when_it_was_stored(landing: Prefix) -> None:
     landing.put("a.csv", "🎉 b.csv")
     bookmark = landing.bookmark()
-    delta = bookmark.new_files()
 
-    plan = landing.table.stored(bookmark.to_plan(delta))
+    found = bookmark.find()
+    plan = landing.table.stored(found.plan.to_store())
 
-    assert landing.bookmark().from_plan(plan, "parking").table.equals(delta.table)
+    assert landing.bookmark().resume(plan).delta.table.equals(found.delta.table)
     assert (plan["count"], plan["bytes"], plan["has_more"], plan["gone"]) == (2, 2, False, 0)
 
 
 def test_plan_raises_source_changed_error_when_it_is_of_another_source(landing: Prefix) -> None:
-    bookmark = landing.bookmark()
-    plan = bookmark.to_plan(bookmark.new_files())
+    plan = landing.bookmark().find().plan.to_store()
 
     with pytest.raises(SourceChangedError, match=f"'parking' remembers {landing.source!r}"):
-        landing.bookmark("s3://other/landing/").from_plan(plan, "parking")
+        landing.bookmark("s3://other/landing/").resume(plan)
 
 
 @pytest.mark.parametrize("key", ["a//b.csv", "/b.csv"])

@@ -231,12 +231,12 @@ def test_archived_files_are_treated_as_asked_when_they_are_new_and_when_they_are
 def test_nothing_waits_for_archived_files_when_they_are_skipped(layout: str | None, is_listed: bool) -> None:
     job = Job(archive(), on_archived="skip", layout=layout)
 
-    bookmark = job.bookmark()
-    bookmark.new_files()
+    found = job.bookmark().find()
 
     # Who gets one back writes it anew, which a message tells of. Only date folders would not show it any more.
-    assert bookmark.left == []
-    assert (bookmark.state_after["listed"] is not None) is is_listed
+    assert found.left == []
+    assert found.state is not None
+    assert (found.state.listed is not None) is is_listed
 
 
 def test_files_known_before_do_no_harm_when_they_were_archived_since() -> None:
@@ -429,7 +429,7 @@ def test_events_make_the_same_delta_as_a_listing_when_they_told_of_everything() 
     job, other = Job(), Job()
     other.bucket = job.bucket
     job.bucket.put("a.csv", "b.csv", "_hidden", "sub/c.csv")
-    by_events = job.bookmark().new_among(Told(["sub/c.csv", "b.csv", "_hidden", "a.csv"]), NOON)
+    by_events = job.bookmark().find_among(Told(["sub/c.csv", "b.csv", "_hidden", "a.csv"]), NOON).delta
 
     other.take()
 
@@ -442,10 +442,11 @@ def test_events_that_come_again_or_tell_of_old_things_bring_nothing_when_files_a
     job.take()
     bookmark = job.bookmark()
 
-    delta = bookmark.new_among(Told(["a.csv", "never.csv"]), NOON)
+    found = bookmark.find_among(Told(["a.csv", "never.csv"]), NOON)
 
-    assert (delta.count, delta.gone, bookmark.left) == (0, 0, [])
-    assert bookmark.state_after["segments"] == job.segments()
+    assert (found.delta.count, found.delta.gone, found.left) == (0, 0, [])
+    assert found.state is not None
+    assert list(found.state.segments) == job.segments()
 
 
 def test_known_objects_are_forgotten_when_events_tell_of_their_removal() -> None:
@@ -516,10 +517,10 @@ def test_marker_is_looked_for_when_no_event_tells_of_it(marked: bool) -> None:
     job.bucket.put("day=1/a.csv", "day=2/b.csv", "day=2/_SUCCESS", *(["day=1/_SUCCESS"] if marked else []))
     bookmark = job.bookmark()
 
-    delta = bookmark.new_among(Told(["day=1/a.csv", "day=2/b.csv"]), NOON)
+    found = bookmark.find_among(Told(["day=1/a.csv", "day=2/b.csv"]), NOON)
 
-    assert keys_of(delta) == (["day=1/a.csv", "day=2/b.csv"] if marked else ["day=2/b.csv"])
-    assert bookmark.left == ([] if marked else ["day=1/a.csv"])
+    assert keys_of(found.delta) == (["day=1/a.csv", "day=2/b.csv"] if marked else ["day=2/b.csv"])
+    assert found.left == ([] if marked else ["day=1/a.csv"])
 
 
 def test_keys_over_the_limit_are_left_when_events_tell_of_more() -> None:
@@ -528,16 +529,16 @@ def test_keys_over_the_limit_are_left_when_events_tell_of_more() -> None:
     job.bucket.put("a.csv", "c.csv")
     bookmark = job.bookmark()
 
-    delta = bookmark.new_among(Told(["a.csv", "b.csv", "c.csv"]), NOON)
+    found = bookmark.find_among(Told(["a.csv", "b.csv", "c.csv"]), NOON)
 
-    assert (keys_of(delta), delta.has_more, bookmark.left) == (["b.csv"], True, ["a.csv", "c.csv"])
+    assert (keys_of(found.delta), found.delta.has_more, found.left) == (["b.csv"], True, ["a.csv", "c.csv"])
 
 
 def test_has_more_is_told_when_the_queue_has_more() -> None:
     job = Job()
     job.bucket.put("a.csv")
 
-    delta = job.bookmark().new_among(Told(["a.csv"], has_more=True), NOON)
+    delta = job.bookmark().find_among(Told(["a.csv"], has_more=True), NOON).delta
 
     assert delta.has_more
 

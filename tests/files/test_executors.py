@@ -23,7 +23,7 @@ from scripts.helpers.files.limits import PlaceInOrder, Stretch
 from scripts.helpers.files.memory import Memory, RangeMemory
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import from_bytes, merged_segments, to_bytes
-from scripts.helpers.files.set_aside import RETRY, SKIP, WAITING, entry_of, with_list
+from scripts.helpers.files.set_aside import RETRY, SKIP, WAITING, entry_of
 from scripts.helpers.files.spark import (
     SparkFileBookmark,
     SparkFileDelta,
@@ -39,11 +39,12 @@ from scripts.helpers.files.spark import (
     _Store,
     _Taken,
 )
-from scripts.helpers.files.states import files_of
+from scripts.helpers.files.states import FilesState, files_of
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import GONE, IGNORED, LEDGER, LISTED, TAKEN
 from scripts.helpers.reading.fetched_lines import unmarked
 from tests.support.buckets import NOON
+from tests.support.files_states import with_list
 
 SOURCE = "s3://raw/parking/"
 
@@ -277,7 +278,7 @@ def test_delta_has_no_files_when_there_is_no_plan(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(SparkFileBookmark, "_read", lambda _, files: read.append(files))
     spark: Any = None
 
-    delta = SparkFileBookmark(spark, SOURCE, ledger_uri="s3://ledger/parking/").delta_of(None)
+    delta = SparkFileBookmark(spark, SOURCE, ledger_uri="s3://ledger/parking/").nothing()
 
     assert (delta.count, delta.bytes, delta.gone, delta.has_more, delta.ledger_files, read) == (
         0,
@@ -294,7 +295,7 @@ def test_files_of_other_ranges_are_not_read_when_a_range_is_looked_at(uri: str, 
     (other,) = files_of(segments[1])
     Path(uri, other["file"]).unlink()
     before = Memory(FileLedger(SOURCE, ()), None, ())
-    memory = RangeMemory(before, {}, FileLedger(SOURCE, segments, SegmentFiles(uri)), by_time=False)
+    memory = RangeMemory(before, FilesState(SOURCE), FileLedger(SOURCE, segments, SegmentFiles(uri)), by_time=False)
     rows = [{"key": key, "etag": "e", "size": 1, "modified": NOON} for key in "abc"]
 
     memory.within(None, "c")
@@ -304,7 +305,9 @@ def test_files_of_other_ranges_are_not_read_when_a_range_is_looked_at(uri: str, 
 
 
 def test_range_has_no_file_when_none_is_listed() -> None:
-    memory = RangeMemory(Memory(FileLedger(SOURCE, ()), None, ()), {}, FileLedger(SOURCE, ()), by_time=False)
+    memory = RangeMemory(
+        Memory(FileLedger(SOURCE, ()), None, ()), FilesState(SOURCE), FileLedger(SOURCE, ()), by_time=False
+    )
 
     assert memory.candidates(pa.RecordBatch.from_pylist([], LISTED)).num_rows == 0
 

@@ -17,12 +17,13 @@ from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.partitions import PartitionColumns, PartitionRule
 from scripts.helpers.files.segments import to_bytes
-from scripts.helpers.files.set_aside import RETRY, SKIP, decided, entry_of, set_aside_of, with_list
+from scripts.helpers.files.set_aside import RETRY, SKIP, entry_of
 from scripts.helpers.listing.listing import Lister
 from scripts.helpers.listing.metadata_tables import CHANGES
 from scripts.helpers.listing.objects import LEDGER
 from tests.support.buckets import NOON, SOURCE, Bucket, Job, keys_of
 from tests.support.events import Told
+from tests.support.files_states import decided, set_aside_of, state_in, with_list
 from tests.support.floors import with_floor
 
 FLOOR = NOON - timedelta(minutes=15)
@@ -186,11 +187,9 @@ def by_events(job: Job, *keys: str) -> list[str]:
 
 def by_journal(job: Job, *keys: str) -> list[str]:
     rows = [{"key": key, "deleted": False, "etag": "e", "size": 1, "version_id": None} for key in keys]
-    bookmark = job.bookmark()
-    delta = bookmark.new_recorded(pa.Table.from_pylist(rows, CHANGES), job.bucket.now)
-    assert delta is not None
-    job.commit(bookmark)
-    return keys_of(delta)
+    found = job.bookmark().find_recorded(pa.Table.from_pylist(rows, CHANGES), job.bucket.now, {})
+    assert found is not None
+    return job.commit(found)
 
 
 def by_report(job: Job, *_: str) -> list[str]:
@@ -274,16 +273,17 @@ def test_file_of_an_open_plan_is_set_aside_when_an_earlier_version_froze_it() ->
     before = job.state
     job.bucket.put("bad.csv", "good.csv", at=NOON + timedelta(minutes=1))
     maker = job.bookmark()
-    planned = maker.to_plan(maker.new_files())
+    maker.new_files()
+    planned = maker.find().plan
     following = with_floor(maker.state_after, maker.ledger.again(maker.state_after["segments"]), job.bucket.now)
     replaying = job.bookmark()
-    bad = replaying.from_plan(planned, "files").table.slice(0, 1)
+    bad = replaying.resume(planned.to_store()).delta.table.slice(0, 1)
 
-    plan, after = replaying.without(planned, following, bad, {"bad.csv": "it is no csv"})
-    job.state = job.table.stored(after)
+    plan, after = replaying.without(planned, state_in(following), bad, {"bad.csv": "it is no csv"})
+    job.state = job.table.stored(after.to_store())
     found = [job.take(), job.take()]
 
-    assert keys_of(replaying.from_plan(plan, "files")) == ["good.csv"]
+    assert keys_of(replaying.resume(plan.to_store()).delta) == ["good.csv"]
     assert (found, list(set_aside_of(job.state))) == ([[], []], ["bad.csv"])
     assert before is not None and before["floor"] == FLOOR
 
@@ -364,6 +364,6 @@ def test_files_known_by_their_time_are_not_told_of_as_taken_when_taken_files_go_
     job.take()
     bookmark = job.bookmark(clears=True)
 
-    bookmark.new_files()
+    found = bookmark.find()
 
-    assert bookmark.still_there.column("key").to_pylist() == BAND
+    assert found.still_there.column("key").to_pylist() == BAND

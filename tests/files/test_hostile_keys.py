@@ -135,7 +135,7 @@ def test_plan_of_a_bucket_is_refused_when_hadoop_would_read_another_object(key: 
     plan = plan_of("s3://bucket/landing/", key)
 
     with pytest.raises(LedgerError, match=rf"^Source 's3://bucket/landing/': .*{DISCARD}"):
-        FileBookmark("s3://bucket/landing/").from_plan(plan, "files")
+        FileBookmark("s3://bucket/landing/").resume(plan)
 
 
 # --- whole partitions ----------------------------------------------------------------------------------------------

@@ -313,11 +313,10 @@ def test_journal_brings_what_a_listing_brings_when_records_are_late_or_repeated(
     taken: list[tuple[str, Any]] = []
 
     def read(chosen: list[dict[str, Any]]) -> None:
-        opened = job.bookmark()
-        delta = opened.new_recorded(pa.Table.from_pylist(chosen, CHANGES), job.bucket.now)
-        assert delta is not None
-        count(delta.files)
-        job.commit(opened)
+        found = job.bookmark().find_recorded(pa.Table.from_pylist(chosen, CHANGES), job.bucket.now, {})
+        assert found is not None
+        count(found.delta.files)
+        job.commit(found)
 
     def count(files: Any) -> None:
         for file in files:

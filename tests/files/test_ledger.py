@@ -139,13 +139,12 @@ def test_state_holds_no_list_when_the_ledger_lies_in_files(make_job: Callable[..
 def test_plan_is_replayed_from_files_when_the_run_that_made_it_died(make_job: Callable[..., Job]) -> None:
     job = make_job()
     job.bucket.put("a.csv", "b.csv")
-    first = job.bookmark()
-    plan = job.table.stored(first.to_plan(first.new_files()))
+    plan = job.table.stored(job.bookmark().find().plan.to_store())
     job.bucket.put("c.csv")
 
-    replayed = job.bookmark().from_plan(plan, "files")
+    replayed = job.bookmark().resume(plan)
 
-    assert keys_of(replayed) == ["a.csv", "b.csv"]
+    assert keys_of(replayed.delta) == ["a.csv", "b.csv"]
 
 
 def test_ledger_moves_to_files_when_ledger_uri_is_given_later(make_job: Callable[..., Job]) -> None:

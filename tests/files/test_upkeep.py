@@ -26,6 +26,7 @@ from scripts.helpers.files import ledger
 from scripts.helpers.files.ledger import NO_FOLDER
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import checksum
+from scripts.helpers.files.states import FilesPlan
 from scripts.helpers.files.upkeep import DEFAULT_AGE, LedgerFolder, LedgerUpkeep, LeftOver, names_in
 from scripts.helpers.listing.objects import LEDGER
 from tests.support.buckets import NOON, SOURCE, Job
@@ -287,10 +288,10 @@ def test_access_refused_when_a_local_file_may_not_be_deleted(folder: str) -> Non
 
 
 def test_names_are_those_of_files_and_of_states_of_files_only(job: Job) -> None:
-    plan = {"kind": "files", "format": 1, "files": job.segments()[0], "rest": job.segments()[1]}
+    plan = FilesPlan(SOURCE, job.segments()[0], count=2, bytes=9, rest=job.segments()[1]).to_store()
 
     assert names_in(job.state, "") == names_in(plan, "") == {file_of(job, 0)["file"], file_of(job, 1)["file"]}
     assert names_in({"kind": "rows", "segments": job.segments()}, "") == set()
     assert names_in("2026-03-16", "") == set()
-    with pytest.raises(LedgerError, match="another format"):
+    with pytest.raises(LedgerError, match="format 2, not 1"):
         names_in(plan | {"format": 2}, "")

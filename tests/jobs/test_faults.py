@@ -21,8 +21,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.files import spark as spark_bookmark
-from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.files.bookmark import FileBookmark, FilesTaken
 from scripts.helpers.files.spark import SparkFileBookmark
 from scripts.helpers.listing.inventory import S3Inventory
 from scripts.helpers.listing.metadata_tables import CHANGES
@@ -147,19 +146,20 @@ class Seen:
             self.state = executed.state_after
             return [file.key for file in files]
         bookmark = FileBookmark(self.source, state=self.state, s3_client=self._s3, **self.options)
-        delta: FileDelta | None
+        found: FilesTaken | None
         if self.way == "events":
-            delta = bookmark.new_among(_Told(KEYS), now)
+            found = bookmark.find_among(_Told(KEYS), now)
         elif self.way == "journal":
             changes = pa.Table.from_pylist([{"key": key, "deleted": False} for key in KEYS], CHANGES)
-            delta = bookmark.new_recorded(changes, now)
-            assert delta is not None
+            found = bookmark.find_recorded(changes, now, {})
+            assert found is not None
         elif self.way == "inventory":
-            delta = bookmark.new_files(S3Inventory(self._report, s3_client=self._s3))
+            found = bookmark.find(S3Inventory(self._report, s3_client=self._s3))
         else:
-            delta = bookmark.new_files()
-        self.state = bookmark.state_after
-        return [file.key for file in delta.files]
+            found = bookmark.find()
+        assert found.state is not None
+        self.state = found.state.to_store()
+        return [file.key for file in found.delta.files]
 
 
 class _Told:

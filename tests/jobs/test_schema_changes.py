@@ -19,12 +19,12 @@ from scripts.helpers.errors import (
     SourceError,
     UnreadableFilesError,
 )
-from scripts.helpers.files.set_aside import set_aside_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.paths import suffix
 from scripts.helpers.reading.headers import HEAD
 from scripts.helpers.schemas.kept import shown_schemas
 from scripts.helpers.watermarks import Watermarks
+from tests.support.files_states import set_aside_of
 
 HEADER: dict[str, Any] = {"header": True, "inferSchema": True}
 

@@ -10,9 +10,9 @@ import pytest
 
 from scripts.helpers.errors import UnreadableFilesError
 from scripts.helpers.files.readings import Readings
-from scripts.helpers.files.set_aside import set_aside_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
+from tests.support.files_states import set_aside_of
 
 GOOD = (1, 3, 4)
 

@@ -32,7 +32,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.files import spark as spark_bookmark
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.set_aside import RETRY, decided, entry_of, with_list
+from scripts.helpers.files.set_aside import RETRY, entry_of
 from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
 from scripts.helpers.files.states import files_of
 from scripts.helpers.job import IncrementalJob
@@ -42,6 +42,7 @@ from scripts.helpers.reading.small_files import typed_fetch_errors
 from scripts.helpers.spark.tasks import spread
 from scripts.helpers.watermarks import Watermarks
 from tests.support.components import missing_component
+from tests.support.files_states import decided, with_list
 from tests.support.floors import with_floor
 from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
@@ -423,13 +424,13 @@ def test_known_files_stay_known_when_shares_come_in_another_order(
 
     for added, most in (("c/2.csv", None), ("a/2.csv", None), ("h/2.csv", 5)):
         bookmark = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger, max_files=most)
-        bookmark.new_files()
-        state = bookmark.state_after
-        assert state is not None
+        taken = bookmark.find()
+        assert taken.state is not None
+        state = taken.state.to_store()
         for segment in state["segments"]:
             assert all(before["last"] < after["first"] for before, after in pairwise(files_of(segment)))
         change(s3, bucket, [(added, "put")])
-        found += [file.key for file in bookmark.delta_of(bookmark.plan).to_driver().files]
+        found += [file.key for file in bookmark.resume(taken.plan.to_store()).delta.to_driver().files]
 
     assert found == [*(f"{folder}/1.csv" for folder in "abcdefgh"), "c/2.csv", "a/2.csv"]
 

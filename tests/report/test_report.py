@@ -16,7 +16,6 @@ import pytest
 from markupsafe import Markup
 
 from scripts.helpers.errors import InvalidValueError, TableNotFoundError
-from scripts.helpers.files.states import state_of
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.protocol import items
@@ -31,6 +30,7 @@ from tests.report.listed_histories import ListedHistories
 from tests.report.many import NOW, facts_of, names_of
 from tests.report.world import JOBS, MARKUP_JOB, SECRET, World, hourly, rows_state
 from tests.support.clock import Clock
+from tests.support.files_states import state_of
 from tests.support.steps import commit
 from tests.support.table_items import put_item
 

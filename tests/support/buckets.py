@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.bookmark import FileBookmark, FilesTaken
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.listing.listing import Location
@@ -152,21 +152,18 @@ class Job:
 
     def take(self, report: ListingSource | None = None) -> list[str]:
         """Return the keys of one batch, by a listing or by a report, and remember them."""
-        bookmark = self.bookmark()
-        self.last = bookmark.new_files(report)
-        self.commit(bookmark)
-        return keys_of(self.last)
+        return self.commit(self.bookmark().find(report))
 
     def take_told(self, told: Told) -> list[str]:
         """Return the keys of a batch that events told of, and remember them."""
-        bookmark = self.bookmark()
-        self.last = bookmark.new_among(told, self.bucket.now)
-        self.commit(bookmark)
-        return keys_of(self.last)
+        return self.commit(self.bookmark().find_among(told, self.bucket.now))
 
-    def commit(self, bookmark: FileBookmark) -> None:
-        self.state = self.table.stored(bookmark.state_after)
+    def commit(self, found: FilesTaken) -> list[str]:
+        """Remember what a batch took; return its keys."""
+        assert found.state is not None
+        self.last, self.state = found.delta, self.table.stored(found.state.to_store())
         self.version += 1
+        return keys_of(self.last)
 
     def segments(self) -> Sequence[Mapping[str, Any]]:
         found: Sequence[Mapping[str, Any]] = (self.state or {}).get("segments", ())

@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.set_aside import RETRY, SetAside, with_list
+from scripts.helpers.files.set_aside import RETRY, SetAside
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LEDGER, TAKEN, local_etag
 from scripts.helpers.watermarks import Watermarks
+from tests.support.files_states import with_list
 from tests.support.steps import commit, frozen
 
 JOB = "parking"
@@ -51,7 +52,7 @@ def state_of(source: str, *keys: str, **options: Any) -> dict[str, Any]:
     """Return a state that knows some keys as taken."""
     bookmark = FileBookmark(source, **options)
     segments = [bookmark.ledger.stored(rows_of(source, *keys))] if keys else []
-    return bookmark.following(datetime.now(timezone.utc), segments, sees_all=True)
+    return bookmark.following(datetime.now(timezone.utc), segments, sees_all=True).to_store()
 
 
 def plan_of(source: str, *keys: str | None, **options: Any) -> dict[str, Any]:

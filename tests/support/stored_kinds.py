@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.set_aside import RETRY, SetAside, with_list
-from scripts.helpers.files.states import plan_of, segment_of, state_of
+from scripts.helpers.files.set_aside import RETRY, SetAside
+from scripts.helpers.files.states import segment_of
 from scripts.helpers.listing.objects import LEDGER
 from scripts.helpers.protocol.lookups import PLANS, STATES
 from scripts.helpers.relational.ids import IdBlock
@@ -23,6 +23,7 @@ from scripts.helpers.rows.sources import SeenRow
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.schemas.kept import with_schema
 from scripts.helpers.tables.spans import TableSpan
+from tests.support.files_states import plan_of, state_of, with_list
 
 Path = tuple[str | int, ...]
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)

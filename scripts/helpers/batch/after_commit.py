@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -95,14 +95,14 @@ class ClearingUp:
     run
         That of the batch.
     taken
-        Returns the files of the batch.
+        Returns the files of the batch, and those of batches before it that are not moved away yet.
     """
 
     after: AfterCommit
     batch: Batch
     run: Run
     bookmark: FileBookmark
-    taken: Callable[[], pa.Table]
+    taken: Callable[[], Sequence[pa.Table]] = tuple
 
     def check_rights(self) -> None:
         """Raise AccessRefusedError where it can be told that this login may not do it."""
@@ -133,7 +133,7 @@ class ClearingUp:
         from scripts.helpers.listing.clearing import Taken
 
         found = []
-        for table in (self.bookmark.still_there, self.taken()):
+        for table in self.taken():
             columns = (table.column(name).to_pylist() for name in Taken._fields)
             found += [Taken(*row) for row in zip(*columns, strict=True)]
         return found

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scripts.helpers.errors import TooLargeError
+from scripts.helpers.files.states import FilesPlan
 from scripts.helpers.protocol.items import encode_metrics
 
 METRICS = (
@@ -17,14 +18,14 @@ METRICS = (
 
 def files_read(contexts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """Add up the files of all planned contexts; empty without any context of files."""
-    files = [planned for planned in contexts.values() if planned["kind"] == "files"]
+    files = [FilesPlan.read(planned, "plan") for planned in contexts.values() if planned["kind"] == "files"]
     if not files:
         return {}
     counts = {
-        "files_read": sum(planned["count"] for planned in files),
-        "bytes_read": sum(planned["bytes"] for planned in files),
+        "files_read": sum(planned.count for planned in files),
+        "bytes_read": sum(planned.bytes for planned in files),
     }
-    aside = sum(planned.get("set_aside") or 0 for planned in files)
+    aside = sum(planned.set_aside for planned in files)
     return counts | ({"files_set_aside": aside} if aside else {})
 
 

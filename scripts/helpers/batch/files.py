@@ -17,9 +17,10 @@ from scripts.helpers.batch.batch import Batch, SourcePart, Stored, T
 from scripts.helpers.batch.reach import Reach
 from scripts.helpers.batch.schemas import SchemaKeeping
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, PlanConflictError
-from scripts.helpers.files.bookmark import FileBookmark, warn_of_set_aside, without_files
+from scripts.helpers.files.bookmark import FileBookmark, FilesTaken, warn_of_set_aside, without_files
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.kept_schemas import KeptSchemas
+from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState, PlannedPartitions
 from scripts.helpers.files.unchanged import check_on_changed
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.protocol.run import Run
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from scripts.helpers.batch.end_of_run import EndOfRun
     from scripts.helpers.files.partitions import PartitionRule
     from scripts.helpers.files.sources import EventSource, JournalSource, ListingSource
-    from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
+    from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta, SparkFilesTaken
     from scripts.helpers.reading.small_files import OnChanged
 
 logger = logging.getLogger(__name__)
@@ -93,11 +94,17 @@ class FileSource:
             taken_by=(run.version + 1, run.run_id), **options,
         )  # fmt: skip
 
-    def listed(self, bookmark: FileBookmark, reach: Reach, listing: ListingSource | None = None) -> FileDelta:
-        """Return what is new in a listing."""
-        delta = bookmark.new_files(listing)
-        self.warn_of_limit(delta, reach)
-        return delta
+    def listed(
+        self,
+        bookmark: FileBookmark,
+        reach: Reach,
+        listing: ListingSource | None = None,
+        position: Mapping[str, Any] | None = None,
+    ) -> FilesTaken:
+        """Take what is new in a listing."""
+        taken = bookmark.find(listing, position)
+        self.warn_of_limit(taken.delta, reach)
+        return taken
 
     def warn_of_limit(self, delta: FileDelta | SparkFileDelta, reach: Reach) -> None:
         """Warn if a limit left files out where no later run takes them."""
@@ -119,14 +126,15 @@ class FileSource:
         self,
         data: T,
         files: FileDelta | SparkFileDelta,
-        planned: Stored,
-        state: Stored | None,
+        planned: FilesPlan,
+        state: FilesState | PartitionState | None,
         detail: str,
         check: Callable[[], Any],
     ) -> SourcePart[T]:
         """Return what is taken; `check` compares it with what is there, as `on_changed` says."""
-        facts = f"files={planned.get('count', 0)} bytes={planned.get('bytes', 0)} gone={files.gone} {detail}"
-        return SourcePart(data, planned, state, facts, None if self.on_changed is None else check)
+        facts = f"files={planned.count} bytes={planned.bytes} gone={files.gone} {detail}"
+        following = None if state is None else state.to_store()
+        return SourcePart(data, planned.to_store(), following, facts, None if self.on_changed is None else check)
 
 
 def new_files(
@@ -170,32 +178,32 @@ class NewFiles(FileSource):
         """Look for what is new."""
         bookmark = self.bookmark(reach, clears=self.after.after_commit is not None)
         clearing = self._clearing(bookmark)
-        delta = self._found(bookmark, reach)
-        planned, state = bookmark.to_plan(delta), bookmark.state_after if reach.saves else None
-        return self._taken(self._watched(delta, lambda: bookmark), planned, state, clearing)
+        found = self._found(bookmark, reach)
+        return self._taken(replace(found, delta=self._watched(found.delta, lambda: bookmark)), clearing)
 
     def resume(self, stored: Stored) -> SourcePart[FileDelta]:
         """Take the files of a frozen plan, and look at them again."""
         bookmark = self.bookmark(PLANNED, clears=self.after.after_commit is not None)
         clearing = self._clearing(bookmark)
-        check_same_call(stored, None, self.batch.run.job_id, self.context)
-        delta = self._watched(bookmark.from_plan(stored, self.context or "files"), self._bookmark_before)
+        found = bookmark.resume(stored)
+        check_same_call(found.plan, None, self.batch.run.job_id, self.context)
+        delta = self._watched(found.delta, self._bookmark_before)
         if delta.readings is not None:
             delta.readings.is_replay = True
         if self.on_changed is not None:
             # A replay looks before it writes: the batch of an earlier attempt may hold the old content.
             delta = self._unchanged(delta, stored, self.on_changed)
         # Files may have been set aside by now.
-        return self._taken(delta, self.batch.contexts.get(self.context or "", stored), None, clearing)
+        planned = FilesPlan.read(self.batch.contexts.get(self.context or "", stored), "plan")
+        return self._taken(replace(found, delta=delta, plan=planned), clearing)
 
-    def _taken(
-        self, delta: FileDelta, planned: Stored, state: Stored | None, clearing: ClearingUp | None
-    ) -> SourcePart[FileDelta]:
+    def _taken(self, found: FilesTaken, clearing: ClearingUp | None) -> SourcePart[FileDelta]:
+        delta = found.delta
         if clearing is not None:
-            self.batch.end.after_commit(replace(clearing, taken=lambda: delta.readable))
+            self.batch.end.after_commit(replace(clearing, taken=lambda: (found.still_there, delta.readable)))
         # Never "skip": it would leave files out of a batch that is written with them by now.
         check = partial(delta.unchanged, "raise", self.batch.s3_client)
-        return self.taken(delta, delta, planned, state, f"has_more={delta.has_more}", check)
+        return self.taken(delta, delta, found.plan, found.state, f"has_more={delta.has_more}", check)
 
     def _watched(self, delta: FileDelta, before: Callable[[], FileBookmark]) -> FileDelta:
         """Return a delta that knows the columns of earlier batches, and sets aside files that cannot be read.
@@ -211,7 +219,7 @@ class NewFiles(FileSource):
             delta.readings.on_bad = partial(self._set_aside, delta, before)
         return delta
 
-    def _found(self, bookmark: FileBookmark, reach: Reach) -> FileDelta:
+    def _found(self, bookmark: FileBookmark, reach: Reach) -> FilesTaken:
         """Return what is new: among what events or a journal name, if there are any, else by listing."""
         # Events and journals name only what came since the last run, and not what a range or everything has.
         if reach.everything or reach.until is not None:
@@ -227,29 +235,30 @@ class NewFiles(FileSource):
             return self.listed(bookmark, reach, self.listing)
         return self._told(bookmark, self.events, saves=reach.saves)
 
-    def _told(self, bookmark: FileBookmark, events: EventSource, *, saves: bool) -> FileDelta:
+    def _told(self, bookmark: FileBookmark, events: EventSource, *, saves: bool) -> FilesTaken:
         end = self.batch.end
         if not saves:
             # Before messages are received: those that came before an error are let go as well, for a run that saves.
             end.whatever_comes(partial(_let_go, events, end))
         told = events.receive(bookmark.location, bookmark.options.max_files)
-        delta = bookmark.new_among(told, self.batch.clock())
+        found = bookmark.find_among(told, self.batch.clock())
         if saves:
             # Messages go after the commit only: gone before it, a crash would leave files that nobody tells of again.
             # Those of files that a limit left out are kept, so that a later batch hears of them.
-            end.after_commit(partial(events.acknowledge, but=bookmark.left))
-        return delta
+            end.after_commit(partial(events.acknowledge, but=found.left))
+        return found
 
-    def _recorded(self, bookmark: FileBookmark, metadata: JournalSource, reason: str | None, reach: Reach) -> FileDelta:
+    def _recorded(
+        self, bookmark: FileBookmark, metadata: JournalSource, reason: str | None, reach: Reach
+    ) -> FilesTaken:
         """Return what is new among what a journal records; by listing where that is not enough, or for a reason."""
         # Before a listing: what changes while that runs is recorded after this position, and read the next time.
         found = metadata.read(bookmark.location, bookmark.position)
-        bookmark.read_until(found.position)
         reason, listing = found.lost or reason, self.listing
         if reason is None and found.changes is not None:
-            delta = bookmark.new_recorded(found.changes, self.batch.clock())
-            if delta is not None:
-                return delta
+            taken = bookmark.find_recorded(found.changes, self.batch.clock(), found.position)
+            if taken is not None:
+                return taken
             reason = "the journal names more objects than S3 is asked about one by one"
         if listing is not None and (found.since is None or listing.created < found.since):
             # Neither it nor the journal shows what was written in between.
@@ -258,7 +267,7 @@ class NewFiles(FileSource):
             "event=journal-not-enough job=%s source=%s: everything is looked at, as %s",
             self.batch.run.job_id, bookmark.location, reason,
         )  # fmt: skip
-        return self.listed(bookmark, reach, listing)
+        return self.listed(bookmark, reach, listing, found.position)
 
     def _bookmark_before(self) -> FileBookmark:
         return self.bookmark(replace(PLANNED, before=self.batch.run.state(self.context or "")))
@@ -277,7 +286,7 @@ class NewFiles(FileSource):
                 run.job_id, bookmark.location,
             )  # fmt: skip
             return None
-        clearing = ClearingUp(self.after, self.batch, run, bookmark, lambda: bookmark.still_there.slice(0, 0))
+        clearing = ClearingUp(self.after, self.batch, run, bookmark)
         clearing.check_rights()
         return clearing
 
@@ -298,11 +307,13 @@ class NewFiles(FileSource):
         table, batch, context = delta.table, self.batch, self.context
         bad = table.filter(pc.is_in(table.column("key"), value_set=pa.array(sorted(reasons), pa.string())))
         if context and context in batch.contexts:
-            planned, following = batch.contexts[context], batch.following(context)
+            planned, following = FilesPlan.read(batch.contexts[context], "plan"), batch.following(context)
             if following is None:
-                batch.amend(context, without_files(planned, bad), None)
+                batch.amend(context, without_files(planned, bad).to_store(), None)
             else:
-                batch.amend(context, *before().without(planned, following, bad, reasons))
+                state = FilesState.read(following, context)
+                planned, state = before().without(planned, state, bad, reasons)
+                batch.amend(context, planned.to_store(), state.to_store())
         warn_of_set_aside(delta.location, reasons)
 
 
@@ -325,21 +336,21 @@ class FilesOnSpark(FileSource):
     def plan(self, reach: Reach) -> SourcePart[SparkFileDelta]:
         """Let executors look for what is new."""
         bookmark = self._on_spark(reach)
-        delta = bookmark.new_files()
-        self.warn_of_limit(delta, reach)
-        return self._taken(bookmark, delta, bookmark.plan or {}, bookmark.state_after)
+        found = bookmark.find()
+        self.warn_of_limit(found.delta, reach)
+        return self._taken(bookmark, found)
 
     def resume(self, stored: Stored) -> SourcePart[SparkFileDelta]:
         """Take the files of a frozen plan, and let executors look at them again."""
         bookmark = self._on_spark(PLANNED)
-        delta = bookmark.delta_of(stored)
+        found = bookmark.resume(stored)
         if self.on_changed is not None:
-            bookmark.check_unchanged(stored)
-        return self._taken(bookmark, delta, stored, None)
+            bookmark.check_unchanged(found.plan)
+        return self._taken(bookmark, found)
 
     def nothing(self) -> SparkFileDelta:
         """Return no files."""
-        delta = self._on_spark(PLANNED).delta_of(None)
+        delta = self._on_spark(PLANNED).nothing()
         return replace(delta, schemas=self.schemas(delta))
 
     def _on_spark(self, reach: Reach) -> SparkFileBookmark:
@@ -347,16 +358,10 @@ class FilesOnSpark(FileSource):
 
         return SparkFileBookmark(self.spark, self.source, **self.reaching(reach, "files"))
 
-    def _taken(
-        self,
-        bookmark: SparkFileBookmark,
-        delta: SparkFileDelta,
-        planned: Stored,
-        state: Stored | None,
-    ) -> SourcePart[SparkFileDelta]:
-        delta = replace(delta, schemas=self.schemas(delta), s3_client=self.batch.client(delta.location))
-        check = partial(bookmark.check_unchanged, planned)
-        return self.taken(delta, delta, planned, state, f"has_more={delta.has_more} on_spark=True", check)
+    def _taken(self, bookmark: SparkFileBookmark, found: SparkFilesTaken) -> SourcePart[SparkFileDelta]:
+        delta = replace(found.delta, schemas=self.schemas(found.delta), s3_client=self.batch.client(bookmark.location))
+        check = partial(bookmark.check_unchanged, found.plan)
+        return self.taken(delta, delta, found.plan, found.state, f"has_more={delta.has_more} on_spark=True", check)
 
 
 def _let_go(events: EventSource, end: EndOfRun) -> None:
@@ -366,9 +371,7 @@ def _let_go(events: EventSource, end: EndOfRun) -> None:
         end.call([partial(extend, 0)])
 
 
-def check_same_call(
-    settled: Mapping[str, Any], asked: Mapping[str, Any] | None, job_id: str, context: str | None
-) -> None:
+def check_same_call(planned: FilesPlan, asked: PlannedPartitions | None, job_id: str, context: str | None) -> None:
     """Refuse to replay a plan of partitions by another call than made it: other files would be read.
 
     Parameters
@@ -376,10 +379,7 @@ def check_same_call(
     asked
         What `PartitionRule.to_plan` says; None for files. New files are the same, grouped by partition or not.
     """
-    # What is not a plan of files is refused when the files are read.
-    planned = settled.get("partitions") if isinstance(settled, Mapping) else None
-    is_whole = [isinstance(call, Mapping) and bool(call.get("whole")) for call in (planned, asked)]
-    if planned != asked and any(is_whole):
+    if planned.partitions != asked and any(one is not None and one.whole for one in (planned.partitions, asked)):
         raise PlanConflictError(
             job_id,
             f"the open plan of context {context!r} has other files than this call would read: one of the two is of "

@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers.batch.batch import kind_of
 from scripts.helpers.errors import InvalidValueError, StaleError
 from scripts.helpers.files.segment_files import SegmentFiles
+from scripts.helpers.files.states import FilesState, segments_in
 from scripts.helpers.files.upkeep import (
     DEFAULT_AGE,
     Flaw,
@@ -17,7 +19,6 @@ from scripts.helpers.files.upkeep import (
     LedgerUpkeep,
     Leftovers,
     names_in,
-    segments_in,
 )
 from scripts.helpers.protocol.chunks import lazy_blobs
 from scripts.helpers.protocol.head import Head
@@ -106,16 +107,16 @@ class JobLedger:
         self.head = watermarks.latest(job_id)
         self._chunks: dict[str, Any] = {}
         state = self._read(self.head, STATES, self.head.watermarks, transformation_ctx)
-        if not isinstance(state, Mapping) or state.get("kind") != "files":
+        if kind_of(state) != "files":
             known = ", ".join(sorted(self.head.watermarks)) or "none"
             raise InvalidValueError(f"Job {job_id!r} has no context {transformation_ctx!r} of files. It has: {known}.")
-        self.state: Mapping[str, Any] = state
+        self.state = FilesState.read(state, transformation_ctx)
         files = SegmentFiles(ledger_uri, s3_client) if ledger_uri else None
-        self.upkeep = LedgerUpkeep(str(state.get("source")), files)
+        self.upkeep = LedgerUpkeep(self.state.source, files)
 
     def files(self) -> list[tuple[LedgerPart, str]]:
         """Return every live part of the ledger, and ``state`` or ``open plan`` by what refers to it; reads none."""
-        found = [(part, "state") for part in self.upkeep.parts(segments_in(self.state))]
+        found = [(part, "state") for part in self.upkeep.parts(self.state.segments)]
         named = {part.file["file"] for part, _ in found if part.file is not None}
         for part in self.upkeep.parts(self._planned()):
             if part.file is None or part.file["file"] not in named:
@@ -130,7 +131,7 @@ class JobLedger:
         LedgerError, AccessRefusedError, CredentialsError, SourceUnavailableError
             It cannot be read, which says nothing about it; see `LedgerUpkeep.flaws`.
         """
-        found = [(flaw, "state") for flaw in self.upkeep.flaws(segments_in(self.state))]
+        found = [(flaw, "state") for flaw in self.upkeep.flaws(self.state.segments)]
         known = {flaw.part.file["file"] for flaw, _ in found if flaw.part.file is not None}
         for flaw in self.upkeep.flaws(self._planned()):
             if flaw.part.file is None or flaw.part.file["file"] not in known:

@@ -17,6 +17,7 @@ from scripts.helpers.files.catalogue import located
 from scripts.helpers.files.latest import LatestPartition, OnSame, check_on_same
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionColumns, PartitionRule, is_file_start
+from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,27 +94,28 @@ class NewPartitions(FileSource):
         # Everything is read as it was asked for, also what lies before the start of a first run.
         rule = replace(self.rule, start_from=None) if reach.everything else self.rule
         bookmark = self.bookmark(reach, rule)
-        files = self.listed(bookmark, reach)
-        if bookmark.waiting:
-            logger.info("event=partitions_waiting source=%s partitions=%d", self.source, bookmark.waiting)
-        state = bookmark.state_after if reach.saves else None
-        return self._taken(bookmark.delta_of_partitions(files), bookmark.to_plan(files), state)
+        found = self.listed(bookmark, reach)
+        if found.waiting:
+            logger.info("event=partitions_waiting source=%s partitions=%d", self.source, found.waiting)
+        return self._taken(found.by(rule), found.plan, found.state)
 
     def resume(self, stored: Stored) -> SourcePart[PartitionDelta]:
         """Take the files of a frozen plan, and look at them again."""
         bookmark = self.bookmark(PLANNED, self.rule)
-        check_same_call(stored, self.rule.to_plan(), self.batch.run.job_id, self.context)
-        files = bookmark.from_plan(stored, self.context or "partitions")
+        found = bookmark.resume(stored)
+        check_same_call(found.plan, self.rule.to_plan(), self.batch.run.job_id, self.context)
         if self.on_changed is not None:
-            files = files.unchanged(self.on_changed, self.batch.s3_client)
-        return self._taken(bookmark.delta_of_partitions(files), stored, None)
+            found = replace(found, delta=found.delta.unchanged(self.on_changed, self.batch.s3_client))
+        return self._taken(found.by(self.rule), found.plan, None)
 
     def nothing(self) -> PartitionDelta:
         """Return no partitions."""
         files = super().nothing()
         return PartitionDelta(replace(files, schemas=self.schemas(files)), self.rule)
 
-    def _taken(self, delta: PartitionDelta, planned: Stored, state: Stored | None) -> SourcePart[PartitionDelta]:
+    def _taken(
+        self, delta: PartitionDelta, planned: FilesPlan, state: FilesState | PartitionState | None
+    ) -> SourcePart[PartitionDelta]:
         files = replace(delta.files, schemas=self.schemas(delta.files))
         delta = replace(delta, files=files)
         emptied = delta.emptied
@@ -141,18 +143,19 @@ class LargestPartition(NewPartitions):
         bookmark = self.bookmark(replace(reach, before=None), self.rule)
         context, job_id = self.context or "partition", self.batch.run.job_id
         before = LatestPartition(bookmark.location, self.rule, reach.before, context, job_id)
-        found = before.decided(bookmark.delta_of_partitions(self.listed(bookmark, reach)), self.on_same)
-        if bookmark.waiting:
+        listed = self.listed(bookmark, reach)
+        found = before.decided(listed.by(self.rule), self.on_same)
+        if listed.waiting:
             logger.warning(
                 "event=partition_not_ready source=%s partitions=%d: they are larger than the one that is taken, and "
                 "some of their files have to wait",
-                self.source, bookmark.waiting,
+                self.source, listed.waiting,
             )  # fmt: skip
         if not found.delta.count and not found.is_same:
             logger.warning("event=no_partition source=%s: nothing is read", self.source)
-        planned = bookmark.to_plan(found.delta.files)
+        planned = replace(listed.plan, count=found.delta.count, bytes=found.delta.bytes)
         if not found.delta.count:
-            planned["files"] = None
+            planned = replace(planned, segment=None)
         return self._taken(found.delta, planned, found.state if reach.saves else None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
-from scripts.helpers.files.ledger import FileLedger, damaged
+from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.memory import Memory, RangeMemory
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule
@@ -30,9 +30,9 @@ from scripts.helpers.files.pieces import in_pieces
 from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.rules import FileOptions, folders_since, outside_layout
 from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of, set_aside_of, with_list
+from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of
 from scripts.helpers.files.sources import ListingSource, Told
-from scripts.helpers.files.states import check_files_plan, check_files_state, of_source, plan_of, state_of
+from scripts.helpers.files.states import FilesPlan, FilesState, Segment, opened
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import (
     ARCHIVED,
@@ -46,12 +46,42 @@ from scripts.helpers.listing.objects import (
     byte_order,
 )
 from scripts.helpers.listing.paths import check_keys
-from scripts.helpers.protocol.fields import ImplausibleError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FilesTaken:
+    """What a batch takes of a source of files, what a plan keeps of it, and the state that follows.
+
+    Attributes
+    ----------
+    state
+        None where nothing is saved, and of a plan that is replayed.
+    gone
+        The objects that are not there any more.
+    still_there
+        Those that were taken before and are to be moved away; see `clears` of `FileBookmark`.
+    left
+        Keys that are new and are left for a later batch; not those of archived objects that are skipped.
+    waiting
+        How many partitions are new and wait for their files.
+    """
+
+    delta: FileDelta
+    plan: FilesPlan
+    state: FilesState | None = None
+    gone: pa.Table = field(default_factory=LEDGER.empty_table)
+    still_there: pa.Table = field(default_factory=LEDGER.empty_table)
+    left: Sequence[str] = ()
+    waiting: int = 0
+
+    def by(self, rule: PartitionRule) -> PartitionDelta:
+        """Return the delta by partitions."""
+        return PartitionDelta(self.delta, rule, self.gone)
 
 
 class FileBookmark:
@@ -80,8 +110,8 @@ class FileBookmark:
     partitions
         Takes partitions rather than files; see `partitions.PartitionRule`. The state is the same.
     clears
-        Whether files are moved away once they are taken: they do not count as gone then, and `still_there` has those
-        that were not.
+        Whether files are moved away once they are taken: they do not count as gone then, and `FilesTaken.still_there`
+        has those that were not.
     needs_versions
         An error is raised if the bucket keeps no version of an object that is taken.
     **options
@@ -118,31 +148,27 @@ class FileBookmark:
         self.lister = Lister(self.location, s3_client, how)
         self._saves, self._needs_versions = saves and until is None, needs_versions
         self._s3_client, self._taken_by = s3_client, taken_by
-        self._state: Mapping[str, Any] = state or {}
-        for stored in (state, until):
-            if stored is not None:
-                check_same_location(stored, self.location, transformation_ctx)
+        self._context = transformation_ctx
+        self._state, then = self._opened(state), self._opened(until)
         files = SegmentFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
         if files is not None and files.would_be_listed(self.location):
             raise InvalidValueError(
                 f"ledger_uri {self.options.ledger_uri!r} is in the source, so its files would be new there. "
                 "Use another prefix, or a folder whose name starts with _."
             )
-        self.ledger = FileLedger(str(self.location), self._state.get("segments", ()), files)
-        aside = set_aside_of(self._state, str(self.location))
-        self._memory = Memory(self.ledger, self._state.get("floor"), aside)
+        self.ledger = FileLedger(str(self.location), self._state.segments, files)
+        self._memory = Memory(self.ledger, self._state.floor, self._state.set_aside)
         chosen = self.options
         if until is not None:
-            then = FileLedger(str(self.location), until.get("segments", ()), files)
-            self._memory = RangeMemory(self._memory, until, then, chosen.compare == "mtime")
+            ledger = FileLedger(str(self.location), then.segments, files)
+            self._memory = RangeMemory(self._memory, then, ledger, chosen.compare == "mtime")
             chosen = replace(
                 chosen, on_modified="take", delay=timedelta(0), ready_marker=None, max_files=None, max_bytes=None
             )
             partitions = partitions.unlimited() if partitions else None
         self.begins = state is None and until is None
         self.partitions = partitions
-        self.gone = LEDGER.empty_table()
-        self._aside = aside if until is None else set_aside_of(until, str(self.location))
+        self._aside = (self._state if until is None else then).set_aside
         if partitions is not None and partitions.whole:
             self._aside = {}  # A partition that is read whole has all its files, or the run stops.
         look: Callable[[Collection[str]], pa.Table] | None = self.lister.look_at_each
@@ -152,21 +178,29 @@ class FileBookmark:
         self._chooser = BatchChooser(
             self.location, chosen, self._memory, taken_by, self.begins, partitions, self._aside, look, clears
         )
-        self.still_there = LEDGER.empty_table()
-        self._batch: dict[str, Any] | None = None
-        self._rest: dict[str, Any] | None = None
-        self._taken: pa.Table | None = None
-        self._unreadable: Mapping[str, str] = {}
-        self._after: dict[str, Any] | None = None
-        self._left: list[str] = []
-        self._next_position: Mapping[str, Any] | None = None
-        self.waiting = 0
+        self._last: FilesTaken | None = None
+
+    def _opened(self, stored: Mapping[str, Any] | None) -> FilesState:
+        name = self.location.name
+        return FilesState(name) if stored is None else opened(FilesState, stored, name, self._context)
 
     def __repr__(self) -> str:
         return f"<FileBookmark {str(self.location)!r}: {self.ledger.count:,} objects known>"
 
     def new_files(self, listing: ListingSource | None = None) -> FileDelta:
-        """List the source and return the objects whose identity is not known.
+        """List the source and return the objects whose identity is not known; see `find`."""
+        self._last = self.find(listing)
+        return self._last.delta
+
+    @property
+    def state_after(self) -> dict[str, Any]:
+        """What to store once the delta of `new_files` is processed. SourceError where nothing follows."""
+        if self._last is None or self._last.state is None:
+            raise SourceError(str(self.location), "it has not been listed yet. Call new_files first.")
+        return self._last.state.to_store()
+
+    def find(self, listing: ListingSource | None = None, position: Mapping[str, Any] | None = None) -> FilesTaken:
+        """List the source, and take the objects whose identity is not known.
 
         Hidden files are left out by Spark's rule, on every folder below the prefix.
 
@@ -174,6 +208,8 @@ class FileBookmark:
         ----------
         listing
             Another way to see the objects, such as `S3Inventory`.
+        position
+            How far a journal was read before, for the state that follows.
 
         Raises
         ------
@@ -190,7 +226,7 @@ class FileBookmark:
             intervals: Iterable[Interval] = iter(found)
         else:
             started, intervals = listing.created, iter(listing.list_objects(self.location))
-            before, limit = self._state.get("listed"), datetime.now(timezone.utc) + MAX_AHEAD
+            before, limit = self.listed, datetime.now(timezone.utc) + MAX_AHEAD
             if started > limit:
                 raise SourceError(
                     str(self.location),
@@ -203,14 +239,14 @@ class FileBookmark:
                     f"the report of {started} is older than the last listing of {before}. Wait for the next report.",
                 )
         look = self.lister.look_at_each if listing is not None else None
-        delta = self._delta(intervals, started, sees_all, look=look)
+        taken = self._taken(intervals, started, sees_all, look=look, position=position)
         if sees_all and self.options.layout is not None:
-            self._warn_of_layout(self.options.layout, delta)
-        return delta
+            self._warn_of_layout(self.options.layout, taken)
+        return taken
 
-    def _warn_of_layout(self, layout: str, delta: FileDelta) -> None:
+    def _warn_of_layout(self, layout: str, taken: FilesTaken) -> None:
         """Say which of the files that are new no later listing would show: it lists folders of dates only."""
-        new = pa.chunked_array([*delta.table.column("key").chunks, pa.array(self._left, pa.string())])
+        new = pa.chunked_array([*taken.delta.table.column("key").chunks, pa.array(taken.left, pa.string())])
         outside = outside_layout(layout, new)
         if len(outside):
             logger.warning(
@@ -219,8 +255,8 @@ class FileBookmark:
                 self.location, layout, len(outside), len(new), pc.min(outside).as_py(),
             )  # fmt: skip
 
-    def new_among(self, told: Told, started: datetime) -> FileDelta:
-        """Return which of the objects that events named are new; others are not looked for.
+    def find_among(self, told: Told, started: datetime, position: Mapping[str, Any] | None = None) -> FilesTaken:
+        """Take those of the objects that events named that are new; others are not looked for.
 
         What S3 says of each object now counts, and not what an event says of it: that may be old by now.
 
@@ -228,6 +264,8 @@ class FileBookmark:
         ----------
         started
             The time of the caller, for sources that tell none.
+        position
+            As of `find`.
         """
         named = set(told.keys)
         if self.options.ready_marker is not None:
@@ -243,11 +281,10 @@ class FileBookmark:
             Interval(_before(batch), batch.column("key")[-1].as_py(), batch)
             for batch in there.combine_chunks().to_batches()
         ]
-        delta = self._delta(intervals, started, deleted=deleted)
-        return replace(delta, has_more=delta.has_more or told.has_more)
+        return self._taken(intervals, started, deleted=deleted, position=position, has_more=told.has_more)
 
-    def new_recorded(self, changes: pa.Table, started: datetime) -> FileDelta | None:
-        """Return which of the objects that a journal names are new; None if there are too many to ask S3 about each.
+    def find_recorded(self, changes: pa.Table, started: datetime, position: Mapping[str, Any]) -> FilesTaken | None:
+        """Take those of the objects that a journal names that are new; None if S3 cannot be asked about so many.
 
         Parameters
         ----------
@@ -255,6 +292,8 @@ class FileBookmark:
             Of schema `metadata_tables.CHANGES`: a key may be there several times, and in no order.
         started
             When the objects are looked at, by the clock of the job.
+        position
+            How far the journal was read.
         """
         asked = self._to_ask(changes)
         if len(asked) > MAX_ASKED:
@@ -263,21 +302,16 @@ class FileBookmark:
             "event=journal source=%s records=%d asked=%d: S3 is asked about objects that the ledger does not know so",
             self.location, changes.num_rows, len(asked),
         )  # fmt: skip
-        return self.new_among(_Named(asked), started)
+        return self.find_among(_Named(asked), started, position)
 
     @property
     def position(self) -> Mapping[str, Any] | None:
         """How far a journal was read, as the state tells; None if it never was."""
-        found: Mapping[str, Any] | None = self._state.get("metadata")
-        return found
-
-    def read_until(self, position: Mapping[str, Any]) -> None:
-        """Have the state that follows say that a journal was read so far. Call it before the files are chosen."""
-        self._next_position = position
+        return self._state.position
 
     def folders(self) -> list[str]:
         """Return what is to be listed: folders of dates since the last listing, or all."""
-        listed, layout = self._state.get("listed"), self.options.layout
+        listed, layout = self.listed, self.options.layout
         if layout is None or listed is None:
             return [""]
         # A clock here that is behind the source's must not cut off the folders that were listed last.
@@ -287,48 +321,21 @@ class FileBookmark:
     @property
     def listed(self) -> datetime | None:
         """When the source was listed last with nothing left over, as the state tells; None if never."""
-        listed: datetime | None = self._state.get("listed")
-        return listed
+        return self._state.listed
 
-    @property
-    def left(self) -> list[str]:
-        """Keys that are new and were left for a later batch; not those of archived objects that are skipped."""
-        return self._left
-
-    @property
-    def state_after(self) -> dict[str, Any]:
-        """What to store once the delta of `new_files` is processed. SourceError where nothing follows."""
-        if self._after is None:
-            raise SourceError(str(self.location), "it has not been listed yet. Call new_files first.")
-        return self._after
-
-    def to_plan(self, delta: FileDelta) -> dict[str, Any]:
-        """Return what the frozen plan stores of the delta of `new_files`."""
-        counts = {"count": delta.count, "bytes": delta.bytes, "has_more": delta.has_more, "gone": delta.gone}
-        plan = plan_of(self.location.name, self._batch, **counts)
-        if self.partitions is not None:
-            plan["partitions"] = self.partitions.to_plan()
-        if self._rest is not None:
-            plan["rest"] = self._rest
-        if self._unreadable:
-            plan["set_aside"] = len(self._unreadable)
-        return plan
-
-    def from_plan(self, plan: Mapping[str, Any], context: str) -> FileDelta:
-        """Return the delta of a frozen plan, with the caller's spelling of the source."""
-        check_same_location(plan, self.location, context)
-        segment = plan.get("files")
-        rows = self.ledger.read(segment) if segment else LEDGER.empty_table()
+    def resume(self, stored: Mapping[str, Any]) -> FilesTaken:
+        """Take what a frozen plan says, with the caller's spelling of the source."""
+        plan = opened(FilesPlan, stored, self.location.name, self._context)
+        rows = self.ledger.read(plan.segment) if plan.segment else LEDGER.empty_table()
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
-        self.gone = rows.filter(pc.equal(rows.column("status"), GONE))
-        if plan.get("rest"):
-            taken = pa.concat_tables([taken, self.ledger.read(plan["rest"])]).sort_by("key")
+        if plan.rest:
+            taken = pa.concat_tables([taken, self.ledger.read(plan.rest)]).sort_by("key")
         check_planned(str(self.location), taken)
-        delta = self._taking(taken, bool(plan.get("has_more")), plan.get("gone") or 0)
-        return replace(delta, is_old="dialect" not in plan)
+        delta = replace(self._delta(taken, plan.has_more, plan.gone), is_old=plan.is_old)
+        return FilesTaken(delta, plan, gone=rows.filter(pc.equal(rows.column("status"), GONE)))
 
     def set_aside(self, reasons: Mapping[str, str]) -> None:
-        """Take files that cannot be read out of what `new_files` planned, and put them on the list in `state_after`.
+        """Take files that cannot be read out of what `new_files` took, and put them on the list in `state_after`.
 
         Parameters
         ----------
@@ -340,16 +347,16 @@ class FileBookmark:
         SetAsideFullError
             The list would be too long. Nothing is changed.
         """
-        if self._after is None or self._taken is None:
+        if self._last is None or self._last.state is None:
             return
-        planned = {"files": self._batch, "count": self._taken.num_rows, "bytes": 0}
-        bad = self._taken.filter(pc.is_in(self._taken.column("key"), value_set=pa.array(list(reasons), pa.string())))
-        planned, self._after = self.without(planned, self._after, bad, reasons)
-        self._batch = planned["files"]
+        table = self._last.delta.table
+        bad = table.filter(pc.is_in(table.column("key"), value_set=pa.array(list(reasons), pa.string())))
+        plan, state = self.without(self._last.plan, self._last.state, bad, reasons)
+        self._last = replace(self._last, plan=plan, state=state)
 
     def without(
-        self, planned: Mapping[str, Any], following: Mapping[str, Any], bad: pa.Table, reasons: Mapping[str, str]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        self, plan: FilesPlan, following: FilesState, bad: pa.Table, reasons: Mapping[str, str]
+    ) -> tuple[FilesPlan, FilesState]:
         """Return a plan and the state that follows it, without files that are set aside.
 
         The bookmark must be that of the state which the plan was made from.
@@ -361,22 +368,16 @@ class FileBookmark:
         reasons
             Why each of them cannot be read.
         """
-        check_same_location(following, self.location, "files")
-        entries = set_aside_of(following, str(self.location))
+        entries = dict(following.set_aside)
         for row in bad.to_pylist():
             entries[row["key"]] = entry_of(row, reasons[row["key"]], *self._taken_by)
         # First, as it may refuse: then no ledger is written.
-        listed = with_list(following, entries)
-        stored = planned.get("files")
-        rows = self.ledger.read(stored) if stored else LEDGER.empty_table()
+        listed = following.with_set_aside(entries)
+        rows = self.ledger.read(plan.segment) if plan.segment else LEDGER.empty_table()
         rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), value_set=bad.column("key").combine_chunks())))
         segment = self.ledger.stored(rows) if rows.num_rows else None
-        return without_files(planned, bad) | {"files": segment}, {**listed, "segments": self._segments(segment, rows)}
-
-    def delta_of_partitions(self, files: FileDelta) -> PartitionDelta:
-        """Return the delta of `new_files` or `from_plan` by partitions; of a bookmark that has `partitions`."""
-        assert self.partitions is not None
-        return PartitionDelta(files, self.partitions, self.gone)
+        smaller = replace(without_files(plan, bad), segment=segment)
+        return smaller, replace(listed, segments=self._segments(segment, rows))
 
     def explain(self, key: str) -> Explanation:
         """Say when and by which run a key was taken, or why not. The key is relative to the source."""
@@ -390,14 +391,16 @@ class FileBookmark:
 
     # --- within ---------------------------------------------------------------------------------
 
-    def _delta(
+    def _taken(
         self,
         intervals: Iterable[Interval],
         started: datetime,
         sees_all: bool = False,
         deleted: Sequence[str] | None = None,
         look: Callable[[Collection[str]], pa.Table] | None = None,
-    ) -> FileDelta:
+        position: Mapping[str, Any] | None = None,
+        has_more: bool = False,
+    ) -> FilesTaken:
         """Choose among the objects of intervals; `deleted` and `look` are those of `BatchChooser.choose`.
 
         `sees_all` says that the intervals are a listing of the whole source.
@@ -405,33 +408,42 @@ class FileBookmark:
         choice = self._chooser.choose(intervals, started, self._memory.known(), deleted, look)
         rows, left = choice.rows, choice.left
         later = self.options.waiting(left)
-        self._left, self.waiting = later.column("key").to_pylist(), choice.waiting
-        self.gone = rows.filter(pc.equal(rows.column("status"), GONE))
         rest = self._rest_of_partitions(rows, choice.archived)
-        self._unreadable, self.still_there = choice.unreadable, choice.still_there
         warn_of_set_aside(self.location, choice.unreadable)
+        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        if rest.num_rows:
+            taken = pa.concat_tables([taken, rest]).sort_by("key")
+        delta = self._delta(taken, choice.has_more or has_more, choice.gone)
+        plan = FilesPlan(
+            self.location.name, count=delta.count, bytes=delta.bytes, has_more=delta.has_more, gone=delta.gone,
+            set_aside=len(choice.unreadable), partitions=self.partitions.to_plan() if self.partitions else None,
+        )  # fmt: skip
+        state = None
         if self._saves:
-            self._rest = self.ledger.stored(rest) if rest.num_rows else None
-            self._batch = self.ledger.stored(rows) if rows.num_rows else None
+            plan = replace(
+                plan,
+                rest=self.ledger.stored(rest) if rest.num_rows else None,
+                segment=self.ledger.stored(rows) if rows.num_rows else None,
+            )
             # Date folders are listed from this time on. With something left over, or after events, which name some
             # objects only, it stays where it was: a later one would leave the folders of the rest unlisted.
             listed = started if deleted is None and not self.holding(left).num_rows else None
-            following = self.following(listed, self._segments(self._batch, rows), sees_all)
-            if self._next_position is not None and not later.num_rows:
+            state = self.following(listed, self._segments(plan.segment, rows), sees_all)
+            if position is not None and not later.num_rows:
                 # With something left over the journal is read again from where it was: its records of the rest would
                 # be too old later on.
-                following["metadata"] = dict(self._next_position)
-            self._after = with_list(following, choice.aside)
-        self._taken = taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
-        if rest.num_rows:
-            taken = pa.concat_tables([taken, rest]).sort_by("key")
-        return self._taking(taken, choice.has_more, choice.gone)
+                state = replace(state, position=dict(position))
+            state = state.with_set_aside(choice.aside)
+        return FilesTaken(
+            delta, plan, state, rows.filter(pc.equal(rows.column("status"), GONE)), choice.still_there,
+            later.column("key").to_pylist(), choice.waiting,
+        )  # fmt: skip
 
-    def _taking(self, taken: pa.Table, has_more: bool, gone: int) -> FileDelta:
+    def _delta(self, taken: pa.Table, has_more: bool, gone: int) -> FileDelta:
         self._check_versions(taken)
-        payer, readings = self.options.request_payer, self._readings(taken)
         return FileDelta(
-            self.location, taken, has_more, gone, payer, readings=readings, s3_client=self._s3_client
+            self.location, taken, has_more, gone, self.options.request_payer, readings=self._readings(taken),
+            s3_client=self._s3_client,
         )  # fmt: skip
 
     def _to_ask(self, changes: pa.Table) -> tuple[str, ...]:
@@ -510,12 +522,8 @@ class FileBookmark:
         """
         return left if self.options.layout is not None else self.options.waiting(left)
 
-    def following(
-        self, listed: datetime | None, segments: Sequence[Mapping[str, Any]], sees_all: bool
-    ) -> dict[str, Any]:
+    def following(self, listed: datetime | None, segments: Sequence[Segment], sees_all: bool) -> FilesState:
         """Return the state that follows, given what is remembered, and when and whether the whole source was listed."""
-        # Runs that list leave the position as it is: more is read again the next time, and nothing is missed.
-        last = listed or self._state.get("listed")
         floor = self._memory.floor
         if floor is not None and sees_all:  # Events, a report and date folders need not show all that lies below it.
             logger.info(
@@ -523,16 +531,18 @@ class FileBookmark:
                 self.location, floor,
             )  # fmt: skip
             floor = None
-        return state_of(self.location.name, last, segments, self.position, floor)
+        # Runs that list leave the position as it is: more is read again the next time, and nothing is missed.
+        return FilesState(self.location.name, listed or self.listed, tuple(segments), self.position, floor)
 
-    def _segments(self, segment: Mapping[str, Any] | None, rows: pa.Table) -> Sequence[Mapping[str, Any]]:
+    def _segments(self, segment: Segment | None, rows: pa.Table) -> tuple[Segment, ...]:
         """Return the segments that follow a batch whose rows are in a segment of their own."""
-        return self.ledger.appended(segment, rows) if segment else self.ledger.segments
+        return tuple(self.ledger.appended(segment, rows) if segment else self.ledger.segments)
 
-    def with_list_of_executors(self, following: Mapping[str, Any]) -> dict[str, Any]:
+    def with_list_of_executors(self, following: FilesState) -> FilesState:
         """Return a state after a batch that executors found: what was to be taken again is, as they list everything."""
-        kept = {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
-        return with_list(following, kept)
+        return following.with_set_aside(
+            {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
+        )  # fmt: skip
 
     def parts(self, after: str | None, until: str | None, started: datetime, most_rows: int) -> Iterator[Piece]:
         """Choose among the keys above `after` and not above `until`, a task's share of a batch, piece by piece.
@@ -570,15 +580,9 @@ class _Named(NamedTuple):
     has_more: bool = False
 
 
-def without_files(planned: Mapping[str, Any], bad: pa.Table) -> dict[str, Any]:
+def without_files(plan: FilesPlan, bad: pa.Table) -> FilesPlan:
     """Return a plan that counts some of its files as set aside."""
-    size = pc.sum(bad.column("size"), min_count=0).as_py()
-    return {
-        **planned,
-        "count": planned["count"] - bad.num_rows,
-        "bytes": planned["bytes"] - size,
-        "set_aside": (planned.get("set_aside") or 0) + bad.num_rows,
-    }
+    return plan.without(bad.num_rows, pc.sum(bad.column("size"), min_count=0).as_py())
 
 
 def warn_of_set_aside(location: Location, reasons: Mapping[str, str]) -> None:
@@ -600,15 +604,6 @@ def _all_waiting(entries: Mapping[str, SetAside]) -> dict[str, SetAside]:
 def check_planned(source: str, rows: pa.Table) -> None:
     """Raise LedgerError if an open plan would read files by keys that no listing of the source has shown."""
     check_keys(source, rows.column("key"), "its open plan", "Discard the plan: watermarks discard-plan JOB --why …")
-
-
-def check_same_location(stored: Mapping[str, Any], location: Location, context: str) -> None:
-    """Raise SourceChangedError if a state or plan is that of another source; LedgerError if it cannot be read."""
-    of_source(stored, "files", location.name, context, location.name)
-    try:
-        (check_files_state if "segments" in stored else check_files_plan)(stored, context)
-    except ImplausibleError as error:
-        raise damaged(location.name, error) from error
 
 
 def _folder(key: str) -> str:

@@ -15,18 +15,17 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.files.partition_delta import Partition, PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule, Values, sort_key
-from scripts.helpers.files.states import FORMAT, of_source
+from scripts.helpers.files.states import PartitionState, opened
 from scripts.helpers.listing.listing import Location
 
 OnSame = Literal["take", "skip", "raise"]
-KIND = "partition"
 
 
 class PartitionDecision(NamedTuple):
     """What a run reads, the state that follows, and whether the partition is what was taken before."""
 
     delta: PartitionDelta
-    state: Mapping[str, Any] | None
+    state: PartitionState | None
     is_same: bool = False
 
 
@@ -38,7 +37,7 @@ class LatestPartition:
     location, rule
         The source and its columns.
     state
-        What an earlier `state_after` returned; None on a first run.
+        As it is stored; None on a first run.
     context, job_id
         For messages.
 
@@ -51,10 +50,14 @@ class LatestPartition:
     def __init__(
         self, location: Location, rule: PartitionRule, state: Mapping[str, Any] | None, context: str, job_id: str
     ) -> None:
-        self._location, self._rule, self._state = location, rule, state
+        self._location, self._rule = location, rule
         self._context, self._job_id = context, job_id
-        if state is not None:
-            _check_state(state, location, rule, context)
+        self._state = None if state is None else opened(PartitionState, state, location.name, context)
+        if self._state is not None:
+            before = _shown(self._state.columns, self._state.types)
+            now = _shown(rule.columns.names, rule.columns.types)
+            if before != now:
+                raise SourceChangedError(context, before, now)
 
     def decided(self, delta: PartitionDelta, on_same: OnSame) -> PartitionDecision:
         """Decide what is read of the largest partition that there is; `delta` has it, or is empty.
@@ -69,7 +72,7 @@ class LatestPartition:
         found = delta.partitions
         if self._state is None:
             return PartitionDecision(delta, self._following(found[0]) if found else None)
-        before = tuple(self._state["value"])
+        before = self._state.value
         if not found or sort_key(_values(found[0])) < sort_key(before):
             raise SnapshotBehindError(str(self._location), self._context, self._job_id)
         following = self._following(found[0])
@@ -81,13 +84,12 @@ class LatestPartition:
             return PartitionDecision(delta.without_files(), following, is_same=True)
         return PartitionDecision(delta, following, is_same=True)
 
-    def _following(self, partition: Partition) -> dict[str, Any]:
+    def _following(self, partition: Partition) -> PartitionState:
         columns = self._rule.columns
-        return {
-            "kind": KIND, "source": self._location.name, "format": FORMAT, "columns": list(columns.names),
-            "types": list(columns.types), "value": list(_values(partition)), "files": partition.files.count,
-            "sha256": _digest(partition),
-        }  # fmt: skip
+        return PartitionState(
+            self._location.name, columns.names, columns.types, _values(partition), partition.files.count,
+            _digest(partition),
+        )  # fmt: skip
 
 
 def check_on_same(on_same: str) -> None:
@@ -103,15 +105,6 @@ def _values(partition: Partition) -> Values:
 def _digest(partition: Partition) -> str:
     """Return a hash of all files' identities: a file that is added, overwritten or deleted makes another one."""
     return hashlib.sha256(json.dumps(partition.files.files).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _check_state(stored: Mapping[str, Any], location: Location, rule: PartitionRule, context: str) -> None:
-    fields = of_source(stored, KIND, location.name, context, f"the latest partition of {location.name}")
-    columns = rule.columns
-    before = _shown(fields["columns"], fields["types"])
-    now = _shown(columns.names, columns.types)
-    if before != now:
-        raise SourceChangedError(context, before, now)
 
 
 def _shown(names: Sequence[str], types: Sequence[str]) -> str:

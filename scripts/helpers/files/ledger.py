@@ -12,7 +12,7 @@ from scripts.helpers.errors import LedgerError, TooLargeError
 from scripts.helpers.files.diff import Known
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import checksum, from_bytes, merged_segments, merges, to_bytes
-from scripts.helpers.files.states import files_of, segment_of
+from scripts.helpers.files.states import damaged, files_of, segment_of
 from scripts.helpers.listing.objects import LEDGER, byte_order
 from scripts.helpers.protocol.chunks import Blob
 
@@ -32,11 +32,6 @@ def files_between(files: Sequence[Mapping[str, Any]], after: str | None, until: 
         if not ends_before and not starts_behind:
             held.append(file)
     return held
-
-
-def damaged(source: str, error: Exception) -> LedgerError:
-    """Return the error for a file list that cannot be read."""
-    return LedgerError(source, f"its stored file list is damaged ({error}). Restore the job's item from a backup.")
 
 
 class FileLedger:

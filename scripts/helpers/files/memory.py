@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.files.diff import Known, compare
 from scripts.helpers.files.ledger import FileLedger
+from scripts.helpers.files.states import FilesState
 from scripts.helpers.listing.objects import KNOWN, TAKEN, Interval
 
 
@@ -67,9 +67,9 @@ class RangeMemory(Memory):
 
     keeps_gone = False
 
-    def __init__(self, before: Memory, until: Mapping[str, Any], ledger: FileLedger, by_time: bool) -> None:
+    def __init__(self, before: Memory, until: FilesState, ledger: FileLedger, by_time: bool) -> None:
         super().__init__(before.ledger, before.floor, before.aside)
-        self._until, self._until_floor, self._by_time = ledger, until.get("floor"), by_time
+        self._until, self._until_floor, self._by_time = ledger, until.floor, by_time
         self._then: Known | None = None
 
     def within(self, after: str | None, until: str | None) -> None:

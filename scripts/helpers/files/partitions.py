@@ -12,6 +12,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.files.states import PlannedPartitions
 from scripts.helpers.listing.folders import Value, folder_kind, folder_values, typed_value
 from scripts.helpers.listing.paths import check_keys
 
@@ -165,9 +166,9 @@ class PartitionRule:
         if most is not None and (type(most) is not int or most < 1):
             raise InvalidValueError(f"max_partitions is {most!r}. Use a whole number from 1.")
 
-    def to_plan(self) -> dict[str, Any]:
+    def to_plan(self) -> PlannedPartitions:
         """Return what a replay must ask for again: how files are grouped, and what is read of a group."""
-        return {"columns": list(self.columns.names), "whole": self.whole, "latest": self.latest}
+        return PlannedPartitions(self.columns.names, self.whole, self.latest)
 
     def unlimited(self) -> PartitionRule:
         """Return the rule without what bounds a batch."""

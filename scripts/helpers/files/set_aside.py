@@ -5,12 +5,12 @@ Pure, and without pyarrow: the command reads and changes the list where there is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from scripts.helpers.errors import InvalidValueError, LedgerError, SetAsideFullError
+from scripts.helpers.errors import LedgerError, SetAsideFullError
 from scripts.helpers.listing.paths import is_plain
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
@@ -60,92 +60,69 @@ def entry_of(row: Mapping[str, Any], reason: str, version: int, run_id: str) -> 
     return SetAside(row["key"], row["etag"], row["version_id"], row["size"], row["modified"], reason, version, run_id)
 
 
-def set_aside_of(state: Mapping[str, Any] | None, source: str = "") -> dict[str, SetAside]:
-    """Return what a state of files has set aside, by key; LedgerError if the list is damaged."""
-    stored = (state or {}).get("set_aside")
-    if stored is None:
-        return {}
-    source = source or str((state or {}).get("source", ""))
-    try:
-        check_set_aside(Fields(state, "state"))
-        data = stored["data"]
-        found = unpack_json(data.data if isinstance(data, Blob) else data, MAX_LIST_BYTES)
-        entries = {
-            entry.key: entry
-            for one in Fields({"data": found}, "set_aside").maps("data", MAX_SET_ASIDE)
-            if (entry := _from_json(one))
-        }
-        if len(found) != stored["count"]:
-            raise ValueError("the count differs")
-        # Buckets have keys with empty components, which are set aside since Spark cannot take them.
-        outside = [key for key in entries if not is_plain(key, literal=True)]
-    except ValueError as error:
-        raise LedgerError(
-            source,
-            f"its list of files that are set aside is damaged ({error}). Restore the job's item from a backup.",
-        ) from error
-    if outside:
-        detail = f"has the key {outside[0]!r}, which leads out of the source. Restore the job's item from a backup."
-        raise LedgerError(source, f"its list of files that are set aside {detail}")
-    return entries
+@dataclass(frozen=True)
+class SetAsideList:
+    """The list as a state holds it: packed, with counts beside it, so that a state is shown without unpacking it.
 
-
-def check_set_aside(state: Fields) -> None:
-    """Raise ImplausibleError for a list of a state that is not one of `as_state`; what is packed is not looked at."""
-    if "set_aside" in state:
-        fields = state.map("set_aside")
-        for count in ("count", RETRY, SKIP):
-            fields.whole(count, 0, most=MAX_SET_ASIDE)
-        fields.of("data", PACKED, "bytes")
-
-
-def as_state(entries: Mapping[str, SetAside], source: str) -> dict[str, Any] | None:
-    """Return what a state stores of a list; None of an empty one. SetAsideFullError if it is too long."""
-    if not entries:
-        return None
-    if len(entries) > MAX_SET_ASIDE:
-        raise SetAsideFullError(source, len(entries), MAX_SET_ASIDE)
-    rows = [_as_json(entry) for _, entry in sorted(entries.items())]
-    # Counts beside the list: whoever shows a state need not unpack it.
-    counts = {"count": len(rows)}
-    for decision in (RETRY, SKIP):
-        decided_so = sum(entry.decision == decision for entry in entries.values())
-        if decided_so:
-            counts[decision] = decided_so
-    return {**counts, "data": Blob(pack_json(rows))}
-
-
-def with_list(state: Mapping[str, Any], entries: Mapping[str, SetAside]) -> dict[str, Any]:
-    """Return a state with another list."""
-    others = {name: value for name, value in state.items() if name != "set_aside"}
-    stored = as_state(entries, str(state.get("source", "")))
-    return others if stored is None else {**others, "set_aside": stored}
-
-
-def decided(state: Mapping[str, Any], keys: Iterable[str], decision: str) -> dict[str, Any]:
-    """Return a state after a person's decision about some files; the next batch does what follows from it.
-
-    Parameters
+    Attributes
     ----------
-    keys
-        As the list has them: relative to the source.
-    decision
-        RETRY or SKIP.
-
-    Raises
-    ------
-    InvalidValueError
-        A key is not on the list.
+    count
+        How many files are on it.
+    retry, skip
+        Of how many of them a person has decided so.
+    data
+        The packed entries: bytes, or where they are in chunks.
     """
-    entries = set_aside_of(state)
-    keys = list(dict.fromkeys(keys))
-    unknown = [key for key in keys if key not in entries]
-    if unknown:
-        raise InvalidValueError(
-            f"{unknown[0]!r} is not set aside in source {state.get('source')!r}, which has "
-            f"{len(entries)} such files. List them with `watermarks files JOB --set-aside`."
-        )
-    return with_list(state, {**entries, **{key: replace(entries[key], decision=decision) for key in keys}})
+
+    count: int
+    retry: int
+    skip: int
+    data: Any
+
+    @classmethod
+    def read(cls, state: Fields) -> SetAsideList | None:
+        """Read what `to_store` wrote into a state, and leave it packed; ImplausibleError for anything else."""
+        if "set_aside" not in state:
+            return None
+        fields = state.map("set_aside")
+        count, retry, skip = (fields.whole(name, 0, most=MAX_SET_ASIDE) for name in ("count", RETRY, SKIP))
+        return cls(count, retry, skip, fields.of("data", PACKED, "bytes"))
+
+    @classmethod
+    def of(cls, entries: Mapping[str, SetAside], source: str) -> SetAsideList | None:
+        """Pack entries; None for none. SetAsideFullError if there are too many."""
+        if not entries:
+            return None
+        if len(entries) > MAX_SET_ASIDE:
+            raise SetAsideFullError(source, len(entries), MAX_SET_ASIDE)
+        decisions = [entry.decision for entry in entries.values()]
+        data = Blob(pack_json([_as_json(entry) for _, entry in sorted(entries.items())]))
+        return cls(len(entries), decisions.count(RETRY), decisions.count(SKIP), data)
+
+    def to_store(self) -> dict[str, Any]:
+        """Return the list as a state stores it."""
+        decided = {name: count for name, count in ((RETRY, self.retry), (SKIP, self.skip)) if count}
+        return {"count": self.count, **decided, "data": self.data}
+
+    def entries(self, source: str) -> dict[str, SetAside]:
+        """Unpack the entries, by key; LedgerError if they are damaged."""
+        try:
+            found = unpack_json(self.data.data if isinstance(self.data, Blob) else self.data, MAX_LIST_BYTES)
+            rows = Fields({"data": found}, "set_aside").maps("data", MAX_SET_ASIDE)
+            entries = {entry.key: entry for entry in map(_from_json, rows)}
+            if len(found) != self.count:
+                raise ValueError("the count differs")
+            # Buckets have keys with empty components, which are set aside since Spark cannot take them.
+            outside = [key for key in entries if not is_plain(key, literal=True)]
+        except ValueError as error:
+            raise LedgerError(
+                source,
+                f"its list of files that are set aside is damaged ({error}). Restore the job's item from a backup.",
+            ) from error
+        if outside:
+            detail = f"has the key {outside[0]!r}, which leads out of the source. Restore the job's item from a backup."
+            raise LedgerError(source, f"its list of files that are set aside {detail}")
+        return entries
 
 
 def _as_json(entry: SetAside) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError, WatermarkError
-from scripts.helpers.files.bookmark import FileBookmark, check_planned, check_same_location
+from scripts.helpers.files.bookmark import FileBookmark, check_planned
 from scripts.helpers.files.choice import Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.diff import Known
@@ -33,7 +33,7 @@ from scripts.helpers.files.pieces import PIECE_ROWS, Gathered
 from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import from_bytes, merged_segments, merges, to_bytes
-from scripts.helpers.files.states import files_of, plan_of, segment_of
+from scripts.helpers.files.states import FilesPlan, FilesState, files_of, opened, segment_of
 from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import between
@@ -267,6 +267,15 @@ def _header_of_first(delta: SparkFileDelta, first: pa.Table, options: Mapping[st
     return header
 
 
+@dataclass(frozen=True)
+class SparkFilesTaken:
+    """What a batch takes, what a plan keeps of it, and the state that follows; see `FilesTaken`."""
+
+    delta: SparkFileDelta
+    plan: FilesPlan
+    state: FilesState | None = None
+
+
 class SparkFileBookmark:
     """A `FileBookmark` whose work is done by executors. It needs a `ledger_uri` that they can write to.
 
@@ -334,12 +343,26 @@ class SparkFileBookmark:
                 "On Spark the ledger is stored in files. Give a ledger_uri that executors can write to."
             )
         self._ledger_location = Location.parse(chosen.ledger_uri)
-        self._state, self._until, self._saves = state, until, saves and until is None
-        self.plan: dict[str, Any] | None = None
-        self.state_after: dict[str, Any] | None = None
+        self._state, self._until = self._opened(state), self._opened(until)
+        self._saves = saves and until is None
+        self._last: SparkFilesTaken | None = None
+
+    def _opened(self, stored: Mapping[str, Any] | None) -> FilesState | None:
+        return None if stored is None else opened(FilesState, stored, self.location.name, self._context)
 
     def new_files(self) -> SparkFileDelta:
         """List the source on the executors and return what is new; errors are those of `FileBookmark.new_files`."""
+        self._last = self.find()
+        return self._last.delta
+
+    @property
+    def state_after(self) -> dict[str, Any] | None:
+        """What to store once the delta of `new_files` is processed; None where nothing follows."""
+        state = None if self._last is None else self._last.state
+        return None if state is None else state.to_store()
+
+    def find(self) -> SparkFilesTaken:
+        """List the source on the executors, and take what is new; errors are those of `FileBookmark.find`."""
         known, then = self._segments(self._state), self._segments(self._until)
         sees_all = self._local.folders() == [""]
         ranges, started = self._ranges(known)
@@ -366,25 +389,32 @@ class SparkFileBookmark:
                 self.location, self._local.options.start_from, sum(share["ignored"] for share in found), count,
             )  # fmt: skip
         segment = segment_of(files) if files else None
-        self.plan = plan_of(self.location.name, segment, count=count, bytes=size, has_more=has_more, gone=gone)
+        plan = FilesPlan(self.location.name, segment, count, size, has_more, gone)
+        state = None
         if self._saves:
             segments = self._appended(segment) if segment else self._local.ledger.segments
             # With something left over, date folders are listed from the same time on again; see `FileBookmark`.
             following = self._local.following(None if left else started, segments, sees_all)
-            self.state_after = self._local.with_list_of_executors(following)
-        return self.delta_of(self.plan)
+            state = self._local.with_list_of_executors(following)
+        return SparkFilesTaken(self._delta(plan), plan, state)
 
-    def delta_of(self, plan: Mapping[str, Any] | None) -> SparkFileDelta:
-        """Return the delta of a frozen plan; None has no files. SourceChangedError if it is that of another source."""
+    def resume(self, stored: Mapping[str, Any]) -> SparkFilesTaken:
+        """Take what a frozen plan says. SourceChangedError if it is that of another source."""
+        plan = opened(FilesPlan, stored, self.location.name, self._context)
+        return SparkFilesTaken(self._delta(plan), plan)
+
+    def nothing(self) -> SparkFileDelta:
+        """Return a delta without files."""
+        return self._delta(FilesPlan(self.location.name))
+
+    def _delta(self, plan: FilesPlan) -> SparkFileDelta:
         files = self._files_of(plan)
-        count, size, gone = ((plan or {}).get(name) or 0 for name in ("count", "bytes", "gone"))
         return SparkFileDelta(
-            self.location, self._read(files), count, size, gone, str(self._ledger_location), tuple(files),
-            self._local.options.request_payer, has_more=bool((plan or {}).get("has_more")),
-            is_old="dialect" not in (plan or {"dialect": None}),
+            self.location, self._read(files), plan.count, plan.bytes, plan.gone, str(self._ledger_location),
+            tuple(files), self._local.options.request_payer, has_more=plan.has_more, is_old=plan.is_old,
         )  # fmt: skip
 
-    def check_unchanged(self, plan: Mapping[str, Any] | None) -> None:
+    def check_unchanged(self, plan: FilesPlan) -> None:
         """Let executors compare the planned objects with what is there now.
 
         A task looks at the objects of one file of the ledger: at each by itself, or where there are many
@@ -449,11 +479,8 @@ class SparkFileBookmark:
             stretch = narrowed(stretch, [_blocks_in(share) for share in found], self._limits)
         return stretch.until
 
-    def _files_of(self, plan: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-        if plan is None:
-            return []
-        check_same_location(plan, self.location, self._context)
-        return self._local.ledger.files(plan["files"]) if plan.get("files") else []
+    def _files_of(self, plan: FilesPlan) -> list[dict[str, Any]]:
+        return self._local.ledger.files(plan.segment) if plan.segment else []
 
     def _stored(self, shares: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the files of the ledger that hold what tasks found, in the order of their keys.
@@ -496,11 +523,9 @@ class SparkFileBookmark:
         files.sort(key=lambda file: byte_order(file["first"]))
         return [*segments[:first], segment_of(files)] if files else segments[:first]
 
-    def _segments(self, state: Mapping[str, Any] | None) -> list[list[dict[str, Any]]]:
+    def _segments(self, state: FilesState | None) -> list[list[dict[str, Any]]]:
         """Return the files of each segment of a state, oldest first."""
-        if state is None:
-            return []
-        return FileLedger(str(self.location), state.get("segments", ())).in_files()
+        return [] if state is None else FileLedger(str(self.location), state.segments).in_files()
 
     def _read(self, files: Sequence[Mapping[str, Any]]) -> DataFrame:
         """Read what is taken from files of the ledger, each of which is proven whole."""
@@ -584,9 +609,9 @@ def _blocks_in(share: Mapping[str, Any]) -> Blocks:
     return Blocks(share["files"], share["bytes"], blocks)
 
 
-def _without_segments(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _without_segments(state: FilesState | None) -> FilesState | None:
     """Return what all tasks get of a state. Files of the ledger go to those tasks alone whose keys they can hold."""
-    return None if state is None else {**state, "segments": []}
+    return None if state is None else replace(state, segments=())
 
 
 def _between(
@@ -655,8 +680,8 @@ class _Task:
     """What an executor does with a range: list it, compare it, store what is new."""
 
     source: str
-    state: Mapping[str, Any] | None
-    until: Mapping[str, Any] | None
+    state: FilesState | None
+    until: FilesState | None
     taken_by: tuple[int, str]
     started: str
     options: Mapping[str, Any]
@@ -680,8 +705,8 @@ class _Task:
 
     def chosen(self, part: Mapping[str, Any]) -> tuple[FileBookmark, Iterator[Piece]]:
         """List a range and choose among its objects, piece by piece, with the bookmark that does."""
-        state = None if self.state is None else {**self.state, "segments": part["known"]}
-        end = None if self.until is None else {**self.until, "segments": part["then"]}
+        state = None if self.state is None else replace(self.state, segments=tuple(part["known"])).to_store()
+        end = None if self.until is None else replace(self.until, segments=tuple(part["then"])).to_store()
         client = _client(self.options["workers"])
         bookmark = FileBookmark(
             self.source, state=state, s3_client=client, taken_by=self.taken_by, until=end, **self.options

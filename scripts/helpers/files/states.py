@@ -5,15 +5,17 @@ Without pyarrow: commands read and change states where there is none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
-from scripts.helpers.errors import LedgerError, SourceChangedError
-from scripts.helpers.files.set_aside import PACKED, check_set_aside
+from scripts.helpers.errors import InvalidValueError, LedgerError, SourceChangedError
+from scripts.helpers.files.set_aside import PACKED, SetAside, SetAsideList
 from scripts.helpers.listing.paths import is_unicode
 from scripts.helpers.protocol.chunks import Blob
-from scripts.helpers.protocol.fields import MAX_NUMBER, SHA256, YEARS, Fields
+from scripts.helpers.protocol.fields import MAX_NUMBER, SHA256, YEARS, Fields, ImplausibleError
 from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 
 FORMAT = 1
@@ -31,89 +33,297 @@ LEDGER_FILE = r"[0-9a-f]{32}\.parquet"
 _OF_KIND = {"string": str, "int": int, "bigint": int, "date": date}
 
 
-def of_source(stored: Any, kind: str, source: str, context: str, now: str) -> Mapping[str, Any]:
-    """Return a state or plan that is of a source; SourceChangedError, or LedgerError for one of another format."""
-    fields: Mapping[str, Any] = stored if isinstance(stored, Mapping) else {}
-    before = fields.get("kind")
-    if before != kind or fields.get("source") != source:
-        shown = str(fields.get("source", f"a source of kind {before}"))
-        raise SourceChangedError(context, f"all files of {shown}" if before == "files" != kind else shown, now)
-    written = fields.get("format")
-    if written != FORMAT:
-        what = "file list" if kind == "files" else kind
-        raise LedgerError(source, f"its stored {what} has format {written!r}, not {FORMAT}. Update the package.")
-    return fields
+Segment = Mapping[str, Any]
+"""As states and plans hold it, and `segment_of` and `FileLedger` make it."""
 
 
-def state_of(
-    source: str,
-    listed: datetime | None,
-    segments: Sequence[Mapping[str, Any]],
-    position: Mapping[str, Any] | None = None,
-    floor: datetime | None = None,
-) -> dict[str, Any]:
-    """Return what a state stores of a source, besides its list of what is set aside."""
-    found = {"kind": "files", "source": source, "format": FORMAT, "listed": listed, "segments": segments}
-    return found | {name: value for name, value in {"floor": floor, "metadata": position}.items() if value is not None}
+@dataclass(frozen=True)
+class FilesState:
+    """What is remembered of a source of files.
+
+    Attributes
+    ----------
+    source
+        The name of its location.
+    listed
+        When it was listed last with nothing left over; None if never.
+    segments
+        What is known of its files, oldest first.
+    position
+        How far a journal was read; None if it never was.
+    floor
+        Of earlier versions: what was not modified after it is known, too.
+    aside
+        The files that are set aside; None for none.
+    others
+        What others keep beside it, such as the schemas that files were read with.
+    """
+
+    source: str
+    listed: datetime | None = None
+    segments: tuple[Segment, ...] = ()
+    position: Mapping[str, Any] | None = None
+    floor: datetime | None = None
+    aside: SetAsideList | None = None
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any], name: str) -> FilesState:
+        """Read what `to_store` wrote; ImplausibleError for anything else."""
+        fields = Fields(stored, name)
+        _check_format(fields)
+        for segment in fields.maps("segments"):
+            _check_segment(segment)
+        position = fields.map("metadata")
+        position.text("uuid", None)
+        position.moment("until", None)
+        return cls(
+            fields.text("source", longest=MAX_SOURCE),
+            fields.moment("listed", None),
+            tuple(stored["segments"]),
+            fields.any("metadata"),
+            # Just below the oldest file that was left, which may be stamped with any year.
+            fields.moment("floor", None, range(1, YEARS.stop)),
+            SetAsideList.read(fields),
+            {field: value for field, value in stored.items() if field not in _OF_STATE},
+        )
+
+    def to_store(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        aside = None if self.aside is None else self.aside.to_store()
+        given = {"floor": self.floor, "metadata": self.position, "set_aside": aside}
+        return {
+            "kind": "files", "source": self.source, "format": FORMAT, "listed": self.listed,
+            "segments": list(self.segments),
+        } | {name: value for name, value in given.items() if value is not None} | dict(self.others)  # fmt: skip
+
+    @property
+    def count(self) -> int:
+        """How many objects it remembers."""
+        return sum(segment["count"] for segment in self.segments)
+
+    @cached_property
+    def set_aside(self) -> dict[str, SetAside]:
+        """The files that are set aside, by key; LedgerError if the list is damaged."""
+        return {} if self.aside is None else self.aside.entries(self.source)
+
+    def with_set_aside(self, entries: Mapping[str, SetAside]) -> FilesState:
+        """Return the state with another list; SetAsideFullError if it is too long."""
+        return replace(self, aside=SetAsideList.of(entries, self.source))
+
+    def decided(self, keys: Iterable[str], decision: str) -> FilesState:
+        """Return the state after a person's decision about some files; the next batch does what follows from it.
+
+        Parameters
+        ----------
+        keys
+            As the list has them: relative to the source.
+        decision
+            RETRY or SKIP.
+
+        Raises
+        ------
+        InvalidValueError
+            A key is not on the list.
+        """
+        entries, keys = self.set_aside, list(dict.fromkeys(keys))
+        unknown = [key for key in keys if key not in entries]
+        if unknown:
+            raise InvalidValueError(
+                f"{unknown[0]!r} is not set aside in source {self.source!r}, which has {len(entries)} such files. List "
+                "them with `watermarks files JOB --set-aside`."
+            )
+        return self.with_set_aside({**entries, **{key: replace(entries[key], decision=decision) for key in keys}})
 
 
-def check_files_state(stored: Mapping[str, Any], name: str) -> None:
-    """Raise ImplausibleError for a state that is not one of `state_of`."""
-    fields = Fields(stored, name)
-    _check_format(fields)
-    fields.text("source", longest=MAX_SOURCE)
-    fields.moment("listed", None)
-    # Of earlier versions: just below the oldest file that was left, which may be stamped with any year.
-    fields.moment("floor", None, range(1, YEARS.stop))
-    for segment in fields.maps("segments"):
-        _check_segment(segment)
-    check_set_aside(fields)
-    position = fields.map("metadata")
-    position.text("uuid", None)
-    position.moment("until", None)
-
-
+_OF_STATE = {"kind", "source", "format", "listed", "segments", "floor", "metadata", "set_aside"}
 DIALECT = 1
 """Of a plan's CSV: that of `reading.dialects`. A plan without one is older, and is read by Spark's defaults."""
 
 
-def plan_of(source: str, segment: Mapping[str, Any] | None, **counts: int) -> dict[str, Any]:
-    """Return what a frozen plan stores of a batch, with the segment of its rows and its counts."""
-    return {"kind": "files", "source": source, "format": FORMAT, "files": segment, "dialect": DIALECT, **counts}
+class PlannedPartitions(NamedTuple):
+    """What a replay of partitions must ask for again: how files are grouped, and what is read of a group."""
+
+    columns: tuple[str, ...]
+    whole: bool
+    latest: bool
+
+    @classmethod
+    def read(cls, plan: Fields) -> PlannedPartitions | None:
+        """Read what `to_store` wrote into a plan; ImplausibleError for anything else."""
+        if "partitions" not in plan:
+            return None
+        fields = plan.map("partitions")
+        return cls(fields.names("columns"), fields.flag("whole"), fields.flag("latest"))
+
+    def to_store(self) -> dict[str, Any]:
+        """Return it as a plan stores it."""
+        return {"columns": list(self.columns), "whole": self.whole, "latest": self.latest}
 
 
-def check_files_plan(stored: Mapping[str, Any], name: str) -> None:
-    """Raise ImplausibleError for a plan that is not one of `plan_of`, with what partitions and lists add to it."""
-    fields = Fields(stored, name)
-    _check_format(fields)
-    fields.map("partitions").flag("whole")
-    fields.text("source", longest=MAX_SOURCE)
-    for part in ("files", "rest"):
-        if part in fields:
-            _check_segment(fields.map(part))
-    for count in ("count", "bytes"):
-        fields.whole(count, most=MAX_NUMBER)
-    for count in ("gone", "set_aside", "dialect"):
-        fields.whole(count, 0)
-    fields.flag("has_more")
+@dataclass(frozen=True)
+class FilesPlan:
+    """What one batch takes of a source of files.
+
+    Attributes
+    ----------
+    source
+        The name of its location.
+    segment
+        The rows of the batch, with what is gone; None for no row.
+    rest
+        The files of partitions that are read whole, beside those that are new; None for none.
+    count, bytes
+        Of the files to read.
+    gone
+        How many objects are not there any more.
+    has_more
+        A limit left files for the next batch.
+    set_aside
+        How many of its files cannot be read.
+    partitions
+        Of a batch of partitions; None for files.
+    is_old
+        CSV is read by Spark's defaults.
+    """
+
+    source: str
+    segment: Segment | None = None
+    count: int = 0
+    bytes: int = 0
+    has_more: bool = False
+    gone: int = 0
+    rest: Segment | None = None
+    set_aside: int = 0
+    partitions: PlannedPartitions | None = None
+    is_old: bool = False
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any], name: str) -> FilesPlan:
+        """Read what `to_store` wrote; ImplausibleError for anything else."""
+        fields = Fields(stored, name)
+        _check_format(fields)
+        for part in ("files", "rest"):
+            if part in fields:
+                _check_segment(fields.map(part))
+        count, size = (fields.whole(number, most=MAX_NUMBER) for number in ("count", "bytes"))
+        return cls(
+            fields.text("source", longest=MAX_SOURCE), fields.any("files") or None, count, size,
+            fields.flag("has_more"), fields.whole("gone", 0), fields.any("rest") or None, fields.whole("set_aside", 0),
+            PlannedPartitions.read(fields), fields.whole("dialect", None) is None,
+        )  # fmt: skip
+
+    def to_store(self) -> dict[str, Any]:
+        """Return it as a frozen plan stores it."""
+        dialect = {} if self.is_old else {"dialect": DIALECT}
+        partitions = None if self.partitions is None else self.partitions.to_store()
+        given = {"partitions": partitions, "rest": self.rest, "set_aside": self.set_aside or None}
+        return {
+            "kind": "files", "source": self.source, "format": FORMAT, "files": self.segment, **dialect,
+            "count": self.count, "bytes": self.bytes, "has_more": self.has_more, "gone": self.gone,
+        } | {name: value for name, value in given.items() if value is not None}  # fmt: skip
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments that it refers to."""
+        return tuple(segment for segment in (self.segment, self.rest) if segment is not None)
+
+    def without(self, count: int, size: int) -> FilesPlan:
+        """Return the plan with so many files, of a size together, that are set aside."""
+        return replace(
+            self, count=self.count - count, bytes=self.bytes - size, set_aside=self.set_aside + count
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """The largest partition of a source that was taken.
+
+    Attributes
+    ----------
+    columns, types, value
+        Its partition columns, with its value of each.
+    files, sha256
+        How many files it had, and a hash of their identities.
+    """
+
+    source: str
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    value: tuple[Any, ...]
+    files: int
+    sha256: str
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any], name: str) -> PartitionState:
+        """Read what `to_store` wrote; ImplausibleError for anything else."""
+        fields = Fields(stored, name)
+        _check_format(fields)
+        columns, kinds, values = fields.names("columns"), fields.names("types"), fields.of("value", list, "a list")
+        fits = [value is None or type(value) is _OF_KIND.get(kind) for kind, value in zip(kinds, values, strict=False)]
+        if not all(fits) or not len(columns) == len(kinds) == len(values) > 0:
+            raise fields.wrong("value", "a value of each of its columns")
+        digest = fields.text("sha256", pattern=SHA256, what="a hash")
+        return cls(
+            fields.text("source", longest=MAX_SOURCE), columns, kinds, tuple(values), fields.whole("files"), digest
+        )
+
+    def to_store(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        return {
+            "kind": PARTITION, "source": self.source, "format": FORMAT, "columns": list(self.columns),
+            "types": list(self.types), "value": list(self.value), "files": self.files, "sha256": self.sha256,
+        }  # fmt: skip
+
+
+Kept = TypeVar("Kept", FilesState, FilesPlan, PartitionState)
+PARTITION = "partition"
+
+
+def opened(of: type[Kept], stored: Any, source: str, context: str) -> Kept:
+    """Read a state or plan of a source.
+
+    Raises
+    ------
+    SourceChangedError
+        It is that of another source.
+    LedgerError
+        It is damaged, or of another format.
+    """
+    kind, now = ("files", source) if of is not PartitionState else (PARTITION, f"the latest partition of {source}")
+    found: Mapping[str, Any] = stored if isinstance(stored, Mapping) else {}
+    before = found.get("kind")
+    if before != kind or found.get("source") != source:
+        shown = str(found.get("source", f"a source of kind {before}"))
+        raise SourceChangedError(context, f"all files of {shown}" if before == "files" != kind else shown, now)
+    written = found.get("format")
+    if written != FORMAT:
+        what = "file list" if kind == "files" else kind
+        raise LedgerError(source, f"its stored {what} has format {written!r}, not {FORMAT}. Update the package.")
+    try:
+        return of.read(found, context)
+    except ImplausibleError as error:
+        raise damaged(source, error) from error
+
+
+def segments_in(stored: Any) -> tuple[Segment, ...]:
+    """Return the segments that a state or a plan of files refers to; none of what is another kind."""
+    if not isinstance(stored, Mapping) or stored.get("kind") != "files":
+        return ()
+    source = str(stored.get("source"))
+    if "segments" in stored:
+        return opened(FilesState, stored, source, "files").segments
+    return opened(FilesPlan, stored, source, "files").segments
+
+
+def damaged(source: str, error: Exception) -> LedgerError:
+    """Return the error for a file list that cannot be read."""
+    return LedgerError(source, f"its stored file list is damaged ({error}). Restore the job's item from a backup.")
 
 
 def _check_format(fields: Fields) -> None:
     if fields.whole("format") != FORMAT:
         raise fields.wrong("format", f"{FORMAT}, which this version knows. Update the package if a newer one wrote it")
-
-
-def check_partition(stored: Mapping[str, Any], name: str) -> None:
-    """Raise ImplausibleError for a state that is not one of `LatestPartition`."""
-    fields = Fields(stored, name)
-    _check_format(fields)
-    fields.text("source", longest=MAX_SOURCE)
-    kinds, values = fields.names("types"), fields.of("value", list, "a list")
-    fits = [value is None or type(value) is _OF_KIND.get(kind) for kind, value in zip(kinds, values, strict=False)]
-    if not all(fits) or not len(fields.names("columns")) == len(kinds) == len(values) > 0:
-        raise fields.wrong("value", "a value of each of its columns")
-    fields.whole("files")
-    fields.text("sha256", pattern=SHA256, what="a hash")
 
 
 # --- segments -----------------------------------------------------------------------------------

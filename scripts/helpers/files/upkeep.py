@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, LedgerError
 from scripts.helpers.files.ledger import NO_FOLDER, FileLedger
 from scripts.helpers.files.segment_files import NAME, SegmentFiles
-from scripts.helpers.files.states import FORMAT
+from scripts.helpers.files.states import segments_in
 
 if TYPE_CHECKING:
     pass
@@ -273,17 +273,6 @@ def check_age(older_than: timedelta) -> None:
             f"older_than is {older_than}, and files of a ledger stay for at least {LEAST_AGE}: a run that is at work "
             "may have written them. Give 1 day or more."
         )
-
-
-def segments_in(holder: Any) -> list[Mapping[str, Any]]:
-    """Return the segments that a state or a plan of files refers to; none of what is another kind."""
-    if not isinstance(holder, Mapping) or holder.get("kind") != "files":
-        return []
-    if holder.get("format") != FORMAT:
-        raise LedgerError(str(holder.get("source")), "its stored file list has another format. Update the package.")
-    found = list(holder.get("segments") or ())
-    found += [holder[name] for name in ("files", "rest") if isinstance(holder.get(name), Mapping)]
-    return found
 
 
 def names_in(holder: Any, source: str) -> set[str]:

@@ -53,10 +53,10 @@ def test_quotes_are_doubled_when_nothing_else_is_asked_for(
 def test_plan_is_read_by_the_old_default_when_it_is_older_than_the_dialect(tmp_path: Path, spark: Any) -> None:
     (tmp_path / "1.csv").write_text('id,say\na,"x \\"y\\" z"\n')
     bookmark = FileBookmark(str(tmp_path))
-    plan = bookmark.to_plan(bookmark.new_files())
+    plan = bookmark.find().plan.to_store()
     del plan["dialect"]
 
-    delta = bookmark.from_plan(plan, "files")
+    delta = bookmark.resume(plan).delta
 
     assert [row.say for row in delta.read(spark, "csv", header=True).collect()] == ['x "y" z']
 
