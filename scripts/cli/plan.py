@@ -57,7 +57,7 @@ SOURCE_OPTIONS = [
         help="Variable with the password (JDBC_PASSWORD).",
     ),
     click.option("--jdbc-options", default="{}", metavar="JSON", help="Options for Spark's reader."),
-    click.option("--zone", default="UTC", metavar="NAME", help="Zone of times that have none (UTC)."),
+    click.option("--zone", metavar="NAME", help="Zone of times that have none (UTC)."),
     click.option(
         "--lookback", type=Duration(), metavar="TIME", help="The same value as in the job, for rows or with --layout."
     ),
@@ -224,6 +224,7 @@ def _asked(around: Surroundings, name: str, state: Mapping[str, Any], source: di
         source=source["source"], format=source["format_"], jdbc_table=source["jdbc_table"], snapshot=False,
         jdbc_user_from=source["jdbc_user_from"], jdbc_password_from=source["jdbc_password_from"],
         jdbc_options=_json(source, "jdbc_options"), partitions=None, zone=source["zone"],
+        jdbc_secret=None, jdbc_connection=None, query=None, where="", columns=None,
     )  # fmt: skip
     rows = source_of(spark, asked)
     names = [str(column) for column in as_list(state.get("cursor_column"))]

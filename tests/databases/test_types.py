@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.spark_frames import DataFrameRows
 from tests.support.row_windows import plan, taken
 
 UTC = timezone.utc
@@ -362,3 +365,37 @@ def test_rows_are_read_when_a_date_is_infinite(jdbc: Any, postgres: Any, far: st
     assert row is not None
     assert row["year"] == (1 if far == "-infinity" else 9999)
     assert taken(source, window) == ([0, 1] if far == "-infinity" else [0])
+
+
+@pytest.mark.parametrize(
+    ("database", "without_zone", "with_zone"),
+    [("postgres", "timestamp", "timestamptz"), ("maria", "datetime", "timestamp")],
+)
+def test_column_without_zone_is_refused_when_sparks_own_reader_made_instants_of_it(
+    jdbc: Any,
+    request: pytest.FixtureRequest,
+    caplog: pytest.LogCaptureFixture,
+    database: str,
+    without_zone: str,
+    with_zone: str,
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table(f"id int, wall {without_zone}, at {with_zone}")
+    server.sql(f"INSERT INTO {name} VALUES (1, '2026-01-01 10:00:00', '2026-01-01 10:00:00')")
+    options = {
+        "maria": {"driver": "org.mariadb.jdbc.Driver", "sessionInitStatement": "SET sql_mode = 'ANSI_QUOTES'"},
+        "postgres": {"driver": "org.postgresql.Driver"},
+    }
+    frame = jdbc.read.jdbc(server.url, name, properties={**server.properties, **options[database]})
+    chosen = frame.where("id > 0").selectExpr("id", "wall AS w", "at AS a", "wall + INTERVAL 5 HOURS AS utc")
+    source = DataFrameRows(chosen)
+
+    for column in ("w", "W"):
+        with pytest.raises(CursorError, match=r"no time zone.*JdbcTable\(.*zone="):
+            plan(source, column)
+    known, by_hand = plan(source, "a"), plan(source, "utc")
+    assert "event=no_zone" not in caplog.text
+    plan(source, "w", replace(known, columns=(CursorColumn("w", "timestamp"),)))
+
+    assert None not in (known.high, by_hand.high)
+    assert "event=no_zone context=repairs column=w" in caplog.text

@@ -11,7 +11,7 @@ import pytest
 
 from scripts.helpers.errors import CursorError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.rows.folder_columns import is_of_folders
+from scripts.helpers.rows.origins import is_of_folders
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.support.connect_server import without_jvm
@@ -84,6 +84,10 @@ def test_column_is_of_folders_when_it_is_made_of_partition_columns_alone(spark: 
         "of a view": spark.sql("SELECT id, import_date AS c FROM partitioned_rows WHERE id > 1"),
         "joined": df.join(other, "id").selectExpr("id", "x", "import_date AS c"),
         "grouped": df.groupBy("import_date").count().withColumnRenamed("import_date", "c"),
+        "exploded": df.selectExpr("id", "explode(array(import_date, import_date)) AS c"),
+        "over all rows": df.selectExpr("id", "max(import_date) OVER () AS c"),
+        "over rows of a column": df.selectExpr("id", "max(import_date) OVER (PARTITION BY id ORDER BY id) + 1 AS c"),
+        "no: numbered": df.selectExpr("id", "row_number() OVER (ORDER BY id) AS c"),
         "no: with a column of the files": df.selectExpr("import_date + id AS c"),
         "no: of the files": df.selectExpr("id AS c"),
         "no: of the other side": df.join(other, "id").selectExpr("x AS c"),
@@ -94,6 +98,25 @@ def test_column_is_of_folders_when_it_is_made_of_partition_columns_alone(spark: 
     found = {name: is_of_folders(frame, "C") for name, frame in cases.items()}
 
     assert found == {name: not name.startswith("no: ") for name in cases}
+
+
+@pytest.mark.parametrize("made", ["current_timestamp()", "7", "uuid()", "explode(array(1, 2))"])
+def test_cursor_is_refused_when_it_is_made_of_no_column(
+    watermarks: Watermarks, spark: Any, lake: str, made: str
+) -> None:
+    rows = spark.read.parquet(lake).selectExpr("id", f"{made} AS c").where("c IS NOT NULL")
+
+    with pytest.raises(CursorError, match="'c': it is computed from no column of the source"):
+        take(watermarks, rows, "c", strings=True)
+
+
+def test_partition_is_warned_of_when_it_comes_from_an_rdd(
+    watermarks: Watermarks, spark: Any, lake: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = spark.read.parquet(lake).rdd.toDF("id int, import_date int")
+
+    assert take(watermarks, rows) == [1, 2, 3]
+    assert "event=ids_without_database context=rows column=import_date" in caplog.text
 
 
 def test_nothing_is_told_when_the_frame_has_no_plan_here() -> None:

@@ -9,10 +9,13 @@ from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.rows.arrow_tables import ArrowRows
 from scripts.helpers.rows.date_partitions import DatePartitions
+from scripts.helpers.rows.pandas_frames import PandasRows
 from scripts.helpers.rows.spark_frames import DataFrameRows, as_source
 from scripts.helpers.rows.window import RowWindow
 from tests.support.dynamic_frames import DynamicFrame
@@ -28,8 +31,11 @@ def table(spark: Any, names: str, *rows: str) -> Any:
 
 def plan(source: Any, names: list[str], before: RowWindow | None = None, **options: Any) -> RowWindow:
     options = {"now": NOW, "delay": timedelta(0)} | options
-    rows = source if hasattr(source, "facts") else DataFrameRows(source, zone="UTC", name="repairs")
-    return plan_after(before, rows, names, **options)
+    if not hasattr(source, "facts"):
+        frame: Any = as_source(source, "repairs")
+        has_zone = dict(frame.df.dtypes).get(names[0]) == "timestamp"
+        source = DataFrameRows(source, zone=None if has_zone else "UTC", name="repairs")
+    return plan_after(before, source, names, **options)
 
 
 def ids(source: Any, window: RowWindow) -> list[int]:
@@ -124,7 +130,6 @@ def test_plan_is_refused_when_a_text_is_not_ascii(spark: Any) -> None:
         ("timestamp_ntz", "UTC", NOW),
         ("date", "Pacific/Kiritimati", date(2026, 11, 2)),
         ("date", "America/Los_Angeles", date(2026, 11, 1)),
-        ("timestamp", "America/Los_Angeles", NOW),
     ],
 )
 def test_window_ends_by_the_wall_clock_of_the_zone_when_the_column_has_none(
@@ -133,6 +138,39 @@ def test_window_ends_by_the_wall_clock_of_the_zone_when_the_column_has_none(
     df = table(spark, "id, at", "1, '2026-11-09'").selectExpr("id", f"CAST(at AS {kind}) AS at")
 
     assert plan(DataFrameRows(df, zone=zone), ["at"]).high == (high,)
+
+
+@pytest.mark.parametrize("engine", ["Spark", "pandas", "pyarrow"])
+def test_zone_is_refused_when_the_column_has_one(spark: Any, engine: str) -> None:
+    rows = table(spark, "id, at", "1, timestamp'2026-01-01 10:00:00'")
+    stamps = pa.table({"at": pa.array([NOW], pa.timestamp("us", "UTC"))})
+    source: Any = {
+        "Spark": lambda: DataFrameRows(rows, zone="UTC"),
+        "pandas": lambda: PandasRows(stamps.to_pandas(), zone="UTC"),
+        "pyarrow": lambda: ArrowRows(stamps, zone="UTC"),
+    }[engine]()
+
+    with pytest.raises(CursorError, match=r"'at': zone= is for times without a zone.*TIMESTAMP_NTZ"):
+        plan(source, ["at"])
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_times_of_texts_are_warned_of_in_the_first_run_when_spark_chose_their_zone(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, format: str
+) -> None:
+    place = f"{tmp_path}/raw"
+    spark.sql("SELECT 1 AS id, '2026-01-01 10:00:00' AS at").write.format(format).save(place)
+    read = spark.read.format(format)
+    instants, walls = (read.schema(f"id int, at {kind}").load(place) for kind in ("timestamp", "timestamp_ntz"))
+
+    plan(DataFrameRows(walls, zone="UTC"), ["at"])
+    assert "event=no_zone" not in caplog.text
+    window = plan(instants.withColumnRenamed("at", "b"), ["b"])
+    assert "event=no_zone context=repairs column=b: it has no zone and is taken for that of Spark's" in caplog.text
+    assert f"by its reader of {format.upper()}. " in caplog.text
+    caplog.clear()
+    plan_after(window, DataFrameRows(instants.withColumnRenamed("at", "b")), ["b"], now=NOW)
+    assert "event=no_zone" not in caplog.text
 
 
 def test_source_is_refused_when_its_zone_is_unknown(spark: Any) -> None:

@@ -47,7 +47,8 @@ def frame(spark: Any, kind: str, values: Sequence[str | None]) -> Any:
 
 
 def plan(df: Any, before: RowWindow | None = None, **options: Any) -> RowWindow:
-    return plan_after(before, DataFrameRows(df, zone="UTC"), ["at"], **({"now": NOW, "delay": NO_DELAY} | options))
+    zone = None if any(field.dataType.simpleString() == "timestamp" for field in df.schema) else "UTC"
+    return plan_after(before, DataFrameRows(df, zone=zone), ["at"], **({"now": NOW, "delay": NO_DELAY} | options))
 
 
 def ids(window: RowWindow, df: Any) -> list[int]:

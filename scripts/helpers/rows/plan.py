@@ -89,6 +89,12 @@ def plan_window(
     identity = check_same_source(state or {}, source.identity(), context, job_id)
     asked = _asked(columns, low, chosen)
     facts = source.facts(columns, low, chosen.descending)
+    if facts.zone is not None and columns[0].type == "timestamp":
+        raise CursorError(
+            columns[0].name,
+            "zone= is for times without a zone, and these are instants. Leave zone= out. If they are the wall clock of "
+            "a zone that Spark did not know, as of CSV, read the column as TIMESTAMP_NTZ.",
+        )
     check_nulls(columns, facts.nulls, chosen.nulls, context)
     # The source's own clock stamps its rows; that of the job may be minutes off, or hours if its zone is another.
     clock = facts.now or now.astimezone(facts.zone or now.tzinfo)
@@ -120,22 +126,28 @@ def _check_zone(
 
     Neither a delay of 0 nor a `high` makes a difference, as the clock bounds both.
     """
-    if not column.is_time or column.type == "timestamp":
+    reader = source.wall_clock(column) if column.type == "timestamp" else None
+    if not column.is_time or (column.type == "timestamp" and reader is None):
         return
-    if source.zone_is_known(now) in (True, None):
+    if reader is None and source.zone_is_known(now) in (True, None):
         return
+    # Texts may name their zone, and are right then.
+    may_be_right = reader not in (None, "JDBC")
     # A job that began without a zone goes on in UTC: refused, it would stop with an upgrade.
-    if state is None and not source.assumes_utc:
+    if state is None and not may_be_right and not source.assumes_utc:
+        kind = "JdbcTable" if reader else type(source).__name__
         raise CursorError(
             column.name,
             "its values have no time zone, and with a wrong one rows that come late are lost. Pass the zone to the "
-            f"source: {type(source).__name__}(..., zone='Europe/London'), or zone='UTC' (ingest-table: --zone).",
+            f"source: {kind}(..., zone='Europe/London'), or zone='UTC' (ingest-table: --zone).",
         )
-    logger.warning(
-        "event=no_zone context=%s column=%s: it has no zone and is taken for UTC. If it is the wall clock of one "
-        "west of Greenwich, no delay is kept, and rows that come late are lost. Give the source zone=, even UTC",
-        context, column.name,
-    )  # fmt: skip
+    if state is None or not may_be_right:
+        logger.warning(
+            "event=no_zone context=%s column=%s: it has no zone and is taken for %s. If it is the wall clock of one "
+            "west of that, no delay is kept, and rows that come late are lost. Give the source zone=, even UTC; read "
+            "texts as TIMESTAMP_NTZ, and a database by JdbcTable",
+            context, column.name, f"that of Spark's session by its reader of {reader}" if reader else "UTC",
+        )  # fmt: skip
 
 
 def _check_partition(source: RowSource, column: CursorColumn, options: RowOptions, context: str) -> None:

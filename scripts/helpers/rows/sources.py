@@ -167,6 +167,10 @@ class RowSource(ABC):
         """
         return None
 
+    def wall_clock(self, column: CursorColumn) -> str | None:
+        """Return what instants were read from that may be the wall clock of a zone; None where nothing shows that."""
+        return None
+
     def is_partition(self, column: CursorColumn) -> bool | None:
         """Tell whether a cursor has one value for all files of a partition."""
         return None
@@ -241,6 +245,9 @@ class ForwardingRows(RowSource):
 
     def zone_is_known(self, now: datetime) -> bool | None:  # noqa: D102
         return self.source.zone_is_known(now)
+
+    def wall_clock(self, column: CursorColumn) -> str | None:  # noqa: D102
+        return self.source.wall_clock(column)
 
     def is_partition(self, column: CursorColumn) -> bool | None:  # noqa: D102
         return self.source.is_partition(column)

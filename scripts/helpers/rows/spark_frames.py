@@ -12,7 +12,7 @@ from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, missing_column, unordered
 from scripts.helpers.rows.date_partitions import DatePartitions
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.folder_columns import is_of_folders
+from scripts.helpers.rows.origins import is_of_folders, is_of_no_column, wall_clock_of
 from scripts.helpers.rows.sources import Facts, RowSource, named_zone, says_zone
 from scripts.helpers.rows.sql import SQL, joined, sql, whole
 from scripts.helpers.rows.window import RowWindow, check_types
@@ -94,8 +94,18 @@ class DataFrameRows(RowSource):
         """Tell whether the cursor is made of partition columns of files alone; False where Spark does not show it."""
         return is_of_folders(self.df, column.name)
 
+    def wall_clock(self, column: CursorColumn) -> str | None:
+        """Return what Spark made the instants of a cursor from, where that may be a wall clock."""
+        return wall_clock_of(self.df, column.name)
+
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Count NULLs and find the last cursor value at `low` or past it, as exact text, in one aggregate."""
+        if is_of_no_column(self.df, columns[0].name):
+            raise CursorError(
+                columns[0].name,
+                "it is computed from no column of the source, so its values do not show which rows are new. Name a "
+                "column that the rows are stored with.",
+            )
         if self._reads_a_database():
             logger.warning(
                 "event=jdbc_frame source=%s: Spark's own JDBC reader tells neither the database's clock nor its open "
