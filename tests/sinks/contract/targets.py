@@ -170,6 +170,10 @@ class Target(ABC):
         """Take a table back to what it was at a time, by the means of its format."""
         raise NotImplementedError
 
+    def added(self) -> int:
+        """Return how many rows a reader sees more than before the last commit, by what it says itself if it does."""
+        return len(self.read())
+
     def ids(self) -> list[int]:
         """Return the ids that a reader sees."""
         return sorted(row["id"] for row in self.read())
@@ -375,6 +379,11 @@ class Delta(Target):
         else:
             DeltaTable(self.place.uri, storage_options=deltalake_place(self.sink().target)[1]).restore(to)
 
+    def added(self) -> int:
+        newest = self.place.all()[f"_delta_log/{self.newest():020d}.json"].decode()
+        found = [json.loads(line)["add"]["stats"] for line in newest.splitlines() if '"add":' in line]
+        return sum(json.loads(stats)["numRecords"] for stats in found)
+
     def changed_at(self) -> datetime:
         newest = Path(self.place.uri, "_delta_log", f"{self.newest():020d}.json")
         return EPOCH + timedelta(milliseconds=newest.stat().st_mtime_ns // 10**6)
@@ -445,6 +454,9 @@ class Iceberg(Target):
 
     def newest(self) -> int:
         return int(self.table.current_snapshot().snapshot_id)
+
+    def added(self) -> int:
+        return int(self.table.current_snapshot().summary["added-records"])
 
     def roll_back(self, to: int) -> None:
         if self.spark is not None:

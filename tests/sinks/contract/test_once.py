@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.batch import examine_targets
-from scripts.helpers.errors import FencedError, TargetError
+from scripts.helpers.errors import FencedError, StagedFilesLostError, TargetError
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import Copy, Target, every, in_one_format, in_one_place, numbers
 from tests.support.steps import KilledError
@@ -131,6 +131,59 @@ def test_rows_are_there_once_when_runs_die_between_commit_and_publication_and_ot
     assert (dead, at_once, dead_again) == ([], [1, 2], [1, 2])
     assert target.ids() == [1, 2, 3, 4]
     assert problems(copy) == []
+
+
+@every(where=in_one_format, slow=("delta-spark", "iceberg-spark"))
+def test_each_run_says_so_and_rows_come_once_when_somebody_deletes_what_was_staged_before_its_publication(
+    target: Target, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.create(numbers().schema)
+    copy.run(numbers(1))
+    publish = target.sink_class.publish
+
+    def lose(sink: Any, output: Any) -> None:
+        sink.drop(output)
+        publish(sink, output)
+
+    job = copy.begin(numbers(2, 3))
+    with monkeypatch.context() as patch, pytest.raises(StagedFilesLostError):
+        patch.setattr(target.sink_class, "publish", lose)
+        job.__exit__(None, None, None)
+    with pytest.raises(StagedFilesLostError, match="rewind .* --to-version 1 --retract"):
+        copy.run()
+    (found,) = problems(copy)
+    copy.watermarks.rewind(copy.job_id, to_version=1, retract=True, why="staged files are lost")
+    copy.run()
+
+    assert found.startswith("staged files lost")
+    assert "--to-version 1 --retract" in found
+    assert target.ids() == [1, 2, 3]
+
+
+@every(where=lambda kind: kind.family == "files" and kind.engine == "pandas")
+def test_loss_is_named_when_somebody_deletes_what_was_staged_while_its_files_are_moved(
+    target: Target, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = type(target.sink().staging.place)
+    move = place.move
+
+    def interrupted(staging: Any, moves: Any, sizes: Any, to: Any) -> Any:
+        first = next(iter(moves))
+        move(staging, {first: moves[first]}, {first: sizes[first]}, to)
+        staging.delete(list(staging.files()))
+        return move(staging, moves, sizes, to)
+
+    job = copy.begin(numbers(1, 2, 3), partition_by=["word"])
+    with monkeypatch.context() as patch, pytest.raises(StagedFilesLostError, match="2 staged files of version 1"):
+        patch.setattr(place, "move", interrupted)
+        job.__exit__(None, None, None)
+    with pytest.raises(StagedFilesLostError, match="reset .* --retract"):
+        copy.run(partition_by=["word"])
+    half = target.ids()
+    copy.watermarks.reset(copy.job_id, retract=True, why="staged files are lost")
+    copy.run(partition_by=["word"])
+
+    assert (len(half), target.ids()) == (1, [1, 2, 3])
 
 
 @every(where=in_one_format, slow=("delta-spark",))

@@ -79,6 +79,7 @@ def test_column_without_a_value_takes_the_type_of_the_target_or_is_left_out_when
                 {"id": values["id"], "word": values["word"], "rate": [0.5], **({"new": values["new"]} if more else {})}
             )
         )
+    copy.refused(CHANGES["retyped"], refused(target.kind)["retyped"])
     copy.run(LATER.set_column(0, "id", pa.array([9], pa.int64())))
 
     wanted = [(1, "a")] + [(at, None) for at in range(2, 2 + len(kinds))] + [(9, "b")]

@@ -98,6 +98,8 @@ def test_values_are_read_back_as_they_were_when_they_are_of_any_type(target: Tar
 
     as_read = {name: [other.get(name, {}).get(_key(one), one) for one in of] for name, of in values.items()}
     assert shown(target.read()) == shown(rows_of(as_read).to_pylist())
+    counted = copy.watermarks.history(copy.job_id)[0].change.metrics["rows_written"]
+    assert counted == target.added() == len(rows)
 
 
 def _key(value: Any) -> Any:

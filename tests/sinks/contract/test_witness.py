@@ -492,17 +492,19 @@ def test_nothing_is_said_when_the_other_batches_are_of_a_job_that_is_this_one_in
             made.stage(job)
 
     run("parking", numbers(70), "jr_1", mode="pause")
+    run(copy.job_id, numbers(74), "jr_0", mode="disable")
     copy.run(numbers(1))
     answer(copy)
     copy.run(numbers(2))
     run(copy.job_id, numbers(71), "jr_2", namespace="north")
     run(copy.job_id, numbers(72), "jr_3", namespace="south")
     run(derived_id(copy.job_id, "backfill", "rows"), numbers(73), "jr_4")
+    run(copy.job_id, numbers(75), "jr_5", mode="disable")
     copy.run(numbers(3))
 
     assert warnings_of(caplog, "target_shared") + warnings_of(caplog, "target_behind") == []
     assert found_at(copy) == []
-    assert target.ids() == [1, 2, 3, 70, 71, 72, 73]
+    assert target.ids() == [1, 2, 3, 70, 71, 72, 73, 74, 75]
 
 
 # --- some targets ---------------------------------------------------------------------------------------
