@@ -149,7 +149,7 @@ def test_each_run_says_so_and_rows_come_once_when_somebody_deletes_what_was_stag
     with monkeypatch.context() as patch, pytest.raises(StagedFilesLostError):
         patch.setattr(target.sink_class, "publish", lose)
         job.__exit__(None, None, None)
-    with pytest.raises(StagedFilesLostError, match="rewind .* --to-version 1 --retract"):
+    with pytest.raises(StagedFilesLostError, match=r"rewind .* --to-version 1 --retract"):
         copy.run()
     (found,) = problems(copy)
     copy.watermarks.rewind(copy.job_id, to_version=1, retract=True, why="staged files are lost")
@@ -177,7 +177,7 @@ def test_loss_is_named_when_somebody_deletes_what_was_staged_while_its_files_are
     with monkeypatch.context() as patch, pytest.raises(StagedFilesLostError, match="2 staged files of version 1"):
         patch.setattr(place, "move", interrupted)
         job.__exit__(None, None, None)
-    with pytest.raises(StagedFilesLostError, match="reset .* --retract"):
+    with pytest.raises(StagedFilesLostError, match=r"reset .* --retract"):
         copy.run(partition_by=["word"])
     half = target.ids()
     copy.watermarks.reset(copy.job_id, retract=True, why="staged files are lost")
