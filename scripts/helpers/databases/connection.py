@@ -26,12 +26,7 @@ from scripts.helpers.spark.jvm import is_connect, java_of
 def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator[Any]:
     """Open a ``java.sql.Connection`` as Spark's reader opens its own, and close it; None on Spark Connect.
 
-    Parameters
-    ----------
-    spark
-        The session.
-    options
-        Those of Spark's reader, with ``url`` and ``driver``. A ``sessionInitStatement`` is run.
+    A ``sessionInitStatement`` among the options, which are those of Spark's reader, is run.
     """
     if is_connect(spark):
         yield None
@@ -56,16 +51,7 @@ def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator
 def ask(spark: SparkSession, options: Mapping[str, str], query: SQL, names: Sequence[str]) -> list[Any]:
     """Return the rows of a query, every value as text: some drivers cannot tell the type of an expression.
 
-    Parameters
-    ----------
-    spark
-        The session.
-    options
-        As of `jdbc_connection`. A ``queryTimeout`` holds.
-    query
-        A SELECT whose columns have these names.
-    names
-        Its columns, in order.
+    A ``queryTimeout`` among the options holds. The names are those of the query's columns, in order.
     """
     with jdbc_connection(spark, options) as connection:
         # On Spark Connect there is no JVM to reach: the question goes as a Spark job.

@@ -19,18 +19,9 @@ ONE_QUERY = [sql("")]
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column whose rows are read as exact text, under a name that no column has.
+    """A column whose rows are read as exact text, called `hidden` on the way, and cast to a type of Spark, its `kind`.
 
-    Attributes
-    ----------
-    name
-        As the table calls it.
-    hidden
-        What its text is called on the way.
-    written
-        The expression for the text, in the database's SQL.
-    kind
-        Spark's type, which the text is cast to.
+    `hidden` is a name that no column has, and `written` the expression for the text in the database's SQL.
     """
 
     name: str

@@ -26,15 +26,7 @@ by the server from text: it refuses what it cannot read before the commit."""
 
 @dataclass(frozen=True)
 class Arriving:
-    """A column of the rows, by Spark's name of its type; ``unknown`` where all values are NULL.
-
-    Attributes
-    ----------
-    name, kind
-        Of the column.
-    position
-        Of the column among those of the rows.
-    """
+    """A column of the rows, by its position among theirs and Spark's name of its type: ``unknown`` if all are NULL."""
 
     name: str
     kind: str

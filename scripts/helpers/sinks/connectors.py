@@ -162,12 +162,7 @@ def spark_table(name: str, spark: SparkSession) -> Any:
 def arrow_catalog(name: str, of: type[SourceError | TargetError], instead: str) -> Any:
     """Return the catalog of `pyiceberg` that the name of a table begins with.
 
-    Parameters
-    ----------
-    of
-        The error where it cannot be reached.
-    instead
-        What a script can do that configures a catalog itself.
+    The error is of a kind that is given, and names what a script can do instead that configures a catalog itself.
     """
     catalog = name.partition(".")[0]
     check_installed("iceberg", ["pyiceberg.catalog"])

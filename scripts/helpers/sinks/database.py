@@ -216,15 +216,7 @@ class DatabaseSink(TableSink):
 
 
 class _Log(TableLog):
-    """A table of a database, and the one beside it that has a row for each batch that was published, or taken back.
-
-    Attributes
-    ----------
-    target
-        The `Sink.name`.
-    table
-        The name of the table, without the schema.
-    """
+    """A table of a database, and the one beside it that has a row for each batch that was published, or taken back."""
 
     format, engine, title, way_back, decides_again = "database", None, "database", "a backup", True
 

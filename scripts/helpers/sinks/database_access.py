@@ -110,12 +110,7 @@ class JdbcSession:
 class JdbcAccess:
     """Executors write rows over JDBC; the driver's JVM runs the statements.
 
-    Attributes
-    ----------
-    place
-        The database in the names of targets: nothing secret.
-    sql
-        How the database is written to.
+    `place` is the database in the names of targets: nothing secret.
     """
 
     def __init__(
@@ -415,14 +410,7 @@ def misfit(error: Exception) -> str | None:
 def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
     """Let what a driver raises come out as TargetError, without its text: that may hold a host, a query or values.
 
-    Parameters
-    ----------
-    target
-        Its name.
-    doing
-        What failed, as in ``"the staging table cannot be made"``.
-    rights
-        What is to be granted, where that is what is missing.
+    `doing` says what failed, and `rights` what is to be granted where that is missing.
 
     Raises
     ------

@@ -57,17 +57,7 @@ def checks_in(definition: str) -> list[str]:
 
 
 class Statements:
-    """The statements about one target and one staging table.
-
-    Parameters
-    ----------
-    database
-        How its SQL is written.
-    schema
-        That of the target; all tables of ours lie there.
-    table
-        The target's name.
-    """
+    """The statements about one target and its staging tables. All tables of ours lie in the schema of the target."""
 
     def __init__(self, database: WritableDatabase, schema: str, table: str) -> None:
         self.sql, self.schema, self.table = database, schema, table

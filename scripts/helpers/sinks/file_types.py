@@ -83,10 +83,6 @@ def fit_to_schema(
     ----------
     ours
         The bytes of each file that batches have left there, at least of some.
-    rows
-        A DataFrame of Spark, or a table of pyarrow.
-    options
-        Of the writer.
     has_dialect
         Files are written as `reading.dialects` has it, if none at the target are otherwise.
 

@@ -59,12 +59,7 @@ def write_arrow(
     Rows without columns, as `read_pandas` returns where nothing is new, make no file. Times are written in
     microseconds, which all versions of Spark read.
 
-    Parameters
-    ----------
-    folder
-        Relative to the place, and empty.
-    options
-        Of `pyarrow.parquet.write_table`, such as `compression`.
+    The folder, relative to the place, is empty. Options are those of `pyarrow.parquet.write_table`.
 
     Raises
     ------

@@ -40,13 +40,6 @@ def write_spark(
     Rows are counted while they are written (Spark's Observation), without a second pass; where Spark Connect has no
     such thing, by reading what was written.
 
-    Parameters
-    ----------
-    folder
-        Its URI.
-    options
-        Of Spark's writer.
-
     Raises
     ------
     UnfitPartitionError, InvalidValueError

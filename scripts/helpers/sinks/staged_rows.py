@@ -279,10 +279,7 @@ def with_later_columns(target: str, rows: pa.RecordBatchReader, table: pa.Schema
 def check_fits(target: str, rows: Mapping[str, str], table: Mapping[str, str]) -> None:
     """Raise TargetSchemaError unless rows have the columns of a table, each of its type, in any order.
 
-    Parameters
-    ----------
-    rows, table
-        Types by column, as texts that compare.
+    Types are texts that compare.
     """
     missing = [name for name in table if name not in rows]
     unknown = [name for name in rows if name not in table]

@@ -179,10 +179,7 @@ ARROW_FRAMES = Frames(ARROW_ENGINE)
 class TableMerge:
     """What batches make of one table.
 
-    Parameters
-    ----------
-    target, memory
-        The table, and the one beside it that remembers deletes.
+    `memory` is the table beside it that remembers deletes.
     """
 
     def __init__(self, target: str, memory: str, rules: Merge, tables: Tables, frames: Frames) -> None:

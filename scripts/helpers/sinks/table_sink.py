@@ -197,17 +197,7 @@ class LakeLog(TableLog, Protocol):
 
 
 class TableSink(ABC):
-    """A table to which each batch is appended, or merged by key, in one commit.
-
-    Parameters
-    ----------
-    name
-        Of the target.
-    log
-        The table.
-    merge, batch_column
-        As those of `DeltaSink`, `IcebergSink` and `DatabaseSink`.
-    """
+    """A table to which each batch is appended, or merged by key, in one commit."""
 
     def __init__(self, name: str, log: TableLog, merge: Merge | None, batch_column: str | None) -> None:
         self._name, self.rules, self._log, self._batch_column = name, merge, log, batch_column
@@ -459,15 +449,7 @@ class TableSink(ABC):
 
 
 class LakeSink(TableSink):
-    """A Delta or Iceberg table: rows are staged in files, or on a branch.
-
-    Parameters
-    ----------
-    name, log, merge, batch_column
-        As those of `TableSink`.
-    partition_by
-        As that of `DeltaSink` and `IcebergSink`.
-    """
+    """A Delta or Iceberg table: rows are staged in files, or on a branch."""
 
     _log: LakeLog
 

@@ -100,12 +100,7 @@ class TableEngine(Protocol):
 class TableSource(ABC):
     """A table that `rows_since` reads by its versions: `DeltaTable` and `IcebergTable`.
 
-    Parameters
-    ----------
-    name
-        For messages and logs; holds no credentials.
-    returns
-        How rows are returned that are read without Spark.
+    Its name is for messages and logs, and holds no credentials.
     """
 
     format: Format
@@ -180,15 +175,7 @@ class TableSource(ABC):
 def expired_where(
     is_gone: Callable[[Exception], bool], name: str, context: str, job_id: str, *, is_planned: bool
 ) -> Iterator[None]:
-    """Raise SourceExpiredError in place of an error that says that something of a table is gone.
-
-    Parameters
-    ----------
-    is_gone
-        Tells whether an error of the connector says so.
-    name, context, job_id, is_planned
-        As those of the error.
-    """
+    """Raise SourceExpiredError in place of an error that says that something of a table is gone."""
     try:
         yield
     except TargetError as error:
