@@ -9,13 +9,12 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import pa
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.places import is_within
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from scripts.helpers.batch.batch import Batch
     from scripts.helpers.files.bookmark import FileBookmark
 

@@ -8,11 +8,11 @@ from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, overload
 
+from scripts.helpers._lazy import pd
 from scripts.helpers.display.units import count_text, duration_text, printable, size_text, time_text
 from scripts.helpers.errors import DAMAGE, ConfigurationError
 
 if TYPE_CHECKING:
-    import pandas as pd
     from typing_extensions import Self
 
 T = TypeVar("T")

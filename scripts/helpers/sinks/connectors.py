@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import quote as quoted
 
-from scripts.helpers._lazy import SparkSession
+from scripts.helpers._lazy import SparkSession, pa
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, TargetError
 from scripts.helpers.rows.sql import SQL, joined
@@ -37,6 +37,15 @@ WITHOUT_SPARK = "Install it: pip install {} pyarrow; or work with Spark."
 def check_classic(spark: SparkSession | None, what: str) -> None:
     """Raise NoJvmError for a session of Spark Connect: the connectors are asked through the JVM."""
     check_jvm(spark, what, CLASSIC_OR_NONE)
+
+
+def check_delta_path(path: str, spark: SparkSession | None) -> None:
+    """Raise InvalidValueError for what is no path of a Delta table; NoJvmError as `check_classic`."""
+    if "/" not in path:
+        raise InvalidValueError(
+            f"{path!r} is not a path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
+        )
+    check_classic(spark, "A Delta table")
 
 
 def check_delta_on_spark(spark: SparkSession) -> None:
@@ -87,6 +96,11 @@ def deltalake_place(place: Place) -> tuple[str, dict[str, str] | None]:
     if isinstance(place, S3Place):
         return f"s3://{place.uri('').partition('://')[2]}", place.login()
     return place.uri(""), None
+
+
+def delta_schema(table: Any) -> pa.Schema:
+    """Return the columns of a table of `deltalake`."""
+    return pa.schema(table.schema().to_arrow())
 
 
 def is_of_deltalake(error: Exception) -> bool:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scripts.helpers._lazy import DataFrame, SparkSession
+from scripts.helpers._lazy import DataFrame, SparkSession, pd
 from scripts.helpers.databases.database import TableColumn, columns_of_catalogue
 from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.display.units import count_of
@@ -59,9 +59,6 @@ from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.staged_rows import check_batch_column, check_frame, with_batch
 from scripts.helpers.sinks.staging import Attempts, StagedRows
 from scripts.helpers.sinks.table_sink import Append, Meaning, MergeRows, Nothing, TableLog, TableShape, TableSink
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers._lazy import DataFrame, SparkSession
+from scripts.helpers._lazy import DataFrame, SparkSession, pa
 from scripts.helpers.databases.connection import BAD_URL, CANCELED, LOCKED, driver_error, jdbc_connection, rows_of
 from scripts.helpers.databases.known import MODULES, database_of
 from scripts.helpers.databases.writing import Arriving, WritableDatabase, writable
@@ -33,7 +33,6 @@ from scripts.helpers.sinks.staged_rows import ARROW_ROWS, SparkRows, without_typ
 from scripts.helpers.spark.jvm import check_jvm
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from typing_extensions import LiteralString
 
 Connect = Callable[[], Any]

@@ -29,10 +29,11 @@ from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks.connectors import (
     address_of,
-    check_classic,
     check_delta_on_spark,
+    check_delta_path,
     check_installed,
     delta_log_on_spark,
+    delta_schema,
     deltalake_place,
     is_of_deltalake,
 )
@@ -125,11 +126,7 @@ class DeltaSink(LakeSink):
         merge: Merge | None = None,
         batch_column: str | None = None,
     ) -> None:
-        if "/" not in target:
-            raise InvalidValueError(
-                f"{target!r} is not a path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
-            )
-        check_classic(spark, "A Delta table")
+        check_delta_path(target, spark)
         self.target: Place = place_of(target, spark, s3_client)
         chosen = staging.rstrip("/") if staging else staging_beside(self.target.uri(""))
         if not chosen:
@@ -478,7 +475,7 @@ class _ArrowLog(_Log):
 
     def _shape(self) -> TableShape:
         table = self._open(self._uri)
-        schema = self._schema(table)
+        schema = delta_schema(table)
         # It finds out with the commit of rows, when those of the job are committed already.
         if unfit := set(table.protocol().writer_features or ()) - WRITTEN_ON_ARROW:
             raise TargetError(
@@ -507,16 +504,13 @@ class _ArrowLog(_Log):
             return
         # To the table as it was looked at, not to the path: else another publisher's append in between, which conflicts
         # with this one, goes unnoticed, and the batch is there twice.
-        schema = self._schema(table)
+        schema = delta_schema(table)
         rows: Any = (
             with_later_columns(self._uri, self.rows.stream(staged), schema)
             if staged is not None
             else schema.empty_table()
         )
         write_deltalake(table, rows, mode="append", commit_properties=_noting(record))
-
-    def _schema(self, table: Any) -> pa.Schema:
-        return pa.schema(table.schema().to_arrow())
 
     def _open(self, uri: str) -> Any:
         """Return a table as it is now; None where there is none."""

@@ -15,10 +15,10 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
-from scripts.helpers._lazy import DataFrame, S3Client, SparkSession
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pd
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -64,9 +64,6 @@ from scripts.helpers.sinks.staged_rows import (
     spark_of,
 )
 from scripts.helpers.sinks.staging import Staging, is_beside
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 logger = logging.getLogger(__name__)
 

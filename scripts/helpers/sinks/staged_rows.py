@@ -390,9 +390,7 @@ def types_of_arrow(schema: pa.Schema) -> dict[str, str]:
 
 def _kind_of(kind: pa.DataType) -> Kind:
     """Return a type of pyarrow as Spark's JSON has it, and reads it from Parquet."""
-    from pyarrow import types
-
-    kind = plain_type(kind)
+    kind, types = plain_type(kind), pa.types
     if types.is_struct(kind):
         return {"type": "struct", "fields": [{"name": field.name, "type": _kind_of(field.type)} for field in kind]}
     if types.is_map(kind):

@@ -16,16 +16,16 @@ from urllib.parse import unquote
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pc, pq
 from scripts.helpers.errors import (
     ChangeFeedError,
-    InvalidValueError,
     SourceError,
     TargetError,
 )
 from scripts.helpers.sinks.connectors import (
     address_of,
-    check_classic,
     check_delta_on_spark,
+    check_delta_path,
     check_installed,
     delta_log_on_spark,
+    delta_schema,
     deltalake_place,
     is_of_deltalake,
 )
@@ -83,11 +83,7 @@ class DeltaTable(TableSource):
         s3_client: S3Client | None = None,
         returns: Returns | None = None,
     ) -> None:
-        if "/" not in path:
-            raise InvalidValueError(
-                f"{path!r} is not a path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
-            )
-        check_classic(spark, "A Delta table")
+        check_delta_path(path, spark)
         place = place_of(path.rstrip("/"), spark, s3_client)
         super().__init__(place.uri(""), returns, with_spark=spark is not None)
         self._engine = _SparkEngine(self.name, spark) if spark is not None else _ArrowEngine(place)
@@ -299,14 +295,14 @@ class _ArrowEngine:
     def whole(self, span: TableSpan) -> pa.Table:
         # Of an empty span the columns alone count, and in a replay its version may be gone.
         table = self._table(None if span.is_empty else span.until)
-        schema = self._schema(table)
+        schema = delta_schema(table)
         found = schema.empty_table() if span.is_empty else self._scanned(table, schema)
         return with_feed_columns(found, span, self._uri) if span.is_feed else found
 
     def appended(self, span: TableSpan, taken: Sequence[Mapping[str, Any]]) -> pa.Table:
         table = self._table(span.until)
         self._check_readable(table, taken)
-        schema, columns = self._schema(table), list(table.metadata().partition_columns)
+        schema, columns = delta_schema(table), list(table.metadata().partition_columns)
 
         def read(action: Mapping[str, Any]) -> pa.Table:
             # The log has the names of files as URIs, as in `day=a%20b/part-0.parquet`.
@@ -323,7 +319,7 @@ class _ArrowEngine:
 
     def feed(self, span: TableSpan) -> pa.Table:
         table = self._table(span.until)
-        schema = self._schema(table)
+        schema = delta_schema(table)
         return with_feed_columns(self._changes(span).read_all(), span, self._uri, schema)
 
     def check_feed(self, span: TableSpan) -> None:
@@ -347,9 +343,6 @@ class _ArrowEngine:
             return Table(address_of(self._uri), version=version, storage_options=self._options)
         except TableNotFoundError as error:
             raise SourceError(self._uri, "there is no Delta table. Check the path.") from error
-
-    def _schema(self, table: Any) -> pa.Schema:
-        return pa.schema(table.schema().to_arrow())
 
     def _scanned(self, table: Any, schema: pa.Schema) -> pa.Table:
         # Releases before 1.6 have no scan, and read tables with deletion vectors by nothing.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers._lazy import DataFrame, SparkSession
+from scripts.helpers._lazy import DataFrame, SparkSession, pa
 from scripts.helpers.errors import (
     ChangeFeedError,
     MissingConnectorError,
@@ -37,8 +37,6 @@ from scripts.helpers.tables.sources import TableHead, TableHistory, TableSource
 from scripts.helpers.tables.spans import TableSpan
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from scripts.helpers.tables.frames import Returns
 
 NO_SPARK = "Its changes are read by Spark only: give spark=, or changes='append'."
