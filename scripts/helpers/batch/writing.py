@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.batch import Batch
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, StoreUnavailableError, TargetError

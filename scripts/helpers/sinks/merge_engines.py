@@ -82,15 +82,17 @@ class _SparkEngine:
 
 def _in_order_on_spark(value: SQL, kind: DataType, depth: int = 0) -> SQL:
     """Write a value with the entries of maps as ordered lists: Spark 3 compares no maps."""
+    from pyspark.sql import types
+
     item = sql("{}_{}", internal("item"), whole(depth))
-    if isinstance(kind, T.MapType):
+    if isinstance(kind, types.MapType):
         key = _in_order_on_spark(sql("{}.key", item), kind.keyType, depth + 1)
         entry = sql("STRUCT({}, {})", key, _in_order_on_spark(sql("{}.value", item), kind.valueType, depth + 1))
         return sql("ARRAY_SORT(TRANSFORM(MAP_ENTRIES({}), {} -> {}))", value, item, entry)
-    if isinstance(kind, T.ArrayType):
+    if isinstance(kind, types.ArrayType):
         element = _in_order_on_spark(item, kind.elementType, depth + 1)
         return value if element == item else sql("TRANSFORM({}, {} -> {})", value, item, element)
-    if isinstance(kind, T.StructType):
+    if isinstance(kind, types.StructType):
         names = [sql("{}.{}", value, SPARK.quote(field.name)) for field in kind.fields]
         fields = [
             _in_order_on_spark(name, field.dataType, depth) for name, field in zip(names, kind.fields, strict=True)
