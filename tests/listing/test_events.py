@@ -149,11 +149,10 @@ def test_keys_are_in_byte_order_and_named_once_when_received(queue: Queue, event
     assert keys(received) == ["a", "z", "\ue000", "🎉"]
 
 
-def test_no_more_than_max_messages_are_taken_when_there_are_more(queue: Queue) -> None:
+def test_no_more_messages_are_taken_than_are_asked_for_when_there_are_more(queue: Queue, events: S3EventQueue) -> None:
     queue.send(*(notification(record(f"in/{number:02}")) for number in range(15)))
-    events = S3EventQueue(queue.url, sqs_client=queue.sqs, max_messages=12, wait=0)
 
-    first, second = events.receive(LANDING), events.receive(LANDING)
+    first, second = events.receive(LANDING, 12), events.receive(LANDING)
 
     assert (len(first.keys), first.has_more) == (12, True)
     assert (len(second.keys), second.has_more) == (3, False)
@@ -309,15 +308,6 @@ def test_message_comes_again_later_and_later_when_its_file_is_left_each_time(
     assert delays == sorted(delays)
     assert delays[-1] == 12 * 60 * 60
     assert sum(delays) > 6 * 24 * 60 * 60
-
-
-def test_no_more_messages_are_taken_than_are_asked_for(queue: Queue, events: S3EventQueue) -> None:
-    queue.send(*(notification(record(f"in/{number}")) for number in range(5)))
-
-    first, second = events.receive(LANDING, 3), events.receive(LANDING, 3)
-
-    assert (len(first.keys), first.has_more) == (3, True)
-    assert (len(second.keys), second.has_more) == (2, False)
 
 
 def test_all_files_are_taken_and_no_message_is_dead_when_each_batch_has_one(
@@ -500,7 +490,6 @@ def test_receiving_is_refused_when_the_source_is_a_directory(queue: Queue, event
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"max_messages": 0}, "max_messages is 0. Give 1 or more"),
         ({"wait": -1}, "wait is -1 seconds. Give 0 to 20"),
         ({"wait": 21}, "wait is 21 seconds. Give 0 to 20"),
     ],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import Interval
+
+if TYPE_CHECKING:
+    from scripts.helpers.listing.metadata_tables import Recorded
 
 
 class ListingSource(Protocol):
@@ -43,24 +44,8 @@ class EventSource(Protocol):
         """Forget what was received, except for some keys; called after the commit."""
 
 
-class JournalAnswer(Protocol):
-    """What a journal says: changes, from where to read the next time, why nothing is known, and since when all is."""
-
-    @property
-    def changes(self) -> pa.Table | None: ...  # noqa: D102
-
-    @property
-    def position(self) -> Mapping[str, Any]: ...  # noqa: D102
-
-    @property
-    def lost(self) -> str | None: ...  # noqa: D102
-
-    @property
-    def since(self) -> datetime | None: ...  # noqa: D102
-
-
 class JournalSource(Protocol):
     """What keeps a record of all changes of objects, such as `S3MetadataJournal`."""
 
-    def read(self, location: Location, position: Mapping[str, Any] | None) -> JournalAnswer:
+    def read(self, location: Location, position: Mapping[str, Any] | None) -> Recorded:
         """Return the changes since a position that an earlier call returned."""

@@ -27,6 +27,8 @@ BATCH = 10
 MAX_WAIT, MAX_VISIBILITY = 20, 12 * 60 * 60
 """Limits of SQS, in seconds."""
 _REFUSED = {"AccessDenied", "AccessDeniedException"}
+MAX_MESSAGES = 10_000
+"""Of one `receive`: their handles and keys are kept in memory."""
 MAX_KEYS = 1_000_000
 """Keys of one `receive`. S3 names one in each message; others may name thousands, and all are kept in memory."""
 
@@ -67,8 +69,6 @@ class S3EventQueue:
         URL of the queue.
     sqs_client
         A boto3 SQS client; by default one from boto3's default session.
-    max_messages
-        The most messages of one `receive`; their handles and keys are kept in memory.
     wait
         Seconds to wait for a message before the queue counts as empty, 0 to 20. With 0, SQS asks only
         some of its servers and may overlook messages until the next time.
@@ -79,21 +79,19 @@ class S3EventQueue:
     <S3EventQueue 'https://sqs.eu-west-2.amazonaws.com/111122223333/landing': 0 messages received>
     """
 
-    def __init__(self, queue_url: str, *, sqs_client: Any = None, max_messages: int = 10_000, wait: int = 1) -> None:
-        if max_messages < 1:
-            raise InvalidValueError(f"max_messages is {max_messages}. Give 1 or more.")
+    def __init__(self, queue_url: str, *, sqs_client: Any = None, wait: int = 1) -> None:
         if not 0 <= wait <= MAX_WAIT:
             raise InvalidValueError(f"wait is {wait} seconds. Give 0 to {MAX_WAIT}.")
         self.queue_url = queue_url
         self._given_client = sqs_client
-        self._max_messages, self._wait = max_messages, wait
+        self._wait = wait
         self._messages: dict[str, _Message] = {}
 
     def __repr__(self) -> str:
         return f"<S3EventQueue {self.queue_url!r}: {len(self._messages):,} messages received>"
 
     def receive(self, location: Location, at_most: int | None = None) -> Received:
-        """Take messages until the queue gives no new one, or until there are `max_messages`, or `at_most` if given.
+        """Take messages until the queue gives no new one, or until there are `at_most`, 10,000 by default.
 
         Messages of an earlier call that were not acknowledged are forgotten here: they come again.
 
@@ -105,7 +103,7 @@ class S3EventQueue:
         if location.is_local:
             raise SourceError(str(location), "a local directory has no events. Call new_files without them.")
         self._messages = {}
-        most = min(at_most or self._max_messages, self._max_messages)
+        most = min(at_most or MAX_MESSAGES, MAX_MESSAGES)
         seen: set[str] = set()
         keys: set[str] = set()
         has_more = False
@@ -144,11 +142,7 @@ class S3EventQueue:
         # which are known by then.
         left = set(but)
         done = [name for name, message in self._messages.items() if left.isdisjoint(message.keys)]
-
-        def delete(entries: Sequence[dict[str, Any]]) -> Any:
-            return self._client.delete_message_batch(QueueUrl=self.queue_url, Entries=entries)
-
-        failed = self._in_batches(done, delete, lambda _: {})
+        failed = self._in_batches(done, "delete_message_batch", lambda _: {})
         left_messages = self._messages.keys() - done
         self._show_after(left_messages, lambda message: min(60 * (2**message.received - 2), MAX_VISIBILITY))
         for name in done:
@@ -166,10 +160,9 @@ class S3EventQueue:
         self._show_after(self._messages, lambda _: seconds)
 
     def _show_after(self, names: Iterable[str], seconds: Callable[[_Message], int]) -> None:
-        def change(entries: Sequence[dict[str, Any]]) -> Any:
-            return self._client.change_message_visibility_batch(QueueUrl=self.queue_url, Entries=entries)
-
-        self._in_batches(list(names), change, lambda message: {"VisibilityTimeout": seconds(message)})
+        self._in_batches(
+            list(names), "change_message_visibility_batch", lambda message: {"VisibilityTimeout": seconds(message)}
+        )
 
     @cached_property
     def _client(self) -> Any:
@@ -205,12 +198,7 @@ class S3EventQueue:
             logger.warning("not of this source, left in the queue: message=%s source=%s", name, location)
         return ours
 
-    def _in_batches(
-        self,
-        names: Sequence[str],
-        call: Callable[[Sequence[dict[str, Any]]], Any],
-        fields: Callable[[_Message], dict[str, Any]],
-    ) -> set[str]:
+    def _in_batches(self, names: Sequence[str], call: str, fields: Callable[[_Message], dict[str, Any]]) -> set[str]:
         """Call SQS for messages in batches, and return those for which it failed."""
         failed: set[str] = set()
         for start in range(0, len(names), BATCH):
@@ -220,7 +208,8 @@ class S3EventQueue:
                 for place, name in enumerate(batch)
             ]
             try:
-                refused = {int(entry["Id"]): entry["Code"] for entry in call(entries).get("Failed", [])}
+                answer = getattr(self._client, call)(QueueUrl=self.queue_url, Entries=entries)
+                refused = {int(entry["Id"]): entry["Code"] for entry in answer.get("Failed", [])}
             except (ClientError, BotoCoreError) as error:
                 failed.update(names[start:])  # SQS itself fails: the rest would only wait for the same error.
                 logger.warning(

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers.errors import DAMAGE, SourceError
 from scripts.helpers.listing.inventory_files import FORMATS, read_listed
-from scripts.helpers.listing.objects import Interval
+from scripts.helpers.listing.objects import EPOCH, Interval
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, read_at_most
 from scripts.helpers.listing.sorted_runs import sorted_intervals
 
@@ -39,7 +39,6 @@ ATTEMPTS = 3
 """How often a data file is fetched whose transfer breaks off: botocore repeats only what fails before an answer."""
 
 _REPORT_FOLDER = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\dZ/")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -259,7 +258,7 @@ def _parse_manifest(uri: str, body: bytes) -> _Manifest:
             source_bucket=str(fields["sourceBucket"]),
             bucket=str(fields["destinationBucket"]).rpartition(":")[2],
             # In milliseconds. `fromtimestamp` would round some of them, and refuse years far off.
-            created=_EPOCH + timedelta(milliseconds=int(fields["creationTimestamp"])),
+            created=EPOCH + timedelta(milliseconds=int(fields["creationTimestamp"])),
             file_format=str(file_format),
             file_schema=str(fields["fileSchema"]),
             files=tuple(_DataFile(str(file["key"]), str(file["MD5checksum"])) for file in fields["files"]),

@@ -23,12 +23,11 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.listing.listing import Location, in_batches
-from scripts.helpers.listing.objects import LISTED, MAX_AHEAD, Interval
+from scripts.helpers.listing.objects import EPOCH, LISTED, MAX_AHEAD, Interval
 from scripts.helpers.listing.s3 import login_or_load
 
 logger = logging.getLogger(__name__)
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 JOURNAL, INVENTORY = "journal", "inventory"
 """What S3 calls the tables in the namespace of a bucket."""
 OVERLAP = timedelta(days=1)
@@ -65,10 +64,6 @@ CHANGES = pa.schema(
     ]
 )
 """Changes of objects; `key` is relative to the location. The identity is null where S3 did not know it any more."""
-
-
-def _utc_now() -> datetime:
-    return datetime.now(timezone.utc)
 
 
 class Recorded(NamedTuple):
@@ -119,8 +114,9 @@ class S3MetadataJournal:
     """
 
     def __init__(
-        self, catalog: Any, namespace: str, *, overlap: timedelta = OVERLAP, clock: Callable[[], datetime] = _utc_now
-    ) -> None:
+        self, catalog: Any, namespace: str, *, overlap: timedelta = OVERLAP,
+        clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:  # fmt: skip
         if overlap < LEAST_OVERLAP:
             raise InvalidValueError(
                 f"overlap is {overlap}, and records may come later. Give a timedelta of {LEAST_OVERLAP} or more."
@@ -148,23 +144,24 @@ class S3MetadataJournal:
             until: datetime | None = before.get("until") if same else None
             limit = self._clock() + MAX_AHEAD
             ahead = until if until is not None and until > limit else None
-            if ahead is not None:
-                until = None
+            until = until if ahead is None else None
             newest = found.newest(until, limit) or until
             following = {"uuid": found.uuid, "until": newest}
             since = (newest or EPOCH) - self._overlap
+            lost = None
             if position is None:
-                return Recorded(None, following, "the journal is read for the first time", since)
-            if not same:
-                return Recorded(None, following, "the journal is another table than before: it was created again", None)
-            if ahead is not None:
-                reason = f"the last run read up to {ahead:%Y-%m-%dT%H:%M:%S}Z, a future time"
-                return Recorded(None, following, reason, since)
-            if until is not None and not found.has_record_of(until):
+                lost = "the journal is read for the first time"
+            elif not same:
+                lost = "the journal is another table than before: it was created again"
+            elif ahead is not None:
+                lost = f"the last run read up to {ahead:%Y-%m-%dT%H:%M:%S}Z, a future time"
+            elif until is not None and not found.has_record_of(until):
                 # Whatever is newer than that record was not read yet, and older records expire first.
-                return Recorded(None, following, f"records since {until:%Y-%m-%dT%H:%M:%S}Z have expired", since)
-            changes = self._changes(found, location, None if until is None else until - self._overlap)
-            return Recorded(changes, following, None, since)
+                lost = f"records since {until:%Y-%m-%dT%H:%M:%S}Z have expired"
+            changes = None
+            if lost is None:
+                changes = self._changes(found, location, None if until is None else until - self._overlap)
+            return Recorded(changes, following, lost, since if same or position is None else None)
 
     def _changes(self, found: _Opened, location: Location, since: datetime | None) -> pa.Table:
         rows = found.rows(location, since)
