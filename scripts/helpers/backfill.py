@@ -169,11 +169,11 @@ class Backfill:
         has_read = self._has_read(self._head(self.job_id))
         # Rows past the live watermark would be there twice: this slice writes them, and the live job's next run too.
         if uncovered(self._bounds, [passed_range(self._live)]):
-            begun = f"delete what the slice wrote, {self._command_to_abandon(self.job_id)}"
+            begun = f"It was set back: delete what the slice wrote, {self._command_to_abandon(self.job_id)}"
+            remedy = begun if has_read else "End there at the latest."
             raise BoundsError(
                 self.transformation_ctx,
-                "they reach past the live watermark, and the live job will read those rows. "
-                + (f"It was set back: {begun}" if has_read else "End there at the latest."),
+                f"they reach past the live watermark, and the live job will read those rows. {remedy}",
             )
         # Only before it owns rows: a slice that is planned must be able to finish, whatever was begun since.
         if not has_read:

@@ -85,6 +85,23 @@ def test_each_row_is_taken_once_when_rows_come_between_runs(
         assert again.count() == 0
 
 
+@pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
+def test_each_run_warns_of_texts_when_their_lengths_differ(
+    jdbc: Any, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture, database: str
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id int, at varchar(20) NOT NULL")
+    source = JdbcTable(jdbc, server.url, name, properties=server.properties)
+    window, warned = None, []
+    for number, texts in enumerate((["aa", "ab"], ["b", "cc", "d"], ["ee", "ff"], ["g"])):
+        rows_of(server, name, texts, 10 * number)
+        caplog.clear()
+        window = plan(source, "at", window, strings=True)
+        warned.append("event=unordered_texts context=repairs column=at" in caplog.text)
+
+    assert warned == [False, True, True, True]
+
+
 @pytest.fixture
 def zones(jdbc: Any) -> Iterator[Callable[[str, str], None]]:
     """Return a function that sets the zone of the Spark session and that of Java."""

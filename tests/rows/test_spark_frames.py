@@ -109,6 +109,34 @@ def test_texts_are_read_byte_by_byte_when_they_are_asked_for(spark: Any) -> None
     assert [ids(df, window) for window in windows] == [[number] for number in range(len(TEXTS))]
 
 
+@pytest.mark.parametrize("engine", ["Spark", "pyarrow"])
+@pytest.mark.parametrize(
+    ("runs", "warned"),
+    [
+        ([["k-001", "k-002"], ["k-003"]], [False, False]),
+        ([["2026-08-26", "2026-08-27T00:00:00Z"], ["2026-08-28"], ["2026-08-29"]], [True, True, False]),
+        ([["2026-08-27T10:00:00+02:00"], ["2026-08-27T11:00:00-04:00"]], [True, True]),
+        ([["2026-08-27T10:00:00+00:00"], []], [False, False]),
+    ],
+    ids=["keys", "lengths", "offsets", "UTC"],
+)
+def test_each_run_warns_of_texts_when_they_are_not_in_the_order_of_their_bytes(
+    spark: Any, caplog: pytest.LogCaptureFixture, engine: str, runs: list[list[str]], warned: list[bool]
+) -> None:
+    texts: list[str] = []
+    window, found = None, []
+    for new in runs:
+        texts += new
+        source: Any = ArrowRows(pa.table({"at": texts}))
+        if engine == "Spark":
+            source = DataFrameRows(table(spark, "at", *(f"'{text}'" for text in texts)))
+        caplog.clear()
+        window = plan(source, ["at"], window, strings=True)
+        found.append("event=unordered_texts context=repairs column=at" in caplog.text)
+
+    assert found == warned
+
+
 def test_column_is_refused_when_texts_are_not_asked_for(spark: Any) -> None:
     df = table(spark, "id, at", "1, 'a'")
 

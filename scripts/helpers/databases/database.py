@@ -75,7 +75,9 @@ class Declared:
         lower = text.strip().lower()
         inside = re.search(r"\(([\d, -]+)\)", lower)
         numbers = tuple(int(number) for number in inside[1].split(",")) if inside else ()
-        return cls(re.split(r"[\s(]", lower, maxsplit=1)[0], numbers, lower)
+        # An array is another type than what it holds.
+        base = lower if lower.endswith("[]") else re.split(r"[\s(]", lower, maxsplit=1)[0]
+        return cls(base, numbers, lower)
 
     @property
     def plain(self) -> str:
@@ -130,6 +132,8 @@ class Database(Dialect):
     """Time at which the statement started, or before: ISO text in UTC."""
     from_nothing = sql("")
     """What follows a SELECT that reads no table."""
+    length = sql("LENGTH")
+    """Function for the length of a text, with its blanks."""
     encoding = "utf-8"
     """What the hex digits of a text stand for."""
     cluster = sql("")

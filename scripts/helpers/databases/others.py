@@ -32,7 +32,7 @@ class SQLServer(FetchingDatabase):
     quotes = ("[", "]")
     driver = "com.microsoft.sqlserver.jdbc.SQLServerDriver"
     now = sql("CONVERT(char(26), SYSUTCDATETIME(), 121) + '+00:00'")
-    encoding = "utf-16-le"
+    encoding, length = "utf-16-le", sql("DATALENGTH")
     unfit = MappingProxyType(
         {"uniqueidentifier": "SQL Server sorts a uniqueidentifier by its last six bytes first, whatever its version"}
     )

@@ -125,12 +125,8 @@ class PostgreSQL(WritableDatabase):
             return sql("encode(convert_to({}, 'UTF8'), 'hex')", expression)
         return sql("CAST({} AS text)", expression)
 
-    def kind(self, declared: str) -> str | None:
-        # An array has the name of what it holds.
-        return None if declared.endswith("[]") else super().kind(declared)
-
     def read_as_text(self, declared: str) -> str | None:
-        kind = None if declared.endswith("[]") else super().read_as_text(declared)
+        kind = super().read_as_text(declared)
         # An instant comes as it is. Without zone: shifted in the hour that summer time skips. A date: Spark's reader
         # fails at infinity.
         return None if kind == "timestamp" else kind
@@ -296,7 +292,7 @@ class PostgreSQL(WritableDatabase):
         return sql("CAST({} AS {})", value, self.type_name(declared))
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
-        if Declared.parse(declared).base in (*UNEQUAL, *ALIKE):
+        if Declared.parse(declared.removesuffix("[]")).base in (*UNEQUAL, *ALIKE):
             one, other = map(self.binary, (one, other))
         return sql("{} IS DISTINCT FROM {}", one, other)
 

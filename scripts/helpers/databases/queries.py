@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from scripts.helpers.databases.database import NO_DECIMAL, TIME, Database, TableColumn
+from scripts.helpers.databases.database import MAX, MIN, NO_DECIMAL, TIME, Database, TableColumn
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.cursors import Cursor, CursorColumn, decimal_type, missing_column, unordered
 from scripts.helpers.rows.dialect import SPARK
@@ -138,6 +138,14 @@ class TableQueries:
         if first.type != "uuid" or not self.dialect.sorts_uuids:
             return count
         return sql("CASE WHEN {} THEN {} ELSE -1 END", self.dialect.sorts_uuids, count)
+
+    def widths(self, column: CursorColumn, past: SQL | None) -> list[SQL]:
+        """Write the lengths of the shortest and the longest text of a column; nothing of another type."""
+        if column.type != "string":
+            return []
+        rows = sql("FROM {} t WHERE {}", self.table, past or self.dialect.has(column))
+        length = sql("{}({})", self.dialect.length, self.dialect.quote(column.name))
+        return [sql("(SELECT {}({}) {})", function, length, rows) for function in (MIN, MAX)]
 
     def last(self, columns: tuple[CursorColumn, ...], past: SQL | None, function: SQL) -> list[SQL]:
         """Write the last cursor there is, column by column; each query is one step into an index.

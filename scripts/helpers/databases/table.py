@@ -210,20 +210,21 @@ class JdbcTable(RowSource):
             now=self.dialect.now,
             nulls=self._queries.nulls(columns),
             uuids=self._queries.other_uuids(columns, past),
-            **{f"last_{position}": expression for position, expression in enumerate(last)},
+            **{f"last_{at}": text for at, text in enumerate([*last, *self._queries.widths(columns[0], past)])},
         )
         if int(row[2]) < 0:
             raise CursorError(
                 columns[0].name,
                 "this server does not sort UUIDs by their bytes, as MariaDB does from 10.11.5 on. Use a time column.",
             )
-        found = self._bound(columns, row[3:])
+        found = self._bound(columns, row[3 : 3 + len(last)])
         return Facts(
             now=moment_of(row[0]).astimezone(self._zone),
             largest=None if descending else found,
             smallest=found if descending else None,
             nulls=int(row[1]),
             other_uuids=int(row[2]),
+            widths=tuple(int(width) for width in row[3 + len(last) :] if width is not None),
         )
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | None:

@@ -86,11 +86,13 @@ class MemoryRows(RowSource):
             # A comparison with NULL is NULL, and Arrow's `and` of it as well.
             taken = pc.and_(taken, pc.fill_null(at_or_past_low, False))
         last = self._cursor_at(columns, taken, 0, "ascending" if descending else "descending")
+        texts = self._values(columns[0].name)[1].filter(taken) if columns[0].type == "string" else []
         return Facts(
             largest=None if descending else last,
             smallest=last if descending else None,
             nulls=pc.sum(nulls).as_py() or 0,
             zone=self._zone,
+            widths=tuple(pc.unique(pc.binary_length(texts)).to_pylist()) if len(texts) else (),
         )
 
     def rows(self, window: RowWindow) -> Any:

@@ -33,9 +33,8 @@ def is_of_folders(df: DataFrame, name: str) -> bool:
 def is_of_no_column(df: DataFrame, name: str) -> bool:
     """Return whether a column is computed from no column of a source: a constant, or the time of the read."""
     plan = analysed_plan(df)
-    if plan is None or all(_kind(leaf) == NO_ROWS_OF for leaf in _each(plan.collectLeaves())):
-        return False
-    return not _made_of(plan, name)
+    has_rows = plan is not None and any(_kind(leaf) != NO_ROWS_OF for leaf in _each(plan.collectLeaves()))
+    return has_rows and not _made_of(plan, name)
 
 
 def wall_clock_of(df: DataFrame, name: str) -> str | None:
@@ -48,9 +47,8 @@ def wall_clock_of(df: DataFrame, name: str) -> str | None:
     if plan is None:
         return None
     wanted = _made_of(plan, name, renamed=True)
-    for leaf in _each(plan.collectLeaves()):
-        if _kind(leaf) != "LogicalRelation":
-            continue
+    relations = (leaf for leaf in _each(plan.collectLeaves()) if _kind(leaf) == "LogicalRelation")
+    for leaf in relations:
         found = [attribute.name() for attribute in _each(leaf.output()) if attribute.exprId().id() in wanted]
         relation, kind = leaf.relation(), _kind(leaf.relation())
         if found and kind == "JDBCRelation":
@@ -70,8 +68,8 @@ def _has_zone(df: DataFrame, options: Any, column: str) -> bool:
         types = {found.getColumnLabel(at): str(found.getColumnTypeName(at)).lower() for at in places}
     finally:
         connection.close()
-    is_mysql = str(options.url()).startswith(("jdbc:mysql:", "jdbc:mariadb:"))
-    return any(zone in types.get(column, "") for zone in ("tz", "zone", "offset", "timestamp")[: 4 if is_mysql else 3])
+    of_mysql = ["timestamp"] if str(options.url()).startswith(("jdbc:mysql:", "jdbc:mariadb:")) else []
+    return any(zone in types.get(column, "") for zone in ("tz", "zone", "offset", *of_mysql))
 
 
 def _made_of(plan: Any, name: str, *, renamed: bool = False) -> set[int]:

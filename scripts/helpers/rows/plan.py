@@ -6,6 +6,7 @@ Also the two windows that no watermark follows from: everything, and what runs o
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
@@ -15,7 +16,7 @@ from scripts.helpers.display.options import options_of
 from scripts.helpers.errors import CursorError, SourceBehindError, rows_have
 from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.rows.batch_size import limited
-from scripts.helpers.rows.cursors import EPOCH, Bound, Cursor, CursorColumn, Tick, earlier, just_past
+from scripts.helpers.rows.cursors import ABOVE, EPOCH, Bound, Cursor, CursorColumn, Tick, earlier, just_past
 from scripts.helpers.rows.edge import edge_after
 from scripts.helpers.rows.identity import check_same_source
 from scripts.helpers.rows.open_writers import Undecided, age_of, oldest_writer, reachable_high, settled_moment
@@ -25,6 +26,9 @@ from scripts.helpers.rows.uuids import check_uuid, first_at, is_uuid, moment_of
 from scripts.helpers.rows.window import Nulls, RowWindow, bound_in, check_same_cursor, check_types, precedes
 
 logger = logging.getLogger(__name__)
+
+OFFSET = re.compile(r"\d{4}-\d{2}-\d{2}[T ].*[+-](?!00:?00$)\d{2}:?\d{2}")
+"""A time as ISO text that is not in UTC."""
 
 
 def plan_window(
@@ -127,9 +131,8 @@ def _check_zone(
     Neither a delay of 0 nor a `high` makes a difference, as the clock bounds both.
     """
     reader = source.wall_clock(column) if column.type == "timestamp" else None
-    if not column.is_time or (column.type == "timestamp" and reader is None):
-        return
-    if reader is None and source.zone_is_known(now) in (True, None):
+    is_instant = not column.is_time or column.type == "timestamp"
+    if reader is None and (is_instant or source.zone_is_known(now) in (True, None)):
         return
     # Texts may name their zone, and are right then.
     may_be_right = reader not in (None, "JDBC")
@@ -291,6 +294,7 @@ class _Look:
         """Refuse what would lose rows: partitions left out too early, texts without one order, clocks set back."""
         self._check_slack()
         _check_text(self.columns, self.last_row, "its last value")
+        self._warn_of_texts()
         self._check_uuids()
         self._check_sequences()
         if self.first.is_time:
@@ -309,6 +313,20 @@ class _Look:
                 f"rows may come {late} after their stamp, into a partition of a later date than slack={slack} reaches. "
                 "Give DatePartitions a slack of at least delay and lookback together.",
             )
+
+    def _warn_of_texts(self) -> None:
+        """Say, in each run that sees it, that texts rise in another order than that of their bytes."""
+        before = self.low if self.state is not None else None
+        texts = [str(bound[0]).rstrip(ABOVE) for bound in (before, self.last_row) if bound is not None]
+        widths = {*self.facts.widths, *map(len, texts)}
+        # Without a text there are no widths. A start that the caller gave may be the beginning of a key.
+        if self.facts.widths and (len(widths) > 1 or any(map(OFFSET.fullmatch, texts))):
+            logger.warning(
+                "event=unordered_texts context=%s column=%s: they have different lengths, or are times with an offset "
+                "from UTC. They are compared byte by byte, and a later one below the watermark is never read. Use keys "
+                "of one length, or a column of times",
+                self.context, self.first.name,
+            )  # fmt: skip
 
     def _check_uuids(self) -> None:
         """Refuse UUIDs of another version than 7, and a clock that is behind the one of the watermark."""

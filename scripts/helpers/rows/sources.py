@@ -37,6 +37,8 @@ class Facts:
         None is that of the job's clock.
     other_uuids
         Rows past the watermark whose UUID is of another version than 7.
+    widths
+        Lengths of the shortest and the longest of these texts in the first column; none of other types.
     slack
         How far the folder of a row may be from its cursor, where folders are left out by date.
     """
@@ -49,6 +51,7 @@ class Facts:
     zone: tzinfo | None = None
     slack: timedelta | None = None
     other_uuids: int = 0
+    widths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -117,16 +117,21 @@ class DataFrameRows(RowSource):
         # Rows with NULL are counted wherever they are: no window takes them, so old ones are as lost as new ones.
         if low is not None:
             source = source.where(sql("{} OR ({})", nulls, probe.at_or_past(low, SPARK)))
-        row = source.selectExpr(sql("count_if({})", nulls), *_last(columns, nulls, descending)).head()
+        asked = [*_last(columns, nulls, descending), sql("count_if({})", nulls)]
+        if columns[0].type == "string":
+            length = sql("length({})", SPARK.quote(columns[0].name))
+            asked += [sql("min({})", length), sql("max({})", length)]
+        row = source.selectExpr(*asked).head()
         assert row is not None
         last = None
-        if row[1] is not None:
-            last = tuple(column.from_text(text) for column, text in zip(columns, row[1:], strict=True))
+        if row[0] is not None:
+            last = tuple(column.from_text(text) for column, text in zip(columns, row, strict=False))
         return Facts(
             largest=None if descending else last,
             smallest=last if descending else None,
-            nulls=row[0],
+            nulls=row[len(columns)],
             zone=self._zone,
+            widths=tuple(width for width in row[len(columns) + 1 :] if width is not None),
             slack=None if self._partitions is None else self._partitions.slack,
         )
 
