@@ -80,18 +80,21 @@ def test_target_of_another_job_stays_when_an_item_names_it(
     check_that_the_other_one_goes_on(two, before)
 
 
-@pytest.mark.parametrize("make", [as_theirs, as_own_versions])
 @pytest.mark.parametrize("kind", [DeltaOnSpark, IcebergOnSpark])
 def test_table_of_another_job_stays_when_an_item_names_it_and_spark_would_take_it_back(
-    watermarks: Watermarks, tmp_path: Path, spark_with_tables: Any, kind: type[SparkNeighbours], make: Made
+    watermarks: Watermarks, tmp_path: Path, spark_with_tables: Any, kind: type[SparkNeighbours]
 ) -> None:
     two = both(kind(watermarks, tmp_path, spark_with_tables))
-    planted(two, make, "retracting")
     before = two.of_others()
+    after = []
 
-    with suppress(WatermarkError):
-        two.run(PLANTER, 3)
+    for row, make in enumerate((as_theirs, as_own_versions), 3):
+        planted(two, make, "retracting")
+        with suppress(WatermarkError):
+            two.run(PLANTER, row)
+        after.append(two.of_others())
 
+    assert after == [before, before]
     check_that_the_other_one_goes_on(two, before)
 
 

@@ -271,7 +271,7 @@ def test_loss_is_told_when_what_was_staged_is_gone(kind: str, engine: Any) -> No
         table.sink.publish(output)
 
 
-@engines("history", long=["newest"])
+@engines("newest", long=["history"])
 def test_delete_is_carried_out_when_it_comes_between_look_and_write(
     kind: str, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
