@@ -168,7 +168,6 @@ class JdbcTable(RowSource):
     # --- a source of rows -----------------------------------------------------------------------
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
-        """Return the cursor columns; CursorError for one that is missing or has no exact order."""
         self._forget()
         return tuple(self._queries.column(name, strings) for name in names)
 
@@ -314,7 +313,6 @@ class JdbcTable(RowSource):
         return found.selectExpr(*shown_columns(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
 
     def typed_errors(self) -> AbstractContextManager[None]:
-        """Return what lets the database's errors come out as SourceError, without the driver's text."""
         return typed_database_errors(self.name)
 
     def toDF(self) -> DataFrame:  # noqa: N802

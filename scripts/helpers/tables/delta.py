@@ -90,11 +90,9 @@ class DeltaTable(TableSource):
         self._read: dict[int, DeltaCommit] = {}
 
     def folder(self) -> str:
-        """Return the URI of the table."""
         return self.name
 
     def head(self) -> TableHead:
-        """Look at the last version; SourceError where there is no table, or it cannot be reached."""
         # Commits do not change, but another table may have come to this folder.
         self._read = {}
         with self._typed():
@@ -108,7 +106,6 @@ class DeltaTable(TableSource):
         return TableHead(identity, version, last[0].at if last else None, version, version)
 
     def history(self, after: int, at: datetime | None, head: TableHead) -> TableHistory:
-        """Return the versions after one."""
         newest = head.newest
         assert newest is not None
         if newest < after:
@@ -124,7 +121,6 @@ class DeltaTable(TableSource):
         return TableHistory([commit.told for commit in since])
 
     def check_feed(self, span: TableSpan) -> None:
-        """Raise ChangeFeedError if the table keeps no feed for each version of a span."""
         if span.is_empty or span.whole:
             return
         try:
@@ -139,7 +135,6 @@ class DeltaTable(TableSource):
             ) from error
 
     def is_lost(self, span: TableSpan) -> bool:
-        """Tell whether a version of a span is gone from the log, or a file of it was vacuumed."""
         assert span.until is not None
         with self._typed():
             newest = self._engine.newest()[0]

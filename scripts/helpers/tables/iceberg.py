@@ -80,12 +80,10 @@ class IcebergTable(TableSource):
         self._engine = _SparkEngine(name, spark) if spark is not None else _ArrowEngine(name, catalog)
 
     def folder(self) -> str:
-        """Return where the files of the table are."""
         with self._typed():
             return self._engine.location()
 
     def head(self) -> TableHead:
-        """Look at the current snapshot; SourceError where there is no table, or it cannot be reached."""
         found = self._metadata()
         current = None if found.current is None else found.snapshots[found.current]
         return TableHead(
@@ -94,7 +92,6 @@ class IcebergTable(TableSource):
         )  # fmt: skip
 
     def history(self, after: int, at: datetime | None, head: TableHead) -> TableHistory:
-        """Return the snapshots after one, up to that of the head."""
         found = self._metadata()
         # The table had snapshots, and has none: it was set back to before its first one.
         since = None if head.newest is None else found.since(after, head.newest)
@@ -108,7 +105,6 @@ class IcebergTable(TableSource):
         return TableHistory(lost="rollback", common=common)
 
     def check_feed(self, span: TableSpan) -> None:
-        """Raise ChangeFeedError if the changes of a span cannot be read as rows."""
         self._engine.check_feed()
         assert span.until is not None
         found = self._metadata()
@@ -130,7 +126,6 @@ class IcebergTable(TableSource):
             )
 
     def is_lost(self, span: TableSpan) -> bool:
-        """Tell whether a snapshot of a span has expired."""
         assert span.until is not None
         found = self._metadata()
         if span.whole or span.after is None:
@@ -138,7 +133,6 @@ class IcebergTable(TableSource):
         return found.since(span.after, span.until) is None
 
     def rows(self, span: TableSpan) -> Any:
-        """Return the rows of a span: a DataFrame of Spark, lazily, or one of pandas, or a table of pyarrow."""
         if span.is_feed:
             self._engine.check_feed()
         return super().rows(span)
