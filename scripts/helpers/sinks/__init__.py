@@ -9,37 +9,31 @@ from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
     from scripts.helpers.protocol.outputs import Output
-    from scripts.helpers.sinks.choice import Layout, opened, sink_for
+    from scripts.helpers.sinks.choice import opened
     from scripts.helpers.sinks.database import DatabaseSink
     from scripts.helpers.sinks.delta import DeltaSink
     from scripts.helpers.sinks.files import FileSink
     from scripts.helpers.sinks.iceberg import IcebergSink
     from scripts.helpers.sinks.merge_frames import events_of
     from scripts.helpers.sinks.merging import Merge, Versions
-    from scripts.helpers.sinks.pandas_files import write_arrow
     from scripts.helpers.sinks.sink import Sink
-    from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 
 __all__ = [
     "DatabaseSink",
     "DeltaSink",
     "FileSink",
     "IcebergSink",
-    "Layout",
     "Merge",
     "Output",
     "Sink",
     "Versions",
     "events_of",
     "opened",
-    "sink_for",
-    "timestamps_with_statistics",
-    "write_arrow",
 ]
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "choice": ["Layout", "opened", "sink_for"],
+        "choice": ["opened"],
         "delta": ["DeltaSink"],
         "files": ["FileSink"],
         "iceberg": ["IcebergSink"],
@@ -47,8 +41,6 @@ __getattr__, __dir__ = lazy(
         "merge_frames": ["events_of"],
         "merging": ["Versions", "Merge"],
         ".protocol.outputs": ["Output"],
-        "pandas_files": ["write_arrow"],
         "sink": ["Sink"],
-        "spark_files": ["timestamps_with_statistics"],
     },
 )
