@@ -265,12 +265,7 @@ class Chart:
 class OverTime:
     """A job over one time range: its charts, and the table of their figures.
 
-    Attributes
-    ----------
-    name
-        Of `RANGES`.
-    bad
-        For each period, whether runs failed in it.
+    Its name is one of `RANGES`, and `bad` tells of each period whether runs failed in it.
     """
 
     name: str

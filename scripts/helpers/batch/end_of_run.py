@@ -46,12 +46,7 @@ class EndOfRun:
     clock
         Returns the time as an aware datetime.
 
-    Attributes
-    ----------
-    clock
-        The one given.
-    always
-        To be closed when the run has ended, well or not.
+    `always` is to be closed when the run has ended, well or not.
     """
 
     def __init__(self, run: Run | UnsavedRun, reporters: Sequence[Reporter], clock: Callable[[], datetime]) -> None:

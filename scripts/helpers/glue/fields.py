@@ -119,15 +119,7 @@ def _named(name: str, schema: StructType) -> str | None:
 
 
 def changed(df: DataFrame, steps: Sequence[str], change: Change) -> DataFrame:
-    """Return the rows with one field changed, wherever it lies: in the row, in structs, in structs of arrays.
-
-    Parameters
-    ----------
-    steps
-        As of `steps_to`.
-    change
-        What becomes of the field.
-    """
+    """Return the rows with one field changed, wherever it lies: in the row, in structs, in structs of arrays."""
     fields = [top_field(each) for each in df.schema.fields]
     if len({name.lower() for name in df.columns}) < len(df.columns):
         # After a join two names may differ by their case alone, and Spark calls either of them ambiguous.

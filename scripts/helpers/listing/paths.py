@@ -59,10 +59,7 @@ def is_unicode(text: str) -> bool:
 def check_keys(source: str, keys: pa.ChunkedArray, where: str, remedy: str) -> None:
     """Raise LedgerError for the first of some stored keys that is not plain: no listing of the source has shown it.
 
-    Parameters
-    ----------
-    where
-        What has the keys, for the error.
+    The error says where they are.
     """
     import pyarrow.compute as pc
 

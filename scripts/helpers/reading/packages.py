@@ -83,13 +83,6 @@ def read_xml(
     The package takes one text of paths for Hadoop, which parts it at commas and globs each part. It knows no columns
     of ``name=value`` folders. They are added here, with the types that Spark gives them.
 
-    Parameters
-    ----------
-    paths
-        What Spark would not glob, by key.
-    columns
-        What the folders of all keys give.
-
     Raises
     ------
     SourceError

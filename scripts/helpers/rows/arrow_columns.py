@@ -42,12 +42,7 @@ FIRST_DAY = date(1970, 1, 1)
 class MemoryRows(RowSource):
     """Rows that are in memory, with cursor columns of pyarrow.
 
-    Parameters
-    ----------
-    zone
-        Of columns without zone, and of dates; None if nobody has said it.
-    name
-        For messages.
+    The zone is that of columns without zone, and of dates; None if nobody has said it.
     """
 
     def __init__(self, zone: str | None, name: str) -> None:

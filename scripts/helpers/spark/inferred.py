@@ -17,14 +17,7 @@ def inferred_schema(texts: DataFrame, format: str, options: Mapping[str, Any]) -
 
     To be called where `has_jvm`: PySpark takes texts as RDDs only, each row through a Python worker.
 
-    Parameters
-    ----------
-    texts
-        One column of text, a record in each row.
-    format
-        ``json`` or ``csv``.
-    options
-        Of Spark's reader.
+    Each text of the one column is a record, of ``json`` or ``csv``. Options are those of Spark's reader.
     """
     spark = texts.sparkSession
     lines = getattr(java_frame(texts), "as")(java_of(spark).org.apache.spark.sql.Encoders.STRING())
