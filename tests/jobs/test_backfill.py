@@ -182,7 +182,8 @@ def test_values_above_are_covered_when_the_cursor_descends(table: GrowingTable) 
 
 def test_ends_have_a_value_for_each_column_when_the_cursor_is_compound(table: GrowingTable) -> None:
     first, last = (date(2026, 2, 1), 7), (date(2026, 3, 1), 4)
-    source = DataFrameRows(table.spark.sql("SELECT DATE '2026-03-01' AS day, id FROM range(1, 4)"), zone="UTC")
+    days = table.spark.sql("SELECT date_add(DATE '2026-02-28', CAST(sign(id) AS INT)) AS day, id FROM range(1, 4)")
+    source = DataFrameRows(days, zone="UTC")
     with IncrementalJob(table.watermarks, JOB, clock=table.clock) as job:
         job.rows_since(source, ["day", "id"], transformation_ctx=CONTEXT, initial_value=first)
 

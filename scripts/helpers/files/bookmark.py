@@ -69,6 +69,12 @@ class FilesTaken:
         Keys that are new and are left for a later batch; not those of archived objects that are skipped.
     waiting
         How many partitions are new and wait for their files.
+
+    Examples
+    --------
+    >>> found = FileBookmark(landing).find()
+    >>> found.delta.count, found.gone.num_rows
+    (2, 0)
     """
 
     delta: FileDelta
