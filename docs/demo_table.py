@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from moto import mock_aws
-from scripts.helpers.files.states import plan_of, state_of
+from scripts.helpers.files.states import FilesPlan, FilesState
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
@@ -86,7 +86,7 @@ class Council:
         """Read new files at each run."""
         for number, count in enumerate(counts):
             at = last - (len(counts) - 1 - number) * every
-            state = state_of("s3://landing/scans/", at, [])
+            state = FilesState("s3://landing/scans/", at).to_store()
             self.commit(
                 job_id, at, state, files_read=count, bytes_read=count * 48_211_003
             )
@@ -119,16 +119,7 @@ class Council:
         self.begin("street-lights", three - HOUR).abort()
         waiting = self.begin("waste-collections", three - 1.5 * HOUR)
         waiting.freeze(
-            {
-                "source": plan_of(
-                    "s3://landing/scans/",
-                    None,
-                    count=12,
-                    bytes=0,
-                    has_more=False,
-                    gone=0,
-                )
-            },
+            {"source": FilesPlan("s3://landing/scans/", None, count=12).to_store()},
             {"source": waiting.state("source")},
         )
         working = self.begin("library-loans", NOW - timedelta(minutes=4))

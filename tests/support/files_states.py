@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from scripts.helpers.files.set_aside import SetAside
-from scripts.helpers.files.states import FilesPlan, FilesState, opened
+from scripts.helpers.files.states import FilesPlan, FilesState, opened_state
 
 
 def state_of(
@@ -27,7 +27,7 @@ def plan_of(source: str, segment: Mapping[str, Any] | None, **counts: int) -> di
 def state_in(stored: Mapping[str, Any] | None) -> FilesState:
     """Return a state that may lack what each has."""
     whole = {"kind": "files", "source": "s3://landing/", "format": 1, "segments": [], **(stored or {})}
-    return opened(FilesState, whole, whole["source"], "files")
+    return opened_state(FilesState, whole, whole["source"], "files")
 
 
 def set_aside_of(stored: Mapping[str, Any] | None) -> dict[str, SetAside]:

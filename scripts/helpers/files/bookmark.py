@@ -32,7 +32,7 @@ from scripts.helpers.files.rules import FileOptions, folders_since, outside_layo
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of
 from scripts.helpers.files.sources import ListingSource, Told
-from scripts.helpers.files.states import FilesPlan, FilesState, Segment, opened
+from scripts.helpers.files.states import FilesPlan, FilesState, Segment, opened_state
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import (
     ARCHIVED,
@@ -188,7 +188,7 @@ class FileBookmark:
 
     def _opened(self, stored: Mapping[str, Any] | None) -> FilesState:
         name = self.location.name
-        return FilesState(name) if stored is None else opened(FilesState, stored, name, self._context)
+        return FilesState(name) if stored is None else opened_state(FilesState, stored, name, self._context)
 
     def __repr__(self) -> str:
         return f"<FileBookmark {str(self.location)!r}: {self.ledger.count:,} objects known>"
@@ -331,7 +331,7 @@ class FileBookmark:
 
     def resume(self, stored: Mapping[str, Any]) -> FilesTaken:
         """Take what a frozen plan says, with the caller's spelling of the source."""
-        plan = opened(FilesPlan, stored, self.location.name, self._context)
+        plan = opened_state(FilesPlan, stored, self.location.name, self._context)
         rows = self.ledger.read(plan.segment) if plan.segment else LEDGER.empty_table()
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
         if plan.rest:

@@ -15,7 +15,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.files.partition_delta import Partition, PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule, Values, sort_key
-from scripts.helpers.files.states import PartitionState, opened
+from scripts.helpers.files.states import PartitionState, opened_state
 from scripts.helpers.listing.listing import Location
 
 OnSame = Literal["take", "skip", "raise"]
@@ -52,7 +52,7 @@ class LatestPartition:
     ) -> None:
         self._location, self._rule = location, rule
         self._context, self._job_id = context, job_id
-        self._state = None if state is None else opened(PartitionState, state, location.name, context)
+        self._state = None if state is None else opened_state(PartitionState, state, location.name, context)
         if self._state is not None:
             before = _shown(self._state.columns, self._state.types)
             now = _shown(rule.columns.names, rule.columns.types)

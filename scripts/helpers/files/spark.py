@@ -33,7 +33,7 @@ from scripts.helpers.files.pieces import PIECE_ROWS, Gathered
 from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import from_bytes, merged_segments, merges, to_bytes
-from scripts.helpers.files.states import FilesPlan, FilesState, files_of, opened, segment_of
+from scripts.helpers.files.states import FilesPlan, FilesState, files_of, opened_state, segment_of
 from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import between
@@ -348,7 +348,7 @@ class SparkFileBookmark:
         self._last: SparkFilesTaken | None = None
 
     def _opened(self, stored: Mapping[str, Any] | None) -> FilesState | None:
-        return None if stored is None else opened(FilesState, stored, self.location.name, self._context)
+        return None if stored is None else opened_state(FilesState, stored, self.location.name, self._context)
 
     def new_files(self) -> SparkFileDelta:
         """List the source on the executors and return what is new; errors are those of `FileBookmark.new_files`."""
@@ -400,7 +400,7 @@ class SparkFileBookmark:
 
     def resume(self, stored: Mapping[str, Any]) -> SparkFilesTaken:
         """Take what a frozen plan says. SourceChangedError if it is that of another source."""
-        plan = opened(FilesPlan, stored, self.location.name, self._context)
+        plan = opened_state(FilesPlan, stored, self.location.name, self._context)
         return SparkFilesTaken(self._delta(plan), plan)
 
     def nothing(self) -> SparkFileDelta:

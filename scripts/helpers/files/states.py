@@ -280,7 +280,7 @@ Kept = TypeVar("Kept", FilesState, FilesPlan, PartitionState)
 PARTITION = "partition"
 
 
-def opened(of: type[Kept], stored: Any, source: str, context: str) -> Kept:
+def opened_state(of: type[Kept], stored: Any, source: str, context: str) -> Kept:
     """Read a state or plan of a source.
 
     Raises
@@ -312,8 +312,8 @@ def segments_in(stored: Any) -> tuple[Segment, ...]:
         return ()
     source = str(stored.get("source"))
     if "segments" in stored:
-        return opened(FilesState, stored, source, "files").segments
-    return opened(FilesPlan, stored, source, "files").segments
+        return opened_state(FilesState, stored, source, "files").segments
+    return opened_state(FilesPlan, stored, source, "files").segments
 
 
 def damaged(source: str, error: Exception) -> LedgerError:
