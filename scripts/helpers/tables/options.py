@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
-from scripts.helpers.display.options import names_of, options_of
+from scripts.helpers.display.options import options_of
 from scripts.helpers.errors import SourceOptionError
 
 Changes = Literal["append", "feed"]
@@ -88,13 +88,12 @@ class TableOptions:
         SourceOptionError
             An option that there is not, or a value that it does not have.
         """
-        known = names_of(cls)
         for name in options:
             if name == "max_rows":
                 raise SourceOptionError(
                     name, "a table is read by whole commits, which are not split. Give max_versions, or leave it out."
                 )
-            if name in OF_CURSORS and name not in known:
+            if name in OF_CURSORS:
                 raise SourceOptionError(
                     name, "it is of cursor columns, and a table is read by its versions. Leave it out."
                 )

@@ -274,14 +274,17 @@ def test_nothing_is_missed_when_the_restored_watermark_was_reset_before(copy: Co
 MERGE = {"keys": ["id"], "sequence_by": ["word"]}
 
 
-def rolled_back(copy: Copy) -> None:
+def rolled_back(copy: Copy, *, to_time: bool = False) -> None:
     """Load four batches, and take the table back to after the second one."""
     copy.run(numbers(1))
     copy.run(numbers(2))
-    to = copy.target.newest()
+    version, at = copy.target.newest(), copy.target.changed_at() if to_time else None
     copy.run(numbers(3))
     copy.run(numbers(4))
-    copy.target.roll_back(to)
+    if at is None:
+        copy.target.roll_back(version)
+    else:
+        copy.target.roll_back_to_time(at)
 
 
 @pytest.mark.parametrize("options", [None, MERGE], ids=["append", "merge"])
@@ -313,14 +316,9 @@ def test_a_warning_names_the_version_to_go_back_to_when_a_table_was_rolled_back(
 def test_a_warning_names_the_version_to_go_back_to_when_a_delta_table_was_taken_back_to_a_time(
     copy: Copy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    copy.run(numbers(1))
-    copy.run(numbers(2))
-    at = copy.target.changed_at()
-    copy.run(numbers(3))
-    copy.run(numbers(4))
-
-    copy.target.roll_back_to_time(at)
+    rolled_back(copy, to_time=True)
     found = found_at(copy)
+
     copy.run(numbers(5))
 
     assert [one.partition(":")[0] for one in found] == ["target behind"]
