@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/ready ## load a year of flights in several runs, one of them killed half-way
+demo: .venv/demo-ready ## load a year of flights in several runs, one of them killed half-way
 	$(BIN)/python -m scripts.demo
 
 # The small set and the compiling run beside mypy, which leaves a core to them.
@@ -86,6 +86,9 @@ bench-scale: .venv/bench ## a hundred million known objects on Spark: memory, an
 	$(BIN)/python -m venv .venv/dlt
 	.venv/dlt/bin/pip install --quiet 'dlt[filesystem] >= 1.31, < 2' pyarrow psycopg2-binary 'sqlalchemy < 2.1' 'connectorx >= 0.4' 'adbc-driver-postgresql >= 1'
 	touch $@
+
+.venv/demo-ready: .ci/demo.txt .ci/constraints.txt .ci/install-locked
+	.ci/setup demo
 
 .venv/ready: setup.cfg .ci/constraints.txt .ci/checkov.txt .ci/setup .ci/install-locked
 	.ci/setup

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 from configparser import ConfigParser
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ LOCKED = [
 INSTALLERS = [REPOSITORY / ".ci" / name for name in ("setup", "install-locked", "small/run")]
 OF_CI = ("spark", "fast", "pandas", "telemetry", "cli", "notebook", "report")
 """The extras whose packages the tests need."""
+NEEDED_BY_DEMO = ("boto3", "python-dateutil", "pyspark", "click", "rich", "Jinja2")
+"""What the package, its command and its page need."""
 OF_DEVELOPERS = [REPOSITORY / ".ci/requirements" / f"{name}.txt" for name in ("demo", "docs", "test")]
 """What the tests need besides. Benchmarks need more, which `make bench-files` installs."""
 
@@ -87,6 +90,27 @@ def test_each_requirement_is_locked_when_the_tests_need_it() -> None:
 
     assert len(needed) > 30
     assert wrong == []
+
+
+def test_demo_installs_what_its_requirements_need_and_nothing_else_when_it_is_set_up() -> None:
+    """The demo needs fewer than half of the packages of the tests. What a requirement needs, the installed packages say."""
+    lines = (REPOSITORY / ".ci/requirements/demo.txt").read_text(encoding="utf-8").split("\n")
+    # Of sagemaker_pyspark only jars are used: its Python requirements are older than ours.
+    left = [Requirement(line) for line in [*lines, *NEEDED_BY_DEMO] if line]
+    needed, seen = {"sagemaker-pyspark"}, set()
+    while left:
+        one = left.pop()
+        if str(one) not in seen:
+            seen.add(str(one))
+            needed.add(canonicalize_name(one.name))
+            requirements = [Requirement(text) for text in distribution(one.name).requires or []]
+            extras = [{"extra": extra} for extra in one.extras or {""}]
+            left += [two for two in requirements if not two.marker or any(map(two.marker.evaluate, extras))]
+
+    named = (REPOSITORY / ".ci/demo.txt").read_text(encoding="utf-8").split()
+
+    assert {canonicalize_name(name) for name in named} == needed
+    assert set(named) <= set(re.findall(r"^(\S+)==", LOCKED[0].read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def test_no_hint_names_the_package_in_an_index_when_something_is_missing() -> None:
