@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["Column", "DataFrame", "F", "S3Client", "SparkSession", "lazy", "pa", "pc", "pd", "pq"]
 
 
-def lazy(room: str, names: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package.
+def lazy(
+    room: str, names: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package. For type checkers it imports each name as itself.
 
     Parameters
     ----------
@@ -30,7 +32,7 @@ def lazy(room: str, names: Mapping[str, Sequence[str]]) -> tuple[Callable[[str],
     def __dir__() -> list[str]:  # noqa: N807
         return sorted(homes)
 
-    return __getattr__, __dir__
+    return __getattr__, __dir__, __dir__()
 
 
 class _LazyModule(ModuleType):

@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.databases.login import login_of_secret
-    from scripts.helpers.databases.snapshot import PostgresSnapshot
-    from scripts.helpers.databases.table import JdbcTable
+    from scripts.helpers.databases.login import login_of_secret as login_of_secret
+    from scripts.helpers.databases.snapshot import PostgresSnapshot as PostgresSnapshot
+    from scripts.helpers.databases.table import JdbcTable as JdbcTable
 
-__all__ = [
-    "JdbcTable",
-    "PostgresSnapshot",
-    "login_of_secret",
-]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "login": ["login_of_secret"],

@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.decisions.copying import copy_job
-    from scripts.helpers.decisions.doctor import Finding
+    from scripts.helpers.decisions.copying import copy_job as copy_job
+    from scripts.helpers.decisions.doctor import Finding as Finding
 
-__all__ = [
-    "Finding",
-    "copy_job",
-]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "copying": ["copy_job"],

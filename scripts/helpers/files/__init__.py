@@ -9,24 +9,16 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.files.bookmark import FileBookmark
-    from scripts.helpers.files.delta import FileDelta
-    from scripts.helpers.files.explanation import Explanation
-    from scripts.helpers.files.partition_delta import Partition, PartitionDelta
-    from scripts.helpers.files.rules import FileOptions
-    from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
+    from scripts.helpers.files.bookmark import FileBookmark as FileBookmark
+    from scripts.helpers.files.delta import FileDelta as FileDelta
+    from scripts.helpers.files.explanation import Explanation as Explanation
+    from scripts.helpers.files.partition_delta import Partition as Partition
+    from scripts.helpers.files.partition_delta import PartitionDelta as PartitionDelta
+    from scripts.helpers.files.rules import FileOptions as FileOptions
+    from scripts.helpers.files.spark import SparkFileBookmark as SparkFileBookmark
+    from scripts.helpers.files.spark import SparkFileDelta as SparkFileDelta
 
-__all__ = [
-    "Explanation",
-    "FileBookmark",
-    "FileDelta",
-    "FileOptions",
-    "Partition",
-    "PartitionDelta",
-    "SparkFileBookmark",
-    "SparkFileDelta",
-]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "bookmark": ["FileBookmark"],

@@ -11,83 +11,47 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.glue.bookmarks import JobBookmarks
-    from scripts.helpers.glue.context import GlueContext
-    from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, ResolveOption
-    from scripts.helpers.glue.importing import FilesAt, ImportReport, RowsBy, import_bookmark
-    from scripts.helpers.glue.job import Job
-    from scripts.helpers.glue.quality import EvaluateDataQuality
-    from scripts.helpers.glue.runtime import getResolvedOptions
-    from scripts.helpers.glue.transforms import (
-        ApplyMapping,
-        Coalesce,
-        DropFields,
-        DropNullFields,
-        ErrorsAsDynamicFrame,
-        Filter,
-        FlatMap,
-        Join,
-        Map,
-        MapToCollection,
-        Relationalize,
-        RenameField,
-        Repartition,
-        ResolveChoice,
-        SelectFields,
-        SelectFromCollection,
-        Spigot,
-        SplitFields,
-        SplitRows,
-        Unbox,
-        Union,
-        UnnestFrame,
-    )
-    from scripts.helpers.glue_api.errors import GlueArgumentError, VersionMismatchException
+    from scripts.helpers.glue.bookmarks import JobBookmarks as JobBookmarks
+    from scripts.helpers.glue.context import GlueContext as GlueContext
+    from scripts.helpers.glue.frames import DynamicFrame as DynamicFrame
+    from scripts.helpers.glue.frames import DynamicFrameCollection as DynamicFrameCollection
+    from scripts.helpers.glue.frames import ResolveOption as ResolveOption
+    from scripts.helpers.glue.importing import FilesAt as FilesAt
+    from scripts.helpers.glue.importing import ImportReport as ImportReport
+    from scripts.helpers.glue.importing import RowsBy as RowsBy
+    from scripts.helpers.glue.importing import import_bookmark as import_bookmark
+    from scripts.helpers.glue.job import Job as Job
+    from scripts.helpers.glue.quality import EvaluateDataQuality as EvaluateDataQuality
+    from scripts.helpers.glue.runtime import getResolvedOptions as getResolvedOptions
+    from scripts.helpers.glue.transforms import ApplyMapping as ApplyMapping
+    from scripts.helpers.glue.transforms import Coalesce as Coalesce
+    from scripts.helpers.glue.transforms import DropFields as DropFields
+    from scripts.helpers.glue.transforms import DropNullFields as DropNullFields
+    from scripts.helpers.glue.transforms import ErrorsAsDynamicFrame as ErrorsAsDynamicFrame
+    from scripts.helpers.glue.transforms import Filter as Filter
+    from scripts.helpers.glue.transforms import FlatMap as FlatMap
+    from scripts.helpers.glue.transforms import Join as Join
+    from scripts.helpers.glue.transforms import Map as Map
+    from scripts.helpers.glue.transforms import MapToCollection as MapToCollection
+    from scripts.helpers.glue.transforms import Relationalize as Relationalize
+    from scripts.helpers.glue.transforms import RenameField as RenameField
+    from scripts.helpers.glue.transforms import Repartition as Repartition
+    from scripts.helpers.glue.transforms import ResolveChoice as ResolveChoice
+    from scripts.helpers.glue.transforms import SelectFields as SelectFields
+    from scripts.helpers.glue.transforms import SelectFromCollection as SelectFromCollection
+    from scripts.helpers.glue.transforms import Spigot as Spigot
+    from scripts.helpers.glue.transforms import SplitFields as SplitFields
+    from scripts.helpers.glue.transforms import SplitRows as SplitRows
+    from scripts.helpers.glue.transforms import Unbox as Unbox
+    from scripts.helpers.glue.transforms import Union as Union
+    from scripts.helpers.glue.transforms import UnnestFrame as UnnestFrame
+    from scripts.helpers.glue_api.errors import GlueArgumentError as GlueArgumentError
+    from scripts.helpers.glue_api.errors import VersionMismatchException as VersionMismatchException
 
 NOT_HERE = ("FillMissingValues", "FindIncrementalMatches", "FindMatches")
 """What Glue's library has besides: it may be imported, so that its use can say what to do instead."""
 
-__all__ = [
-    "ApplyMapping",
-    "Coalesce",
-    "DropFields",
-    "DropNullFields",
-    "DynamicFrame",
-    "DynamicFrameCollection",
-    "ErrorsAsDynamicFrame",
-    "EvaluateDataQuality",
-    "FilesAt",
-    "Filter",
-    "FlatMap",
-    "GlueArgumentError",
-    "GlueContext",
-    "ImportReport",
-    "Job",
-    "JobBookmarks",
-    "Join",
-    "Map",
-    "MapToCollection",
-    "Relationalize",
-    "RenameField",
-    "Repartition",
-    "ResolveChoice",
-    "ResolveOption",
-    "RowsBy",
-    "SelectFields",
-    "SelectFromCollection",
-    "Spigot",
-    "SplitFields",
-    "SplitRows",
-    "Unbox",
-    "Union",
-    "UnnestFrame",
-    "VersionMismatchException",
-    "getResolvedOptions",
-    "import_bookmark",
-]
-__all__ += list(NOT_HERE)
-
-_found, __dir__ = lazy(
+_found, __dir__, __all__ = lazy(
     __name__,
     {
         "bookmarks": ["JobBookmarks"],
@@ -124,6 +88,7 @@ _found, __dir__ = lazy(
         ".glue_api.errors": ["GlueArgumentError", "VersionMismatchException"],
     },
 )
+__all__ += list(NOT_HERE)
 
 
 def __getattr__(name: str) -> Any:

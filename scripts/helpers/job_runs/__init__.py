@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.job_runs.client import JobRuns
-    from scripts.helpers.job_runs.emr_serverless import EmrServerless
-    from scripts.helpers.job_runs.engines import Glue, SparkSubmit
+    from scripts.helpers.job_runs.client import JobRuns as JobRuns
+    from scripts.helpers.job_runs.emr_serverless import EmrServerless as EmrServerless
+    from scripts.helpers.job_runs.engines import Glue as Glue
+    from scripts.helpers.job_runs.engines import SparkSubmit as SparkSubmit
 
-__all__ = [
-    "EmrServerless",
-    "Glue",
-    "JobRuns",
-    "SparkSubmit",
-]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "client": ["JobRuns"],

@@ -8,20 +8,14 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.listing.events import S3EventQueue
-    from scripts.helpers.listing.inventory import S3Inventory
-    from scripts.helpers.listing.listing import Listing, Location
-    from scripts.helpers.listing.metadata_tables import S3MetadataInventory, S3MetadataJournal
+    from scripts.helpers.listing.events import S3EventQueue as S3EventQueue
+    from scripts.helpers.listing.inventory import S3Inventory as S3Inventory
+    from scripts.helpers.listing.listing import Listing as Listing
+    from scripts.helpers.listing.listing import Location as Location
+    from scripts.helpers.listing.metadata_tables import S3MetadataInventory as S3MetadataInventory
+    from scripts.helpers.listing.metadata_tables import S3MetadataJournal as S3MetadataJournal
 
-__all__ = [
-    "Listing",
-    "Location",
-    "S3EventQueue",
-    "S3Inventory",
-    "S3MetadataInventory",
-    "S3MetadataJournal",
-]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "events": ["S3EventQueue"],

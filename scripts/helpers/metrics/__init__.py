@@ -8,19 +8,13 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.metrics.embedded import EmbeddedMetrics
-    from scripts.helpers.metrics.freshness import Threshold
-    from scripts.helpers.metrics.report import JobReport, Reporter
-    from scripts.helpers.metrics.telemetry import OpenTelemetryMetrics
+    from scripts.helpers.metrics.embedded import EmbeddedMetrics as EmbeddedMetrics
+    from scripts.helpers.metrics.freshness import Threshold as Threshold
+    from scripts.helpers.metrics.report import JobReport as JobReport
+    from scripts.helpers.metrics.report import Reporter as Reporter
+    from scripts.helpers.metrics.telemetry import OpenTelemetryMetrics as OpenTelemetryMetrics
 
-__all__ = [
-    "EmbeddedMetrics",
-    "JobReport",
-    "OpenTelemetryMetrics",
-    "Reporter",
-    "Threshold",
-]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "embedded": ["EmbeddedMetrics"],

@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.reading.fetch import ObjectFetcher
-    from scripts.helpers.reading.pandas_files import read_pandas
-    from scripts.helpers.reading.small_files import read_small_files
-    from scripts.helpers.reading.spark import read_files
+    from scripts.helpers.reading.fetch import ObjectFetcher as ObjectFetcher
+    from scripts.helpers.reading.pandas_files import read_pandas as read_pandas
+    from scripts.helpers.reading.small_files import read_small_files as read_small_files
+    from scripts.helpers.reading.spark import read_files as read_files
 
-__all__ = [
-    "ObjectFetcher",
-    "read_files",
-    "read_pandas",
-    "read_small_files",
-]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "fetch": ["ObjectFetcher"],

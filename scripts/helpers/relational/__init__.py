@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.relational.relations import Relations, untracked
+    from scripts.helpers.relational.relations import Relations as Relations
+    from scripts.helpers.relational.relations import untracked as untracked
 
-__all__ = [
-    "Relations",
-    "untracked",
-]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "relations": ["Relations", "untracked"],

@@ -9,33 +9,20 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.rows.arrow_tables import ArrowRows
-    from scripts.helpers.rows.cursors import CursorColumn
-    from scripts.helpers.rows.date_partitions import DatePartitions
-    from scripts.helpers.rows.missing import missing_keys
-    from scripts.helpers.rows.options import RowOptions
-    from scripts.helpers.rows.pandas_frames import PandasRows
-    from scripts.helpers.rows.progress import RowsProgress, Spans
-    from scripts.helpers.rows.slicing import slices
-    from scripts.helpers.rows.sources import RowSource
-    from scripts.helpers.rows.spark_frames import DataFrameRows
-    from scripts.helpers.rows.window import RowWindow
+    from scripts.helpers.rows.arrow_tables import ArrowRows as ArrowRows
+    from scripts.helpers.rows.cursors import CursorColumn as CursorColumn
+    from scripts.helpers.rows.date_partitions import DatePartitions as DatePartitions
+    from scripts.helpers.rows.missing import missing_keys as missing_keys
+    from scripts.helpers.rows.options import RowOptions as RowOptions
+    from scripts.helpers.rows.pandas_frames import PandasRows as PandasRows
+    from scripts.helpers.rows.progress import RowsProgress as RowsProgress
+    from scripts.helpers.rows.progress import Spans as Spans
+    from scripts.helpers.rows.slicing import slices as slices
+    from scripts.helpers.rows.sources import RowSource as RowSource
+    from scripts.helpers.rows.spark_frames import DataFrameRows as DataFrameRows
+    from scripts.helpers.rows.window import RowWindow as RowWindow
 
-__all__ = [
-    "ArrowRows",
-    "CursorColumn",
-    "DataFrameRows",
-    "DatePartitions",
-    "PandasRows",
-    "RowOptions",
-    "RowSource",
-    "RowWindow",
-    "RowsProgress",
-    "Spans",
-    "missing_keys",
-    "slices",
-]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "arrow_tables": ["ArrowRows"],

@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.schemas.kept import schemas_of
-    from scripts.helpers.schemas.policy import OnSchemaChange, decide
+    from scripts.helpers.schemas.kept import schemas_of as schemas_of
+    from scripts.helpers.schemas.policy import OnSchemaChange as OnSchemaChange
+    from scripts.helpers.schemas.policy import decide as decide
 
-__all__ = [
-    "OnSchemaChange",
-    "decide",
-    "schemas_of",
-]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "kept": ["schemas_of"],

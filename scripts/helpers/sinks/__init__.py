@@ -8,29 +8,18 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.protocol.outputs import Output
-    from scripts.helpers.sinks.choice import opened
-    from scripts.helpers.sinks.database import DatabaseSink
-    from scripts.helpers.sinks.delta import DeltaSink
-    from scripts.helpers.sinks.files import FileSink
-    from scripts.helpers.sinks.iceberg import IcebergSink
-    from scripts.helpers.sinks.merge_frames import events_of
-    from scripts.helpers.sinks.merging import Merge, Versions
-    from scripts.helpers.sinks.sink import Sink
+    from scripts.helpers.protocol.outputs import Output as Output
+    from scripts.helpers.sinks.choice import opened as opened
+    from scripts.helpers.sinks.database import DatabaseSink as DatabaseSink
+    from scripts.helpers.sinks.delta import DeltaSink as DeltaSink
+    from scripts.helpers.sinks.files import FileSink as FileSink
+    from scripts.helpers.sinks.iceberg import IcebergSink as IcebergSink
+    from scripts.helpers.sinks.merge_frames import events_of as events_of
+    from scripts.helpers.sinks.merging import Merge as Merge
+    from scripts.helpers.sinks.merging import Versions as Versions
+    from scripts.helpers.sinks.sink import Sink as Sink
 
-__all__ = [
-    "DatabaseSink",
-    "DeltaSink",
-    "FileSink",
-    "IcebergSink",
-    "Merge",
-    "Output",
-    "Sink",
-    "Versions",
-    "events_of",
-    "opened",
-]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "choice": ["opened"],

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.spark.jvm import is_connect, is_session
+    from scripts.helpers.spark.jvm import is_connect as is_connect
+    from scripts.helpers.spark.jvm import is_session as is_session
 
-__all__ = [
-    "is_connect",
-    "is_session",
-]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "jvm": ["is_connect", "is_session"],

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.tables.delta import DeltaTable
-    from scripts.helpers.tables.iceberg import IcebergTable
-    from scripts.helpers.tables.options import TableOptions
-    from scripts.helpers.tables.sources import TableSource
-    from scripts.helpers.tables.spans import TableSpan
+    from scripts.helpers.tables.delta import DeltaTable as DeltaTable
+    from scripts.helpers.tables.iceberg import IcebergTable as IcebergTable
+    from scripts.helpers.tables.options import TableOptions as TableOptions
+    from scripts.helpers.tables.sources import TableSource as TableSource
+    from scripts.helpers.tables.spans import TableSpan as TableSpan
 
-__all__ = ["DeltaTable", "IcebergTable", "TableOptions", "TableSource", "TableSpan"]
-__getattr__, __dir__ = lazy(
+__getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "delta": ["DeltaTable"],
