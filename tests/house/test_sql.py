@@ -38,7 +38,10 @@ BY_HAND = {
     "scripts/helpers/glue/catalog.py:Catalog.partitions",
 }
 """Where the SQL of the author of a script comes in: `query=`, `where=` and `push_down_predicate`."""
-IN_CATALOGUE = {"scripts/helpers/sinks/database_sql.py:Statements.refused"}
+IN_CATALOGUE = {
+    "scripts/helpers/sinks/database_sql.py:Statements.refused",
+    "scripts/helpers/sinks/delta.py:conditions_in",
+}
 """Where the constraints of a target come in, as its owner declared them."""
 
 Place = tuple[str, ast.AST]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import InvalidValueError
@@ -113,6 +114,15 @@ def with_names(statement: SQL, names: Mapping[str, SQL]) -> SQL:
     return SQL(statement.format(**names))
 
 
+def without_names_in(text: SQL) -> SQL:
+    """Return SQL in which `with_names` finds no name.
+
+    >>> with_names(without_names_in(SQL("word = '{a}'")), {})
+    "word = '{a}'"
+    """
+    return SQL(text.replace("{", "{{").replace("}", "}}"))
+
+
 def written_by_hand(text: str) -> SQL:
     """Return what the author of a script gave as SQL: it runs with the script's own rights, as the script does."""
     return SQL(text)
@@ -121,3 +131,13 @@ def written_by_hand(text: str) -> SQL:
 def of_catalogue(text: str) -> SQL:
     """Return a constraint of a table as its catalogue has it: each INSERT runs it, with the same rights."""
     return SQL(text)
+
+
+def naming(columns: Iterable[str]) -> Callable[[str], object]:
+    """Return what finds out whether a text names one of some columns. A word of a text in quotes counts as well.
+
+    >>> bool(naming(["id"])("ID < 5")), bool(naming(["id"])("paid < 5")), bool(naming([])("id < 5"))
+    (True, False, False)
+    """
+    names = "|".join([*map(re.escape, columns), "(?!)"])
+    return re.compile(rf"(?<!\w)(?:{names})(?!\w)", re.IGNORECASE).search

@@ -20,7 +20,6 @@ from typing import Any
 from scripts.helpers._lazy import DataFrame, SparkSession, pd
 from scripts.helpers.databases.database import TableColumn, columns_of_catalogue
 from scripts.helpers.databases.writing import Arriving, WritableDatabase
-from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
     MergeNullError,
@@ -58,7 +57,16 @@ from scripts.helpers.sinks.outputs import (
 from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.staged_rows import check_batch_column, check_frame, with_batch
 from scripts.helpers.sinks.staging import Attempts, StagedRows
-from scripts.helpers.sinks.table_sink import Append, Meaning, MergeRows, Nothing, TableLog, TableShape, TableSink
+from scripts.helpers.sinks.table_sink import (
+    Append,
+    Meaning,
+    MergeRows,
+    Nothing,
+    TableLog,
+    TableShape,
+    TableSink,
+    check_counts,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -622,12 +630,7 @@ class _Attempt:
             refused = self.statements.refused(self._table, found, absent, has_keys=self._rules is None)
             for constraint, query in refused.items():
                 counts[constraint] = _count(session, query)
-        for constraint, count in counts.items():
-            if count:
-                raise self._unfit(
-                    f"its {constraint} refuses {count_of(count, 'row')}. Correct or filter them, or use job.merge to "
-                    "have one row of each key. Nothing is written.",
-                )
+        check_counts(self._log.target, counts, ", or use job.merge to have one row of each key")
 
     def _reduce(self, session: Session, rules: Merge) -> None:
         """Leave the rows that count in a staging table: of each key the newest, or of each event one."""

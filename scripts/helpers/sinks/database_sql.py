@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from scripts.helpers.databases.database import TableColumn
 from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.rows.sql import SQL, VALUE, Bound, Values, in_quotes, internal, joined, of_catalogue, sql
+from scripts.helpers.rows.sql import SQL, VALUE, Bound, Values, in_quotes, internal, joined, naming, of_catalogue, sql
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import LANDING, batch_value, epoch_in_batches
 
@@ -138,10 +138,8 @@ class Statements:
         has_keys
             Whether no two staged rows may share a unique key.
         """
-        # A word of a text counts as well.
-        names = "|".join([*map(re.escape, absent), "(?!)"])
-        lacks = re.compile(rf"(?<!\w)(?:{names})(?!\w)", re.IGNORECASE).search
-        counts, staged = {}, self.beside(staging)
+        lacks, staged = naming(absent), self.beside(staging)
+        counts: dict[str, SQL] = {}
         keys: dict[str, list[tuple[str, str]]] = {}
         for name, text, *condition in constraints:
             for check in checks_in(text or ""):

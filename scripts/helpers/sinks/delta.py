@@ -14,9 +14,10 @@ they append: the later one fails, looks again, and finds that the batch is there
 
 from __future__ import annotations
 
+import json
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +26,8 @@ from scripts.helpers.errors import InvalidValueError, NotATableError, TargetErro
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.sql import sql
+from scripts.helpers.rows.dialect import SPARK, Dialect
+from scripts.helpers.rows.sql import SQL, joined, of_catalogue, sql, whole
 from scripts.helpers.sinks.connectors import (
     address_of,
     check_delta_on_spark,
@@ -68,6 +69,8 @@ UNFIT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """What names of a Parquet file of Delta do not have, unless the table maps its columns."""
 PARTS_OF_MAPS = r"\{key\}|\{value\}"
 """What a path has beside the names."""
+CONSTRAINT = "delta.constraints."
+"""What the names of properties begin with that are CHECK constraints."""
 NO_MERGE = f"it has the property {APPEND_ONLY}, so no merge can change a row. Append."
 WRITTEN_ON_ARROW = {
     "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "generatedColumns",
@@ -185,6 +188,7 @@ class _Log(LakeLog, Tables):
     is_made_early, decides_again = False, True
     unfit_partitions = BYTES | {"string": ""}
     held = HELD | {"tinyint", "smallint"}
+    dialect: Dialect
 
     def __init__(self, target: Place, uri: str) -> None:
         self._place, self._uri = target, uri
@@ -283,6 +287,15 @@ class _Log(LakeLog, Tables):
         Nothing is done if it is recorded by then, or a later one.
         """
 
+    def _shape_of(
+        self, schema: Any, columns: Mapping[str, Any], partition_by: Sequence[str], properties: Mapping[str, str]
+    ) -> TableShape:
+        """Return what a table is by its log, and its schema by the connector."""
+        no_merge = NO_MERGE if properties.get(APPEND_ONLY) == "true" else ""
+        conditions = conditions_in(columns, properties, self.dialect)
+        types, required = self.rows.types(schema), self.rows.required(schema)
+        return TableShape(types, required, list(partition_by), no_merge, conditions, schema)
+
     @abstractmethod
     def _shape(self) -> TableShape: ...
 
@@ -293,6 +306,41 @@ class _Log(LakeLog, Tables):
     @abstractmethod
     def _append(self, record: Record, staged: StagedRows | None) -> None:
         """Append staged rows, or none, and record the batch, in one transaction; nothing if it is recorded."""
+
+
+def conditions_in(columns: Mapping[str, Any], properties: Mapping[str, str], dialect: Dialect) -> dict[str, SQL]:
+    """Return what a table refuses rows by, which is all that has to be true of each row, by its name in errors."""
+    found = {}
+    for name, text in properties.items():
+        if name.startswith(CONSTRAINT):
+            found[f"CHECK {name.removeprefix(CONSTRAINT)} ({text})"] = of_catalogue(text)
+    for path, field in _fields_in(columns):
+        quoted, more = [dialect.quote(name) for name in path], field["metadata"]
+        of, column = f"of column {'.'.join(path)!r}", joined(".", quoted)
+        if text := more.get("delta.invariants"):
+            text = json.loads(text)["expression"]["expression"]
+            found[f"invariant ({text}) {of}"] = of_catalogue(text)
+        if text := more.get("delta.generationExpression"):
+            found[f"GENERATED ALWAYS AS ({text}) {of}"] = sql(
+                "{} IS NOT DISTINCT FROM ({})", column, of_catalogue(text)
+            )
+        if more.get("delta.identity.allowExplicitInsert") is False:
+            found[f"GENERATED ALWAYS AS IDENTITY {of}"] = sql("FALSE")
+        if limit := re.fullmatch(r"(?:var)?char\((\d+)\)", more.get("__CHAR_VARCHAR_TYPE_STRING", "")):
+            found[f"{limit[0]} {of}"] = sql("COALESCE(LENGTH(RTRIM({})), 0) <= {}", column, whole(int(limit[1])))
+        if quoted[1:] and not field["nullable"]:
+            # Also where the value around it is NULL.
+            found[f"NOT NULL {of}"] = sql("{} IS NOT NULL", column)
+    return found
+
+
+def _fields_in(struct: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the fields of a schema as Delta's log has it, and those within structs, by their paths."""
+    for field in struct["fields"]:
+        within = (*path, field["name"])
+        yield within, field
+        if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
+            yield from _fields_in(field["type"], within)
 
 
 def delta_rows(spark: SparkSession, uri: str) -> DataFrame:
@@ -315,7 +363,7 @@ def _version(spark: SparkSession, uri: str) -> int | None:
 class _SparkLog(_Log):
     """Delta's connector for Spark."""
 
-    engine = "spark"
+    engine, dialect = "spark", SPARK
     unfit_partitions = NO_FOLDERS | {"string": ""}
 
     def __init__(self, target: Place, spark: SparkSession) -> None:
@@ -375,11 +423,9 @@ class _SparkLog(_Log):
         merging.whenNotMatched(step.insert_when).insertExpr(from_source(step.inserts)).execute()
 
     def _shape(self) -> TableShape:
-        schema = self._load(self._uri).schema
-        detail = self._spark.sql(sql("DESCRIBE DETAIL {}", self._quoted)).select("partitionColumns", "properties")
-        ((partition_by, properties),) = detail.collect()
-        no_merge = NO_MERGE if properties.get(APPEND_ONLY) == "true" else ""
-        return TableShape(self.rows.types(schema), self.rows.required(schema), list(partition_by), no_merge, schema)
+        found = json.loads(delta_log_on_spark(self._uri, self._spark)._2().metadata().json())["metaData"]
+        columns = json.loads(found["schemaString"])
+        return self._shape_of(self._load(self._uri).schema, columns, found["partitionColumns"], found["configuration"])
 
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
         if not self.exists():
@@ -404,7 +450,7 @@ class _SparkLog(_Log):
 class _ArrowLog(_Log):
     """The package `deltalake`."""
 
-    engine = "deltalake"
+    engine, dialect = "deltalake", Dialect()
     rows = ARROW_ROWS
 
     def __init__(self, target: Place) -> None:
@@ -483,10 +529,8 @@ class _ArrowLog(_Log):
                 f"it has the features {', '.join(sorted(unfit))}, which the package deltalake does not write. Write it "
                 "with Spark.",
             )
-        found = table.metadata()
-        no_merge = NO_MERGE if found.configuration.get(APPEND_ONLY) == "true" else ""
-        types, required = self.rows.types(schema), self.rows.required(schema)
-        return TableShape(types, required, list(found.partition_columns), no_merge, schema)
+        found, columns = table.metadata(), json.loads(table.schema().to_json())
+        return self._shape_of(schema, columns, found.partition_columns, found.configuration)
 
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
         versions, may_expire, commits = versions_in(self._place)

@@ -6,6 +6,8 @@ SPARK_ERRORS = {
     "AnalysisException", "Py4JJavaError", "Py4JError", "IllegalArgumentException", "UnsupportedOperationException",
     "SparkUpgradeException", "SparkRuntimeException",
 }  # fmt: skip
+SHOWING_ROWS = ("violated by row", "Preview of invalid data")
+"""What is in the texts of errors that show rows."""
 MOST = 300
 """Characters of a reason. Delta and Spark append whole documents to it."""
 
@@ -20,6 +22,11 @@ def is_of_java(error: BaseException, *names: str) -> bool:
 def is_of_spark(error: BaseException) -> bool:
     """Return whether it is Spark, or what it runs in its JVM, that complains."""
     return type(error).__name__ in SPARK_ERRORS
+
+
+def shows_rows(error: BaseException) -> bool:
+    """Return whether an error, whose first line does not, shows rows that a table refuses."""
+    return any(text in str(error) for text in SHOWING_ROWS)
 
 
 def reason_of(error: BaseException) -> str:

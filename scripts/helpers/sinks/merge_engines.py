@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from scripts.helpers._lazy import DataFrame, F, pa
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.sql import SQL, internal, joined, sql, whole, with_names
+from scripts.helpers.rows.sql import SQL, internal, joined, sql, whole, with_names, without_names_in
 from scripts.helpers.sinks.merging import DELETED
 
 if TYPE_CHECKING:
@@ -130,12 +131,29 @@ class _ArrowEngine:
             "memory_limit": MEMORY, "threads": min(THREADS, os.cpu_count() or 1),
             "temp_directory": f"{gettempdir()}/glue-watermarks-{new_token()}", "autoinstall_known_extensions": False,
             "autoload_known_extensions": False, "python_enable_replacements": False,
+            "integer_division": True,
         }  # fmt: skip
         names = {name: sql("{}_{}", internal("relation"), whole(number)) for number, name in enumerate(relations)}
         with duckdb.connect(":memory:", config=config) as connection:
+            # A condition of a table, which others wrote, opens no file.
+            connection.execute("SET enable_external_access = false")
             for name, relation in relations.items():
                 connection.register(names[name], relation)
             found: pa.Table = connection.sql(with_names(text, names)).to_arrow_table()
+        return found
+
+    def refused(self, rows: pa.Table, conditions: Mapping[str, SQL]) -> dict[str, int]:
+        """Count the rows of which a condition of their table is not true, by condition.
+
+        One that DuckDB does not read is left out.
+        """
+        import duckdb
+
+        found = {}
+        for name, text in conditions.items():
+            with suppress(duckdb.Error):
+                query = sql("SELECT COUNT(*) FROM {{rows}} AS found WHERE ({}\n) IS NOT TRUE", without_names_in(text))
+                (found[name],) = self.one(query, rows=rows)
         return found
 
     def one(self, text: SQL, **relations: pa.Table) -> tuple[Any, ...]:

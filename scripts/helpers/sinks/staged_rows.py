@@ -29,6 +29,7 @@ from scripts.helpers.schemas.kinds import (
     kinds_by_path,
     types_by_path,
 )
+from scripts.helpers.sinks.merge_engines import ARROW_ENGINE
 from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 from scripts.helpers.sinks.outputs import batch_values
 from scripts.helpers.sinks.places import Place
@@ -551,6 +552,13 @@ class SparkRows:
         """Return a frame with the columns of staged rows, and none of the rows."""
         return self.read(staged).limit(0)
 
+    def refused(self, rows: DataFrame, conditions: Mapping[str, SQL]) -> dict[str, int]:
+        """Count the rows of which a condition is not true, by condition; without those that cannot be asked here."""
+        counts = (
+            F.expr(sql("COUNT(CASE WHEN ({}\n) IS TRUE THEN NULL ELSE 1 END)", text)) for text in conditions.values()
+        )
+        return dict(zip(conditions, rows.select(*counts).collect()[0], strict=True))
+
     def kept(self, rows: DataFrame, rules: Merge) -> DataFrame:
         """Return the rows of a merge that are no deletes, with the columns of a history, and without `DELETED`."""
         found = rows.where(NOT_DELETED).drop(DELETED)
@@ -592,6 +600,9 @@ class _ArrowRows:
 
     def empty(self, staged: StagedRows) -> pa.Table:
         return self.stream(staged).schema.empty_table()
+
+    def refused(self, rows: pa.Table, conditions: Mapping[str, SQL]) -> dict[str, int]:
+        return ARROW_ENGINE.refused(rows, conditions)
 
     def kept(self, rows: pa.Table, rules: Merge) -> pa.Table:
         found = rows.filter(pc.invert(rows[DELETED])).drop_columns([DELETED])

@@ -17,7 +17,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
@@ -27,12 +27,14 @@ from scripts.helpers.errors import (
     StagedFilesLostError,
     TargetError,
     TargetLockedError,
+    TargetTableError,
     UnprovenError,
     WatermarkError,
 )
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.sinks.java_errors import reason_of
+from scripts.helpers.rows.sql import SQL, naming
+from scripts.helpers.sinks.java_errors import reason_of, shows_rows
 from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import mark_of, value_of_batch
@@ -84,6 +86,8 @@ class TableShape:
         Columns that it is partitioned by.
     no_merge
         Why no rows can be merged into it; empty if they can.
+    conditions
+        What has to be true of each row, by what a constraint is called in errors.
     schema
         As the frames of the engine have it.
     """
@@ -92,6 +96,7 @@ class TableShape:
     required: Sequence[str]
     partition_by: Sequence[str]
     no_merge: str = ""
+    conditions: Mapping[str, SQL] = field(default_factory=dict)
     schema: Any = None
 
 
@@ -435,7 +440,7 @@ class TableSink(ABC):
                 if output is None and meaning is None:
                     raise
                 if tries == 1 or meaning != "moved":
-                    raise TargetError(self.name, f"{reason}{after}") from error
+                    raise TargetError(self.name, f"{reason}{after}") from None if shows_rows(error) else error
                 if not left:
                     raise TargetError(self.name, f"others came between {tries} times: {reason}{after}") from error
                 if output is not None:
@@ -485,11 +490,12 @@ class LakeSink(TableSink):
         log = self._log
         taken = log.rows.taken(without_columns_if_empty(df), self.name, log.held)
         rows = with_batch(taken, self._batch_column, value_of_batch(batch))
-        rows, checked = self._checked(rows) if columns_of(rows) else (rows, [])
+        rows, shape = self._checked(rows) if columns_of(rows) else (rows, None)
         # A table that is made with the first publication is made as the output says.
         made = replace(made, partition_by=() if log.is_made_early else tuple(self._partition_by))
         output, staged = self._write(batch, made, rows)
-        self._check_staged(staged, checked)
+        if staged.names and shape is not None:
+            self._check_staged(staged, shape)
         return output
 
     def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
@@ -497,11 +503,10 @@ class LakeSink(TableSink):
         staging = self._done(lambda: self.staging, after=CHECK)
         return staging.stage(batch, made, partial(write_rows, rows))
 
-    def _checked(self, rows: Any) -> tuple[Any, list[str]]:
+    def _checked(self, rows: Any) -> tuple[Any, TableShape]:
         """Raise what speaks against the rows at the table, or against making one for them.
 
-        Returns the rows as they are staged, and the columns that the table is partitioned by, or is going to be, and
-        whose values have to be looked at.
+        Returns the rows as they are staged, and what the table is, or is going to be.
         """
         log, rules = self._log, self.rules
         shape = self._done(log.shape, after=CHECK)
@@ -515,7 +520,7 @@ class LakeSink(TableSink):
             if log.is_made_early:
                 # Without an action: what counts rows on the way would have counted.
                 if spark_of(rows) is not None and java_frame(rows).toJavaRDD().isEmpty():
-                    return rows.select(), []
+                    return rows.select(), shape
                 self._done(lambda: log.make(brought, self._partition_by), after=CHECK)
                 shape = self._done(log.shape, after=CHECK) or shape
         if rules is not None and shape.no_merge:
@@ -525,19 +530,27 @@ class LakeSink(TableSink):
         check_required(self.name, brought, [name for name in shape.required if name in columns_of(rows)])
         check_layout(self.name, self._partition_by, shape.partition_by)
         check_partition_types(shape.partition_by, types, log.unfit_partitions)
-        return rows, [name for name in shape.partition_by if types.get(name) in log.unfit_partitions]
+        return rows, shape
 
-    def _check_staged(self, staged: StagedRows, checked: Sequence[str]) -> None:
-        """Raise what the values of staged rows make impossible, a merge or a partition, and delete them."""
-        if not staged.names or not (checked or self.rules):
-            return
+    def _check_staged(self, staged: StagedRows, shape: TableShape) -> None:
+        """Raise what the values of staged rows make impossible, a merge, a partition or a row, and delete them."""
         log, rules = self._log, self.rules
+        checked = [name for name in shape.partition_by if shape.types.get(name) in log.unfit_partitions]
+        if not (checked or shape.conditions or rules):
+            return
         # Not of the rows as they came: Spark would compute each of them once more.
         try:
-            rows = log.rows.read(staged)
-            check_partition_values(rows if rules is None else log.rows.kept(rows, rules), checked)
+            rows = kept = log.rows.read(staged)
+            if rules is not None:
+                kept = log.rows.kept(rows, rules)
+            check_partition_values(kept, checked)
             if rules is not None:
                 self._done(lambda: log.merging(rules).check(rows))
+                kept = log.rows.kept(log.rows.frames.distinct(rows, rules), rules)
+            # The ends of a version are filled later.
+            lacks = naming(rules.ends(columns_of(rows)) if rules is not None else ())
+            asked = {name: text for name, text in shape.conditions.items() if not lacks(text)}
+            check_counts(self.name, self._done(lambda: log.rows.refused(kept, asked)) if asked else {})
         except BaseException:
             self.staging.drop(staged.folder)
             raise
@@ -558,6 +571,17 @@ class LakeSink(TableSink):
         if not self._is_own_place(output):
             raise UnprovenError(self.name, output.version, "its files are not staged where this job stages")
         return super()._find(output)
+
+
+def check_counts(target: str, refused: Mapping[str, int], remedy: str = "") -> None:
+    """Raise TargetTableError for the first constraint that refuses rows, by their counts."""
+    for constraint, count in refused.items():
+        if count:
+            raise TargetTableError(
+                target,
+                f"its {constraint} refuses {count_of(count, 'row')}. Correct or filter them{remedy}. Nothing is "
+                "written.",
+            )
 
 
 def moved_table(output: Output) -> TargetError:

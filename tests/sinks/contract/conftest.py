@@ -8,7 +8,6 @@ from typing import Any
 
 import boto3
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import TARGETS, Copy, Database, Delta, Files, Folder, Iceberg, Place, Prefix, Target
@@ -19,8 +18,10 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def contract_catalog(tmp_path_factory: pytest.TempPathFactory) -> SqlCatalog:
+def contract_catalog(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return a catalog of Iceberg that all tests share."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
     folder = tmp_path_factory.mktemp("contract-lake")
     catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
     catalog.create_namespace("raw")

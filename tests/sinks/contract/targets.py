@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from inspect import signature
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
-from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import StaticTable
 
 from scripts.helpers.errors import WatermarkError
 from scripts.helpers.job import IncrementalJob
@@ -59,10 +57,11 @@ class Kind:
 
     @property
     def can(self) -> frozenset[str]:
-        """What it can do: partition_by, merge (with and without a history), batch_column, roll_back."""
+        """What it can do: partition_by, merge (with and without a history), batch_column, roll_back, constrain."""
+        lake = {"partition_by", "merge", "batch_column", "roll_back"}
         able = {
-            "files": {"partition_by"}, "delta": {"partition_by", "merge", "batch_column", "roll_back"},
-            "iceberg": {"partition_by", "merge", "batch_column", "roll_back"}, "database": {"merge", "batch_column"},
+            "files": {"partition_by"}, "delta": lake | {"constrain"}, "iceberg": lake,
+            "database": {"merge", "batch_column", "constrain"},
         }[self.family]  # fmt: skip
         # Deletes are marked in frames of Spark and pandas.
         return frozenset(able - ({"merge"} if self.engine == "pyarrow" else set()))
@@ -129,14 +128,16 @@ class Target(ABC):
             return rows
         if self.kind.engine == "pandas":
             return rows.to_pandas(types_mapper=pd.ArrowDtype)
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+        schema = spark_schema(rows.schema)
         values = [tuple(_for_spark(value) for value in row.values()) for row in rows.to_pylist()]
         return self.spark.createDataFrame(values, schema)
 
     def create(self, schema: pa.Schema, **more: pa.DataType) -> None:  # noqa: B027
         """Make the table where the sink does not, with more columns than those of the rows."""
+
+    def constrain(self, name: str, check: str) -> None:
+        """Let a table that is there take only rows of which a condition is true."""
+        raise NotImplementedError
 
     @abstractmethod
     def write(self, job: IncrementalJob, rows: pa.Table, **options: Any) -> None:
@@ -181,6 +182,15 @@ class Target(ABC):
     def another(self, name: str) -> Target:
         """Return an empty target of the same kind beside this one, under a name."""
         raise NotImplementedError
+
+
+def spark_schema(schema: pa.Schema) -> Any:
+    """Return the columns of a table of pyarrow as Spark has them."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    # Spark 3.3 has times with a zone only.
+    has_wall_clocks = "prefer_timestamp_ntz" in signature(from_arrow_schema).parameters
+    return from_arrow_schema(schema, **({"prefer_timestamp_ntz": True} if has_wall_clocks else {}))
 
 
 def _for_spark(value: Any) -> Any:
@@ -280,13 +290,11 @@ class Files(Target):
         return rows
 
     def _by_spark(self) -> Rows:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         assert self.schema is not None
         reader = self.spark.read.format(self.kind.form).option("multiLine", self.kind.form == "csv")
         if self.kind.form == "csv":
             reader = reader.option("escape", '"')
-        schema = from_arrow_schema(self.schema, prefer_timestamp_ntz=True)
+        schema = spark_schema(self.schema)
         # As users read them. Another option at each read, or Spark would answer from its list of files.
         found = reader.schema(schema).options(header=True, unused=next(_numbers)).load(literal(self.place.uri))
         exact = {"timestamp": "unix_micros({})", "timestamp_ntz": "CAST({} AS STRING)", "date": "CAST({} AS STRING)"}
@@ -377,7 +385,7 @@ class Delta(Target):
         if self.spark is not None:
             self.spark.sql(f"RESTORE TABLE delta.`{self.place.uri}` TO VERSION AS OF {to}")
         else:
-            DeltaTable(self.place.uri, storage_options=deltalake_place(self.sink().target)[1]).restore(to)
+            self._opened().restore(to)
 
     def added(self) -> int:
         newest = self.place.all()[f"_delta_log/{self.newest():020d}.json"].decode()
@@ -392,7 +400,18 @@ class Delta(Target):
         if self.spark is not None:
             self.spark.sql(f"RESTORE TABLE delta.`{self.place.uri}` TO TIMESTAMP AS OF '{to.isoformat()}'")
         else:
-            DeltaTable(self.place.uri).restore(to)
+            self._opened().restore(to)
+
+    def constrain(self, name: str, check: str) -> None:
+        if self.spark is not None:
+            self.spark.sql(f"ALTER TABLE delta.`{self.place.uri}` ADD CONSTRAINT {name} CHECK ({check})")
+        else:
+            self._opened().alter.add_constraint({name: check})
+
+    def _opened(self) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.place.uri, storage_options=deltalake_place(self.sink().target)[1])
 
 
 def _of_delta(value: Any, kind: Any) -> Any:
@@ -429,6 +448,9 @@ class Iceberg(Target):
     @property
     def table(self) -> Any:
         """The table as pyiceberg has it; None where there is none."""
+        from pyiceberg.exceptions import NoSuchTableError
+        from pyiceberg.table import StaticTable
+
         _, namespace, name = self.name.split(".", 2)
         if self.spark is None:
             try:
@@ -513,6 +535,18 @@ class Database(Target):
         listed = ", ".join(f"{self.quoted(name)} {self._declared(kind)}" for name, kind in columns.items())
         with self._cursor() as cursor:
             cursor.execute(f"CREATE TABLE {self.quoted(self.name)} ({listed})")
+
+    def constrain(self, name: str, check: str) -> None:
+        table = self.quoted(self.name)
+        with self._cursor() as cursor:
+            if self.kind.form != "sqlite":
+                cursor.execute(f"ALTER TABLE {table} ADD CONSTRAINT {name} CHECK ({check})")
+                return
+            cursor.execute("SELECT sql FROM sqlite_master WHERE name = ?", (self.name,))
+            ((made,),) = cursor.fetchall()
+            cursor.execute(f"ALTER TABLE {table} RENAME TO {self.quoted(f'{self.name}_before')}")
+            cursor.execute(f"{made.removesuffix(')')}, CONSTRAINT {name} CHECK ({check}))")
+            cursor.execute(f"INSERT INTO {table} SELECT * FROM {self.quoted(f'{self.name}_before')}")
 
     def declare(self, schema: pa.Schema, **declared: str) -> None:
         """Make the table with types of the database, by column."""

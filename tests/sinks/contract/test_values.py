@@ -106,6 +106,18 @@ def _key(value: Any) -> Any:
     return repr(value) if isinstance(value, list | dict) else value
 
 
+@every(where=lambda kind: kind.engine == "spark" and in_one_place(kind))
+def test_days_and_times_of_long_ago_are_read_back_when_a_target_is_of_spark(target: Target, copy: Copy) -> None:
+    """Also on the Sparks of `.ci/small`, which have no times without a zone, and other rules for old ones."""
+    days = [day for day in OLD_DAYS if day not in changed(target.kind).get("day", {})]
+    rows = rows_of({"day": [*days, date(9999, 12, 31)], "moment": instants([*OLD_MOMENTS, LAST])})
+    target.create(rows.schema)
+
+    copy.run(rows)
+
+    assert shown(target.read()) == shown(rows.to_pylist())
+
+
 @pytest.mark.parametrize("target", [name for name, kind in TARGETS.items() if refused(kind)], indirect=True)
 def test_value_is_refused_before_the_commit_when_the_target_cannot_keep_it(target: Target, copy: Copy) -> None:
     names = ["text", *({"moment", "ratio"} & refused(target.kind).keys())]
