@@ -207,7 +207,7 @@ def test_option_is_refused_when_it_changes_what_is_read(option: str) -> None:
         ("xml", {"rowTag": "row", "charset": "latin1"}, {"rowTag": "row", "charset": "latin1"}),
         ("xml", {"rowTag": "row", "encoding": "latin1"}, {"rowTag": "row", "charset": "latin1"}),
         ("parquet", {"useGlueParquetWriter": True, "blockSize": 1, "pageSize": 1, "compression": "gzip"},
-         {"compression": "gzip"}),
+         {}),
     ],
 )  # fmt: skip
 def test_options_are_those_of_spark_when_a_format_is_read(
@@ -232,13 +232,14 @@ def test_option_of_a_format_is_refused_when_spark_has_nothing_for_it(option: str
         spark_options("json", {option: "true"})
 
 
-def test_unknown_options_go_to_spark_and_a_warning_names_them_when_a_format_is_read(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(("writing", "passed"), [(False, {}), (True, {"madeUp": "true"})])
+def test_warning_names_unknown_options_when_only_writers_may_have_them(
+    writing: bool, passed: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert spark_options("json", {"samplingRatio": 0.5, "madeUp": True}) == (
-        {"samplingRatio": "0.5", "madeUp": "true"}, None,
-    )  # fmt: skip
-    assert caplog.messages == ["event=format_options_unknown format=json options=madeUp,samplingRatio"]
+    options, _ = spark_options("json", {"samplingRatio": 0.5, "madeUp": True}, writing=writing)
+
+    assert options == {"samplingRatio": "0.5", **passed}
+    assert caplog.messages == ["event=format_options_unknown format=json options=madeUp"]
 
 
 def test_formats_are_named_when_none_is_given() -> None:

@@ -103,7 +103,7 @@ def test_warning_says_so_when_options_leave_the_types_to_spark(
 
     assert [row["price"] for row in rows(frame)] == ["7", "8"]
     assert "event=format_options_unknown format=json options=madeUp" in caplog.messages
-    assert "event=choices_not_looked_for format=json options=dateFormat,madeUp: types are Spark's" in caplog.messages
+    assert "event=choices_not_looked_for format=json options=dateFormat: types are Spark's" in caplog.messages
 
 
 def test_columns_of_one_type_stay_when_all_choices_are_cast(glue_context: GlueContext, spark: Any) -> None:

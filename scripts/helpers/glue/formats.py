@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
-from scripts.helpers.reading.dialects import glue_names
+from scripts.helpers.reading.dialects import glue_names, unknown_options
 
 logger = logging.getLogger(__name__)
 
@@ -15,7 +15,8 @@ FORMATS = {
     "csv": "csv", "json": "json", "parquet": "parquet", "glueparquet": "parquet", "orc": "orc", "avro": "avro",
     "xml": "xml",
 }  # fmt: skip
-_SAME = {"multiline", "compression", "charset"}
+_WRITTEN = {"compression"}
+"""What Spark's readers do not use: they go by the endings of files."""
 _NEEDLESS = {
     "optimizePerformance", "strictCheckForQuoting", "useGlueParquetWriter", "blockSize", "pageSize", "version",
 }  # fmt: skip
@@ -34,8 +35,7 @@ def spark_format(name: str | None) -> str:
 def spark_options(name: str, given: Mapping[str, Any], *, writing: bool = False) -> tuple[dict[str, str], str | None]:
     """Return the options of Spark's reader or writer, and the column for file names (``attachFilename``).
 
-    Options that Glue and Spark both know go through as they are; unknown ones do, too, and are named
-    in a WARNING.
+    Options that Spark has, too, go through as they are. Others are named in a WARNING, and left out in a read.
 
     Raises
     ------
@@ -55,13 +55,14 @@ def spark_options(name: str, given: Mapping[str, Any], *, writing: bool = False)
     for option in sorted(_REFUSED & set(left)):
         if _text(left.pop(option)) != "false":
             raise GlueOptionError(option, "is not here. Read with Spark and filter or select from the DataFrame.")
-    for option in _SAME & set(left):
-        options["multiLine" if option == "multiline" else option] = _text(left.pop(option))
-    for option in _NEEDLESS & set(left):
+    if "multiline" in left:
+        options["multiLine"] = _text(left.pop("multiline"))
+    for option in (_NEEDLESS if writing else _NEEDLESS | _WRITTEN) & set(left):
         del left[option]
-    if left:
-        logger.warning("event=format_options_unknown format=%s options=%s", name, ",".join(sorted(left)))
-        options |= {option: _text(value) for option, value in left.items()}
+    unknown = set(unknown_options(name, left)) - _WRITTEN
+    if unknown:
+        logger.warning("event=format_options_unknown format=%s options=%s", name, ",".join(sorted(unknown)))
+    options |= {option: _text(value) for option, value in left.items() if writing or option not in unknown}
     return options, None if column is None else str(column)
 
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 CORRUPT = "_corrupt_record"
 """Spark's column for what is no JSON."""
-_JSON_OPTIONS = {"multiLine", "compression", "lineSep"}
+_JSON_OPTIONS = {"multiLine", "lineSep"}
 """What a read of JSON as text has, too."""
 
 Read = Callable[..., "DataFrame"]

@@ -72,8 +72,10 @@ def read_folders(
     def frame_of(part: FileDelta) -> DataFrame:
         # As Glue: each batch has the types that it has, and nothing of it is kept.
         plain = replace(part, schemas=None)
-        # The columns of the catalogue are those of the files by position, as Hive reads them.
-        by_place: dict[str, Any] = {"on_schema_change": "take", "enforceSchema": "true"} if schema is not None else {}
+        # The columns of the catalogue are those of CSV by position, as Hive reads them.
+        by_place: dict[str, Any] = {"on_schema_change": "take"} if schema is not None else {}
+        if schema is not None and name == "csv":
+            by_place["enforceSchema"] = "true"
         read: Callable[..., DataFrame] = partial(plain.read, spark, path_column=path_column, **by_place)
         if finds_choices and name == "json" and schema is None:
             return json_with_choices(read, options)

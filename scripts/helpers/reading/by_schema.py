@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from scripts.helpers.errors import InvalidValueError, MisfitError
 from scripts.helpers.listing.paths import folder_columns
-from scripts.helpers.reading.dialects import nanoseconds_of, with_dialect
+from scripts.helpers.reading.dialects import check_reader_options, nanoseconds_of, with_dialect
 from scripts.helpers.reading.fetched_lines import marked
 from scripts.helpers.reading.headers import avro_schema, by_header, can_compare, csv_header
 from scripts.helpers.reading.misfits import Misfits, differing
@@ -91,6 +91,7 @@ class Asked:
         InvalidValueError
             It is none of the values that there are, or does not go with the other options.
         """
+        check_reader_options(format, options)
         if policy is not None:
             check_policy(policy)
         if not isinstance(rescue, (bool, str)) or rescue == "":

@@ -6,10 +6,11 @@ page "Format options".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scripts.helpers.display.options import nearest
 from scripts.helpers.errors import InvalidValueError
 
 MERGING = ("parquet", "orc")
@@ -85,6 +86,62 @@ TABLE = (
     Option("json", "dateFormat", "2026-11-24", "of dates", "dateFormat"),
     Option("json", "timestampFormat", "ISO 8601", "of times", "timestampFormat"),
 )  # fmt: skip
+_FILES = (
+    "pathGlobFilter recursiveFileLookup modifiedBefore modifiedAfter basePath ignoreCorruptFiles ignoreMissingFiles"
+)
+_TEXTS = (
+    "mode columnNameOfCorruptRecord samplingRatio charset encoding lineSep multiLine locale timeZone "
+    "timestampNTZFormat timeFormat enableDateTimeParsingFallback singleVariantColumn"
+)
+_OTHERS = {
+    "csv": (
+        f"{_TEXTS} delimiter inferSchema preferDate prefersDate enforceSchema ignoreLeadingWhiteSpace "
+        "ignoreTrailingWhiteSpace nanValue positiveInf negativeInf maxColumns maxCharsPerColumn columnPruning "
+        "charToEscapeQuoteEscaping emptyValue unescapedQuoteHandling inputBufferSize"
+    ),
+    "json": (
+        f"{_TEXTS} primitivesAsString prefersDecimal allowComments allowUnquotedFieldNames allowSingleQuotes "
+        "allowNumericLeadingZeros allowNonNumericNumbers allowBackslashEscapingAnyCharacter allowUnquotedControlChars "
+        "dropFieldIfAllNull inferTimestamp maxNestingDepth maxNumLen maxStringLen"
+    ),
+    "xml": (
+        f"{_TEXTS} timezone excludeAttribute treatEmptyValuesAsNulls inferSchema attributePrefix valueTag nullValue "
+        "ignoreSurroundingSpaces rowValidationXSDPath ignoreNamespace wildcardColName prefersDecimal validateName "
+        "rootTag"
+    ),
+    "text": "wholetext lineSep encoding charset",
+    "avro": (
+        "avroSchemaUrl ignoreExtension mode positionalFieldMatching recursiveFieldMaxDepth "
+        "enableStableIdentifiersForUnionType stableIdentifierPrefixForUnionType"
+    ),
+    "parquet": "",
+    "orc": "",
+    "binaryfile": "",
+}
+"""Options that Spark's readers have, of Spark 3.3 to 4.1, beside those of `TABLE`."""
+
+
+def reader_options(format: str) -> list[str]:
+    """Return the options of a format's reader; none of a format that is not of `TABLE`, whose options are unknown."""
+    if format.lower() not in _OTHERS:
+        return []
+    named = [option.name for option in TABLE if option.format == format.lower()]
+    return [*named, *_OTHERS[format.lower()].split(), *_FILES.split()]
+
+
+def unknown_options(format: str, options: Iterable[str]) -> list[str]:
+    """Return options that the reader of a format does not use. A name with a dot is a setting of Hadoop."""
+    known = {name.lower() for name in reader_options(format)}
+    return [name for name in options if known and name.lower() not in known and "." not in name]
+
+
+def check_reader_options(format: str, options: Iterable[str]) -> None:
+    """Refuse an option that the reader of a format does not use: InvalidValueError says what may have been meant."""
+    for name in unknown_options(format, options):
+        why = nearest([*reader_options(format), *glue_names(format)], name) or "Leave it out."
+        for theirs, ours in glue_names(format).items():
+            why = why.replace(f" {theirs}", f" {ours}")
+        raise InvalidValueError(f"{name!r} is no option of the reader of {format}. {why}")
 
 
 def with_dialect(format: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile, ZipFile
 
+from scripts.helpers.display.options import nearest
 from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError, SourceError, WatermarkError
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.dialects import nanoseconds_of
@@ -160,7 +161,7 @@ _OF_FILES = (
 """What reading raises because of what a file holds. Other errors are about the caller's options."""
 
 
-def _refused(format: str, options: Mapping[str, Any], error: Exception) -> InvalidValueError:
+def _refused(format: str, options: Mapping[str, Any], error: Exception | str) -> InvalidValueError:
     return InvalidValueError(f"read_pandas({format!r}) refuses its options ({', '.join(options)}): {error}")
 
 
@@ -186,8 +187,11 @@ def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Ca
         options = {name: value for name, value in options.items() if name != "dtype_backend"}
     read: Any = {"csv": pd.read_csv, "json": pd.read_json, "parquet": pq.read_table}[format]
     given = {"lines": True, "dtype_backend": "numpy_nullable", **options}
+    known = signature(read).parameters
+    for name in options:
+        if name not in known:
+            raise _refused(format, options, f"there is no {name!r}. {nearest(known, name) or 'Leave it out.'}")
     try:
-        signature(read).bind(None, **options)
         if format == "json" and not EXACT.issuperset(options):
             # Without a record only the options are looked at.
             read(BytesIO(b"" if given["lines"] else b"[]"), **given)
