@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -16,12 +20,15 @@ from scripts.helpers.protocol.values import Spilled, decode
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.doubles import Double, opened
-from tests.support.dynamodb import FakeDynamoDB
+from tests.support.dynamodb import FakeDynamoDB, Key
 from tests.support.table_items import items_of
 
 CONTEXT = "repairs"
 PAD_BYTES = 2_000
 """What `padding` makes unless told: small, for tests that lower the limits of `chunks`."""
+
+TOKEN = re.compile(r"(?<![0-9a-f])e?[0-9a-f]{16}(?![0-9a-f])")
+"""A random name: of a write, an epoch or a chunk."""
 
 Point = Callable[[str], None]
 
@@ -101,6 +108,16 @@ def work(
     return True
 
 
+@dataclass(frozen=True)
+class Moment:
+    """What is there at one moment: in the table, on the clock, in the source and in the sink."""
+
+    items: Mapping[Key, bytes]
+    now: datetime
+    count: int
+    contents: Mapping[str, list[tuple[list[int], bytes]]]
+
+
 class ModelJob:
     """One job on a table with faults, its clock, its source and its sink.
 
@@ -125,6 +142,23 @@ class ModelJob:
         for number in range(commits):
             self.run(f"r-{number}")
         self.client.requests.clear()
+
+    def kept(self) -> Moment:
+        """Return what is there now, as `restore` takes it."""
+        return Moment(self.client.dump(), self.clock.now, self.source.count, deepcopy(self.sink.contents))
+
+    def restore(self, kept: Moment) -> None:
+        """Let all be there again that was there at a moment, and nothing else, for another process."""
+        self.client.load(kept.items)
+        self.clock.now, self.source.count, self.sink.contents = kept.now, kept.count, deepcopy(dict(kept.contents))
+        self.client.requests.clear()
+        self.watermarks = self.process()
+
+    def state(self) -> str:
+        """Return what is there now as a text, the same for what differs in nothing but random names."""
+        names: dict[str, str] = {}
+        text = repr((self.client.items, self.clock.now, self.source.count, self.sink.contents))
+        return TOKEN.sub(lambda found: names.setdefault(found[0], f"name {len(names)}"), text)
 
     def process(self) -> Watermarks:
         """Return what another process has of the table."""

@@ -89,10 +89,13 @@ class FaultyFile:
 
     def load(self, kept: Mapping[Key, bytes]) -> None:
         """Put these items in the place of all that are there."""
-        for key in self.items.keys() - kept.keys():
+        there = self.items
+        for key in there.keys() - kept.keys():
             self.table.write(requests.Delete(items.key(*key)))
-        for data in kept.values():
-            self._write(requests.put(marshal.loads(data), if_new=False))
+        for key, data in kept.items():
+            item = marshal.loads(data)
+            if there.get(key) != item:
+                self._write(requests.put(item, if_new=False))
 
     # --- the table ------------------------------------------------------------------------------
 
