@@ -1,4 +1,6 @@
 locals {
+  jobs          = { for name, job in var.jobs : name => job if var.create }
+  late_jobs     = toset([for name in var.late_jobs : name if var.create])
   alarm_actions = var.alarm_topic_arn == null ? [] : [var.alarm_topic_arn]
 
   # DynamoDB counts throttling for the table as a whole, and its own errors for each operation.
@@ -24,7 +26,7 @@ locals {
   measures          = { age = "AgeSeconds", lag = "LagSeconds" }
 
   ends = merge([
-    for job in keys(var.jobs) : {
+    for job in keys(local.jobs) : {
       "fenced-${job}" = {
         job         = job
         end         = "fenced"
@@ -43,7 +45,7 @@ locals {
 
 # One throttled or failed request is sent again by the package. What lasts is for a person: 2 of 3 times 5 minutes.
 resource "aws_cloudwatch_metric_alarm" "table" {
-  for_each = var.create_alarms ? local.table_alarms : {}
+  for_each = var.create && var.create_alarms ? local.table_alarms : {}
 
   alarm_name          = "${var.name}-${each.key}"
   alarm_description   = each.value.description
@@ -83,7 +85,7 @@ resource "aws_cloudwatch_metric_alarm" "table" {
 # A job that does not run says nothing, which is as stale as one that says so. FILL puts a value in that is too high:
 # treat_missing_data alone would not do, as CloudWatch goes back to older points before it takes any for missing.
 resource "aws_cloudwatch_metric_alarm" "stale" {
-  for_each = var.jobs
+  for_each = local.jobs
 
   alarm_name          = "${var.name}-stale-${each.key}"
   alarm_description   = "Job ${each.key} is late: two times in a row, each of ${each.value.runs_every_seconds} s, no run brought its ${each.value.measure} to ${each.value.stale_after_seconds} s or less. See `watermarks show`."
@@ -119,7 +121,7 @@ resource "aws_cloudwatch_metric_alarm" "stale" {
 # job, so it also speaks of jobs that do not run. Twice in a row: a job whose run is about to commit is late for moments.
 # Where the command itself stops, nobody would know of a late job, so its silence counts as one: FILL, as of `stale`.
 resource "aws_cloudwatch_metric_alarm" "late" {
-  for_each = var.late_jobs
+  for_each = local.late_jobs
 
   alarm_name          = "${var.name}-late-${each.key}"
   alarm_description   = "Job ${each.key} is late, or `watermarks freshness --metrics` does not run. See `watermarks jobs ${each.key}`."
@@ -154,7 +156,7 @@ resource "aws_cloudwatch_metric_alarm" "late" {
 # `watermarks freshness --metrics` reports how many files a job could not read and set aside. They wait for a decision.
 # Where the command does not run, `late` goes off.
 resource "aws_cloudwatch_metric_alarm" "files_set_aside" {
-  for_each = var.late_jobs
+  for_each = local.late_jobs
 
   alarm_name          = "${var.name}-files-set-aside-${each.key}"
   alarm_description   = "Job ${each.key} could not read some files. See `watermarks files ${each.key}`."
@@ -174,7 +176,7 @@ resource "aws_cloudwatch_metric_alarm" "files_set_aside" {
 
 # Between runs nothing is said, and nothing has changed: the alarm stays as it is.
 resource "aws_cloudwatch_metric_alarm" "plan_open" {
-  for_each = var.jobs
+  for_each = local.jobs
 
   alarm_name          = "${var.name}-plan-open-${each.key}"
   alarm_description   = "A plan of job ${each.key} is open for more than ${coalesce(each.value.plan_open_after_seconds, each.value.stale_after_seconds)} s: its runs begin and do not commit. See `watermarks doctor`."

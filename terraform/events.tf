@@ -1,8 +1,9 @@
 locals {
-  event_sources = { for name, source in var.sources : name => source if source.events != null }
+  event_sources = { for name, source in var.sources : name => source if source.events != null && var.create }
 
   queue_arns = {
-    for name in keys(local.event_sources) : name => "arn:${local.partition}:sqs:${local.region}:${local.account_id}:${var.name}-${name}"
+    for name, source in var.sources : name => "arn:${local.partition}:sqs:${local.region}:${local.account_id}:${var.name}-${name}"
+    if source.events != null
   }
 
   # Keys of a for_each must be known at plan, and the name of a bucket may not be: then the group's name is.

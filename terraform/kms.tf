@@ -1,5 +1,5 @@
 resource "aws_kms_key" "table" {
-  count = var.create_kms_key ? 1 : 0
+  count = local.makes_key ? 1 : 0
 
   description             = "Encrypts the table ${var.table_name}"
   enable_key_rotation     = true
@@ -21,13 +21,14 @@ resource "aws_kms_key" "table" {
 }
 
 resource "aws_kms_alias" "table" {
-  count = var.create_kms_key ? 1 : 0
+  count = local.makes_key ? 1 : 0
 
   name          = "alias/${var.name}"
   target_key_id = aws_kms_key.table[0].key_id
 }
 
 locals {
-  kms_key_arn      = var.create_kms_key ? aws_kms_key.table[0].arn : var.kms_key_arn
-  has_customer_key = var.create_kms_key || var.kms_key_arn != null
+  makes_key        = var.create && var.create_kms_key
+  kms_key_arn      = local.makes_key ? aws_kms_key.table[0].arn : var.kms_key_arn
+  has_customer_key = local.makes_key || var.kms_key_arn != null
 }

@@ -2,6 +2,8 @@
 resource "aws_dynamodb_table" "watermarks" {
   # checkov:skip=CKV_AWS_119: A key of your own is a choice (create_kms_key, kms_key_arn); it costs money and can be lost. Without one the AWS managed key is used.
 
+  count = var.create ? 1 : 0
+
   name                        = var.table_name
   billing_mode                = "PAY_PER_REQUEST"
   hash_key                    = "jobName"

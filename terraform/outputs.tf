@@ -1,11 +1,11 @@
 output "table_name" {
-  description = "Name of the table, for Watermarks(table_name=...)."
-  value       = aws_dynamodb_table.watermarks.name
+  description = "Name of the table, for Watermarks(table_name=...); null where nothing is made."
+  value       = one(aws_dynamodb_table.watermarks[*].name)
 }
 
 output "table_arn" {
-  description = "ARN of the table: the one resource in the policies of jobs."
-  value       = aws_dynamodb_table.watermarks.arn
+  description = "ARN of the table: the one resource in the policies of jobs; null where nothing is made."
+  value       = one(aws_dynamodb_table.watermarks[*].arn)
 }
 
 output "kms_key_arn" {

@@ -231,7 +231,7 @@ locals {
 }
 
 resource "aws_iam_policy" "this" {
-  for_each = var.create_iam_policies ? toset(keys(local.policies)) : []
+  for_each = var.create && var.create_iam_policies ? toset(keys(local.policies)) : []
 
   name        = "${var.name}-${each.key}"
   description = "Of the table ${var.table_name}; see docs/permissions.md of glue-watermarks"

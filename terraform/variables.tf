@@ -1,3 +1,11 @@
+# A bool has no other rule than its type: Terraform refuses anything else with "a bool is required".
+variable "create" {
+  description = "Whether to make anything. With false the module makes nothing, for configurations that switch it on and off."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
 variable "table_name" {
   description = "Name of the DynamoDB table; what jobs give as Watermarks(table_name=...)."
   type        = string
@@ -22,7 +30,6 @@ variable "name" {
   }
 }
 
-# A bool has no other rule than its type: Terraform refuses anything else with "a bool is required".
 variable "deletion_protection_enabled" {
   description = "Whether AWS refuses to delete the table. Turn it off, apply, and only then destroy."
   type        = bool

@@ -16,11 +16,11 @@ run "the_table_alone_by_default" {
 
   assert {
     condition = (
-      aws_dynamodb_table.watermarks.billing_mode == "PAY_PER_REQUEST" &&
-      aws_dynamodb_table.watermarks.deletion_protection_enabled &&
-      aws_dynamodb_table.watermarks.point_in_time_recovery[0].enabled &&
-      one(aws_dynamodb_table.watermarks.ttl).attribute_name == "expiresAt" && one(aws_dynamodb_table.watermarks.ttl).enabled &&
-      aws_dynamodb_table.watermarks.server_side_encryption[0].enabled
+      aws_dynamodb_table.watermarks[0].billing_mode == "PAY_PER_REQUEST" &&
+      aws_dynamodb_table.watermarks[0].deletion_protection_enabled &&
+      aws_dynamodb_table.watermarks[0].point_in_time_recovery[0].enabled &&
+      one(aws_dynamodb_table.watermarks[0].ttl).attribute_name == "expiresAt" && one(aws_dynamodb_table.watermarks[0].ttl).enabled &&
+      aws_dynamodb_table.watermarks[0].server_side_encryption[0].enabled
     )
     error_message = "The table is not on demand, or without protection, recovery, TTL or encryption."
   }
@@ -28,6 +28,29 @@ run "the_table_alone_by_default" {
   assert {
     condition     = output.kms_key_arn == null && output.team_policy_documents == {}
     error_message = "There is a key or a team that nobody asked for."
+  }
+}
+
+run "nothing_at_all" {
+  variables {
+    create              = false
+    create_kms_key      = true
+    create_iam_policies = true
+    create_alarms       = true
+    teams               = { parking = { job_name_prefixes = ["parking-"] } }
+    sources             = { landing = { bucket = "landing", prefix = "parking/", events = {} } }
+    jobs                = { parking-files = { runs_every_seconds = 3600, stale_after_seconds = 7200 } }
+    late_jobs           = ["parking-files"]
+  }
+
+  assert {
+    condition = (
+      length(aws_dynamodb_table.watermarks) == 0 && length(aws_kms_key.table) == 0 && length(aws_kms_alias.table) == 0 &&
+      length(aws_iam_policy.this) == 0 && length(aws_sqs_queue.events) == 0 && length(aws_sqs_queue.dead_letters) == 0 &&
+      length(aws_sqs_queue_redrive_allow_policy.dead_letters) == 0 && length(aws_s3_bucket_notification.events) == 0 &&
+      length(output.alarm_names) == 0 && output.table_name == null && output.table_arn == null
+    )
+    error_message = "Something is made although create is false."
   }
 }
 
@@ -44,7 +67,7 @@ run "a_key_of_its_own" {
   }
 
   assert {
-    condition     = aws_dynamodb_table.watermarks.server_side_encryption[0].kms_key_arn == aws_kms_key.table[0].arn
+    condition     = aws_dynamodb_table.watermarks[0].server_side_encryption[0].kms_key_arn == aws_kms_key.table[0].arn
     error_message = "The table does not use the key."
   }
 
@@ -66,7 +89,7 @@ run "a_key_of_yours" {
   }
 
   assert {
-    condition     = length(aws_kms_key.table) == 0 && aws_dynamodb_table.watermarks.server_side_encryption[0].kms_key_arn == var.kms_key_arn
+    condition     = length(aws_kms_key.table) == 0 && aws_dynamodb_table.watermarks[0].server_side_encryption[0].kms_key_arn == var.kms_key_arn
     error_message = "The table does not use the given key, or another one is made."
   }
 }

@@ -1,4 +1,7 @@
-"""What terraform/README.md says of inputs and outputs, made of the HCL. `python -m tests.infra.inputs` writes it."""
+"""What terraform/README.md says of versions, resources, inputs and outputs, made of the HCL.
+
+`python -m tests.infra.inputs` writes it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tests.infra.terraform import TERRAFORM_FOLDER
 
 PLAIN = hcl2.SerializationOptions(strip_string_quotes=True, explicit_blocks=False, with_comments=False)
 README = TERRAFORM_FOLDER / "README.md"
-START = "## Variables\n"
+START = "## Requirements\n"
 
 
 def blocks(file: str, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -73,10 +76,46 @@ def shown_type(of_type: str) -> str:
     return "map(object)" if attributes(of_type) else of_type
 
 
+def versions() -> list[str]:
+    """Return the lines on Terraform and its provider."""
+    with (TERRAFORM_FOLDER / "versions.tf").open(encoding="utf-8") as text:
+        [block] = hcl2.load(text, serialization_options=PLAIN)["terraform"]
+    [providers] = block["required_providers"]
+    lines = [START, "| name | version |", "|---|---|", f"| Terraform | `{block['required_version']}` |"]
+    lines += [f"| {name} | `{provider['version']}` |" for name, provider in providers.items()]
+    lines += ["", "## Providers", "", "| name | source |", "|---|---|"]
+    return [*lines, *(f"| {name} | `{provider['source']}` |" for name, provider in providers.items())]
+
+
+def resources() -> list[str]:
+    """Return the lines on the resources and data sources of the module."""
+    lines = ["", "## Resources", "", "| name | type |", "|---|---|"]
+    for kind in ("resource", "data"):
+        for path in sorted(TERRAFORM_FOLDER.glob("*.tf")):
+            with path.open(encoding="utf-8") as text:
+                found = hcl2.load(text, serialization_options=PLAIN).get(kind, [])
+            lines += [
+                f"| `{of_type}.{name}` | {kind} |"
+                for block in found
+                for of_type, named in block.items()
+                for name in named
+                if not name.startswith("__")
+            ]
+    return lines
+
+
 def tables() -> str:
-    """Return the part of the README that says what goes in and what comes out."""
+    """Return the part of the README that is made: versions, resources, what goes in and what comes out."""
     variables = list(blocks("variables.tf", "variable"))
-    lines = [START, "| variable | what | type | required | default |", "|---|---|---|---|---|"]
+    lines = [
+        *versions(),
+        *resources(),
+        "",
+        "## Variables",
+        "",
+        "| variable | what | type | required | default |",
+        "|---|---|---|---|---|",
+    ]
     for name, block in variables:
         required = "no" if "default" in block else "yes"
         kind = shown_type(type_of(block))

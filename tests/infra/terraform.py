@@ -88,13 +88,17 @@ class Terraform:
         outcome.succeeded()
         return {name: output["value"] for name, output in json.loads(outcome.text).items()}
 
-    def planned_outputs(self, **variables: Any) -> dict[str, Any]:
-        """Return what a first plan knows of the outputs."""
+    def planned(self, part: str, **variables: Any) -> Any:
+        """Return a part of a plan, such as "resource_changes"."""
         planned = self.run("plan", "-out=plan", variables=variables)
         planned.succeeded()
         shown = self.run("show", "-json", "plan")
         shown.succeeded()
-        outputs = json.loads(shown.text)["planned_values"]["outputs"]
+        return json.loads(shown.text)[part]
+
+    def planned_outputs(self, **variables: Any) -> dict[str, Any]:
+        """Return what a first plan knows of the outputs."""
+        outputs = self.planned("planned_values", **variables)["outputs"]
         return {name: output["value"] for name, output in outputs.items() if "value" in output}
 
     def _environment(self) -> dict[str, str]:

@@ -68,7 +68,7 @@ def test_module_and_example_have_no_finding_when_checked(report: dict[str, list[
 def test_findings_show_up_when_recovery_is_taken_away(report: dict[str, list[dict[str, Any]]]) -> None:
     found = names(report["failed_checks"]) - names(of_ours(report["failed_checks"]))
 
-    assert found == {("CKV_AWS_28", "aws_dynamodb_table.watermarks")}
+    assert found == {("CKV_AWS_28", "aws_dynamodb_table.watermarks[0]")}
 
 
 def test_every_skip_says_why_when_a_check_is_skipped(report: dict[str, list[dict[str, Any]]]) -> None:

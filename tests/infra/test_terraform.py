@@ -148,7 +148,7 @@ def test_choices_switch_resources_on_and_off_when_terraform_tests_them(
     outcome = make_terraform(with_provider=False).run("test")
 
     outcome.succeeded()
-    assert re.search(r"Success! 1[2-9] passed, 0 failed\.", outcome.text)
+    assert re.search(r"Success! 1[3-9] passed, 0 failed\.", outcome.text)
 
 
 # --- the table --------------------------------------------------------------------------------------
@@ -494,6 +494,25 @@ def test_new_object_is_told_of_in_the_queue_when_the_example_is_applied(example:
     received = queue.receive(Location.parse("s3://example-landing/parking/"))
 
     assert received.keys == ("1.json",)
+
+
+def by_meaning(value: Any) -> Any:
+    """Return a value of a plan in which texts of JSON are what they mean: moto gives them back with blanks."""
+    if isinstance(value, dict):
+        return {name: by_meaning(part) for name, part in value.items()}
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def test_second_plan_of_the_example_is_empty_when_nothing_was_changed(example: Terraform, wheel: Path) -> None:
+    changes = example.planned("resource_changes", **EXAMPLE_VARIABLES, wheel=str(wheel))
+
+    changed = [one["change"] for one in changes if one["change"]["actions"] not in (["no-op"], ["read"])]
+
+    assert len(changes) > 30
+    assert [by_meaning(one["before"]) for one in changed] == [by_meaning(one["after"]) for one in changed]
 
 
 def test_example_leaves_nothing_when_it_is_destroyed(example: Terraform, endpoint: str, wheel: Path) -> None:

@@ -48,6 +48,7 @@ def job(**changed: Any) -> dict[str, Any]:
 
 
 REFUSED: dict[str, list[tuple[Any, str]]] = {
+    "create": [NOT_A_BOOL],
     "table_name": [(name, "The table_name must have 3 to 255 characters") for name in ("ab", "t" * 256, "glue/marks")],
     "name": [(name, "The name must have 1 to 40 characters") for name in ("", "1st", "n" * 41, "a.b")],
     "deletion_protection_enabled": [NOT_A_BOOL],
