@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Column", "DataFrame", "F", "S3Client", "SparkSession", "lazy", "pa", "pc", "pd", "pq"]
+__all__ = ["Column", "DataFrame", "F", "S3Client", "SparkSession", "T", "lazy", "pa", "pc", "pd", "pq"]
 
 
 def lazy(
@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import types as T  # noqa: N812
 else:
     # They stand in annotations, which nobody evaluates.
     S3Client = Column = DataFrame = SparkSession = Any
     pa, pc, pq = _LazyModule("pyarrow"), _LazyModule("pyarrow.compute"), _LazyModule("pyarrow.parquet")
-    pd, F = _LazyModule("pandas"), _LazyModule("pyspark.sql.functions")
+    pd, F, T = _LazyModule("pandas"), _LazyModule("pyspark.sql.functions"), _LazyModule("pyspark.sql.types")

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from shlex import quote
 from typing import TYPE_CHECKING, Any, get_args
 
+from scripts.helpers._lazy import DataFrame
 from scripts.helpers.batch.batch import FrozenBatch
 from scripts.helpers.batch.end_of_run import utc_now
 from scripts.helpers.batch.rows import as_rows
@@ -39,8 +40,6 @@ from scripts.helpers.rows.window import Nulls, check_same_cursor, check_types
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from scripts.helpers.sinks.sink import Sink as Target
 
 logger = logging.getLogger(__name__)

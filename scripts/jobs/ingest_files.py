@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from scripts.helpers._lazy import DataFrame
 from scripts.helpers.errors import SourceError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.paths import suffix
@@ -19,8 +20,6 @@ from scripts.helpers.schemas.policy import POLICIES
 from scripts.jobs import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from scripts.helpers.listing.events import S3EventQueue
     from scripts.helpers.listing.metadata_tables import S3MetadataInventory, S3MetadataJournal
 

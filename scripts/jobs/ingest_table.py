@@ -6,8 +6,9 @@ import argparse
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.batch.modes import Mode
 from scripts.helpers.databases.login import login_of_secret
@@ -26,9 +27,6 @@ from scripts.helpers.rows.window import Nulls
 from scripts.helpers.schemas.policy import POLICIES
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 USER, PASSWORD = "JDBC_USER", "JDBC_PASSWORD"
 OF_LIVE_JOBS = ("initial_value", "high", "lookback_seconds", "descending", "max_rows", "take_over", "on_schema_change")

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.batch.modes import PREFIX, Mode, ModeName
 from scripts.helpers.errors import InvalidValueError, JobArgumentError, StaleError, UnreadableFilesError, WatermarkError
@@ -25,9 +26,6 @@ from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.protocol.begin import MAX_LEASE
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks, table_by_default
 from scripts.jobs.exit_codes import OK, STOPPED, exit_code
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.display.options import options_of
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
@@ -46,9 +47,6 @@ from scripts.helpers.listing.objects import (
     byte_order,
 )
 from scripts.helpers.listing.paths import check_keys
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 logger = logging.getLogger(__name__)
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.files.partitions import PartitionColumns
 from scripts.helpers.listing.folders import KINDS, folder_values
 from scripts.helpers.schemas.spark_frames import struct_of
 from scripts.helpers.spark.jvm import check_jvm, java_of, java_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _TEXTS = re.compile(r"(var)?char\(\d+\)")
 _SCHEME = re.compile("^(s3[an]?|file):/*")

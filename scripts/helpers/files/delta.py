@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, T, pd
 from scripts.helpers.display.tables import MAX_SHOWN, Column, Table, need_pandas
 from scripts.helpers.display.units import size_text
 from scripts.helpers.errors import FileContentError
@@ -25,12 +26,6 @@ from scripts.helpers.reading.spark import read_files
 from scripts.helpers.schemas.frames import columns_of_rows, fitted_rows
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
 from scripts.helpers.spark.progress import time_limit
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 K = TypeVar("K")
 
@@ -170,7 +165,7 @@ class FileDelta:
         spark: SparkSession,
         format: str,
         *,
-        schema: StructType | str | None = None,
+        schema: T.StructType | str | None = None,
         path_column: str | None = None,
         on_schema_change: OnSchemaChange | None = None,
         rescue: bool | str = False,
@@ -187,7 +182,7 @@ class FileDelta:
         Parameters
         ----------
         schema
-            StructType or DDL text, in place of what was kept.
+            T.StructType or DDL text, in place of what was kept.
         on_schema_change
             What becomes of columns that are not what was kept, or with this argument what `schema` says. ``add`` reads
             new columns and wider types, and keeps them; ``warn`` leaves new columns out, with a WARNING; ``raise``
@@ -225,7 +220,7 @@ class FileDelta:
         self,
         spark: SparkSession,
         format: str,
-        schema: StructType | str | None = None,
+        schema: T.StructType | str | None = None,
         *,
         path_column: str | None = None,
         on_changed: OnChanged = "raise",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, T
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.partitions import PartitionColumns, PartitionRule, sort_key
 from scripts.helpers.listing.folders import Value
@@ -17,11 +18,6 @@ from scripts.helpers.reading.by_schema import Asked
 from scripts.helpers.reading.small_files import OnChanged
 from scripts.helpers.reading.spark_partitions import read_partitions, with_folders
 from scripts.helpers.schemas.policy import OnSchemaChange
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,7 @@ class PartitionDelta:
         spark: SparkSession,
         format: str,
         *,
-        schema: StructType | str | None = None,
+        schema: T.StructType | str | None = None,
         path_column: str | None = None,
         on_schema_change: OnSchemaChange | None = None,
         rescue: bool | str = False,

@@ -9,15 +9,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
+from scripts.helpers._lazy import pa, pc
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.files.states import PlannedPartitions
 from scripts.helpers.listing.folders import Value, folder_kind, folder_values, typed_value
 from scripts.helpers.listing.paths import check_keys
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Nulls = Literal["raise", "take", "skip"]
 Values = tuple[Value, ...]
@@ -190,9 +188,6 @@ class PartitionRule:
         known
             The keys are of a ledger. Those that are in no partition, or in one that `nulls` excludes, have NULL.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         from scripts.helpers.files.rules import folders_of
 
         if isinstance(keys, pa.ChunkedArray):
@@ -228,9 +223,6 @@ class PartitionRule:
         SourceError
             A file is in no partition, or in one of NULL where `nulls` says ``raise``.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         numbers = self.numbers(rows.column("key"))
         of_null = [number for values, number in self._numbers.items() if None in values]
         mask = pc.is_in(numbers, value_set=pa.array(of_null, pa.int64()))
@@ -249,8 +241,6 @@ class PartitionRule:
 
     def before_start(self, new: pa.Table) -> pa.Array:
         """Tell of each file whether its partition is before `start_from`."""
-        import pyarrow as pa
-
         assert self.start_from is not None
         start = self.start_from
         numbers = self.numbers(new.column("key"))
@@ -261,9 +251,6 @@ class PartitionRule:
 
     def ready(self, folders: Any, marked: Iterable[str]) -> pa.Array:
         """Tell of each folder whether it, or one above it within its partition, is among the marked ones."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if isinstance(folders, pa.ChunkedArray):
             folders = folders.combine_chunks()
         # Spark marks the top of a table, where it has written some partitions: that says of none that it is complete.
@@ -291,9 +278,6 @@ class PartitionRule:
         gone
             Known objects that are not there any more.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         of_admitted, of_gone = self.numbers(admitted.column("key")), self.numbers(gone.column("key"), known=True)
         changed = set(of_admitted.unique().to_pylist())
         waiting: set[int] = set()
@@ -336,9 +320,6 @@ class PartitionRule:
         is_chosen
             Leaves out what the options of the bookmark do not admit.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         changed = self.numbers(rows.column("key"), known=True).unique().drop_null()
         others = known.filter(pc.invert(pc.is_in(known.column("key"), value_set=rows.column("key").combine_chunks())))
         others = others.filter(pc.is_in(self.numbers(others.column("key"), known=True), value_set=changed))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.errors import (
     AllUnreadableError,
     ArchivedObjectError,
@@ -25,8 +26,6 @@ from scripts.helpers.reading.probe import GONE, OVERWRITTEN, named_in, probe, wh
 from scripts.helpers.reading.search import NotAFileError, check_cause, java_causes, search
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
     from scripts.helpers.listing.listing import Location
 
 logger = logging.getLogger(__name__)

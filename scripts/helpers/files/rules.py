@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cache
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import Literal, TypedDict
 
+from scripts.helpers._lazy import pa, pc
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.paths import is_hidden
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 """Storage classes whose objects are listed and cannot be read before they are restored."""
@@ -167,8 +165,6 @@ class FileOptions:
 
     def chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the objects that the rules admit: neither hidden from Spark, nor excluded, nor too small."""
-        import pyarrow.compute as pc
-
         keys = rows.column("key")
         mask = pc.invert(hidden(keys))
         if self.min_size:
@@ -181,9 +177,6 @@ class FileOptions:
 
     def before_start(self, new: pa.Table, started: datetime) -> pa.Array:
         """Tell of each object whether it was there before `start_from`; `started` is when the objects were seen."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if isinstance(self.start_from, datetime):
             moment = pa.scalar(self.start_from, new.schema.field("modified").type)
             return pc.less(new.column("modified"), moment)
@@ -197,9 +190,6 @@ class FileOptions:
 
         Archived ones that are skipped are not: a restored one is written again, and S3 reports that as of any object.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self.on_archived != "skip":
             return left
         is_archived = pc.is_in(left.column("storage_class"), value_set=pa.array(ARCHIVES, pa.string()))
@@ -207,8 +197,6 @@ class FileOptions:
 
     def ready_folders(self, rows: pa.RecordBatch) -> set[str]:
         """Return the folders among the rows that hold the ready marker, each with its slash."""
-        import pyarrow.compute as pc
-
         assert self.ready_marker is not None
         keys = rows.column("key")
         found = keys.filter(pc.match_substring_regex(keys, f"(^|/){re.escape(self.ready_marker)}$"))
@@ -216,9 +204,6 @@ class FileOptions:
 
     def reason_against(self, key: str, size: int) -> str | None:
         """Say in words why the rules leave a key out; None if they do not."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if is_hidden(key):
             return "Spark hides it: a name in its path starts with _ or ., or it marks a folder"
         if size < self.min_size:
@@ -233,9 +218,6 @@ class FileOptions:
 
 def hidden(keys: pa.Array) -> pa.Array:
     """Tell which keys Spark would skip; see `paths.is_hidden`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     suspect = pc.match_substring_regex(keys, _SUSPECT)
     if not pc.any(suspect, min_count=0).as_py():
         return suspect
@@ -256,8 +238,6 @@ def _check_start(start_from: str | datetime | None) -> None:
 
 def folders_of(keys: pa.Array) -> pa.Array:
     """Return the folder of each key, with its slash; empty for keys at the top."""
-    import pyarrow.compute as pc
-
     return pc.replace_substring_regex(keys, r"[^/]*$", "")
 
 
@@ -268,8 +248,6 @@ def oldest_first(
 
     With `one_more` the first one that does not fit is returned as well.
     """
-    import pyarrow.compute as pc
-
     if max_files is None and max_bytes is None:
         return rows, False
     # The key decides between equal times, so that two runs over the same objects choose the same ones.
@@ -293,16 +271,10 @@ def oldest_first(
 
 def _numbers(count: int) -> pa.Array:
     """Return the numbers of rows, of the type in which Arrow tells an order."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.uint64()), count)), pa.scalar(1, pa.uint64()))
 
 
 def _check_glob(glob: str) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     try:
         pc.match_substring_regex(pa.array([""], pa.string()), glob_to_regex(glob))
     except pa.ArrowInvalid as error:
@@ -392,9 +364,6 @@ def folders_since(layout: str, since: datetime | None, now: datetime) -> list[st
 
 def outside_layout(layout: str, keys: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the keys that are in no folder of any date, so that only a listing of the whole source shows them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     folders = pc.replace_substring_regex(keys, f"(?s)^((?:[^/]*/){{{layout.count('/')}}}).*", r"\1")
 
     @cache

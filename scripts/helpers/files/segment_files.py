@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.errors import AccessRefusedError, LedgerError
 from scripts.helpers.files.segments import checksum, from_bytes, to_bytes
 from scripts.helpers.files.states import LEDGER_FILE
@@ -21,9 +22,6 @@ from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, read_at_most
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 DELETED_AT_ONCE = 1_000
 """The most keys that DeleteObjects takes."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, T
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError, WatermarkError
 from scripts.helpers.files.bookmark import FileBookmark, check_planned
 from scripts.helpers.files.choice import Piece
@@ -58,10 +59,6 @@ from scripts.helpers.schemas.policy import OnSchemaChange
 from scripts.helpers.spark.tasks import slots_of, spread
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
     from scripts.helpers.files.kept_schemas import KeptSchemas
 
 logger = logging.getLogger(__name__)
@@ -164,7 +161,7 @@ class SparkFileDelta:
         spark: SparkSession,
         format: str,
         *,
-        schema: StructType | str | None = None,
+        schema: T.StructType | str | None = None,
         path_column: str | None = None,
         on_schema_change: OnSchemaChange | None = None,
         rescue: bool | str = False,
@@ -185,7 +182,7 @@ class SparkFileDelta:
         self,
         spark: SparkSession,
         format: str,
-        schema: StructType | str | None = None,
+        schema: T.StructType | str | None = None,
         *,
         path_column: str | None = None,
         on_changed: OnChanged = "raise",
@@ -529,10 +526,8 @@ class SparkFileBookmark:
 
     def _read(self, files: Sequence[Mapping[str, Any]]) -> DataFrame:
         """Read what is taken from files of the ledger, each of which is proven whole."""
-        from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
-
-        types = {"size": LongType(), "version": LongType(), "modified": TimestampType()}
-        schema = StructType([StructField(name, types.get(name, StringType())) for name in LEDGER.names])
+        types = {"size": T.LongType(), "version": T.LongType(), "modified": T.TimestampType()}
+        schema = T.StructType([T.StructField(name, types.get(name, T.StringType())) for name in LEDGER.names])
         if not files:
             return self._spark.createDataFrame([], schema)
         return spread(self._spark, [json.dumps(file).encode() for file in files]).mapInArrow(self._taken, schema)

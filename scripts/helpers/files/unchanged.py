@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError
 from scripts.helpers.files.diff import Known, compare
 from scripts.helpers.files.rules import folders_of
@@ -17,8 +18,6 @@ from scripts.helpers.listing.objects import LEDGER, TAKEN, ledger_rows
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
     from scripts.helpers.files.rules import FileOptions
     from scripts.helpers.listing.listing import Location
 

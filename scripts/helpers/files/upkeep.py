@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,9 +14,6 @@ from scripts.helpers.errors import CorruptItemError, InvalidValueError, LedgerEr
 from scripts.helpers.files.ledger import NO_FOLDER, FileLedger
 from scripts.helpers.files.segment_files import NAME, SegmentFiles
 from scripts.helpers.files.states import segments_in
-
-if TYPE_CHECKING:
-    pass
 
 DEFAULT_AGE = timedelta(days=8)
 """Age of a file before `sweep` may delete it. A run writes files before anything refers to them, and Glue ends a run

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
+from scripts.helpers._lazy import DataFrame, F, SparkSession
 from scripts.helpers.databases.login import login_of_secret
 from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
@@ -16,9 +17,6 @@ from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, joined, sql, written_by_hand
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 DATABASES = ("postgresql", "mysql", "mariadb", "sqlserver", "oracle")
 HIVE_SEPARATOR = "\x01"
@@ -340,12 +338,10 @@ class Partitions:
 
     def typed(self, df: DataFrame, values: tuple[str, ...] | None) -> DataFrame:
         """Return the rows with the keys' columns: the given values, or those of the folders as they are."""
-        from pyspark.sql import functions
-
         for index, (name, kind) in enumerate(self.keys):
             if values is None:
-                value = functions.col(SPARK.quote(name))
+                value = F.col(SPARK.quote(name))
             else:
-                value = functions.lit(None if values[index] == NULL_FOLDER else values[index])
+                value = F.lit(None if values[index] == NULL_FOLDER else values[index])
             df = df.withColumn(name, value.cast(kind))
         return df

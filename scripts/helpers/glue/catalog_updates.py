@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import DataFrame, F
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.catalog import Catalog
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.sinks.pandas_files import partition_folder
 from scripts.helpers.sinks.places import is_same_folder
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
 
@@ -161,11 +159,9 @@ def _new_table(
 
 def _partitions(df: DataFrame, keys: Sequence[str]) -> Iterator[tuple[list[str], str]]:
     """Yield the values of each partition of the rows, and its folder below the table, as Spark writes both."""
-    from pyspark.sql import functions
-
     if not keys:
         return
-    texts = [functions.col(f"`{key}`").cast("string").alias(key) for key in keys]
+    texts = [F.col(f"`{key}`").cast("string").alias(key) for key in keys]
     for row in df.select(texts).distinct().collect():
         values = [NULL_FOLDER if value is None or value == "" else value for value in row]
         yield values, "/".join(partition_folder(key, value) for key, value in zip(keys, row, strict=True))

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import Column, DataFrame, F, T
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.fields import Field, changed, expression, steps_to, top_field
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, sql
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
 
 MARK = "glue.choice"
 """In the metadata of a field that is a choice."""
@@ -31,7 +28,7 @@ WHOLE = {"byte", "short", "int", "long", "void"}
 ACTIONS = ("cast", "project", "make_cols", "make_struct", "match_catalog")
 
 
-def glue_name(kind: DataType) -> str:
+def glue_name(kind: T.DataType) -> str:
     """Return Glue's name of a type, without what is inside: ``long``, ``decimal``, ``struct``."""
     name = kind.typeName().partition("(")[0]
     return {"integer": "int"}.get(name, name)
@@ -42,7 +39,7 @@ def is_choice(metadata: Mapping[str, Any] | None) -> bool:
     return bool(metadata and metadata.get(MARK))
 
 
-def choices_of(schema: StructType) -> list[tuple[str, ...]]:
+def choices_of(schema: T.StructType) -> list[tuple[str, ...]]:
     """Return the steps to each choice of a schema, those in structs and arrays included."""
     return list(_found(schema, ()))
 
@@ -101,22 +98,19 @@ def cast(field: Field, kind: str) -> Column:
     kind
         Spark's or Glue's name of the type.
     """
-    from pyspark.sql import functions
-
     wanted = SPARK_NAMES.get(kind, kind)
     if not is_choice(field.metadata):
         return _cast(field, wanted)
-    return functions.coalesce(*(_cast(each, wanted) for each in alternatives(field)))
+    return F.coalesce(*(_cast(each, wanted) for each in alternatives(field)))
 
 
 def spark_type(option: str, kind: str) -> SQL:
     """Return Spark's name of a type of Glue's or Spark's; GlueOptionError for one that Spark does not know."""
-    from pyspark.sql.types import _parse_datatype_string
     from pyspark.sql.utils import ParseException  # type: ignore[attr-defined]
 
     name = SPARK_NAMES.get(kind, kind)
     try:
-        _parse_datatype_string(name)
+        T._parse_datatype_string(name)
     except ParseException as error:
         raise GlueOptionError(option, f"names the type {kind!r}, which Spark does not know.") from error
     return SPARK.type_name(name)
@@ -131,7 +125,7 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
     with_columns = [frame for frame in frames if frame.columns]
     if len(with_columns) < 2:
         return (with_columns or list(frames))[0]
-    kinds: dict[str, dict[str, DataType]] = {}
+    kinds: dict[str, dict[str, T.DataType]] = {}
     for frame in with_columns:
         for part in frame.schema.fields:
             known = kinds.setdefault(part.name.lower(), {})
@@ -144,36 +138,32 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
     )
 
 
-def _with_choices(df: DataFrame, mixed: Mapping[str, Mapping[str, DataType]]) -> DataFrame:
+def _with_choices(df: DataFrame, mixed: Mapping[str, Mapping[str, T.DataType]]) -> DataFrame:
     """Return the rows with the columns that other frames have in other types as choices."""
-    from pyspark.sql import functions
-
     for part in df.schema.fields:
         kinds = mixed.get(part.name.lower())
         if kinds is None:
             continue
 
-        def as_choice(field: Field, kinds: Mapping[str, DataType] = kinds) -> list[Field]:
+        def as_choice(field: Field, kinds: Mapping[str, T.DataType] = kinds) -> list[Field]:
             own = {each.name: each for each in alternatives(field)} if is_choice(field.metadata) else {}
             own = own or {glue_name(field.kind): field}
             values = []
             for name, kind in kinds.items():
                 if name != "void":
-                    value = own[name].value if name in own else functions.lit(None).cast(kind)
+                    value = own[name].value if name in own else F.lit(None).cast(kind)
                     values.append(value.alias(name))
-            choice = functions.when(field.value.isNotNull(), functions.struct(*values))
+            choice = F.when(field.value.isNotNull(), F.struct(*values))
             return [Field(field.name, field.kind, choice, {MARK: True})]
 
         df = changed(df, [part.name], as_choice)
     return df
 
 
-def _found(kind: DataType, steps: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    from pyspark.sql.types import ArrayType, StructType
-
-    while isinstance(kind, ArrayType):
+def _found(kind: T.DataType, steps: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    while isinstance(kind, T.ArrayType):
         kind = kind.elementType
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         for each in kind.fields:
             if is_choice(each.metadata):
                 yield (*steps, each.name)
@@ -182,10 +172,8 @@ def _found(kind: DataType, steps: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _unmarked(field: Field) -> Field:
-    from pyspark.sql import functions
-
     # A column that is only named anew keeps what the schema notes beside it; the value of a function does not.
-    return Field(field.name, field.kind, functions.coalesce(field.value))
+    return Field(field.name, field.kind, F.coalesce(field.value))
 
 
 def _parsed(option: str, action: Any) -> tuple[str, str]:
@@ -206,8 +194,6 @@ def _parsed(option: str, action: Any) -> tuple[str, str]:
 
 
 def _settled(df: DataFrame, steps: Sequence[str], verb: str, kind: str) -> DataFrame:
-    from pyspark.sql.types import _parse_datatype_string
-
     def settle(field: Field) -> list[Field]:
         if not is_choice(field.metadata):
             if verb != "cast":
@@ -219,7 +205,7 @@ def _settled(df: DataFrame, steps: Sequence[str], verb: str, kind: str) -> DataF
         elif verb == "project" and kind not in [each.name for each in alternatives(field)]:
             has = ", ".join(each.name for each in alternatives(field))
             raise GlueOptionError("specs", f"projects {field.name!r} to {kind!r}, but its values have the types {has}.")
-        wanted = _parse_datatype_string(SPARK_NAMES.get(kind, kind))
+        wanted = T._parse_datatype_string(SPARK_NAMES.get(kind, kind))
         return [Field(field.name, wanted, cast(field, kind))]
 
     return changed(df, steps, settle)
@@ -231,15 +217,14 @@ def alternatives(field: Field) -> list[Field]:
 
 
 def _cast(field: Field, wanted: str) -> Column:
-    from pyspark.sql import Column, SparkSession, functions
-    from pyspark.sql.types import ArrayType, MapType, StructType
+    from pyspark.sql import Column, SparkSession
 
-    if isinstance(field.kind, StructType | ArrayType | MapType) and wanted == "string":
+    if isinstance(field.kind, T.StructType | T.ArrayType | T.MapType) and wanted == "string":
         # Spark would write a struct as "{1, x}", without names.
-        return functions.to_json(field.value)
+        return F.to_json(field.value)
     # A plain cast fails the whole job in ANSI mode, where Glue makes the one value NULL.
     if field.sql is not None:
-        return functions.expr(sql("try_cast({} AS {})", field.sql, SPARK.type_name(wanted)))
+        return F.expr(sql("try_cast({} AS {})", field.sql, SPARK.type_name(wanted)))
     if hasattr(Column, "try_cast"):  # from Spark 4 on
         found: Column = getattr(field.value, "try_cast")(wanted)  # noqa: B009  # unknown to the types of Spark 3
         return found

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from scripts.helpers._lazy import DataFrame, SparkSession
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.catalog import DATABASES, LAKES, Catalog, Partitions
 from scripts.helpers.glue.connection_options import (
@@ -28,7 +29,6 @@ from scripts.helpers.spark.versions import check_version
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 

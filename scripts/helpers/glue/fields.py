@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import Column, DataFrame, F, T
 from scripts.helpers.errors import NotOffGlueError
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, joined, sql
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructField, StructType
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
@@ -33,12 +30,12 @@ class Field:
     """
 
     name: str
-    kind: DataType
+    kind: T.DataType
     value: Column
     metadata: Mapping[str, Any] | None = None
     sql: SQL | None = None
 
-    def inner(self, part: StructField) -> Field:
+    def inner(self, part: T.StructField) -> Field:
         """Return a field of this one, a struct."""
         named = None if self.sql is None else sql("{}.{}", self.sql, SPARK.quote(part.name))
         return Field(part.name, part.dataType, self.value.getField(part.name), part.metadata, named)
@@ -48,7 +45,7 @@ Change = Callable[[Field], Sequence[Field]]
 """What becomes of a field: the fields that stand in its place, none to leave it out."""
 
 
-def steps_to(path: str, schema: StructType) -> tuple[str, ...] | None:
+def steps_to(path: str, schema: T.StructType) -> tuple[str, ...] | None:
     """Return the names that lead to a field, as the schema spells them; None if it is not there.
 
     A column whose whole name is the path comes first. Dots reach into structs, arrays of structs and
@@ -62,13 +59,11 @@ def steps_to(path: str, schema: StructType) -> tuple[str, ...] | None:
     return _walk(parts_of(path), schema, quoted=True)
 
 
-def field_at(schema: StructType, steps: Sequence[str]) -> Field | None:
+def field_at(schema: T.StructType, steps: Sequence[str]) -> Field | None:
     """Return the field that names lead to; None inside an array or a map, where it has many values."""
-    from pyspark.sql.types import StructType
-
     field = top_field(schema[steps[0]])
     for step in steps[1:]:
-        if not isinstance(field.kind, StructType):
+        if not isinstance(field.kind, T.StructType):
             return None
         field = field.inner(field.kind[step])
     return field
@@ -84,17 +79,15 @@ def expression(steps: Sequence[str]) -> SQL:
     return joined(".", map(SPARK.quote, steps))
 
 
-def _walk(parts: Sequence[str], kind: DataType, *, quoted: bool) -> tuple[str, ...] | None:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
+def _walk(parts: Sequence[str], kind: T.DataType, *, quoted: bool) -> tuple[str, ...] | None:
     if not parts:
         return ()
-    while isinstance(kind, ArrayType):
+    while isinstance(kind, T.ArrayType):
         kind = kind.elementType
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         rest = _walk(parts[1:], kind.valueType, quoted=quoted)
         return None if rest is None else (parts[0], *rest)
-    if not isinstance(kind, StructType):
+    if not isinstance(kind, T.StructType):
         return None
     # Without backticks a name may have dots in it, and the longest one that is there wins.
     for size in [1] if quoted else range(len(parts), 0, -1):
@@ -105,7 +98,7 @@ def _walk(parts: Sequence[str], kind: DataType, *, quoted: bool) -> tuple[str, .
     return None
 
 
-def _named(name: str, schema: StructType) -> str | None:
+def _named(name: str, schema: T.StructType) -> str | None:
     """Return a field's name as the schema spells it."""
     if name in schema.names:
         return name
@@ -129,12 +122,10 @@ def changed(df: DataFrame, steps: Sequence[str], change: Change) -> DataFrame:
     return df.select([_named_column(field) for field in _replaced(fields, steps, change)])
 
 
-def top_field(part: StructField) -> Field:
+def top_field(part: T.StructField) -> Field:
     """Return a column of a DataFrame as a field."""
-    from pyspark.sql import functions
-
     quoted = SPARK.quote(part.name)
-    return Field(part.name, part.dataType, functions.col(quoted), part.metadata, quoted)
+    return Field(part.name, part.dataType, F.col(quoted), part.metadata, quoted)
 
 
 def _replaced(fields: Sequence[Field], steps: Sequence[str], change: Change) -> list[Field]:
@@ -154,25 +145,22 @@ def _replaced(fields: Sequence[Field], steps: Sequence[str], change: Change) -> 
 
 def _rebuilt(field: Field, steps: Sequence[str], change: Change) -> Column | None:
     """Return a struct, or an array of them, with one of its fields changed; None if no field is left."""
-    from pyspark.sql import functions
-    from pyspark.sql.types import ArrayType, StructType
-
-    if isinstance(field.kind, ArrayType):
-        element = Field("", field.kind.elementType, functions.lit(None))
+    if isinstance(field.kind, T.ArrayType):
+        element = Field("", field.kind.elementType, F.lit(None))
         if _rebuilt(element, steps, change) is None:
             return None
 
         def rebuilt(each: Column) -> Any:
             return _rebuilt(replace(element, value=each), steps, change)
 
-        return functions.transform(field.value, rebuilt)
-    if not isinstance(field.kind, StructType):
+        return F.transform(field.value, rebuilt)
+    if not isinstance(field.kind, T.StructType):
         raise NotOffGlueError(f"To change {steps[0]!r} in a {field.kind.typeName()}", "Rebuild it with toDF().")
     fields = _replaced([field.inner(each) for each in field.kind.fields], steps, change)
     if not fields:
         return None
     # Without the condition a struct that is NULL would become one of NULLs.
-    return functions.when(field.value.isNotNull(), functions.struct(*map(_named_column, fields)))
+    return F.when(field.value.isNotNull(), F.struct(*map(_named_column, fields)))
 
 
 def _named_column(field: Field) -> Column:

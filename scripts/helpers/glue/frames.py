@@ -7,8 +7,9 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from scripts.helpers._lazy import DataFrame, F, T
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.choices import as_plain, cast, choices_of, is_choice, resolved, spark_type, united
 from scripts.helpers.glue.fields import Field, changed, expression, field_at, parts_of, steps_to, top_field
@@ -18,10 +19,6 @@ from scripts.helpers.glue.records import Record, kept, mapped
 from scripts.helpers.relational.relations import untracked
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.spark.jvm import check_jvm, rdd_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +105,7 @@ class DynamicFrame:
         """Count the rows."""
         return self._df.count()
 
-    def schema(self) -> StructType:
+    def schema(self) -> T.StructType:
         """Return the schema, as Spark's StructType."""
         return self._df.schema
 
@@ -147,8 +144,6 @@ class DynamicFrame:
 
         Paths that are not there are left out, as by Glue.
         """
-        from pyspark.sql import functions
-
         wanted: dict[tuple[str, ...], Any] = {}
         for path in _listed(paths):
             steps = self._steps(path)
@@ -156,7 +151,7 @@ class DynamicFrame:
             if steps and field_at(self._df.schema, steps) is None:
                 raise NotOffGlueError(f"To select {path!r}, a field inside a list or a map,", INSTEAD)
             if steps:
-                wanted[steps] = functions.col(expression(steps))
+                wanted[steps] = F.col(expression(steps))
         # A struct that is wanted as a whole has its fields already.
         whole = {steps: value for steps, value in wanted.items() if not _is_within(steps, wanted)}
         return self._with(self._df.select(_as_structs(whole)))
@@ -259,12 +254,11 @@ class DynamicFrame:
 
     def unnest(self, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
         """Make fields of structs columns of their own, called ``bay.name``. Arrays of structs are refused."""
-        from pyspark.sql.types import ArrayType, StructType
 
         def leaves(field: Field) -> list[Field]:
-            if isinstance(field.kind, ArrayType) and isinstance(field.kind.elementType, StructType):
+            if isinstance(field.kind, T.ArrayType) and isinstance(field.kind.elementType, T.StructType):
                 raise NotOffGlueError(f"To unnest {field.name!r}, an array of structs,", "Use relationalize.")
-            if not isinstance(field.kind, StructType) or is_choice(field.metadata):
+            if not isinstance(field.kind, T.StructType) or is_choice(field.metadata):
                 return [field]
             found: list[Field] = []
             for part in field.kind.fields:
@@ -288,8 +282,6 @@ class DynamicFrame:
         GlueOptionError
             A text that is no JSON, when the rows are looked at.
         """
-        from pyspark.sql import functions
-
         further = {name for name in options if name not in ("info", "stageThreshold", "totalThreshold")}
         if format.lower() != "json" or further:
             raise NotOffGlueError(f"To unbox {format!r} with {sorted(further)}", "Use functions.from_csv or from_avro.")
@@ -299,7 +291,7 @@ class DynamicFrame:
         kind = boxed_type(self._df, name)
         if kind is None:
             return self
-        value = functions.from_json(functions.col(expression([name])), kind.simpleString())
+        value = F.from_json(F.col(expression([name])), kind.simpleString())
         return self._with(changed(self._df, [name], lambda field: [Field(name, kind, value)]))
 
     def relationalize(
@@ -446,9 +438,7 @@ class DynamicFrame:
         comparison_dict
             By path the comparisons: ``{"age": {">": 10, "<": 20}}``.
         """
-        from pyspark.sql import functions
-
-        holds = functions.lit(True)
+        holds = F.lit(True)
         for path, comparisons in comparison_dict.items():
             steps = self._steps(path)
             if not steps:
@@ -456,9 +446,9 @@ class DynamicFrame:
             for sign, value in comparisons.items():
                 if sign not in COMPARISONS:
                     raise GlueOptionError("comparison_dict", f"has {sign!r}. It knows {', '.join(COMPARISONS)}.")
-                holds = holds & COMPARISONS[sign](functions.col(expression(steps)), functions.lit(value))
+                holds = holds & COMPARISONS[sign](F.col(expression(steps)), F.lit(value))
         # Spark leaves a row out of both, where a comparison with NULL is neither true nor false.
-        holds = functions.coalesce(holds, functions.lit(False))
+        holds = F.coalesce(holds, F.lit(False))
         frames = {name1: self._df.where(holds), name2: self._df.where(~holds)}
         return DynamicFrameCollection(
             {name: self._with(df)._called(name) for name, df in frames.items()}, self.glue_ctx
@@ -502,14 +492,12 @@ class DynamicFrame:
 
     def _mapped(self, source: str, steps: Sequence[str], kind: str) -> Any:
         """Return the value of a mapping."""
-        from pyspark.sql import functions
-
         field = field_at(self._df.schema, steps)
         if field is None:  # inside an array or a map: Spark makes an array of its values
-            value = functions.col(expression(steps))
+            value = F.col(expression(steps))
             if not kind or kind in NESTED:
                 return value
-            return functions.expr(sql("try_cast({} AS {})", expression(steps), spark_type("mappings", kind)))
+            return F.expr(sql("try_cast({} AS {})", expression(steps), spark_type("mappings", kind)))
         if kind in NESTED:
             if field.kind.typeName() != kind:
                 raise NotOffGlueError(f"To cast {source!r} to {kind!r}", "Build it with functions.struct or array.")
@@ -620,8 +608,6 @@ def _is_within(steps: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> boo
 
 def _as_structs(targets: Mapping[tuple[str, ...], Any]) -> list[Any]:
     """Return columns for targets by path; those that share a first name are fields of one struct."""
-    from pyspark.sql import functions
-
     columns = []
     for first in dict.fromkeys(path[0] for path in targets):
         if (first,) in targets:
@@ -630,5 +616,5 @@ def _as_structs(targets: Mapping[tuple[str, ...], Any]) -> list[Any]:
             columns.append(targets[(first,)].alias(first))
         else:
             inner = {path[1:]: value for path, value in targets.items() if path[0] == first}
-            columns.append(functions.struct(*_as_structs(inner)).alias(first))
+            columns.append(F.struct(*_as_structs(inner)).alias(first))
     return columns

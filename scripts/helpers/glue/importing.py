@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import S3Client, pa, pc
 from scripts.helpers.errors import BookmarkImportError, CursorError
 from scripts.helpers.glue.glue_states import BandState, KeyState, State, match, read_bookmark
 from scripts.helpers.glue.paths import folder_context
@@ -21,9 +22,6 @@ from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from mypy_boto3_s3 import S3Client
-
     from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.files.sources import ListingSource
     from scripts.helpers.listing.objects import Interval
@@ -396,9 +394,6 @@ class _Folder:
     """
 
     def __init__(self, bookmark: FileBookmark, listed: pa.Table, band: BandState) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         modified = listed.column("modified")
         low, started = (pa.scalar(moment, modified.type) for moment in (band.low, band.started))
         below, above = pc.less_equal(modified, low), pc.greater(modified, started)
@@ -415,8 +410,6 @@ class _Folder:
 
     def know(self, places: Collection[str]) -> None:
         """Remember objects of the band, and all older ones."""
-        import pyarrow as pa
-
         read = self.in_band.filter(pa.array([place in places for place in self.places], pa.bool_()))
         self.known = pa.concat_tables([self.old, read])
 
@@ -430,8 +423,6 @@ def _folder(
     s3_client: S3Client | None,
 ) -> _Folder:
     """List all objects that the options choose from."""
-    import pyarrow as pa
-
     from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.listing.listing import Listing, ListingOptions
     from scripts.helpers.listing.objects import LISTED

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import DataFrame, F, T
 from scripts.helpers.errors import GlueOptionError, MisfitError, NotOffGlueError
 from scripts.helpers.glue.choices import MARK, choices_of, glue_name
 from scripts.helpers.glue.fields import expression
@@ -22,8 +23,6 @@ from scripts.helpers.spark.jvm import rdd_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ def _parsed(text: str) -> Iterator[Record]:
             yield record
 
 
-def boxed_type(df: DataFrame, name: str) -> DataType | None:
+def boxed_type(df: DataFrame, name: str) -> T.DataType | None:
     """Return the type of the JSON in a column of texts; None where all are NULL.
 
     Raises
@@ -119,38 +118,35 @@ def csv_with_choices(read: Read, ddl: str, options: Mapping[str, str]) -> DataFr
     ddl
         The columns of the files, as Spark writes them.
     """
-    from pyspark.sql import functions
-    from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
-
-    schema = _parse_datatype_string(ddl)
-    assert isinstance(schema, StructType)
-    suspects = [part for part in schema.fields if not isinstance(part.dataType, StringType)]
-    marked = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    schema = T._parse_datatype_string(ddl)
+    assert isinstance(schema, T.StructType)
+    suspects = [part for part in schema.fields if not isinstance(part.dataType, T.StringType)]
+    marked = T.StructType([*schema.fields, T.StructField(CORRUPT, T.StringType())])
     typed = read("csv", schema=marked, **options, columnNameOfCorruptRecord=CORRUPT)
     # Spark refuses to count by that column alone, so a row of it is looked for among all columns.
-    has_misfit = typed.where(functions.col(CORRUPT).isNotNull()).select("*").limit(1).collect() if suspects else []
+    has_misfit = typed.where(F.col(CORRUPT).isNotNull()).select("*").limit(1).collect() if suspects else []
     if not has_misfit:
         return typed.drop(CORRUPT)
-    as_text = StructType([StructField(part.name, StringType()) for part in schema.fields])
+    as_text = T.StructType([T.StructField(part.name, T.StringType()) for part in schema.fields])
     texts = read("csv", schema=as_text, **options)
     misfits = {}
     for part in suspects:
         name = expression([part.name])
-        value = functions.expr(sql("try_cast({} AS {})", name, SPARK.type_name(part.dataType.simpleString())))
-        misfits[part.name] = (value, functions.col(name).isNotNull() & value.isNull())
-    counts = texts.agg(*(functions.sum(bad.cast("long")).alias(name) for name, (_, bad) in misfits.items())).first()
+        value = F.expr(sql("try_cast({} AS {})", name, SPARK.type_name(part.dataType.simpleString())))
+        misfits[part.name] = (value, F.col(name).isNotNull() & value.isNull())
+    counts = texts.agg(*(F.sum(bad.cast("long")).alias(name) for name, (_, bad) in misfits.items())).first()
     columns = []
     for column in texts.columns:
         name = expression([column])
         if column not in misfits:
-            columns.append(functions.col(name))
+            columns.append(F.col(name))
             continue
         value, bad = misfits[column]
         kind = schema[column].dataType
         if not counts or not counts[column]:
             columns.append(value.alias(column))
             continue
-        text = functions.when(bad, functions.col(name))
-        choice = functions.struct(value.alias(glue_name(kind)), text.alias("string"))
-        columns.append(functions.when(functions.col(name).isNotNull(), choice).alias(column, metadata={MARK: True}))
+        text = F.when(bad, F.col(name))
+        choice = F.struct(value.alias(glue_name(kind)), text.alias("string"))
+        columns.append(F.when(F.col(name).isNotNull(), choice).alias(column, metadata={MARK: True}))
     return texts.select(columns)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.errors import FencedError, JobArgumentError, PlanConflictError, WatermarkError
 from scripts.helpers.glue.arguments import DISABLE
 from scripts.helpers.glue_api.errors import VersionMismatchException
@@ -18,8 +19,6 @@ from scripts.helpers.metrics.report import Reporter
 from scripts.helpers.watermarks import Watermarks, table_by_default
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from scripts.helpers.glue.context import GlueContext
 
 logger = logging.getLogger(__name__)

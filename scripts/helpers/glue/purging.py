@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.sinks.places import place_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 

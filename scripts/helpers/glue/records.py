@@ -15,6 +15,7 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import DataFrame, F, SparkSession, T
 from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.glue.choices import MARK, glue_name, is_choice
 from scripts.helpers.rows.dialect import SPARK
@@ -22,8 +23,6 @@ from scripts.helpers.spark.jvm import rdd_of
 
 if TYPE_CHECKING:
     from pyspark import RDD
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructField, StructType
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ MAX_DIGITS = 38
 """Of a decimal of Spark."""
 
 
-def record_of(row: Any, schema: StructType) -> Record:
+def record_of(row: Any, schema: T.StructType) -> Record:
     """Return a row of Spark as a record. A choice is its value."""
     found: Record = {}
     for value, part in zip(row, schema.fields, strict=True):
@@ -50,11 +49,9 @@ def kept(df: DataFrame, f: Callable[[Record], Any]) -> DataFrame:
 
     The function answers yes or no, and Spark keeps the rows: they do not pass through Python, and lose nothing there.
     """
-    from pyspark.sql import functions
-
     schema = df.schema
-    answer = functions.udf(partial(_holds, f, schema), "boolean")
-    return df.where(answer(functions.struct(*map(SPARK.quote, df.columns))))
+    answer = F.udf(partial(_holds, f, schema), "boolean")
+    return df.where(answer(F.struct(*map(SPARK.quote, df.columns))))
 
 
 def mapped(df: DataFrame, f: Callable[[Record], Record]) -> DataFrame:
@@ -72,7 +69,7 @@ def mapped(df: DataFrame, f: Callable[[Record], Record]) -> DataFrame:
     return frame_of(df.sparkSession, records, schema)
 
 
-def frame_of(spark: SparkSession, records: RDD[Record], known: StructType | None = None) -> DataFrame:
+def frame_of(spark: SparkSession, records: RDD[Record], known: T.StructType | None = None) -> DataFrame:
     """Return records as rows; a field whose values have several types is a choice.
 
     Parameters
@@ -158,7 +155,7 @@ class RecordShape:
             found.element = (self.element or RecordShape()).merged(other.element or RecordShape())
         return found
 
-    def schema(self, known: StructType | None = None) -> StructType:
+    def schema(self, known: T.StructType | None = None) -> T.StructType:
         """Return the fields of the records that were seen, those that are known first and in their order.
 
         Raises
@@ -166,68 +163,60 @@ class RecordShape:
         GlueOptionError
             A whole number beyond 64 bits, or a decimal of more than 38 digits.
         """
-        from pyspark.sql.types import StructType
-
         before = {part.name: part for part in known.fields} if known is not None else {}
         fields = self.fields or {}
         names = [name for name in before if name in fields] + [name for name in fields if name not in before]
-        return StructType([fields[name].named(name, before.get(name)) for name in names])
+        return T.StructType([fields[name].named(name, before.get(name)) for name in names])
 
-    def named(self, name: str, known: StructField | None = None) -> StructField:
+    def named(self, name: str, known: T.StructField | None = None) -> T.StructField:
         """Return a field for the values that were seen, a choice where they have several types."""
-        from pyspark.sql.types import StringType, StructField, StructType
-
         if known is not None and self.fits(known):
             return known
         kinds = self.kinds(name)
         if not kinds:
             # Nothing but NULLs: text takes whatever comes later, and files have no type of NULL.
-            return StructField(name, StringType())
+            return T.StructField(name, T.StringType())
         if len(kinds) == 1:
-            return StructField(name, kinds[0])
-        parts = [StructField(glue_name(kind), kind) for kind in kinds]
-        return StructField(name, StructType(parts), metadata={MARK: True})
+            return T.StructField(name, kinds[0])
+        parts = [T.StructField(glue_name(kind), kind) for kind in kinds]
+        return T.StructField(name, T.StructType(parts), metadata={MARK: True})
 
-    def kinds(self, name: str) -> list[DataType]:
+    def kinds(self, name: str) -> list[T.DataType]:
         """Return the types that the values need."""
-        from pyspark.sql.types import ArrayType, DecimalType, IntegerType, LongType, StringType, _parse_datatype_string
-
-        found: list[DataType] = []
+        found: list[T.DataType] = []
         for scalar in sorted(self.scalars):
             if scalar == "int":
                 if self.low not in LONG or self.high not in LONG:
                     raise GlueOptionError(name, "has a whole number beyond 64 bits. Make it a text or a Decimal.")
-                found.append(IntegerType() if self.low in INT and self.high in INT else LongType())
+                found.append(T.IntegerType() if self.low in INT and self.high in INT else T.LongType())
             elif scalar == "decimal":
                 if self.digits + self.places > MAX_DIGITS:
                     raise GlueOptionError(name, f"has decimals of more than {MAX_DIGITS} digits. Round them.")
-                found.append(DecimalType(max(self.digits + self.places, 1), self.places))
+                found.append(T.DecimalType(max(self.digits + self.places, 1), self.places))
             else:
-                found.append(_parse_datatype_string(scalar))
+                found.append(T._parse_datatype_string(scalar))
         if self.fields is not None:
             found.append(self.schema())
         if self.element is not None:
             inner = self.element.named("element")
             if is_choice(inner.metadata):
                 logger.warning("event=mixed_list field=%s: its elements have several types, and become texts", name)
-                found.append(ArrayType(StringType()))
+                found.append(T.ArrayType(T.StringType()))
             else:
-                found.append(ArrayType(inner.dataType))
+                found.append(T.ArrayType(inner.dataType))
         return found
 
-    def fits(self, known: StructField) -> bool:
+    def fits(self, known: T.StructField) -> bool:
         """Tell whether all values that were seen may be of a type."""
-        from pyspark.sql.types import ArrayType, MapType, StructField, StructType
-
         kind = known.dataType
         if is_choice(known.metadata):
             return False
-        if isinstance(kind, ArrayType):
-            element = StructField("element", kind.elementType)
+        if isinstance(kind, T.ArrayType):
+            element = T.StructField("element", kind.elementType)
             return not self.scalars and self.fields is None and (self.element is None or self.element.fits(element))
         if self.element is not None:
             return False
-        if isinstance(kind, StructType):
+        if isinstance(kind, T.StructType):
             parts = {part.name: part for part in kind.fields}
             fields = self.fields or {}
             return (
@@ -235,19 +224,17 @@ class RecordShape:
                 and set(fields) <= set(parts)
                 and all(fields[name].fits(parts[name]) for name in fields)
             )
-        if isinstance(kind, MapType):
-            value = StructField("value", kind.valueType)
+        if isinstance(kind, T.MapType):
+            value = T.StructField("value", kind.valueType)
             is_text = kind.keyType.typeName() == "string"
             return is_text and not self.scalars and all(part.fits(value) for part in (self.fields or {}).values())
         return self.fields is None and self._fits_scalar(kind)
 
-    def _fits_scalar(self, kind: DataType) -> bool:
-        from pyspark.sql.types import DecimalType
-
+    def _fits_scalar(self, kind: T.DataType) -> bool:
         name = glue_name(kind)
         if name in BITS:
             return self.scalars <= {"int"} and -(2 ** BITS[name]) <= self.low and self.high < 2 ** BITS[name]
-        if isinstance(kind, DecimalType):
+        if isinstance(kind, T.DecimalType):
             limit = 10 ** (kind.precision - kind.scale)
             is_whole_small = -limit < self.low and self.high < limit
             is_small = self.places <= kind.scale and self.digits <= kind.precision - kind.scale
@@ -275,61 +262,55 @@ def _checked(record: Any) -> Record:
     return dict(record)
 
 
-def _holds(f: Callable[[Record], Any], schema: StructType, row: Any) -> bool:
+def _holds(f: Callable[[Record], Any], schema: T.StructType, row: Any) -> bool:
     try:
         return bool(f(record_of(row, schema)))
     except (KeyError, ValueError, TypeError):
         return False
 
 
-def _plain(value: Any, part: StructField) -> Any:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
+def _plain(value: Any, part: T.StructField) -> Any:
     kind = part.dataType
     if is_choice(part.metadata):
         inner = next((i for i, each in enumerate(value) if each is not None), None)
         return None if inner is None else _plain(value[inner], kind.fields[inner])  # type: ignore[attr-defined]
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         return record_of(value, kind)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return [_plain_of(each, kind.elementType) for each in value]
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         return {key: _plain_of(each, kind.valueType) for key, each in value.items()}
     return value
 
 
-def _plain_of(value: Any, kind: DataType) -> Any:
-    from pyspark.sql.types import StructField
-
-    return None if value is None else _plain(value, StructField("value", kind))
+def _plain_of(value: Any, kind: T.DataType) -> Any:
+    return None if value is None else _plain(value, T.StructField("value", kind))
 
 
-def _row(record: Mapping[str, Any], schema: StructType) -> tuple[Any, ...]:
+def _row(record: Mapping[str, Any], schema: T.StructType) -> tuple[Any, ...]:
     return tuple(_spark(record.get(part.name), part) for part in schema.fields)
 
 
-def _spark(value: Any, part: StructField) -> Any:
+def _spark(value: Any, part: T.StructField) -> Any:
     """Return a value of a record as Spark takes it."""
-    from pyspark.sql.types import ArrayType, DecimalType, MapType, StringType, StructField, StructType
-
     kind = part.dataType
     if value is None:
         return None
     if is_choice(part.metadata):
-        assert isinstance(kind, StructType)
+        assert isinstance(kind, T.StructType)
         shape = RecordShape()
         shape.add(value)
         own = next(i for i, each in enumerate(kind.fields) if shape.fits(each))
         return tuple(_spark(value, each) if i == own else None for i, each in enumerate(kind.fields))
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         return _row(value, kind)
-    if isinstance(kind, ArrayType):
-        return [_spark(each, StructField("element", kind.elementType)) for each in value]
-    if isinstance(kind, MapType):
-        return {key: _spark(each, StructField("value", kind.valueType)) for key, each in value.items()}
-    if isinstance(kind, DecimalType) and isinstance(value, int):
+    if isinstance(kind, T.ArrayType):
+        return [_spark(each, T.StructField("element", kind.elementType)) for each in value]
+    if isinstance(kind, T.MapType):
+        return {key: _spark(each, T.StructField("value", kind.valueType)) for key, each in value.items()}
+    if isinstance(kind, T.DecimalType) and isinstance(value, int):
         return Decimal(value)
-    if isinstance(kind, StringType) and not isinstance(value, str):
+    if isinstance(kind, T.StringType) and not isinstance(value, str):
         return json.dumps(value, default=str)  # of a list whose elements have several types
     if isinstance(value, datetime) and value.tzinfo is None and kind.typeName() == "timestamp":
         # Spark would pass over `fold`: of the hour that clocks go through twice, one would become the other.

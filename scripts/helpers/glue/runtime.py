@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.glue import arguments
 from scripts.helpers.glue_api.errors import GlueArgumentError
 from scripts.helpers.glue_api.runs import on_glue
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
 
 def glue_session(spark_context: SparkContext | None = None) -> SparkSession:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import DataFrame
 from scripts.helpers.databases.connection import typed_database_errors
 from scripts.helpers.databases.known import database_of
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, PlanConflictError
@@ -22,8 +23,6 @@ from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from scripts.helpers.glue.context import GlueContext
     from scripts.helpers.job import IncrementalJob
 

@@ -12,7 +12,7 @@ from functools import partial, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers._lazy import pa
+from scripts.helpers._lazy import DataFrame, SparkSession, T, pa
 from scripts.helpers.databases.connection import jdbc_connection, typed_database_errors
 from scripts.helpers.databases.known import database_of
 from scripts.helpers.databases.mysql import MySQL
@@ -34,8 +34,6 @@ from scripts.helpers.tables.iceberg import IcebergTable
 from scripts.helpers.tables.spans import TableSpan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.job import IncrementalJob
@@ -207,9 +205,7 @@ def _layout(key: str, partitions: Partitions | None) -> tuple[tuple[str, ...], t
 
 
 def _no_rows(spark: SparkSession, schema: str | None, partitions: Partitions | None) -> DataFrame:
-    from pyspark.sql.types import StructType
-
-    empty = spark.createDataFrame([], schema or StructType([]))
+    empty = spark.createDataFrame([], schema or T.StructType([]))
     if partitions is None or not schema:
         return empty
     # As of a NULL: Spark computes the constant also where no row has it, and fails on an empty text in ANSI mode.

@@ -6,20 +6,18 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from botocore.exceptions import BotoCoreError, ClientError
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.errors import DAMAGE, AccessRefusedError, SourceError, WatermarkError
 from scripts.helpers.listing.cuts import LAST
 from scripts.helpers.listing.page import from_parsed, take_objects
 from scripts.helpers.listing.ranges import Page
 from scripts.helpers.listing.s3 import code_of, login_or_load
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 _HANDLER = "glue-watermarks-listing"
 _parsing = threading.Lock()

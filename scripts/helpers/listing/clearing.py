@@ -11,20 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.errors import AccessRefusedError, ConfigurationError, SourceError
 from scripts.helpers.listing.links import open_itself
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import OVERWRITABLE, local_etag
 from scripts.helpers.listing.s3 import code_of, login_or_load
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 WORKERS = 16
 """Files that are moved or deleted at once, each in two to four requests that the process only waits for."""

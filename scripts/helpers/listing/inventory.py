@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.errors import DAMAGE, SourceError
 from scripts.helpers.listing.inventory_files import FORMATS, read_listed
 from scripts.helpers.listing.objects import EPOCH, Interval
@@ -23,8 +24,6 @@ from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, read
 from scripts.helpers.listing.sorted_runs import sorted_intervals
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
     from scripts.helpers.listing.listing import Location
 
 VERSION = "2016-11-30"

@@ -10,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from stat import S_ISLNK
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import LAST
@@ -25,9 +26,6 @@ from scripts.helpers.listing.paths import check_readable, is_hidden, is_plain
 from scripts.helpers.listing.ranges import RangeListing
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.listing.single_objects import look_at_each
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 logger = logging.getLogger(__name__)
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from itertools import dropwhile, takewhile
-from typing import TYPE_CHECKING
 
+from scripts.helpers._lazy import pa, pc
 from scripts.helpers.errors import LedgerError, SourceError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _SUSPECT = r"(^|/)\.{0,2}(/|$)"
 """Matches every key that is not plain."""
@@ -61,8 +58,6 @@ def check_keys(source: str, keys: pa.ChunkedArray, where: str, remedy: str) -> N
 
     The error says where they are.
     """
-    import pyarrow.compute as pc
-
     for key in keys.filter(pc.fill_null(pc.match_substring_regex(keys, _SUSPECT), True)).to_pylist():
         if key is None or not is_plain(key):
             raise LedgerError(

@@ -6,7 +6,7 @@ Errors are parted into those of the login and those that ask for another try; wh
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore.config import Config
 from botocore.exceptions import (
@@ -22,11 +22,9 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NotConnectedError
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.errors import CredentialsError, SourceUnavailableError
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 
 def make_client(connections: int, **options: Any) -> S3Client:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.errors import DAMAGE, AccessRefusedError, SourceError
 from scripts.helpers.listing.objects import LISTED, byte_order
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
     from scripts.helpers.listing.listing import ListingOptions, Location
 
 

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from scripts.helpers._lazy import F
+from scripts.helpers._lazy import Column, F, T
 from scripts.helpers.errors import FieldTypeError
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType
 
 WITHOUT_ORDER = ("interval", "variant", "geometry", "geography")
 
 
-def inner_types(kind: DataType) -> list[tuple[str, DataType]]:
+def inner_types(kind: T.DataType) -> list[tuple[str, T.DataType]]:
     """Return the types right within a type, by what leads to them."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         return [(part.name, part.dataType) for part in kind.fields]
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return [("val", kind.elementType)]
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         return [("key", kind.keyType), ("val", kind.valueType)]
     return []
 
 
-def check_order(name: str, kind: DataType) -> None:
+def check_order(name: str, kind: T.DataType) -> None:
     """Raise FieldTypeError for a type that has no order, wherever in a field it is."""
     if kind.typeName() in WITHOUT_ORDER:
         raise FieldTypeError(name, kind.typeName())
@@ -36,20 +29,20 @@ def check_order(name: str, kind: DataType) -> None:
         check_order(f"{name}.{inner}", within)
 
 
-def with_sorted_maps(value: Column, kind: DataType) -> Column:
+def with_sorted_maps(value: Column, kind: T.DataType) -> Column:
     """Write a value with each of its maps as an array of `key` and `val`, in the order of the keys."""
     return _rebuilt(value, kind, lambda inner: inner.typeName() == "map", lambda plain, _: plain)
 
 
-def is_loose(kind: DataType) -> bool:
+def is_loose(kind: T.DataType) -> bool:
     """Tell whether Spark takes unlike values of a type for equal: 0.0 and -0.0, or texts under a collation."""
     return _is_float(kind) or _is_collated(kind) or any(is_loose(inner) for _, inner in inner_types(kind))
 
 
-def exactly(value: Column, kind: DataType) -> Column:
+def exactly(value: Column, kind: T.DataType) -> Column:
     """Write a value so that those which Spark takes for equal differ where they are not the same."""
 
-    def unlike(plain: Column, of: DataType) -> Column:
+    def unlike(plain: Column, of: T.DataType) -> Column:
         if _is_float(of):
             # Spark takes 0.0 and -0.0 for one number, but writes them as two texts. NULL for all other
             # numbers, which the row itself tells apart.
@@ -60,33 +53,32 @@ def exactly(value: Column, kind: DataType) -> Column:
     return _rebuilt(value, kind, is_loose, unlike)
 
 
-def _is_float(kind: DataType) -> bool:
+def _is_float(kind: T.DataType) -> bool:
     return kind.typeName() in ("float", "double")
 
 
-def _is_collated(kind: DataType) -> bool:
+def _is_collated(kind: T.DataType) -> bool:
     return getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY"
 
 
 def _rebuilt(
-    value: Column, kind: DataType, wanted: Callable[[DataType], bool], leaf: Callable[[Column, DataType], Column]
+    value: Column, kind: T.DataType, wanted: Callable[[T.DataType], bool], leaf: Callable[[Column, T.DataType], Column]
 ) -> Column:
     """Write a value anew where something wanted is in it: maps as sorted arrays, and `leaf` of what holds nothing."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
 
-    def again(inner: Column, of: DataType) -> Column:
+    def again(inner: Column, of: T.DataType) -> Column:
         return _rebuilt(inner, of, wanted, leaf)
 
     if not _holds(kind, wanted):
         return value
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         parts = [again(value.getField(part.name), part.dataType).alias(part.name) for part in kind.fields]
         # Without the condition a struct that is NULL would become one whose fields are NULL: another row.
         return F.when(value.isNotNull(), F.struct(*parts))
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         of_element = kind.elementType
         return F.transform(value, lambda element: again(element, of_element))
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         of_key, of_value = kind.keyType, kind.valueType
         entries = F.transform(
             F.map_entries(value),
@@ -100,5 +92,5 @@ def _rebuilt(
     return leaf(value, kind)
 
 
-def _holds(kind: DataType, wanted: Callable[[DataType], bool]) -> bool:
+def _holds(kind: T.DataType, wanted: Callable[[T.DataType], bool]) -> bool:
     return wanted(kind) or any(_holds(inner, wanted) for _, inner in inner_types(kind))

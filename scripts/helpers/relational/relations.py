@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scripts.helpers._lazy import F
+from scripts.helpers._lazy import Column, DataFrame, F
 from scripts.helpers.errors import TooManyIdsError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import BUCKET_BITS, RANK_BITS, IdBlock
 from scripts.helpers.relational.order import check_order, exactly, inner_types, is_loose, with_sorted_maps
 from scripts.helpers.relational.schema import ID, INDEX, Fields, RelatedTable, tables_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 TOO_MANY = "glue-watermarks: too many ids in one bucket"
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import DataFrame, T
 from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
-
-def inferred_schema(texts: DataFrame, format: str, options: Mapping[str, Any]) -> StructType:
+def inferred_schema(texts: DataFrame, format: str, options: Mapping[str, Any]) -> T.StructType:
     """Return the columns of texts, as Spark infers them of files; a job of Spark reads them for it.
 
     To be called where `has_jvm`: PySpark takes texts as RDDs only, each row through a Python worker.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import DataFrame, SparkSession
 from scripts.helpers.errors import NoJvmError
 
 if TYPE_CHECKING:
     from pyspark import RDD
-    from pyspark.sql import DataFrame, SparkSession
 
 CONNECT = "pyspark.sql.connect."
 """Where PySpark has the classes of Spark Connect; those of Databricks Connect are the same."""

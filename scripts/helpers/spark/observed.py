@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from scripts.helpers._lazy import Column, DataFrame, SparkSession
 from scripts.helpers.spark.jvm import is_connect, java_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 MAX_WAIT_MS = 2_000
 """Spark tells of a finished action a moment later; longest wait for that."""

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.spark.jvm import is_connect
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _OF_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 

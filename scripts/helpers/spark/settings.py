@@ -21,12 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.errors import InvalidValueError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TEXTS_OF_FOLDERS = {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
 """Settings with which Spark reads the values of ``name=value`` folders as texts."""

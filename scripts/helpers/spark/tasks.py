@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from scripts.helpers._lazy import DataFrame, SparkSession
 from scripts.helpers.spark.jvm import frame_of_java, is_connect, java_context, java_of, java_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 MOST_SLOTS = 10_000
 """Of Spark Connect no more are counted: each is a row of the query that counts them."""

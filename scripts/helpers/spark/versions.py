@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.errors import UnsupportedVersionError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 OLDEST = (3, 3)
 """The first that counts rows while they are read (Observation), and that Glue has with Python 3.10."""
