@@ -7,7 +7,7 @@ from contextlib import suppress
 import click
 
 from scripts.cli.commands import command, job_argument
-from scripts.cli.deciding import asked, deciding
+from scripts.cli.deciding import Said, asked, deciding
 from scripts.cli.documents import emit, head_json
 from scripts.cli.glue_runs import runs_in_glue
 from scripts.cli.progress import progress
@@ -24,16 +24,7 @@ from scripts.helpers.errors import AmbiguousHistoryError, PlanConflictError
 @click.option("--glue", is_flag=True, help="Ask Glue which run started last (glue:GetJobRuns).")
 @click.option("--glue-job", metavar="NAME", help="The job's name in Glue, if it differs.")
 @deciding(why_needed=False)
-def adopt(
-    around: Surroundings,
-    job: str,
-    run_id: str | None,
-    glue: bool,
-    glue_job: str | None,
-    why: str | None,
-    who: str | None,
-    yes: bool,
-) -> None:
+def adopt(around: Surroundings, job: str, run_id: str | None, glue: bool, glue_job: str | None, said: Said) -> None:
     """Declare which item of the original class is the latest one.
 
     Shows the watermarks of that item and asks for confirmation.
@@ -51,13 +42,13 @@ def adopt(
     with progress(around, f"reading {printable(job)}"):
         run_id = run_id or marks.decisions.latest_started(job, started)
         values = marks.get_watermark_values(job, run_id)
-    if not (around.is_json and yes):
+    if not (around.is_json and said.yes):
         around.shown.print(f"Run {printable(run_id)}" + (" started last, according to Glue." if glue else ":"))
         rows = [[name, state_text(state)] for name, state in sorted(values.items())]
         show_rows(around.shown, ("watermark", "value"), rows)
-    asked(around, f"Adopt the item of run {printable(run_id)} as the watermarks of job {printable(job)}?", yes=yes)
+    asked(around, f"Adopt the item of run {printable(run_id)} as the watermarks of job {printable(job)}?", yes=said.yes)
     with progress(around, f"changing {printable(job)}"):
-        after = marks.adopt(job, run_id, why=why or ADOPTED_BY_HAND, who=who)
+        after = marks.adopt(job, run_id, why=said.why or ADOPTED_BY_HAND, who=said.who)
     if around.is_json:
         emit({"after": head_json(after, around.now())})
         return

@@ -12,7 +12,7 @@ import click
 
 from scripts.cli.commands import command, context_option, job_argument, read_job
 from scripts.cli.contexts import BEGINNING, END, bound_given, span_rows, state_in
-from scripts.cli.deciding import decide, deciding, previewed
+from scripts.cli.deciding import Said, decide, deciding
 from scripts.cli.documents import emit, head_json
 from scripts.cli.progress import progress
 from scripts.cli.screen import Cell, bound_text, show_rows
@@ -68,9 +68,7 @@ def backfill(
     start: str | None,
     number: int,
     abandon: str | None,
-    why: str | None,
-    who: str | None,
-    yes: bool,
+    said: Said,
 ) -> None:
     """Show the gaps that a backfill has to read, or print the commands that read them.
 
@@ -82,9 +80,9 @@ def backfill(
     The target keeps the rows that the slice wrote: delete them first.
     """
     if abandon is not None:
-        if not why:
+        if not said.why:
             raise click.UsageError("--abandon needs --why.")
-        _abandon(around, job, context, abandon, why=why, who=who, yes=yes)
+        _abandon(around, job, context, abandon, said)
         return
     missing = [option for option in NEEDED if not _is_given(option, arguments)]
     if arguments and missing:
@@ -136,9 +134,7 @@ def _cut(gap: ShownRange, number: int) -> list[ShownRange]:
         return [gap]
 
 
-def _abandon(
-    around: Surroundings, job: str, context: str | None, slice_job: str, *, why: str, who: str | None, yes: bool
-) -> None:
+def _abandon(around: Surroundings, job: str, context: str | None, slice_job: str, said: Said) -> None:
     """Reset the job of a slice, so that its rows are free for others."""
     with progress(around, f"reading slices of {printable(job)}"):
         name, _ = state_in(around, job, context, "rows")
@@ -148,13 +144,7 @@ def _abandon(
             f"Job {job!r} has no slice {slice_job!r} in progress. It has: {', '.join(known) or 'none'}."
         )
     before = read_job(around, slice_job)
-    decide(
-        around,
-        before,
-        before.reset(previewed(around, why, who)),
-        lambda: around.watermarks.reset(slice_job, why=why, who=who, expected=before),
-        yes=yes,
-    )
+    decide(around, said, before, before.reset(said.previewed(around)), around.watermarks.reset, slice_job)
 
 
 # --- how it is shown ----------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +26,37 @@ from scripts.jobs.exit_codes import FAILED
 KEPT = "The reason, for the history."
 
 
+@dataclass(frozen=True)
+class Said:
+    """What somebody gives with a decision: why and who for the history, and whether to skip the question."""
+
+    why: str
+    who: str | None
+    yes: bool
+
+    def previewed(self, around: Surroundings) -> Order:
+        """Return an order for a state that is only shown."""
+        return Order(self.who or "", self.why, around.now(), "preview")
+
+
 def deciding(*, why_needed: bool = True, why: str = KEPT) -> Callable[[Any], Any]:
-    """Add what a command needs that changes something; `why` is the help of the reason."""
+    """Add the options of a command that changes something, which it gets as `said`; `why` is the help of the reason."""
 
     def add(function: Any) -> Any:
-        function = click.option("--yes", is_flag=True, help="Skip the confirmation.")(function)
-        function = click.option("--who", metavar="NAME", help="Your name, for the history (the system's user).")(
-            function
-        )
-        return click.option("--why", required=why_needed, metavar="TEXT", help=why)(function)
+        @click.option("--why", required=why_needed, metavar="TEXT", help=why)
+        @click.option("--who", metavar="NAME", help="Your name, for the history (the system's user).")
+        @click.option("--yes", is_flag=True, help="Skip the confirmation.")
+        @functools.wraps(function)
+        def run(around: Surroundings, why: str | None, who: str | None, yes: bool, **given: Any) -> Any:
+            return function(around, said=Said(why or "", who, yes), **given)
+
+        return run
 
     return add
 
 
-def previewed(around: Surroundings, why: str, who: str | None) -> Order:
-    """Return an order for a state that is only shown."""
-    return Order(who or "", why, around.now(), "preview")
-
-
 def decide(
-    around: Surroundings,
-    before: Head,
-    after: Head,
-    act: Callable[[], Head],
-    *,
-    yes: bool,
-    facts: Mapping[str, Any] | None = None,
+    around: Surroundings, said: Said, before: Head, after: Head, act: Callable[..., Head], *given: Any, **options: Any
 ) -> None:
     """Show what a decision changes, ask, and take it.
 
@@ -58,24 +65,32 @@ def decide(
     before, after
         The job as it is, and as it would be.
     act
-        Takes the decision, and refuses if the job is not any more what `before` says (`expected`).
-    facts
-        What the one document of a program has beside the change.
+        The method that takes the decision, with its arguments behind it. It refuses if the job is not any more what
+        `before` says (`expected`).
     """
     changes = differences(before.watermarks, after.watermarks)
     # A program that has said yes gets its one document only. A person who has said yes still sees what changes.
-    if not (around.is_json and yes):
+    if not (around.is_json and said.yes):
         _show(around, before, after, changes)
-    asked(around, f"Change job {printable(before.job_id)}?", yes=yes)
+    asked(around, f"Change job {printable(before.job_id)}?", yes=said.yes)
     with progress(around, f"changing {printable(before.job_id)}"):
-        done = act()
+        done = act(*given, **options, why=said.why, who=said.who, expected=before)
     if around.is_json:
         now = around.now()
         listed = [change.as_json() for change in changes]
-        emit({**(facts or {}), "before": head_json(before, now), "after": head_json(done, now), "changes": listed})
+        emit({"before": head_json(before, now), "after": head_json(done, now), "changes": listed})
         return
     assert done.last is not None
     around.out.print(f"Done: version {done.version:,}, {printable(done.last.op)}.", style="green")
+
+
+def declare(
+    around: Surroundings, said: Said, before: Head, values: Any, context: str | None, shown: Any = None
+) -> None:
+    """Set watermarks of a job, or of one context; `shown` is the state that follows, by default the values."""
+    after = before.declared(values if shown is None else shown, said.previewed(around), context)
+    act = around.watermarks.set_watermark
+    decide(around, said, before, after, act, before.job_id, values, transformation_ctx=context)
 
 
 def _show(around: Surroundings, before: Head, after: Head, changes: Sequence[WatermarkDifference]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from scripts.cli.commands import command, job_argument, read_job
-from scripts.cli.deciding import asked, deciding
+from scripts.cli.deciding import Said, asked, deciding
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.retracting import retract_now, to_delete
@@ -56,15 +56,13 @@ def doctor(
     at: tuple[str, ...],
     retract: bool | None,
     back_to: int | None,
-    why: str | None,
-    who: str | None,
-    yes: bool,
+    said: Said,
 ) -> None:
     """Check a job for problems. Exit code 1 if there is one.
 
     Only --repair, --publish and --after-restore change something. They ask for confirmation.
     """
-    if after_restore and not why:
+    if after_restore and not said.why:
         raise click.UsageError("--after-restore needs --why.")
     # What is asked about must still be so when it is changed; merely looking needs no such check.
     before, agreed = None, frozenset[str]()
@@ -76,25 +74,27 @@ def doctor(
         before = read_job(around, job)
         lines = []
         if after_restore:
-            lines += [] if yes else ["Starts a new epoch, and drops an open plan.", *answers]
+            lines += [] if said.yes else ["Starts a new epoch, and drops an open plan.", *answers]
         if repair:
             with progress(around, f"examining {printable(job)}"):
                 looked = around.watermarks.doctor(job)
-                looked += _examined_targets(around, job, is_seen=not yes) if targets and not _is_damaged(looked) else []
+                looked += (
+                    _examined_targets(around, job, is_seen=not said.yes) if targets and not _is_damaged(looked) else []
+                )
             agreed = frozenset(one.detail for one in looked)
             lines += _repairs(looked)
-            lines += [] if yes else _old_output(around, before)
+            lines += [] if said.yes else _old_output(around, before)
         if publish:
             waiting = [f"Publishes version {one.version} for {one.target}" for one in before.unpublished]
             lines += waiting or ["No batch waits to be published."]
         for line in lines:
             around.shown.print(printable(line))
-        asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", yes=yes)
+        asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", yes=said.yes)
     with progress(around, f"examining {printable(job)}"):
         if after_restore:
             sinks = [sink_at(target) for target in at]
             restore(
-                around.watermarks, job, sinks=sinks, retract=retract, back_to=back_to, why=why or "", who=who,
+                around.watermarks, job, sinks=sinks, retract=retract, back_to=back_to, why=said.why, who=said.who,
                 expected=before,
             )  # fmt: skip
             # Not before: it may be refused.
@@ -107,9 +107,9 @@ def doctor(
             findings = [*published, *(one for one in findings if one.detail not in details)]
         # Its targets are told by the head and the history: by damaged ones nothing is looked for, and nothing deleted.
         if targets and not _is_damaged(findings):
-            findings += _examined_targets(around, job, agreed if repair else None, is_seen=not yes)
+            findings += _examined_targets(around, job, agreed if repair else None, is_seen=not said.yes)
     if retract or back_to is not None or (repair and before is not None and any(map(is_old, before.retracting))):
-        retract_now(around, job, yes)
+        retract_now(around, job, said.yes)
     if around.is_json:
         emit({"job": job, "findings": [vars(finding) for finding in findings]})
     elif not findings:

@@ -9,7 +9,7 @@ import click
 
 from scripts.cli.commands import command, context_option, job_argument, read_job
 from scripts.cli.contexts import state_in
-from scripts.cli.deciding import decide, deciding, previewed
+from scripts.cli.deciding import Said, deciding, declare
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.screen import moment, show_rows
@@ -40,9 +40,7 @@ def files(
     retry: Sequence[str],
     retry_all: bool,
     skip: Sequence[str],
-    why: str | None,
-    who: str | None,
-    yes: bool,
+    said: Said,
 ) -> None:
     """List files that a job could not read, and retry or skip them.
 
@@ -63,16 +61,10 @@ def files(
     if not (retry or skip or (retry_all and listed)):
         _show(around, name, state, before)
         return
-    if not why:
+    if not said.why:
         raise click.UsageError("Missing option '--why'. Give the reason for the history.")
     after = state.decided(listed if retry_all else retry, RETRY).decided(skip, SKIP).to_store()
-    decide(
-        around,
-        before,
-        before.declared(after, previewed(around, why, who), name),
-        lambda: around.watermarks.set_watermark(job, after, transformation_ctx=name, why=why, who=who, expected=before),
-        yes=yes,
-    )
+    declare(around, said, before, after, name)
 
 
 def _show(around: Surroundings, name: str, state: FilesState, head: Head) -> None:

@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 
 from scripts.cli.commands import command, job_argument, read_job
-from scripts.cli.deciding import asked, deciding
+from scripts.cli.deciding import Said, asked, deciding
 from scripts.cli.documents import emit, head_json
 from scripts.cli.progress import progress
 from scripts.cli.screen import ago, moment
@@ -20,7 +20,7 @@ from scripts.helpers.protocol.head import Head
 @job_argument
 @click.option("--run", "run_id", metavar="RUN", help="Only if this run owns the job.")
 @deciding()
-def release(around: Surroundings, job: str, run_id: str | None, why: str, who: str | None, yes: bool) -> None:
+def release(around: Surroundings, job: str, run_id: str | None, said: Said) -> None:
     """End the lease of a dead run, so that the next run can begin at once and replay its batch.
 
     Watermarks, version and open plan stay. If the run is alive after all, it can no longer commit.
@@ -28,11 +28,11 @@ def release(around: Surroundings, job: str, run_id: str | None, why: str, who: s
     before = read_job(around, job)
     if before.claim is not None:
         # As in `decide`: a program that has said yes gets its one document only.
-        if not (around.is_json and yes):
+        if not (around.is_json and said.yes):
             _show(around, before)
-        asked(around, f"Release job {printable(job)}?", yes=yes)
+        asked(around, f"Release job {printable(job)}?", yes=said.yes)
     with progress(around, f"releasing {printable(job)}"):
-        done = around.watermarks.release(job, run_id=run_id, why=why, who=who, expected=before)
+        done = around.watermarks.release(job, run_id=run_id, why=said.why, who=said.who, expected=before)
     if around.is_json:
         now = around.now()
         emit({"before": head_json(before, now), "after": head_json(done, now), "released": done.fence != before.fence})

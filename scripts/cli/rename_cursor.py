@@ -6,7 +6,7 @@ import click
 
 from scripts.cli.commands import command, context_option, job_argument, read_job
 from scripts.cli.contexts import state_in
-from scripts.cli.deciding import decide, deciding, previewed
+from scripts.cli.deciding import Said, deciding, declare
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.rows.coverage import with_coverage
@@ -20,9 +20,7 @@ from scripts.helpers.schemas.kept import renamed
 @click.argument("new")
 @context_option
 @deciding()
-def rename_cursor(
-    around: Surroundings, job: str, old: str, new: str, context: str | None, why: str, who: str | None, yes: bool
-) -> None:
+def rename_cursor(around: Surroundings, job: str, old: str, new: str, context: str | None, said: Said) -> None:
     """Continue with the cursor column NEW after OLD was renamed to it.
 
     The watermark, the coverage and the gaps stay, so NEW must hold the same values as OLD did.
@@ -39,10 +37,4 @@ def rename_cursor(
     after = {**renamed(state, old, new), "cursor_column": names if len(names) > 1 else names[0]}
     # What was read is of this column under either name. Without it the new name would be taken for another column.
     after = with_coverage(after, state, [], "")
-    decide(
-        around,
-        before,
-        before.declared(after, previewed(around, why, who), name),
-        lambda: around.watermarks.set_watermark(job, after, transformation_ctx=name, why=why, who=who, expected=before),
-        yes=yes,
-    )
+    declare(around, said, before, after, name)

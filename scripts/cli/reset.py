@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scripts.cli.commands import command, context_option, job_argument, read_job
-from scripts.cli.deciding import decide, deciding, previewed
+from scripts.cli.deciding import Said, decide, deciding
 from scripts.cli.retracting import retract_now, retract_option, show_outputs
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import InvalidValueError
@@ -14,9 +14,7 @@ from scripts.helpers.errors import InvalidValueError
 @context_option
 @retract_option
 @deciding()
-def reset(
-    around: Surroundings, job: str, context: str | None, retract: bool, why: str, who: str | None, yes: bool
-) -> None:
+def reset(around: Surroundings, job: str, context: str | None, retract: bool, said: Said) -> None:
     """Forget the watermarks, so that the next run takes everything.
 
     Only --retract deletes data from the target.
@@ -26,16 +24,9 @@ def reset(
     if context is not None and context not in before.watermarks:
         raise InvalidValueError(f"Job {job!r} has no context {context!r}. It has: {', '.join(before.watermarks)}.")
     outputs = around.watermarks.decisions.outputs_after(before, 0) if context is None else ()
-    after = before.reset(previewed(around, why, who), context, outputs, retract=retract)
+    after = before.reset(said.previewed(around), context, outputs, retract=retract)
     show_outputs(around, before, after, outputs, retract)
-    decide(
-        around,
-        before,
-        after,
-        lambda: around.watermarks.reset(
-            job, transformation_ctx=context, retract=retract, why=why, who=who, expected=before
-        ),
-        yes=yes,
-    )
+    act = around.watermarks.reset
+    decide(around, said, before, after, act, job, transformation_ctx=context, retract=retract)
     if retract:
-        retract_now(around, job, yes)
+        retract_now(around, job, said.yes)

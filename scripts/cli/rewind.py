@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from scripts.cli.commands import command, context_option, job_argument
-from scripts.cli.deciding import decide, deciding, previewed
+from scripts.cli.deciding import Said, decide, deciding
 from scripts.cli.diff import history_entry
 from scripts.cli.progress import progress
 from scripts.cli.retracting import retract_now, retract_option, show_outputs
@@ -29,9 +29,7 @@ def rewind(
     to_run: str | None,
     context: str | None,
     retract: bool,
-    why: str,
-    who: str | None,
-    yes: bool,
+    said: Said,
 ) -> None:
     """Go back to the watermarks of an earlier version.
 
@@ -45,17 +43,11 @@ def rewind(
         version = to_version if to_run is None else marks.lookups.version_of(before, to_run)
         assert version is not None
         outputs = marks.decisions.outputs_after(before, version) if context is None else ()
-        entry, order = history_entry(around, job, version, before), previewed(around, why, who)
+        entry, order = history_entry(around, job, version, before), said.previewed(around)
         after = before.rewound(entry, order, context, outputs, retract=retract)
     show_outputs(around, before, after, outputs, retract)
     decide(
-        around,
-        before,
-        after,
-        lambda: marks.rewind(
-            job, to_version=version, transformation_ctx=context, retract=retract, why=why, who=who, expected=before
-        ),
-        yes=yes,
+        around, said, before, after, marks.rewind, job, to_version=version, transformation_ctx=context, retract=retract
     )
     if retract:
-        retract_now(around, job, yes)
+        retract_now(around, job, said.yes)

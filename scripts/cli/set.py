@@ -12,7 +12,7 @@ import click
 from dateutil.parser import isoparse
 
 from scripts.cli.commands import command, context_option, job_argument
-from scripts.cli.deciding import decide, deciding, previewed
+from scripts.cli.deciding import Said, deciding, declare
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
@@ -48,9 +48,7 @@ def set_values(
     new: bool,
     cursor_column: Sequence[str],
     types: Sequence[str],
-    why: str,
-    who: str | None,
-    yes: bool,
+    said: Said,
 ) -> None:
     """Set the watermarks of a job without a run.
 
@@ -74,14 +72,7 @@ def set_values(
         raise CorruptItemError(job, HEAD_KEY, str(error)) from error
     # The class keeps what is not named. A context that is not there yet has to say what it is.
     wanted = assigned if context in before.watermarks or context is None else {**state, **assigned}
-    after = before.declared({**state, **assigned}, previewed(around, why, who), context)
-    decide(
-        around,
-        before,
-        after,
-        lambda: marks.set_watermark(job, wanted, transformation_ctx=context, why=why, who=who, expected=before),
-        yes=yes,
-    )
+    declare(around, said, before, wanted, context, {**state, **assigned})
 
 
 def _before(around: Surroundings, job: str, new: bool) -> Head:
