@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pd
 from scripts.helpers.batch.batch import Batch, FrozenBatch
 from scripts.helpers.batch.counts import add_written
 from scripts.helpers.batch.end_of_run import EndOfRun, check_clock, utc_now
@@ -28,9 +29,6 @@ from scripts.helpers.spark.versions import check_version
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self, Unpack
 
     from scripts.helpers.batch.files import FileSource
