@@ -1,16 +1,13 @@
-"""One run of a job in a process of its own, which kills itself at a numbered request.
-
-`python -m tests.protocol.crash_process` reads what to do from the environment; the package knows
-nothing of it. It writes out how many requests a run made that was not killed.
-"""
+"""One run of a job in a process of its own, which kills itself at a numbered request; the package has no part in it."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
-import sys
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +16,11 @@ from scripts.helpers.protocol.sqlite import is_file
 from scripts.helpers.watermarks import Watermarks
 from tests.protocol.model_job import Sink, Source, work
 from tests.support.faults import Request, WatchedTable
+from tests.support.patience import PATIENCE
 
-SETTINGS = "CRASH_TEST_SETTINGS"
-"""JSON: endpoint, table, job, run, rows, sink, pad_bytes and, to be killed, kill_at and when."""
+PROCESSES = multiprocessing.get_context("forkserver")
+"""Makes copies of a process that has this module: to import it takes a new one longer than its run."""
+PROCESSES.set_forkserver_preload([__name__])
 
 
 class FileSink(Sink):
@@ -72,8 +71,23 @@ def kill_at_table(table: WatchedTable, number: int, when: str) -> Sized:
     return table.wire.requests
 
 
-def main() -> None:
-    settings = json.loads(os.environ[SETTINGS])
+def run_apart(settings: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Run in a process of its own; return what it ended with, and how many requests it made if it was not killed.
+
+    `settings` are endpoint, table, job, run, rows, sink, pad_bytes and, to be killed, kill_at and when.
+    """
+    answer, said = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=_run, args=(settings, said))
+    process.start()
+    said.close()
+    process.join(PATIENCE)
+    try:
+        return process.exitcode, answer.recv()
+    except EOFError:
+        return process.exitcode, None
+
+
+def _run(settings: Mapping[str, Any], said: Connection) -> None:
     at = settings.get("kill_at", 0), settings.get("when", "before")
     if is_file(settings["table"]):
         watermarks = Watermarks(settings["table"])
@@ -92,8 +106,4 @@ def main() -> None:
         spilled=settings["pad_bytes"] > 0,
         pad_bytes=settings["pad_bytes"],
     )
-    sys.stdout.write(f"{len(sent)}\n")
-
-
-if __name__ == "__main__":
-    main()
+    said.send(len(sent))

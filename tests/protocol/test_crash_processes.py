@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -16,10 +12,8 @@ import pytest
 
 from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.watermarks import Watermarks
-from tests.protocol.crash_process import SETTINGS, FileSink
+from tests.protocol.crash_process import FileSink, run_apart
 from tests.protocol.model_job import Source, check_delivery, check_table, drain, work
-from tests.support.patience import PATIENCE
-from tests.support.places import REPOSITORY
 
 pytestmark = pytest.mark.both_stores
 
@@ -52,21 +46,12 @@ class KilledJob:
     def go_on(self, watermarks: Watermarks, run_id: str, **options: Any) -> None:
         work(watermarks, JOB, run_id, self.source, self.sink, **self.options(), **options)
 
-    def start(self, **kill: Any) -> subprocess.CompletedProcess[str]:
+    def start(self, **kill: Any) -> tuple[int | None, int | None]:
         """Run once in a process of its own."""
-        settings = {
+        return run_apart({
             "endpoint": self.endpoint, "table": self.watermarks.table_name, "job": JOB, "run": KILLED,
             "rows": self.source.count, "sink": str(self.sink.path), "pad_bytes": self.pad_bytes, **kill,
-        }  # fmt: skip
-        return subprocess.run(
-            [sys.executable, "-m", "tests.protocol.crash_process"],
-            cwd=REPOSITORY,
-            env=os.environ | {SETTINGS: json.dumps(settings)},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        })  # fmt: skip
 
     def retry(self, how: str) -> None:
         claim = self.watermarks.latest(JOB).claim
@@ -107,13 +92,13 @@ def test_every_row_arrives_once_when_a_process_is_killed(
     job = make_job(pad_bytes)
     job.source.grow(2)
 
-    killed = job.start(kill_at=number, when=when)
+    ended, _ = job.start(kill_at=number, when=when)
     job.source.grow(2)
     job.retry(retry)
     drain(job.watermarks, JOB, job.source, job.sink, **job.options())
     job.sink.load()
 
-    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    assert ended == -signal.SIGKILL
     check_delivery(job.watermarks, JOB, job.source, job.sink)
     check_table(job.watermarks, JOB)
 
@@ -124,9 +109,9 @@ def test_process_makes_the_requests_that_are_killed_when_it_is_not_killed(
 ) -> None:
     job = make_job(pad_bytes)
 
-    done = job.start()
+    ended, requests = job.start()
     job.sink.load()
 
-    assert (done.returncode, done.stdout.strip()) == (0, str(expected)), done.stderr
+    assert (ended, requests) == (0, expected)
     assert {number for number, _, size in KILLS if size == 0} == set(range(1, INLINE_REQUESTS + 1))
     assert job.sink.rows == list(range(job.source.count))
