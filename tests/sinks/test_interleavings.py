@@ -21,8 +21,10 @@ from tests.sinks.interleaving import Interleaving, MemoryPlace, let_number_decid
 from tests.support.patience import LONG
 from tests.support.servers import is_long
 
+MOST = 3_000
+"""Interleavings in which each fault shows that the scheduler must find."""
 PARTS = 10
-COUNT = (1_000_000 if is_long() else 10_000) // PARTS
+COUNT = (1_000_000 if is_long() else MOST) // PARTS
 """Interleavings in one test."""
 
 
@@ -55,8 +57,6 @@ def test_target_equals_the_source_when_attempts_and_a_person_interleave(part: in
 
 # --- faults that the scheduler must find ---------------------------------------------------------------
 
-MOST = 3_000
-"""Interleavings in which a fault must show."""
 FIRST = {"retraction_is_over_at_once": 1_700, "winner_drops": 600}
 """Where the search begins: the interleavings before show nothing of a fault that needs several things at once."""
 
