@@ -16,8 +16,8 @@ UNFIT = ["a%20b", "a[x]", "a\\b", "a^b", "a|b", "a\nb", "a\tb", "a\x7fb"]
 
 
 def at_a_path(kind: Kind) -> bool:
-    """Return whether a target is at a path, as its kind is tested here: of Spark's formats one is enough."""
-    return kind.family == "delta" or (kind.family == "files" and kind.form == "parquet")
+    """Return whether a target is at a path, as its kind is tested here: one of Spark's formats, one without Spark."""
+    return kind.family == "delta" or (kind.family == "files" and kind.form == "parquet" and kind.engine != "pyarrow")
 
 
 @every(where=at_a_path, slow=("delta-spark", "parquet-s3"))
