@@ -197,16 +197,6 @@ def test_loss_is_told_when_something_else_dropped_the_staging_table(written: Wri
     assert seen(written, table) == []
 
 
-def test_batch_without_columns_is_published_when_nothing_is_new(written: Written, table: str) -> None:
-    sink = written.sink(table)
-    output = sink.stage(BATCH, 7, pd.DataFrame())
-
-    sink.publish(output)
-    sink.clear(output)
-
-    assert (output.rows, seen(written, table), written.staged(table)) == (0, [], [])
-
-
 def test_taken_back_batch_is_never_published_when_its_publisher_wakes(written: Written, table: str) -> None:
     sink = written.sink(table)
     output = sink.stage(BATCH, 7, ROWS)
@@ -1034,15 +1024,6 @@ def test_instants_arrive_as_they_left_when_a_pooler_loses_the_zone_of_the_sessio
     sink.publish(sink.stage(BATCH, 1, pd.DataFrame({"seen": [instant, None]})))
 
     assert written.rows(f"SELECT seen FROM {table} ORDER BY seen") == [(instant,), (None,)]
-
-
-def test_nanoseconds_are_refused_when_no_database_holds_them(written: Written) -> None:
-    table = written.new_table("at " + ("timestamp" if written.kind != "maria" else "datetime(6)"))
-    frame = pd.DataFrame({"at": pd.to_datetime(["2026-11-23 04:30:00.000000001"])})
-
-    with pytest.raises(InvalidValueError, match="nanoseconds"):
-        written.sink(table).stage(BATCH, 1, frame)
-    assert written.staged(table) == []
 
 
 def test_database_fills_its_own_columns_when_the_rows_do_not_have_them(written: Written) -> None:

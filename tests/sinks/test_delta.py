@@ -118,21 +118,18 @@ def test_lower_version_is_taken_when_the_epoch_is_new(arrow: Table) -> None:
     assert arrow.seen == [1, 2]
 
 
-@pytest.mark.parametrize("is_new", [True, False], ids=["new-table", "table"])
-def test_rows_are_refused_and_counted_when_a_partition_would_keep_their_empty_text_as_null(
-    table: Table, is_new: bool
+def test_rows_are_refused_and_counted_when_a_partition_of_the_table_would_keep_their_empty_text_as_null(
+    table: Table,
 ) -> None:
-    if not is_new:
-        first = table.stage(1, [1], partition_by=["kind"])
-        table.sink().publish(first)
-        table.sink().clear(first)
+    first = table.stage(1, [1], partition_by=["kind"])
+    table.sink().publish(first)
+    table.sink().clear(first)
     frame: Any = pd.DataFrame({"id": [2, 3, 4, 5], "kind": ["", "k", None, ""]})
     if table.spark is not None:
         frame = table.spark.createDataFrame([(2, ""), (3, "k"), (4, None), (5, "")], "id long, kind string")
-    sink = table.sink(partition_by=["kind"] if is_new else [])
 
     with pytest.raises(UnfitPartitionError, match="'kind': 2 rows have") as caught:
-        sink.stage(BatchId(JOB, "e1", 2), 7, frame)
+        table.sink().stage(BatchId(JOB, "e1", 2), 7, frame)
 
     assert (caught.value.column, caught.value.count, table.staged) == ("kind", 2, [])
 
@@ -185,17 +182,6 @@ def test_nothing_is_written_when_the_rows_are_none(arrow: Table) -> None:
 
     assert (output.rows, arrow.seen, DeltaTable.is_deltatable(arrow.path)) == (0, [], False)
     assert (merged.rows, merged.files) == (0, 0)
-
-
-def test_loss_is_told_when_the_staged_files_are_gone_before_they_are_published(table: Table) -> None:
-    table.sink().publish(table.stage(1, [1]))
-    output = table.stage(2, [2])
-    table.sink().drop(output)
-
-    with pytest.raises(StagedFilesLostError, match="1 staged files of version 2 are gone"):
-        table.sink().publish(output)
-
-    assert table.seen == [1]
 
 
 def test_write_is_refused_when_columns_are_not_those_of_the_table(table: Table) -> None:
@@ -402,7 +388,7 @@ def test_batch_is_there_once_when_another_publishes_and_clears_it_before_its_fil
     assert (pending, table.seen) == ([], [1])
 
 
-def test_loss_is_told_to_a_person_who_asks_when_staged_files_are_gone(table: Table) -> None:
+def test_loss_is_told_to_a_publisher_and_to_a_person_who_asks_when_staged_files_are_gone(table: Table) -> None:
     table.sink().publish(table.stage(1, [1]))
     output, other = table.stage(2, [2]), table.stage(3, [3])
     table.sink().drop(output)
@@ -412,6 +398,10 @@ def test_loss_is_told_to_a_person_who_asks_when_staged_files_are_gone(table: Tab
     with pytest.raises(UnprovenError, match=r"of version 2 .* is of another attempt"):
         table.sink().check_staged(replace(output, folder=other.folder))
     table.sink().check_staged(other)
+    with pytest.raises(StagedFilesLostError, match="1 staged files of version 2 are gone"):
+        table.sink().publish(output)
+
+    assert table.seen == [1]
 
 
 def test_batch_is_left_as_it_is_when_the_script_stages_elsewhere_by_now(arrow: Table, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 
 from scripts.helpers.errors import (
     InvalidValueError,
-    MergeNullError,
     MergeTieError,
     TargetError,
     TargetSchemaError,
@@ -340,17 +339,6 @@ def test_row_without_a_place_is_older_than_all_when_it_was_there_before_the_firs
     assert sorted(words) == (["a"] if kind == "newest" else ["a", "old"])
 
 
-def test_row_finds_its_own_when_the_key_has_a_backtick_in_its_name(tmp_path: Path) -> None:
-    merge = Merge.of("i`d", "at")
-    sink = DeltaSink(f"{tmp_path}/repairs").merging(merge)
-
-    for version, word in enumerate("ab", 1):
-        rows = events_of(pd.DataFrame({"i`d": [1], "at": [version], "word": [word]}), merge)
-        sink.publish(sink.stage(BatchId("repairs", "e1", version), 1, rows))
-
-    assert DeltaTable(sink.name).to_pyarrow_table().to_pylist() == [{"i`d": 1, "at": 2, "word": "b"}]
-
-
 def test_rows_are_no_deletes_when_none_are_marked(tmp_path: Path) -> None:
     table = Table(f"{tmp_path}/repairs", "newest")
 
@@ -381,16 +369,6 @@ def test_reason_is_told_at_once_when_the_table_refuses_what_is_merged_again(tmp_
         table.sink.publish(outputs[1])
 
     assert ("others came between" in str(caught.value), table.rows) == (False, [(1, 1, "a")])
-
-
-@pytest.mark.parametrize("column", ["id", "at"])
-def test_null_is_refused_when_it_is_in_a_key_or_in_the_order(tmp_path: Path, column: str) -> None:
-    table = Table(f"{tmp_path}/repairs", "newest")
-    rows = frame([Event(1, 1, "a"), Event(2, 2, "b")]).astype({column: "Int64"})
-    rows.loc[1, column] = pd.NA
-
-    with pytest.raises(MergeNullError, match=f"{column!r}: 1 row has NULL"):
-        table.sink.stage(BatchId("repairs", "e1", 1), 1, events_of(rows, rules("newest")))
 
 
 @pytest.mark.parametrize("engine", ["spark", "deltalake"], indirect=True)

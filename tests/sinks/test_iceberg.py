@@ -344,14 +344,6 @@ def test_values_are_not_left_out_when_their_column_got_another_name_after_they_w
     assert arrow.seen == [1]
 
 
-def test_nothing_is_committed_when_the_rows_are_none(table: Table) -> None:
-    output = table.stage(1, [])
-    table.sink().publish(output)
-
-    assert (output.rows, table.seen) == (0, [])
-    assert table.spark is None or (output.files, output.bytes) == (0, 0)
-
-
 def test_nothing_is_staged_when_the_rows_have_no_columns(table: Table) -> None:
     """As those of a source where nothing is new."""
     table.sink().publish(table.stage(1, [1]))

@@ -22,7 +22,6 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from scripts.helpers.errors import (
     KeyColumnError,
-    MergeNullError,
     MergeTieError,
     StagedFilesLostError,
     TargetError,
@@ -418,16 +417,6 @@ def test_ties_are_refused_and_nothing_stays_when_spark_has_staged_them(spark_wit
         sink.stage(BatchId("repairs", "e1", 1), 1, rows)
 
     assert sink.staged(mark_of("repairs")) == []
-
-
-@pytest.mark.parametrize("column", ["id", "at"])
-def test_null_is_refused_when_it_is_in_a_key_or_in_the_order(catalog: Any, column: str) -> None:
-    table = Table(catalog, "newest")
-    rows = frame([Event(1, 1, "a"), Event(2, 2, "b")]).astype({column: "Int64"})
-    rows.loc[1, column] = pd.NA
-
-    with pytest.raises(MergeNullError, match=f"{column!r}: 1 row has NULL"):
-        table.sink.stage(BatchId("repairs", "e1", 1), 1, events_of(rows, rules("newest")))
 
 
 def test_missing_rows_are_deleted_when_nothing_else_is_new(catalog: Any) -> None:
