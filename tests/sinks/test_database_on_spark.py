@@ -53,6 +53,24 @@ UUID = "6f4b1d3e-0000-4000-8000-000000000001"
 
 
 @OTHERS
+@pytest.mark.parametrize("unfit", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_number_that_is_none_is_refused_before_the_commit_when_the_database_does_not_hold_it(
+    jdbc: Any, written: Written, kind: str, unfit: str
+) -> None:
+    table = written.new_table("id bigint, ratio double precision")
+    rows = jdbc.sql(f"SELECT 1L AS id, CAST('{unfit}' AS {kind}) AS ratio UNION ALL SELECT 2L, 0.5")
+
+    if (written.kind, unfit) in [("sqlite", "inf"), ("sqlite", "-inf")]:
+        sink_of(jdbc, written, table).publish(sink_of(jdbc, written, table).stage(BATCH, 1, rows))
+        assert sorted(written.rows(f"SELECT id, ratio FROM {table}")) == [(1, float(unfit)), (2, 0.5)]
+        return
+    with pytest.raises(InvalidValueError, match=r"column 'ratio' has nan.* does not hold\. Replace it"):
+        sink_of(jdbc, written, table).stage(BATCH, 1, rows)
+    assert written.rows(f"SELECT * FROM {table}") == []
+
+
+@OTHERS
 @pytest.mark.parametrize("zone", ["Europe/London"], ids=["timestamp_ntz"])
 def test_values_arrive_as_they_left_when_executors_write_them(jdbc: Any, written: Written, zone: str) -> None:
     table = written.new_table(TYPES[written.kind])

@@ -26,7 +26,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
-from scripts.helpers.rows.sql import SQL, VALUE, Values, joined, sql, with_marks
+from scripts.helpers.rows.sql import SQL, VALUE, Values, in_quotes, internal, joined, sql, with_marks
 from scripts.helpers.sinks.file_types import PLAIN
 from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.sinks.staged_rows import ARROW_ROWS, SparkRows, without_types
@@ -47,6 +47,8 @@ HELD = frozenset((*PLAIN, "char", "varchar", "uint64", "void"))
 """Types that columns of databases have, by the names of Spark and pyarrow."""
 ARRIVING_AS = {"void": "unknown", "char": "string", "varchar": "string", "uint64": "decimal(20,0)"}
 """What some of them are written as."""
+UNFIT = internal("unfit")
+"""What an error of Spark says that stands for a number which the database does not hold."""
 ROWS_AT_ONCE = 10_000
 """Rows of one call of a driver's `executemany`, and of a batch of Spark's JDBC writer: its own 1,000 take ten times as
 many round trips."""
@@ -157,7 +159,8 @@ class JdbcAccess:
 
     def fill(self, rows: DataFrame, table: SQL, columns: Sequence[Arriving]) -> None:
         """Write rows to a landing table that is there."""
-        written = [sql("{} AS {}", _landed_in_spark(column), column.landing) for column in columns]
+        unfit = self.sql.unfit_floats
+        written = [sql("{} AS {}", _landed_in_spark(column, unfit), column.landing) for column in columns]
         written.append(sql("CAST(spark_partition_id() AS BIGINT) AS p"))
         written.append(sql("monotonically_increasing_id() AS n"))
         written.append(sql("CAST({} AS BIGINT) AS d", DELETED if DELETED in rows.columns else sql("0")))
@@ -167,6 +170,9 @@ class JdbcAccess:
         try:
             landed.write.format("jdbc").options(**options, dbtable=table).mode("append").save()
         except Exception as error:
+            for column in columns:
+                if f"{UNFIT}_{column.position}." in str(error):
+                    check_unfit(self.sql, column, " or ".join(unfit))
             found = driver_error(error)
             # Looked for after a failure only, as it reads all rows.
             if found is not None and not found.is_outage and not self.sql.holds_nul:
@@ -180,9 +186,16 @@ class JdbcAccess:
             check_unfit(self.sql, column, "a text with NUL" if place else None)
 
 
-def _landed_in_spark(column: Arriving) -> SQL:
-    """Write a column as it lands: times as text that no zone of a session has a say in."""
+def _landed_in_spark(column: Arriving, unfit: Sequence[str]) -> SQL:
+    """Write a column as it lands: times as text that no zone of a session has a say in.
+
+    A number of `WritableDatabase.unfit_floats` is an error that says `UNFIT` with the position of the column.
+    """
     quoted = SPARK.quote(column.name)
+    if column.kind in ("float", "double") and unfit:
+        listed = joined(", ", (sql("CAST({} AS DOUBLE)", in_quotes(one)) for one in unfit))
+        error = sql("raise_error({})", in_quotes(f"{UNFIT}_{column.position}."))
+        return sql("IF({0} IN ({1}), CAST({2} AS DOUBLE), {0})", quoted, listed, error)
     if column.kind == "timestamp":
         # By hand, as every function of Spark that writes a timestamp as text does so in the zone of the session.
         micros = sql("unix_micros({})", quoted)
@@ -339,7 +352,7 @@ class DriverAccess:
                 check_unfit(self.sql, column, next(("a text with NUL" for text in found if "\0" in (text or "")), None))
             if column.kind in ("float", "double"):
                 unfit = self.sql.unfit_floats
-                check_unfit(self.sql, column, next((str(one) for one in found if str(one) in unfit), None))
+                check_unfit(self.sql, column, " or ".join(unfit) if any(str(one) in unfit for one in found) else None)
         count = len(rows)
         deleted = map(int, rows[DELETED].to_pylist()) if DELETED in rows.column_names else [0] * count
         landed = list(zip(*values, [0] * count, range(count), deleted, strict=True))
