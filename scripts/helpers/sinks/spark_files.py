@@ -23,7 +23,10 @@ NAN = "NaN"
 UNFIT = {"string": ("", NULL_FOLDER), "float": (NAN,), "double": (NAN,)}
 """The values of each type that readers do not get back from the name of a folder."""
 TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
-EXACT_PARQUET = {TIMESTAMP_TYPE: "TIMESTAMP_MICROS", "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED"}
+EXACT_PARQUET = {
+    TIMESTAMP_TYPE: "TIMESTAMP_MICROS", "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+}  # fmt: skip
 """Settings of a session for Parquet files with statistics of times, and with times of any year."""
 EXACT_TEXTS: dict[str, str | bool] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -118,6 +121,7 @@ def timestamps_with_statistics(spark: SparkSession, format: str = "parquet") -> 
     Spark's own default, INT96, has no usable order: row groups of it cannot be skipped. By default Spark refuses dates
     before 1582 and times before 1900.
     """
-    # Set by the user, it stays, and so does INT96: an old reader may need it.
+    # Set by the user, it stays, and so do INT96 and LEGACY: an old reader may need them. EXCEPTION is Spark's default.
     wanted = EXACT_PARQUET if format.lower() == "parquet" else {}
-    return settings(spark, {name: value for name, value in wanted.items() if spark.conf.get(name, None) is None})
+    unset = (None, "EXCEPTION")
+    return settings(spark, {name: value for name, value in wanted.items() if spark.conf.get(name, None) in unset})

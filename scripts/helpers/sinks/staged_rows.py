@@ -224,7 +224,6 @@ def without_columns_if_empty(df: Any) -> Any:
 def write_rows(rows: Any, place: Place, folder: str) -> int:
     """Write a DataFrame of Spark, or a table of pyarrow, as Parquet into a folder; return how many rows."""
     if spark_of(rows) is not None:
-        # A table of Delta refuses old dates when the batch is published, so they are refused here, before the commit.
         return write_spark(rows, place.uri(folder), "parquet", {})
     if rows.num_columns:
         packed = BytesIO()

@@ -10,7 +10,8 @@
 | `parquet.mergeSchema`, `orc.mergeSchema` | gives the option, which counts more |
 | `parquet.datetimeRebaseModeInRead`, `parquet.int96RebaseModeInRead`, `avro.datetimeRebaseModeInRead` | reads by \
 CORRECTED what the user left unset: `times_as_written` |
-| `parquet.outputTimestampType`, `parquet.datetimeRebaseModeInWrite` | sets what the user left unset while it writes |
+| `parquet.outputTimestampType`, `parquet.datetimeRebaseModeInWrite`, `parquet.int96RebaseModeInWrite` | sets what the \
+user left unset, and CORRECTED for EXCEPTION, while it writes |
 | `parquet.inferTimestampNTZ.enabled`, `timestampType` | keeps them: times have another type and the same value |
 | `parquet.binaryAsString`, `parquet.int96AsTimestamp`, `session.timeZone` | keeps them: the user says what files mean |
 | `caseSensitive`, `ansi.enabled`, `parquet.enableVectorizedReader`, `csv.parser.columnPruning.enabled`, \

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +12,18 @@ import pytest
 
 from scripts.helpers.errors import InvalidValueError, TargetError, UnfitPartitionError, WatermarkError
 from scripts.helpers.watermarks import Watermarks
-from tests.sinks.contract.targets import TARGETS, Copy, Database, Kind, Target, every, in_one_place, shown
+from tests.sinks.contract.targets import (
+    EPOCH,
+    TARGETS,
+    Copy,
+    Database,
+    Files,
+    Kind,
+    Target,
+    every,
+    in_one_place,
+    shown,
+)
 
 TEXTS = [
     "", " ", "  blanks ", "\ttab\t", '"', "'", "a\"b'c", "a,b;c|d", "one\ntwo", "one\r\ntwo", "\\", "a\\b", '\\"',
@@ -116,6 +127,32 @@ def test_days_and_times_of_long_ago_are_read_back_when_a_target_is_of_spark(targ
     copy.run(rows)
 
     assert shown(target.read()) == shown(rows.to_pylist())
+
+
+@every(where=lambda kind: kind == TARGETS["parquet"])
+@pytest.mark.parametrize("kind", ["TIMESTAMP_MICROS", "INT96"])
+def test_days_and_times_of_long_ago_are_read_back_when_the_session_would_refuse_them(
+    target: Target, copy: Copy, kind: str
+) -> None:
+    assert isinstance(target, Files)
+    spark, prefix = target.spark, "spark.sql.parquet."
+    asked = {
+        "outputTimestampType": kind, "datetimeRebaseModeInWrite": "EXCEPTION", "int96RebaseModeInWrite": "EXCEPTION",
+    }  # fmt: skip
+    rows = rows_of({"day": OLD_DAYS, "moment": instants(OLD_MOMENTS)})
+    for name, value in asked.items():
+        spark.conf.set(f"{prefix}{name}", value)
+    try:
+        copy.run(rows)
+    finally:
+        for name in asked:
+            spark.conf.unset(f"{prefix}{name}")
+
+    read = spark.read.options(datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED").parquet(target.place.uri)
+    found = read.selectExpr("id", "CAST(day AS STRING) AS day", "unix_micros(moment) AS moment").collect()
+    micros = [(moment - EPOCH) // timedelta(microseconds=1) for moment in instants(OLD_MOMENTS)]
+    wanted = [*zip(map(str, OLD_DAYS), micros, strict=True), (None, None)]
+    assert sorted(tuple(row) for row in found) == [(at, *values) for at, values in enumerate(wanted)]
 
 
 @pytest.mark.parametrize("target", [name for name, kind in TARGETS.items() if refused(kind)], indirect=True)
