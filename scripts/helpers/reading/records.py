@@ -137,8 +137,10 @@ def parsed(
         columns.append((value if kept is None else kept).alias(field.name))
         if kept is not None:
             lost.append(value.isNotNull() & kept.isNull())
-    row = F.struct(*columns, F.when(reduce(or_, lost), F.col("text")).alias(RECORD), REASON).alias(ROW)
-    return frame.select(*(F.col("others").getField(name).alias(name) for name in names), row)
+    row = F.struct(*columns, F.when(reduce(or_, lost), F.col("text")).alias(RECORD), REASON)
+    # As a list of one: Spark would push a filter by a value to before all steps, with each step in it many times.
+    rows = F.explode_outer(F.array(row)).alias(ROW)
+    return frame.select(*(F.col("others").getField(name).alias(name) for name in names), rows)
 
 
 class _Syntax:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -85,3 +86,20 @@ def test_error_is_typed_when_rows_would_be_lost(way: str, case: Case, spark: Any
 
     error = unmarked(str(caught.value)) or caught.value
     assert isinstance(error, case.error), error
+
+
+@pytest.mark.parametrize("condition", ["_rescued IS NOT NULL", "c1 > 1 AND c2 IS NULL"])
+def test_plan_grows_by_the_condition_alone_when_rows_of_csv_are_filtered(
+    condition: str, spark: Any, tmp_path: Path
+) -> None:
+    columns = [f"c{number}" for number in range(8)]
+    (tmp_path / "day=1").mkdir()
+    (tmp_path / "day=1" / "1.csv").write_text(",".join(columns) + "\n")
+    schema = ", ".join([*(f"{name} BIGINT" for name in columns), "day INT"])
+    rows = FileBookmark(str(tmp_path)).new_files().read(spark, "csv", schema=schema, header=True, rescue=True)
+
+    def plan(frame: Any) -> str:
+        return str(frame._jdf.queryExecution().executedPlan().toString())
+
+    assert len(plan(rows.where(condition))) < 2 * len(plan(rows))
+    assert re.search(r"PartitionFilters: \[.*day#\d+ = 2", plan(rows.where("day = 2")))
