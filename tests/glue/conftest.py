@@ -79,11 +79,13 @@ def table(catalog: Any) -> Callable[..., str]:
     def make(name: str, location: str, classification: str, **more: Any) -> str:
         database = f"database_{next(_databases)}"
         catalog.create_database(DatabaseInput={"Name": database})
-        columns = [{"Name": column, "Type": "string"} for column in more.pop("columns", ())]
+        given = more.pop("columns", ())
+        kinds = given if isinstance(given, dict) else dict.fromkeys(given, "string")
+        columns = [{"Name": column, "Type": kind} for column, kind in kinds.items()]
         parameters = {"classification": classification, **more.pop("parameters", {})}
         storage = {"Location": location, "Columns": columns, "SerdeInfo": {"Parameters": more.pop("serde", {})}}
-        given = {"Name": name, "StorageDescriptor": storage, "Parameters": parameters, **more}
-        catalog.create_table(DatabaseName=database, TableInput=given)
+        made = {"Name": name, "StorageDescriptor": storage, "Parameters": parameters, **more}
+        catalog.create_table(DatabaseName=database, TableInput=made)
         return database
 
     return make

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import GlueOptionError, InvalidValueError, NotOffGlueError
+from scripts.helpers.errors import GlueOptionError, InvalidValueError, MisfitError, NotOffGlueError
 from scripts.helpers.glue import DynamicFrame, GlueContext, Job
+from scripts.helpers.reading.fetched_lines import unmarked
 from tests.glue.options import ENABLE, Put
 
 Table = Callable[..., str]
@@ -199,3 +201,77 @@ def test_sink_is_refused_before_it_writes_when_its_path_is_not_that_of_the_table
         sink.writeFrame(DynamicFrame.fromDF(spark.createDataFrame([("1", "a")], "id string, m string"), glue_context))
 
     assert catalog.get_partitions(DatabaseName=database, TableName="events")["Partitions"] == []
+
+
+LOSING = {
+    "text behind a closing quote": b'1,"a"b,c\n',
+    "quote that is not closed": b'1,"a,b\nc",d\n',
+    "too many values": b"1,a,b,c\n",
+    "latin-1": "1,Zo\xeb,b\n".encode("latin-1"),
+    "UTF-16": "1,a,b\n".encode("utf-16"),
+}
+"""Lines of CSV that Spark reads with other values than they have."""
+DYNAMIC, DATA = "create_dynamic_frame", "create_data_frame"
+
+
+def frame_of(context: GlueContext, kind: str, database: str) -> Any:
+    """Return a table as Spark's frame, read as one of Glue's."""
+    found = getattr(context, kind).from_catalog(database, "events")
+    return found.toDF() if kind == DYNAMIC else found
+
+
+@pytest.mark.parametrize("kind", [DYNAMIC, DATA])
+def test_csv_of_a_table_is_refused_when_a_line_would_lose_or_shift_values(
+    kind: str, glue_context: GlueContext, table: Table, tmp_path: Path
+) -> None:
+    outcomes = {}
+    for number, (what, body) in enumerate(LOSING.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "a.csv").write_text("0,x,y\n")
+        (folder / "b.csv").write_bytes(body)
+        columns = {"id": "bigint", "name": "string", "note": "string"}
+        database = table("events", f"file://{folder}/", "csv", columns=columns)
+        try:
+            outcomes[what] = str(frame_of(glue_context, kind, database).collect())
+        except Exception as error:
+            outcomes[what] = type(unmarked(str(error)) or error).__name__
+
+    assert outcomes == dict.fromkeys(LOSING, MisfitError.__name__)
+
+
+def test_csv_of_a_table_is_refused_when_a_value_does_not_fit_its_column_in_a_data_frame(
+    glue_context: GlueContext, table: Table, put: Put, landing: str
+) -> None:
+    put("a.csv", body="1,a\nx,b\n")
+    database = table("events", landing, "csv", columns={"id": "bigint", "name": "string"})
+
+    with pytest.raises(Exception, match="MisfitError") as caught:
+        frame_of(glue_context, DATA, database).collect()
+
+    assert getattr(unmarked(str(caught.value)), "column", None) == "id"
+
+
+@pytest.mark.parametrize("kind", [DYNAMIC, DATA])
+def test_last_columns_are_null_when_a_line_of_a_table_of_csv_is_older_than_them(
+    kind: str, glue_context: GlueContext, table: Table, put: Put, landing: str
+) -> None:
+    put("a.csv", body='1,a\n2,"b,""c""",4\n3\n')
+    database = table("events", landing, "csv", columns={"id": "bigint", "name": "string", "n": "bigint"})
+
+    found = frame_of(glue_context, kind, database)
+
+    assert sorted(map(tuple, found.collect())) == [(1, "a", None), (2, 'b,"c"', 4), (3, None, None)]
+
+
+def test_csv_of_a_table_has_its_own_encoding_when_the_serde_names_it(
+    glue_context: GlueContext, table: Table, tmp_path: Path, landing: str
+) -> None:
+    (tmp_path / "landing" / "month=01").mkdir(parents=True)
+    (tmp_path / "landing" / "month=01" / "a.csv").write_bytes("1|Zo\xeb\n".encode("latin-1"))
+    serde = {"serialization.encoding": "ISO-8859-1", "field.delim": "|"}
+    database = table("events", landing, "csv", columns={"id": "bigint", "name": "string"}, serde=serde)
+
+    found = frame_of(glue_context, DATA, database)
+
+    assert [row.asDict() for row in found.collect()] == [{"id": 1, "name": "Zo\xeb", "month": "01"}]

@@ -273,6 +273,7 @@ def _csv_options(library: str, serde: Mapping[str, str], table: Mapping[str, str
         "separator": serde.get("field.delim") or serde.get("separatorChar") or table.get("delimiter") or default,
         "quoteChar": serde.get("quoteChar"),
         "escaper": serde.get("escapeChar") or serde.get("escape.delim"),
+        "encoding": serde.get("serialization.encoding"),
     }
     options: dict[str, Any] = {name: text for name, text in found.items() if text}
     name = "skip.header.line.count"

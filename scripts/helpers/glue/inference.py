@@ -110,23 +110,12 @@ def _unboxed(name: str, text: str) -> Any:
         raise GlueOptionError("path", f"is {name!r}, with a text of {len(text)} letters that is not JSON.") from error
 
 
-def csv_with_choices(read: Read, ddl: str, options: Mapping[str, str]) -> DataFrame:
-    """Read CSV in the types of a catalogue; a column with values that do not fit is a choice of its type and texts.
-
-    Parameters
-    ----------
-    ddl
-        The columns of the files, as Spark writes them.
-    """
-    schema = T._parse_datatype_string(ddl)
-    assert isinstance(schema, T.StructType)
+def csv_with_choices(read: Read, schema: T.StructType, options: Mapping[str, str]) -> DataFrame:
+    """Read CSV in the types of a catalogue; a column with values that do not fit is a choice of its type and texts."""
     suspects = [part for part in schema.fields if not isinstance(part.dataType, T.StringType)]
-    marked = T.StructType([*schema.fields, T.StructField(CORRUPT, T.StringType())])
-    typed = read("csv", schema=marked, **options, columnNameOfCorruptRecord=CORRUPT)
-    # Spark refuses to count by that column alone, so a row of it is looked for among all columns.
-    has_misfit = typed.where(F.col(CORRUPT).isNotNull()).select("*").limit(1).collect() if suspects else []
-    if not has_misfit:
-        return typed.drop(CORRUPT)
+    rescued = F.col(CORRUPT).isNotNull()
+    if not suspects or not read("csv", schema=schema, **options, rescue=CORRUPT).where(rescued).head(1):
+        return read("csv", schema=schema, **options)
     as_text = T.StructType([T.StructField(part.name, T.StringType()) for part in schema.fields])
     texts = read("csv", schema=as_text, **options)
     misfits = {}

@@ -67,28 +67,32 @@ def read_folders(
     name = spark_format(format)
     options, path_column = spark_options(name, format_options)
 
-    def frame_of(part: FileDelta) -> DataFrame:
+    def frame_of(part: FileDelta, folders: Sequence[str]) -> DataFrame:
         # As Glue: each batch has the types that it has, and nothing of it is kept.
-        plain = replace(part, schemas=None)
-        # The columns of the catalogue are those of CSV by position, as Hive reads them.
-        by_place: dict[str, Any] = {"on_schema_change": "take"} if schema is not None else {}
-        if schema is not None and name == "csv":
-            by_place["enforceSchema"] = "true"
-        read: Callable[..., DataFrame] = partial(plain.read, spark, path_column=path_column, **by_place)
+        read: Callable[..., DataFrame] = partial(replace(part, schemas=None).read, spark, path_column=path_column)
         if finds_choices and name == "json" and schema is None:
             return json_with_choices(read, options)
-        if finds_choices and name == "csv" and schema is not None:
-            return csv_with_choices(read, schema, options)
-        return read(name, schema=schema, **options)
+        if schema is None:
+            return read(name, **options)
+        # The columns of the catalogue are those of the files by position, as Hive reads them.
+        by_place = options | ({"enforceSchema": "true", "short_lines": "take"} if name == "csv" else {})
+        columns = spark.createDataFrame([], schema).schema
+        known = {column.lower() for column in columns.names}
+        for folder in folders:
+            if folder.lower() not in known:
+                columns = columns.add(folder, "string")
+        if finds_choices:
+            return csv_with_choices(read, columns, by_place)
+        return read(name, schema=columns, **by_place)
 
     frames = []
     for delta in _deltas(request, context):
-        for (_, values), part in delta.split(lambda key: _layout(key, partitions)).items():
+        for (folders, values), part in delta.split(lambda key: _layout(key, partitions)).items():
             if partitions is None:
-                frames.append(frame_of(part))
+                frames.append(frame_of(part, folders))
                 continue
             with settings(spark, TEXTS_OF_FOLDERS):
-                frame = frame_of(part)
+                frame = frame_of(part, folders)
             frames.append(partitions.typed(frame, values))
     if not frames:
         return _no_rows(spark, schema, partitions)

@@ -61,6 +61,10 @@ TABLE = (
     ),
     Option("csv", "nullValue", "empty", "a text that is NULL; an empty value always is"),
     Option("csv", "comment", "none", "starts lines that are left out"),
+    Option(
+        "csv", "short_lines", "an error", "lines with fewer values than columns: `take` reads NULL for the others",
+        here="take, for a table of the catalogue",
+    ),
     Option("csv", "lineSep", "line feed, carriage return or both", "between two lines"),
     Option("csv", "dateFormat", "2026-11-24", "of dates", "dateFormat"),
     Option("csv", "timestampFormat", "ISO 8601", "of times", "timestampFormat"),

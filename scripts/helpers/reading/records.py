@@ -357,8 +357,23 @@ class _Csv(_Syntax):
         return F.col("whole").contains(quote) & reduce(or_, starts, F.lit(False))
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """Return the frame: a line is one record."""
-        return frame
+        """Return the frame, as a line is one record; with NULL for values that are missing at its end, if asked for."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if self.option("short_lines") != "take":
+            return frame
+        kept = [name for name in frame.columns if name != "text"]
+        names = [*(f"c{index}" for index in range(len(self.fields))), _END]
+        frame = frame.select(
+            *kept, "text", F.when(F.col("text").isNotNull(), self._texts("text", [_END])).alias("texts")
+        )
+        # It comes in the place of the first value that is missing; in none if it is lost within a quote.
+        place = F.array_position(F.array(*map(F.col("texts").getField, names)), _END).cast("int")
+        frame = frame.select(*kept, "text", place.alias("place"))
+        missing = F.array_join(F.array_repeat(F.lit(self._separator), F.lit(len(names)) - F.col("place")), "")
+        padded = F.when(F.col("place") > 0, F.concat("text", missing)).otherwise(F.col("text"))
+        return frame.select(*kept, padded.alias("text"))
+
 
     def is_bad(self, name: str) -> Column:
         """Return whether a record has more or fewer values than columns, or a quote where none may be."""
@@ -376,7 +391,7 @@ class _Csv(_Syntax):
 
         names = [*(f"c{index}" for index in range(len(self.fields))), *further, RECORD]
         schema = StructType([StructField(each, StringType()) for each in names])
-        text = F.concat(F.col(name), F.lit(f"{self._separator}0")) if further else F.col(name)
+        text = F.concat(F.col(name), F.lit(f"{self._separator}{_END}")) if further else F.col(name)
         columns = ", ".join(f"{each} string" for each in schema.names)
         return F.from_csv(text, columns, {**self.options, "columnNameOfCorruptRecord": RECORD, **more})
 

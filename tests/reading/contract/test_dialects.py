@@ -20,7 +20,7 @@ def page() -> str:
     lines = ["| format | option | default | meaning | in Glue's names | its default |", "|---|---|---|---|---|---|"]
     for option in TABLE:
         glue = f"`{option.glue}`" if option.glue else ""
-        here = f"{option.glue_default}; {option.here}" if option.here else option.glue_default
+        here = "; ".join(filter(None, (option.glue_default, option.here)))
         default = f"`{option.default}`" if not option.default[0].isalnum() else option.default
         glue_default = f"`{here}`" if here and len(here) == 1 else here.replace('"', '`"`')
         cells = (option.format, f"`{option.name}`", default, option.meaning, glue, glue_default)
