@@ -14,7 +14,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import MisfitError
-from scripts.helpers.rows.sql import sql, whole
+from scripts.helpers.rows.sql import SQL, sql, whole
 from scripts.helpers.schemas.spark_frames import in_backticks, quoted
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ _OF_FILES = {
     "wholetext",
 }  # fmt: skip
 """Options that are about files and their schemas, not about the text of one record."""
-_CASTS = {"date": sql("date"), "timestamp": sql("timestamp")}
-"""By name the types that a text may be cast to."""
 _REPLACED = "\ufffd"
 _EXACT_TO = 2.0**53
 """Whole numbers up to here are doubles without loss."""
@@ -143,6 +141,13 @@ def parsed(
     return frame.select(*(F.col("others").getField(name).alias(name) for name in names), rows)
 
 
+def _instant() -> SQL:
+    """Return the type of times that are instants, whatever spark.sql.timestampType is. Spark 3.3 has no other."""
+    from pyspark.sql import types
+
+    return sql("timestamp_ltz") if hasattr(types, "TimestampNTZType") else sql("timestamp")
+
+
 class _Syntax:
     """What both formats have in common."""
 
@@ -177,7 +182,7 @@ class _Syntax:
         kind, name = self.fields[index].dataType, f"value_{index}"
         value = sql("value_{}", whole(index))
         if self._is_as_text(kind):
-            return F.expr(sql("try_cast({} AS {})", value, _CASTS[kind.typeName()]))
+            return F.expr(sql("try_cast({} AS {})", value, sql("date") if kind.typeName() == "date" else _instant()))
         if isinstance(kind, DecimalType):
             written = sql("try_cast({} AS decimal({},{}))", value, whole(kind.precision), whole(kind.scale))
             return F.when(F.expr(written) == F.col(name), F.expr(written))
@@ -341,7 +346,8 @@ class _Csv(_Syntax):
     def parse(self, name: str, schema: StructType, **more: str) -> Column:
         from pyspark.sql import functions as F  # noqa: N812
 
-        columns = [f"{in_backticks(field.name)} {field.dataType.simpleString()}" for field in schema]
+        kinds = [re.sub("^timestamp$", _instant(), field.dataType.simpleString()) for field in schema]
+        columns = [f"{in_backticks(name)} {kind}" for name, kind in zip(schema.names, kinds, strict=True)]
         return F.from_csv(name, ", ".join(columns), {**self.options, "columnNameOfCorruptRecord": RECORD, **more})
 
     def is_doubtful(self, parsed: Column) -> Column:
@@ -373,7 +379,6 @@ class _Csv(_Syntax):
         missing = F.array_join(F.array_repeat(F.lit(self._separator), F.lit(len(names)) - F.col("place")), "")
         padded = F.when(F.col("place") > 0, F.concat("text", missing)).otherwise(F.col("text"))
         return frame.select(*kept, padded.alias("text"))
-
 
     def is_bad(self, name: str) -> Column:
         """Return whether a record has more or fewer values than columns, or a quote where none may be."""

@@ -82,7 +82,7 @@ def json_of_values(values: list[Column]) -> Column:
 
     if not values:
         return functions.lit(None).cast("string")
-    text = functions.to_json(functions.struct(*values))
+    text = functions.to_json(functions.struct(*values), {"ignoreNullFields": "true"})
     return functions.when(text != "{}", text)
 
 

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.spark.settings import settings
+from scripts.helpers.watermarks import Watermarks
 from tests.reading.contract import binary, cases
 from tests.reading.contract.cases import Case, in_order, put
 from tests.reading.contract.frames import frame_of, rows_of
@@ -64,3 +67,46 @@ def test_folders_have_their_values_when_types_of_folders_are_not_inferred(spark:
         found = FileBookmark(str(tmp_path)).new_files().read(spark, "json").collect()
 
     assert [row.asDict() for row in found] == [{"id": "a", "day": "3"}]
+
+
+@pytest.mark.parametrize("options", [{}, {"timestampFormat": "yyyy-MM-dd HH:mm:ssXXX"}], ids=["ISO 8601", "own format"])
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_times_are_instants_when_the_schema_says_so_and_times_of_the_session_are_not(
+    format: str, options: dict[str, str], spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "1.csv").write_text("2026-03-29 03:30:00+02:00\n")
+    (tmp_path / "1.json").write_text('{"t": "2026-03-29 03:30:00+02:00"}\n')
+    schema = StructType([StructField("t", TimestampType())])
+
+    with settings(spark, {"spark.sql.timestampType": "TIMESTAMP_NTZ"}):
+        delta = FileBookmark(str(tmp_path), include=[f"*.{format}"]).new_files()
+        found = rows_of(delta.read(spark, format, schema=schema, **options))
+
+    assert found == [{"t": "2026-03-29T01:30:00Z"}]
+
+
+def test_rescued_text_has_what_did_not_fit_alone_when_json_of_the_session_has_null(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text('{"id":"x"}\n{"id":1,"n":2}\n')
+
+    with settings(spark, {"spark.sql.jsonGenerator.ignoreNullFields": "false"}):
+        delta = FileBookmark(str(tmp_path)).new_files()
+        found = delta.read(spark, "json", schema="id BIGINT, n BIGINT", rescue=True).collect()
+
+    assert sorted(str(row["_rescued"]) for row in found) == ["None", '{"id":"x"}']
+
+
+def test_rows_are_there_once_when_the_session_overwrites_partitions_by_default(
+    watermarks: Watermarks, spark: Any, tmp_path: Path
+) -> None:
+    landing, target = tmp_path / "landing", str(tmp_path / "raw")
+    landing.mkdir()
+
+    with settings(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
+        for number in (1, 2):
+            (landing / f"{number}.json").write_text(f'{{"id":{number},"day":"a"}}\n{{"id":{number},"day":"b"}}\n')
+            with IncrementalJob(watermarks, "parking", spark=spark) as job:
+                rows = job.new_files(str(landing)).read(spark, "json", schema="id BIGINT, day STRING")
+                job.write(rows, target, partition_by=["day"])
+
+    found = spark.read.parquet(target).select("id", "day").collect()
+    assert sorted(map(tuple, found)) == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
