@@ -351,6 +351,13 @@ def test_values_that_do_not_fit_stop_the_run_when_none_is_rescued(nights: Nights
     assert list(nights.target.glob("*.parquet")) == []
 
 
+def test_run_ends_with_a_misfit_when_an_action_of_its_own_meets_a_value_that_does_not_fit(nights: Nights) -> None:
+    nights.put("1.json", {"id": 1}, {"id": "x7"})
+
+    with pytest.raises(MisfitError, match="column 'id'"):
+        nights.run("json", schema="id BIGINT")
+
+
 def test_file_with_a_value_that_does_not_fit_is_set_aside_when_bad_files_are(nights: Nights) -> None:
     nights.put("1.csv", "id", "1")
     nights.put("2.csv", "id", "x")

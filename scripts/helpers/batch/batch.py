@@ -363,6 +363,12 @@ class Batch:
             # So that the next run knows: it would take the files again, and fail.
             self.freeze()
             raise UnreadableFilesError(str(readings.location), found) from error
+        if self.reads_files and not isinstance(error, WatermarkError):
+            from scripts.helpers.reading.fetched_lines import unmarked
+
+            # An action of the job's own, such as `collect`, raises it inside an error of Spark.
+            if (typed := unmarked(str(error))) is not None:
+                raise typed from error
 
     def _found(self, readings: Readings, error: Exception) -> dict[str, str]:
         try:
