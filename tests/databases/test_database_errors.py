@@ -326,7 +326,7 @@ ASKED: dict[str, Callable[[JdbcTable], Any]] = {
     "open_writers": lambda table: table.open_writers(timedelta(minutes=5)),
     "sequences": lambda table: table.sequences("id"),
     "cluster": lambda table: table._cluster,
-    "writers": lambda table: table._writers(),
+    "writers": lambda table: table._writers("id"),
 }
 
 

@@ -117,8 +117,11 @@ def test_catalogue_and_clock_and_count_are_queries_when_parsed(database: Any) ->
     assert at.find(exp.Limit, exp.Fetch) is not None
     last = parsed(database, database.some_rows(5, sql("SELECT 1 AS one FROM t ORDER BY id DESC")))
     assert last.find(exp.Limit, exp.Fetch) is not None
-    if database.writers(parts):
-        assert parsed(database, database.writers(parts)).named_selects == ["writer"]
+    for query, names in (
+        (database.writers(parts, "id"), ["writer"]),
+        (database.open_since(parts, timedelta(minutes=5)), ["writer", "began"]),
+    ):
+        assert not query or parsed(database, query).named_selects == names
     assert "park'ing" not in database.catalogue(parts) + database.identity(parts)
 
 

@@ -104,8 +104,8 @@ def test_run_waits_for_a_transaction_that_ends_within_the_delay(postgres: Any, t
         looks: list[frozenset[str] | None] = []
         look = source._writers
 
-        def commit_after_the_first_look() -> frozenset[str] | None:
-            found = look()
+        def commit_after_the_first_look(column: str) -> frozenset[str] | None:
+            found = look(column)
             looks.append(found)
             slow.connection.commit()
             return found
@@ -181,6 +181,132 @@ def test_every_id_is_taken_once_when_transactions_open_commit_and_abort_in_any_o
     found += run(source, window)[1]
 
     assert sorted(found) == [number for (number,) in postgres.sql(f"SELECT id FROM {name} ORDER BY id")]
+
+
+# --- rows of another server: a publisher, and the server of a foreign table, are a database of the same one ---------
+
+TIMED_IDS = "id bigint PRIMARY KEY, s text, at timestamptz NOT NULL DEFAULT now()"
+
+
+@pytest.fixture
+def elsewhere(postgres: Any) -> Iterator[str]:
+    """Return the name of another database, with a table of rows that a table of this name in the first one shows."""
+    postgres.sql("DROP DATABASE IF EXISTS elsewhere", "CREATE DATABASE elsewhere", "DROP TABLE IF EXISTS shown CASCADE")
+    postgres.sql(f"CREATE TABLE shown ({TIMED_IDS})", database="elsewhere")
+    yield "elsewhere"
+    postgres.sql("DROP EXTENSION IF EXISTS postgres_fdw CASCADE", "DROP TABLE IF EXISTS shown CASCADE")
+    postgres.sql("DROP DATABASE elsewhere WITH (FORCE)")
+
+
+@pytest.fixture
+def subscriber(postgres: Any, elsewhere: str) -> Iterator[str]:
+    postgres.sql(
+        "CREATE PUBLICATION feed FOR TABLE shown",
+        "SELECT pg_create_logical_replication_slot('feed', 'pgoutput')",
+        database=elsewhere,
+    )
+    postgres.sql(
+        f"CREATE TABLE shown ({TIMED_IDS})",
+        f"CREATE SUBSCRIPTION feed CONNECTION 'host=127.0.0.1 port={postgres.port} user=postgres dbname={elsewhere}'"
+        " PUBLICATION feed WITH (create_slot = false, slot_name = 'feed', copy_data = false)",
+    )
+    yield "shown"
+    postgres.sql("DROP SUBSCRIPTION feed")
+
+
+def make_foreign(postgres: Any, columns: str) -> None:
+    postgres.sql(
+        "CREATE EXTENSION postgres_fdw",
+        f"CREATE SERVER far FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '127.0.0.1', port '{postgres.port}',"
+        " dbname 'elsewhere')",
+        "CREATE USER MAPPING FOR PUBLIC SERVER far OPTIONS (user 'postgres', password 'not-a-secret')",
+        f"{columns} SERVER far OPTIONS (table_name 'shown')",
+    )
+
+
+@pytest.fixture
+def foreign_table(postgres: Any, elsewhere: str) -> str:
+    make_foreign(postgres, f"CREATE FOREIGN TABLE shown ({TIMED_IDS.replace(' PRIMARY KEY', '')})")
+    return "shown"
+
+
+@pytest.fixture
+def foreign_partition(postgres: Any, elsewhere: str) -> str:
+    postgres.sql(f"CREATE TABLE shown ({TIMED_IDS.replace(' PRIMARY KEY', '')}) PARTITION BY RANGE (id)")
+    make_foreign(postgres, "CREATE FOREIGN TABLE shown_far PARTITION OF shown FOR VALUES FROM (0) TO (1000)")
+    return "shown"
+
+
+def wait_for(postgres: Any, name: str, *ids: int) -> None:
+    while postgres.sql(f"SELECT id FROM {name} ORDER BY id") != [(number,) for number in ids]:
+        postgres.sql("SELECT pg_sleep(0.05)")
+
+
+@pytest.mark.parametrize("kind", ["subscriber", "foreign_partition"])
+def test_lower_id_is_taken_when_another_server_commits_it_later(
+    request: pytest.FixtureRequest, postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    name, delay = request.getfixturevalue(kind), timedelta(seconds=1)
+    source = table_in(name)
+    with open_transaction(postgres.connect("elsewhere")) as slow:
+        slow.execute("INSERT INTO shown VALUES (1)")
+        postgres.sql("INSERT INTO shown VALUES (2), (3)", database="elsewhere")
+        wait_for(postgres, name, 2, 3)
+
+        first, before = run(source, delay=delay)
+        slow.connection.commit()
+    wait_for(postgres, name, 1, 2, 3)
+    postgres.sql("SELECT pg_sleep(1)")
+    _, after = run(source, first, delay=delay)
+
+    assert (before, after) == ([], [1, 2, 3])
+    assert "event=undecided_rows context=repairs column=id open_transactions=unknown" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [("subscriber", "shown"), ("foreign_partition", "shown"), ("foreign_table", "seen"), ("foreign_table", "query")],
+)
+def test_first_run_by_time_says_so_when_rows_come_from_another_server(
+    request: pytest.FixtureRequest,
+    jdbc: Any,
+    postgres: Any,
+    table_in: Maker,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    shown: str,
+) -> None:
+    request.getfixturevalue(kind)
+    postgres.sql("CREATE VIEW seen AS SELECT * FROM shown")
+    source = table_in(shown)
+    if shown == "query":
+        source = JdbcTable(jdbc, postgres.url, query="SELECT id, at FROM shown", properties=postgres.properties)
+
+    first, _ = run_by_time(source)
+    run_by_time(source, first)
+
+    assert caplog.text.count("event=hidden_transactions context=repairs") == 1
+    assert "as rows come from another server" in caplog.text
+
+
+def test_run_relies_on_time_when_the_server_is_a_replica(
+    postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = postgres.new_table(TIMED_IDS)
+    postgres.sql(f"INSERT INTO {name} VALUES (1)")
+    source = table_in(name)
+    postgres.halt()
+    (postgres.data / "standby.signal").touch()
+    postgres.resume()
+    try:
+        _, by_id = run(source)
+        _, by_time = run_by_time(source)
+    finally:
+        postgres.sql("SELECT pg_promote()")
+
+    assert (by_id, by_time) == ([], [1])
+    assert "event=undecided_rows context=repairs column=id open_transactions=unknown" in caplog.text
+    assert "event=hidden_transactions context=repairs" in caplog.text
 
 
 # --- stamps ----------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ class Transactions(RowSource):
         found = sorted(self.rows(window), reverse=True)[:most]
         return [SeenRow(self.bound(number), {"row": str(self.shown[number])}) for number in found]
 
-    def writers(self, longest: timedelta) -> frozenset[str] | None:
+    def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         return frozenset(map(str, self.open)) if self.tells_writers else None
 
     def open_writers(self, delay: timedelta) -> OpenWriters:

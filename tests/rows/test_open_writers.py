@@ -32,7 +32,7 @@ class Committed(ListedRows):
     open: set[str] | None = field(default_factory=set)
     waits: list[timedelta] = field(default_factory=list)
 
-    def writers(self, longest: timedelta) -> frozenset[str] | None:
+    def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         self.waits.append(longest)
         return None if self.open is None else frozenset(self.open)
 
@@ -249,12 +249,12 @@ class Stamped(ListedRows):
     """Rows of stamps, and since when a transaction is open beside them."""
 
     began: datetime | None = None
-    are_all_seen: bool = True
+    hidden: str = ""
     delays: list[timedelta] = field(default_factory=list)
 
     def open_writers(self, delay: timedelta) -> OpenWriters:
         self.delays.append(delay)
-        return OpenWriters(OpenWriter("pid 7", self.began) if self.began else None, self.are_all_seen)
+        return OpenWriters(OpenWriter("pid 7", self.began) if self.began else None, self.hidden)
 
 
 def stamped(*minutes: float, began: float | None = None) -> Stamped:
@@ -341,14 +341,15 @@ def test_transactions_are_not_asked_for_when_no_delay_is_kept(options: dict[str,
 
 def test_first_run_warns_when_transactions_of_others_are_hidden(caplog: pytest.LogCaptureFixture) -> None:
     source = stamped(20, 10)
-    source.are_all_seen = False
+    source.hidden = "it is a replica"
 
     first = plan_of_times(source)
     warned = caplog.text
     plan_of_times(source, first)
 
     assert stamps(source, first) == [ago(20), ago(10)]
-    assert "event=hidden_transactions context=repairs source=public.repairs" in warned
+    assert "event=hidden_transactions context=repairs source=public.repairs: rows" in warned
+    assert "stamp are lost, as it is a replica" in warned
     assert caplog.text == warned
 
 

@@ -124,6 +124,7 @@ class PostgresServer(Server):
             "listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": self.folder, "fsync": "off",
             "timezone": "America/New_York", "log_timezone": "UTC", "log_statement": "all", "log_destination": "stderr",
             "autovacuum": "off", "max_connections": 60, "max_prepared_transactions": 4,
+            "wal_level": "logical",
         }  # fmt: skip
         options = itertools.chain.from_iterable(("-c", f"{name}={value}") for name, value in settings.items())
         self.command = [str(folder / "postgres"), "-D", str(self.data), *options]
@@ -147,7 +148,7 @@ class PostgresServer(Server):
     def resume(self) -> None:
         self.start(self.command, self._is_up)
 
-    def connect(self) -> Any:
+    def connect(self, database: str = "postgres") -> Any:
         """Return a connection outside any transaction; ``with connection.transaction()`` begins one."""
         import psycopg
 
@@ -155,14 +156,14 @@ class PostgresServer(Server):
             host="127.0.0.1",
             port=self.port,
             user="postgres",
-            dbname="postgres",
+            dbname=database,
             autocommit=True,
             connect_timeout=int(PATIENCE),
         )
 
-    def sql(self, *statements: str) -> list[Any]:
+    def sql(self, *statements: str, database: str = "postgres") -> list[Any]:
         """Run statements, each its own transaction; return the rows of the last."""
-        with self.connect() as connection:
+        with self.connect(database) as connection:
             for statement in statements:
                 cursor = connection.execute(statement)
             return list(cursor.fetchall()) if cursor.description else []

@@ -89,7 +89,7 @@ class ListedRows(RowSource):
     def rows(self, window: RowWindow) -> list[tuple[Any, ...]]:
         return self._where(window.predicate(WHOLE_NUMBERS), self.listed)
 
-    def writers(self, longest: timedelta) -> frozenset[str] | None:
+    def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         return frozenset()
 
     def _where(self, predicate: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -277,20 +277,22 @@ class Database(Dialect):
         """
         raise NotImplementedError
 
-    def writers(self, parts: Sequence[str]) -> SQL:
-        """Return the query for the open transactions that may hold numbers of a table, by names that are used once.
+    def writers(self, parts: Sequence[str], column: str) -> SQL:
+        """Return the query for the open transactions that may hold numbers of a column, by names that are used once.
 
         A name of NULL says that the server cannot tell for this table. Empty where no such query is known.
         """
         return sql("")
 
-    def open_since(self, delay: timedelta) -> SQL:
+    def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
         """Return the query for the transactions that have written and are open: name, and when they began in UTC.
 
-        Of whatever table. A beginning of NULL says that this user may not see one. Empty where no such query is known.
+        To any table. Without a beginning, it is the reason why some are not seen. Empty where no such query is known.
 
         Parameters
         ----------
+        parts
+            The name of the table that is read; none of a query.
         delay
             How long before it was first seen a transaction may have begun, if the server does not keep that.
         """

@@ -151,7 +151,7 @@ class MySQL(WritableDatabase):
             NO_TEXT, self._is_table(parts),
         )  # fmt: skip
 
-    def writers(self, parts: Sequence[str]) -> SQL:
+    def writers(self, parts: Sequence[str], column: str) -> SQL:
         # Of whatever table: to which they have written is in no list that MySQL and MariaDB share. NULL on a replica:
         # one that can be written to shows itself only by the threads that follow its primary; InnoDB's own have
         # the same user in older versions of MariaDB, and are daemons.
@@ -185,7 +185,7 @@ class MySQL(WritableDatabase):
             ends, SQL(name),
         )  # fmt: skip
 
-    def open_since(self, delay: timedelta) -> SQL:
+    def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
         # Reads take no lock. A statement has its time from before its transaction begins, and InnoDB keeps the whole
         # second of that.
         began = sql("{} - INTERVAL 1 SECOND", self.instant_of_server(sql("trx_started")))

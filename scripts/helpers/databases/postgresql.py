@@ -9,6 +9,7 @@ from types import MappingProxyType
 from scripts.helpers.databases.database import MAX, Declared, TableColumn, ends_early
 from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.sources import ELSEWHERE, UNSEEN
 from scripts.helpers.rows.sql import SQL, in_quotes, sql
 
 WIDE = {
@@ -19,6 +20,12 @@ UNEQUAL = ("json", "xml", "point", "box", "polygon", "line", "path")
 """Types that have no equality."""
 ALIKE = ("citext", "text", "character")
 """Types whose equality takes different texts for the same."""
+WRITTEN_ELSEWHERE = sql(
+    "(pg_is_in_recovery() OR EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'f')"
+    " OR EXISTS (SELECT 1 FROM kin k JOIN pg_subscription_rel s ON s.srrelid = k.oid))"
+)
+"""Condition that transactions of another server write to some of ``kin``, which locks and activity here do not show: of
+the primary of a replica, of the publisher of a subscriber, or of the server that a foreign table is on."""
 
 
 def _text_in_utc(instant: SQL) -> SQL:
@@ -164,40 +171,50 @@ class PostgreSQL(WritableDatabase):
             self._oid(parts),
         )
 
-    def writers(self, parts: Sequence[str]) -> SQL:
+    def writers(self, parts: Sequence[str], column: str) -> SQL:
         # Those that hold what an INSERT locks: the table, or a sequence of it. `nextval` locks its sequence until the
-        # transaction ends, so also who has a number and no row yet is among them.
-        # NULL where that says nothing: on a replica, whose locks are its own; for what is no table; and where sessions
-        # take numbers of a sequence in advance (CACHE) and use them in a later transaction.
-        table = self._oid(parts)
-        family = sql(
-            "family (oid) AS (SELECT CAST({} AS oid) UNION"
-            " SELECT i.inhrelid FROM pg_inherits i JOIN family f ON i.inhparent = f.oid)",
-            table,
+        # transaction ends, so also who has a number and no row yet is among them. NULL where that says nothing.
+        is_table = sql(
+            "EXISTS (SELECT 1 FROM pg_class r WHERE r.oid = {} AND r.relkind IN ('r', 'p'))", self._oid(parts)
         )
-        # Those that a column owns (serial, identity), and those that a default calls.
+        # Those that a column owns (serial, identity), and those that its default calls.
         owned = sql(
-            "SELECT d.objid AS oid FROM pg_depend d JOIN family f ON d.refobjid = f.oid"
+            "SELECT d.objid AS oid FROM pg_depend d JOIN numbered c ON d.refobjid = c.oid AND d.refobjsubid = c.place"
             " WHERE d.classid = CAST('pg_class' AS regclass) AND d.refclassid = CAST('pg_class' AS regclass)"
         )
         called = sql(
-            "SELECT d.refobjid FROM pg_attrdef a JOIN family f ON a.adrelid = f.oid"
+            "SELECT d.refobjid FROM pg_attrdef a JOIN numbered c ON a.adrelid = c.oid AND a.adnum = c.place"
             " JOIN pg_depend d ON d.classid = CAST('pg_attrdef' AS regclass) AND d.objid = a.oid"
             " WHERE d.refclassid = CAST('pg_class' AS regclass)"
         )
         numbers = sql(
             "numbers (oid) AS (SELECT s.seqrelid FROM pg_sequence s WHERE s.seqrelid IN ({} UNION {}))", owned, called
         )
+        # Sessions take numbers of a sequence in advance (CACHE), and use them in a later transaction.
         cached = sql("EXISTS (SELECT 1 FROM pg_sequence s JOIN numbers n ON n.oid = s.seqrelid WHERE s.seqcache > 1)")
-        is_table = sql("EXISTS (SELECT 1 FROM pg_class r WHERE r.oid = {} AND r.relkind IN ('r', 'p'))", table)
         return sql(
-            "WITH RECURSIVE {}, {}"
+            "WITH RECURSIVE {}, numbered (oid, place) AS (SELECT a.attrelid, a.attnum FROM pg_attribute a"
+            " JOIN kin k ON k.oid = a.attrelid WHERE a.attname = {}), {}"
             " SELECT CAST(l.virtualtransaction AS text) AS writer FROM pg_locks l WHERE l.locktype = 'relation'"
             " AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
-            " AND l.mode = 'RowExclusiveLock'"
-            " AND l.relation IN (SELECT oid FROM family UNION SELECT oid FROM numbers)"
-            " UNION SELECT NULL WHERE pg_is_in_recovery() OR {} OR NOT {}",
-            family, numbers, cached, is_table,
+            " AND l.mode = 'RowExclusiveLock' AND l.relation IN (SELECT oid FROM kin UNION SELECT oid FROM numbers)"
+            " UNION SELECT NULL WHERE NOT {} OR {} OR {}",
+            self._kin(parts), self.text(column), numbers, is_table, cached, WRITTEN_ELSEWHERE,
+        )  # fmt: skip
+
+    def _kin(self, parts: Sequence[str]) -> SQL:
+        """Write the tables that rows of a table are in, or come through; of a query, all of the database."""
+        # Partitions, and what a view reads.
+        parents = sql(
+            "SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = f.oid UNION ALL SELECT d.refobjid"
+            " FROM pg_rewrite w JOIN pg_depend d ON d.classid = CAST('pg_rewrite' AS regclass) AND d.objid = w.oid"
+            " WHERE d.refclassid = CAST('pg_class' AS regclass) AND w.ev_class = f.oid AND w.rulename = '_RETURN'"
+        )
+        return sql(
+            "family (oid) AS ({} UNION SELECT m.oid FROM family f CROSS JOIN LATERAL ({}) m),"
+            " kin (oid) AS (SELECT f.oid FROM family f"
+            " UNION SELECT CAST(a.relid AS oid) FROM family f CROSS JOIN LATERAL pg_partition_ancestors(f.oid) a)",
+            sql("SELECT CAST({} AS oid)", self._oid(parts)) if parts else sql("SELECT r.oid FROM pg_class r"), parents,
         )  # fmt: skip
 
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
@@ -222,7 +239,7 @@ class PostgreSQL(WritableDatabase):
             ends, identity, called, self._oid(parts), self.text(column),
         )  # fmt: skip
 
-    def open_since(self, delay: timedelta) -> SQL:
+    def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
         # Of this database, whatever the table: who has an id, or waits for a lock to write. `now()` is the beginning of
         # a transaction, also in the table that it writes to last. One that was prepared keeps no beginning, and whoever
         # lacks the role may not see those of others.
@@ -234,14 +251,16 @@ class PostgreSQL(WritableDatabase):
         prepared = sql("p.prepared - INTERVAL {}", in_quotes(f"{delay.total_seconds():f} seconds"))
         # In this order: one that is prepared between the two is in the first.
         return sql(
-            "SELECT 'pid ' || a.pid AS writer, {} AS began FROM pg_stat_activity a"
+            "WITH RECURSIVE {} SELECT 'pid ' || a.pid AS writer, {} AS began FROM pg_stat_activity a"
             " WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()"
             " AND a.backend_type IS DISTINCT FROM 'autovacuum worker'"
             " AND (a.backend_xid IS NOT NULL OR a.pid IN ({}))"
             " UNION ALL SELECT 'prepared ' || p.transaction, {} FROM pg_prepared_xacts p"
             " WHERE p.database = current_database()"
-            " UNION ALL SELECT 'hidden', NULL WHERE NOT pg_has_role('pg_read_all_stats', 'USAGE')",
-            _text_in_utc(sql("a.xact_start")), waiting, _text_in_utc(prepared),
+            " UNION ALL SELECT {}, NULL WHERE NOT pg_has_role('pg_read_all_stats', 'USAGE')"
+            " UNION ALL SELECT {}, NULL WHERE {}",
+            self._kin(parts), _text_in_utc(sql("a.xact_start")), waiting, _text_in_utc(prepared), in_quotes(UNSEEN),
+            in_quotes(ELSEWHERE), WRITTEN_ELSEWHERE,
         )  # fmt: skip
 
     def tables_like(self, schema: str, start: str) -> SQL:

@@ -56,7 +56,7 @@ class SQLite(WritableDatabase):
     attempt = sql("0")
     rights = "Let the process write to the file and its folder"
 
-    def writers(self, parts: Sequence[str]) -> SQL:
+    def writers(self, parts: Sequence[str], column: str) -> SQL:
         # One transaction writes at a time, so numbers are committed in their order.
         return sql("SELECT NULL AS writer WHERE 1 = 0")
 

@@ -35,7 +35,16 @@ from scripts.helpers.errors import CursorError, SourceError, SourceUnavailableEr
 from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import WHERE
 from scripts.helpers.rows.slicing import slices
-from scripts.helpers.rows.sources import Facts, NumberSequence, OpenWriter, OpenWriters, RowSource, SeenRow, named_zone
+from scripts.helpers.rows.sources import (
+    UNSEEN,
+    Facts,
+    NumberSequence,
+    OpenWriter,
+    OpenWriters,
+    RowSource,
+    SeenRow,
+    named_zone,
+)
 from scripts.helpers.rows.sql import SQL, sql, written_by_hand
 from scripts.helpers.rows.window import RowWindow, check_types
 from scripts.helpers.spark.jvm import check_jvm
@@ -252,7 +261,7 @@ class JdbcTable(RowSource):
             found.append(SeenRow(cursor, dict(zip(contents, row[width:], strict=True))))
         return found
 
-    def writers(self, longest: timedelta) -> frozenset[str] | None:
+    def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         """Return the transactions that may commit a lower number than the last one that was seen before this call.
 
         Waits up to `longest` for those that are open now. None if the database or this user cannot tell.
@@ -260,11 +269,11 @@ class JdbcTable(RowSource):
         end = time.monotonic() + longest.total_seconds()
         pause = self._database.writers_late
         time.sleep(pause.total_seconds())
-        found = self._writers()
+        found = self._writers(column)
         while found and time.monotonic() < end:
             pause = min(max(2 * pause, FIRST_PAUSE), LAST_PAUSE)
             time.sleep(pause.total_seconds())
-            now_open = self._writers()
+            now_open = self._writers(column)
             # Those that have begun meanwhile get higher numbers. Who cannot tell any more has not seen the others end.
             found = found if now_open is None else found & now_open
         return found
@@ -274,14 +283,15 @@ class JdbcTable(RowSource):
 
         One that was prepared in PostgreSQL counts from `delay` before that, as nobody keeps when it began.
         """
-        query = self._database.open_since(delay)
+        query = self._database.open_since(self._parts, delay)
         if not query:
             return OpenWriters()
         with self._if_allowed("writers"):
             found = self._query(query, [WRITER, BEGAN])
             seen = [OpenWriter(name, moment_of(began)) for name, began in found if began is not None]
-            return OpenWriters(min(seen, key=lambda writer: writer.began, default=None), len(seen) == len(found))
-        return OpenWriters(are_all_seen=False)
+            hidden = ". ".join(reason for reason, began in found if began is None)
+            return OpenWriters(min(seen, key=lambda writer: writer.began, default=None), hidden)
+        return OpenWriters(hidden=UNSEEN)
 
     def sequences(self, column: str) -> list[NumberSequence]:
         """Return the sequences that number a column; none of a view or query, or where the catalogue does not tell."""
@@ -382,9 +392,9 @@ class JdbcTable(RowSource):
                 return str(found)
         return None
 
-    def _writers(self) -> frozenset[str] | None:
+    def _writers(self, column: str) -> frozenset[str] | None:
         # As of a view: which tables a query reads, and by which numbers, nobody can tell.
-        query = None if self._query_text is not None else self._database.writers(self._parts)
+        query = None if self._query_text is not None else self._database.writers(self._parts, column)
         if query:
             with self._if_allowed("writers"):
                 found = {name for (name,) in self._query(query, [WRITER])}

@@ -96,7 +96,7 @@ class MemoryRows(RowSource):
         check_types(self.columns(names, strings=True), [column.type for column in window.columns])
         return self._those(None if window.whole else self._mask(window))
 
-    def writers(self, longest: timedelta) -> frozenset[str]:
+    def writers(self, column: str, longest: timedelta) -> frozenset[str]:
         """Return no transaction: the rows are there."""
         return frozenset()
 

@@ -105,7 +105,7 @@ def reachable_high(
     if options.settled or not options.delay:
         return past_last, None
     # In this order: the last row was seen before. A transaction that begins after it gets a number above it.
-    still_open = source.writers(min(options.delay, LONGEST_WAIT))
+    still_open = source.writers(columns[0].name, min(options.delay, LONGEST_WAIT))
     if still_open is not None and not still_open:
         return past_last, None
     left = before
@@ -139,17 +139,16 @@ def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: b
     delay
         That of the time column. 0 waits for nobody, so nobody is asked.
     warns
-        Log a WARNING if the source's user may not see all transactions.
+        Log a WARNING if some transactions are not seen.
     """
     found = source.open_writers(delay) if delay else None
     if found is None:
         return None
-    if warns and not found.are_all_seen:
+    if warns and found.hidden:
         logger.warning(
-            "event=hidden_transactions context=%s source=%s: this user may not see when transactions of others began. "
-            "Rows that are committed later than delay=%s after their stamp are lost. PostgreSQL: GRANT "
-            "pg_read_all_stats. MySQL and MariaDB: GRANT PROCESS ON *.*",
-            context, source.name, delay,
+            "event=hidden_transactions context=%s source=%s: rows that are committed later than delay=%s after their "
+            "stamp are lost, as %s",
+            context, source.name, delay, found.hidden,
         )  # fmt: skip
     return found.oldest
 

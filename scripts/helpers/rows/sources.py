@@ -86,12 +86,22 @@ class OpenWriters:
     ----------
     oldest
         The one that began first; None if none is open, or none is seen.
-    are_all_seen
-        Whether the user may see when those of other users began. True also where no user could.
+    hidden
+        Why others may be open that are not seen; empty where all are, or where no user could see one.
     """
 
     oldest: OpenWriter | None = None
-    are_all_seen: bool = True
+    hidden: str = ""
+
+
+UNSEEN = (
+    "this user may not see when transactions of others began. PostgreSQL: GRANT pg_read_all_stats. MySQL and MariaDB: "
+    "GRANT PROCESS ON *.*"
+)
+ELSEWHERE = (
+    "rows come from another server (of a replica, subscription or foreign table), whose transactions do not show"
+)
+"""Why transactions are hidden."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +203,7 @@ class RowSource(ABC):
         """
         return UNKNOWN
 
-    def writers(self, longest: timedelta) -> frozenset[str] | None:
+    def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         """Return the transactions, by name, that may still commit a lower number than the last one, after a wait.
 
         They were open when this was called, and still are after at most `longest`. What is in memory has none.
@@ -264,8 +274,8 @@ class ForwardingRows(RowSource):
     def newest(self, window: RowWindow, most: int) -> Sequence[SeenRow] | Unknown | None:  # noqa: D102
         return self.source.newest(window, most)
 
-    def writers(self, longest: timedelta) -> frozenset[str] | None:  # noqa: D102
-        return self.source.writers(longest)
+    def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:  # noqa: D102
+        return self.source.writers(column, longest)
 
     def open_writers(self, delay: timedelta) -> OpenWriters | None:  # noqa: D102
         return self.source.open_writers(delay)

@@ -135,7 +135,7 @@ class DataFrameRows(RowSource):
             slack=None if self._partitions is None else self._partitions.slack,
         )
 
-    def writers(self, longest: timedelta) -> frozenset[str] | None:
+    def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         """Return None, as nobody can tell, where Spark's own JDBC reader made the DataFrame; else no transaction."""
         return None if self._reads_a_database() else frozenset()
 
