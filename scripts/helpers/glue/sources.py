@@ -81,7 +81,7 @@ def read_folders(
         for folder in folders:
             if folder.lower() not in known:
                 columns = columns.add(folder, "string")
-        if finds_choices:
+        if finds_choices and name == "csv":
             return csv_with_choices(read, columns, by_place)
         return read(name, schema=columns, **by_place)
 
