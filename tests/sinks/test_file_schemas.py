@@ -222,22 +222,25 @@ NOTHING = {
 }
 
 
-@pytest.mark.parametrize("values", NOTHING)
 @pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
-@pytest.mark.parametrize("had", ["bigint", "string", "timestamp", "double", "decimal(9,2)"])
-def test_column_has_the_type_of_the_target_when_no_row_has_a_value(
-    make: Callable[[str], Target], kind: str, values: str, had: str
-) -> None:
+def test_column_has_the_type_of_the_target_when_no_row_has_a_value(make: Callable[[str], Target], kind: str) -> None:
     target = make("parquet")
-    target.write(f"id, CAST(NULL AS {had}) AS gone, CAST(id AS {had}) AS b")
-    rows: Any = pd.DataFrame({"id": [3, 4], "gone": NOTHING[values], "b": NOTHING[values]})
+    had = ["bigint", "string", "timestamp", "double", "decimal(9,2)"]
+    columns = {f"gone_{at}": f"CAST(NULL AS {of})" for at, of in enumerate(had)}
+    columns |= {f"b_{at}": f"CAST(id AS {of})" for at, of in enumerate(had)}
+    target.write(f"id, {', '.join(f'{value} AS {name}' for name, value in columns.items())}")
 
-    target.write(pa.Table.from_pandas(rows) if kind == "pyarrow" else rows)
+    for number, values in enumerate(NOTHING.values()):
+        rows: Any = pd.DataFrame({"id": [10 + number, 20 + number], **dict.fromkeys(columns, values)})
+        target.write(pa.Table.from_pandas(rows) if kind == "pyarrow" else rows)
 
-    found = [pq.read_schema(path) for path in target.folder.glob("*0000000002.parquet")]
-    assert [schema.names for schema in found] == [["id", "gone", "b"]]
-    assert target.read().dtypes == [("id", "bigint"), ("gone", had), ("b", had)]
-    assert sorted(row.id for row in target.read().where("b IS NULL").collect()) == [3, 4]
+    for number, values in enumerate(NOTHING, 2):
+        found = [pq.read_schema(path) for path in target.folder.glob(f"*{number:010d}.parquet")]
+        assert [schema.names for schema in found] == [["id", *columns]], values
+    assert target.read().dtypes == [("id", "bigint"), *((name, had[int(name[-1])]) for name in columns)]
+    nothing = " AND ".join(f"{name} IS NULL" for name in columns)
+    ids = [of + number for of in (10, 20) for number in range(len(NOTHING))]
+    assert sorted(row.id for row in target.read().where(nothing).collect()) == ids
 
 
 @pytest.mark.parametrize("kind", [*TYPED, "json"])
