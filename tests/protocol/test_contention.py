@@ -23,7 +23,7 @@ from tests.support.servers import is_long
 pytestmark = pytest.mark.both_stores
 
 THREADS = 50
-COMMITS = 10 if is_long() else 2
+COMMITS = 10 if is_long() else 1
 """Of each thread."""
 JOB = "parking"
 PATIENT = CLIENT_CONFIG.merge(Config(max_pool_connections=THREADS, read_timeout=PATIENCE))

@@ -209,7 +209,7 @@ class Merges:
             actor.pause()
 
 
-MERGES = 5_000 if is_long() else 30
+MERGES = 5_000 if is_long() else 15
 
 
 @pytest.mark.timeout(LONG)

@@ -80,7 +80,8 @@ def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
     assert table.rows == expected(kind, [event for batch in batches for event in batch])
 
 
-@pytest.mark.parametrize("kind", [pytest.param("newest", marks=pytest.mark.long), "history"])
+@pytest.mark.long
+@KINDS
 def test_spark_leaves_the_same_when_batches_come_in_any_order(
     kind: str, tmp_path: Path, spark_with_tables: Any
 ) -> None:
