@@ -22,6 +22,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.glue.public_scripts import SCRIPTS, WRITTEN_HERE
 from tests.support.fetch_glue_scripts import fetch
 from tests.support.glue_scripts import FOLDER, NOT_FETCHED, Script, Stage, moved
+from tests.support.patience import LONG
 from tests.support.places import REPOSITORY
 
 REGION = "ap-northeast-3"
@@ -78,7 +79,7 @@ def run_all(
         stage.take_down()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LONG)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_targets_hold_what_glue_gives_when_a_public_script_runs_with_new_data_between(
     script: Script, folder: Path, run_all: Run

@@ -43,6 +43,7 @@ from tests.support.neighbours import (
     record_of,
     retraction_of,
 )
+from tests.support.patience import LONG
 from tests.support.servers import is_long
 from tests.support.spoiled_table import SPOILED, attribute_at, paths_in, spoiled
 from tests.support.steps import KilledError, commit
@@ -311,7 +312,7 @@ def parts(kind: str) -> list[Any]:
     ]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LONG)
 @pytest.mark.parametrize(("kind", "numbers"), [part for kind in WALKS for part in parts(kind)])
 def test_nothing_of_others_changes_when_anything_is_written_into_the_items_of_a_job(
     two: Callable[[str, str], tuple[Neighbours, FakeDynamoDB]],
