@@ -34,6 +34,9 @@ class Events:
         self.sent = [key for key in self.sent if key in but]
         return before - len(self.sent)
 
+    def extend(self, seconds: int) -> None:
+        self.log.append(f"extend {seconds}")
+
 
 class DirectoryEvents:
     """Events of all files of a directory, which count what becomes of them."""

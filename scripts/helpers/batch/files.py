@@ -28,7 +28,6 @@ from scripts.helpers.protocol.run import Run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from scripts.helpers.batch.end_of_run import EndOfRun
     from scripts.helpers.files.partitions import PartitionRule
     from scripts.helpers.files.sources import EventSource, JournalSource, ListingSource
     from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta, SparkFilesTaken
@@ -238,8 +237,8 @@ class NewFiles(FileSource):
     def _told(self, bookmark: FileBookmark, events: EventSource, *, saves: bool) -> FilesTaken:
         end = self.batch.end
         if not saves:
-            # Before messages are received: those that came before an error are let go as well, for a run that saves.
-            end.whatever_comes(partial(_let_go, events, end))
+            # Before messages are received: other runs get at once also those that came before an error.
+            end.whatever_comes(partial(end.call, [partial(events.extend, 0)]))
         told = events.receive(bookmark.location, bookmark.options.max_files)
         found = bookmark.find_among(told, self.batch.clock())
         if saves:
@@ -362,13 +361,6 @@ class FilesOnSpark(FileSource):
         delta = replace(found.delta, schemas=self.schemas(found.delta), s3_client=self.batch.client(bookmark.location))
         check = partial(bookmark.check_unchanged, found.plan)
         return self.taken(delta, delta, found.plan, found.state, f"has_more={delta.has_more} on_spark=True", check)
-
-
-def _let_go(events: EventSource, end: EndOfRun) -> None:
-    """Show messages to other runs at once, where the source of events can."""
-    extend = getattr(events, "extend", None)
-    if extend is not None:
-        end.call([partial(extend, 0)])
 
 
 def check_same_call(planned: FilesPlan, asked: PlannedPartitions | None, job_id: str, context: str | None) -> None:

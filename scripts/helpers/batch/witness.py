@@ -21,8 +21,6 @@ from scripts.helpers.protocol.names import is_epoch, served_by, split_name
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.choice import is_sink_of, opened, sink_of
-from scripts.helpers.sinks.database import DatabaseSink
-from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.outputs import is_old, mark_of
 from scripts.helpers.sinks.places import place_of_name
 from scripts.helpers.sinks.sink import Sink, Witnessed
@@ -231,5 +229,4 @@ def newest_outputs(history: Sequence[LogEntry]) -> dict[str, Output]:
 
 
 def _ahead(job_id: str, sink: Sink, ahead: Mapping[str, tuple[int, int]]) -> TargetAheadError:
-    by_script = isinstance(sink, DatabaseSink) or (isinstance(sink, IcebergSink) and sink.needs_script)
-    return TargetAheadError(job_id, sink.name, ahead, by_script=by_script)
+    return TargetAheadError(job_id, sink.name, ahead, by_script=sink.needs_script)

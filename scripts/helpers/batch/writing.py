@@ -10,11 +10,9 @@ from scripts.helpers.errors import InvalidValueError, PlanConflictError, StoreUn
 from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.sinks.choice import Layout, sink_for
-from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.merge_frames import check_names
 from scripts.helpers.sinks.places import is_within, place_of_name
 from scripts.helpers.sinks.sink import Sink
-from scripts.helpers.sinks.staging import Staging
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +42,7 @@ def write(batch: Batch, df: DataFrame | pd.DataFrame, target: str | Sink, layout
                 f"it and the target {other!r} of this run are one in the other, so readers of the outer one would "
                 "see the rows of both. Write elsewhere.",
             )
-    check_names(df, is_marked=getattr(sink, "rules", None) is not None)
+    check_names(df, is_marked=sink.rules is not None)
     sink.check(df)
     _check_apart_from_sources(batch, sink, df)
     batch.publication.witness.ask(sink)
@@ -99,7 +97,7 @@ def _check_apart_from_sources(batch: Batch, sink: Sink, df: Any) -> None:
     """Raise TargetError where the folders of a target and those of a source lie within each other."""
     sources = batch.folders
     # A catalog is asked where its table lies: not for a job without such sources.
-    for place in _places_of(sink, df) if sources else ():
+    for place in sink.places(df) if sources else ():
         for source in sources:
             if is_within(place, source):
                 raise TargetError(
@@ -111,12 +109,3 @@ def _check_apart_from_sources(batch: Batch, sink: Sink, df: Any) -> None:
                     f"the source {source!r} is below it, so readers of the target would read the source's files as "
                     "rows, and a clean-up of the table would delete them. Write elsewhere.",
                 )
-
-
-def _places_of(sink: Sink, df: Any) -> list[str]:
-    """Return the folders that a sink writes to."""
-    if isinstance(sink, IcebergSink):
-        return sink.places(df)
-    places = [sink.name] if "://" in sink.name else []  # Else a table of a database.
-    staging = getattr(sink, "staging", None)
-    return [*places, staging.place.uri("")] if isinstance(staging, Staging) else places

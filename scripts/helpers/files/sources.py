@@ -43,6 +43,9 @@ class EventSource(Protocol):
     def acknowledge(self, *, but: Collection[str] = ()) -> int:
         """Forget what was received, except for some keys; called after the commit."""
 
+    def extend(self, seconds: int) -> None:
+        """Keep what was received from other runs for so many seconds from now; 0: show it to them at once."""
+
 
 class JournalSource(Protocol):
     """What keeps a record of all changes of objects, such as `S3MetadataJournal`."""

@@ -110,6 +110,8 @@ class DatabaseSink(TableSink):
 
     _log: _Log
 
+    needs_script = True
+
     def __init__(
         self,
         table: str | Sequence[str],

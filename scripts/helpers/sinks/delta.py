@@ -174,6 +174,9 @@ class DeltaSink(LakeSink):
                 "of ,;{}()=. Rename it, or make the table first, with delta.columnMapping.mode=name."
             )
 
+    def places(self, df: Any) -> list[str]:
+        return [self.name, self._staging_now()]
+
     def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
         # Spark writes to the table by a login of its own, of which this one tells nothing.
         if made.engine == _ArrowLog.engine:

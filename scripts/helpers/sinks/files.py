@@ -35,6 +35,7 @@ from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.file_schema import COLUMNS, FileSchema, store_schema
 from scripts.helpers.sinks.file_types import FORMATS, check_same_format, fit_to_schema
+from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import (
     BATCH_COLUMN,
     MANIFEST,
@@ -105,6 +106,9 @@ class FileSink:
         The paths do not go together.
     """
 
+    rules: Merge | None = None
+    needs_script = False
+
     def __init__(
         self,
         target: str,
@@ -161,6 +165,9 @@ class FileSink:
                     "of Spark."
                 )
             check_partition_values(df, self._partition_by)
+
+    def places(self, df: Any) -> list[str]:
+        return [self.name, self.staging.place.uri("")]
 
     def stage(self, batch: BatchId, fence: int, df: DataFrame | pd.DataFrame, *, replaces: bool = False) -> Output:
         """Write rows to a folder of this attempt alone. Nobody sees them yet.

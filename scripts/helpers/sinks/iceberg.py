@@ -166,7 +166,6 @@ class IcebergSink(LakeSink):
         check_classic(spark, "An Iceberg table")
         self._spark, self._s3_client, self._chosen = spark, s3_client, staging
         self.needs_script = catalog is not None
-        """Whether a catalog was given that nothing but the job's script can open."""
         log = _SparkLog(target, spark) if spark is not None else _ArrowLog(target, catalog)
         super().__init__(target, log, partition_by, merge, batch_column)
 
@@ -208,15 +207,6 @@ class IcebergSink(LakeSink):
                 )
 
     def places(self, df: Any) -> list[str]:
-        """Return the URI of each folder that these rows would bring files to: of the table, and where they are staged.
-
-        Of a table that is not there it is the folder that its catalog would choose. Nothing is made.
-
-        Raises
-        ------
-        TargetError
-            The catalog does not tell.
-        """
         return self._done(lambda: self._places(columns_of(df)))
 
     def publish(self, output: Output) -> None:

@@ -101,6 +101,11 @@ class Sink(Protocol):
         clear     what it staged is deleted; `drop` and `sweep` delete what losers staged
     """
 
+    rules: Merge | None
+    """By which rows replace others; None where they are appended."""
+    needs_script: bool
+    """Whether nothing but the job's script gets to the target, by what its name does not hold."""
+
     @property
     def name(self) -> str:
         """Of the target, in errors, logs and the head: a URI, or a database and table. Nothing secret is in it."""
@@ -110,6 +115,13 @@ class Sink(Protocol):
 
         Called before the plan is frozen: a mistake in the script leaves nothing behind. A request may be sent all the
         same: to open a catalog, and for the columns of a frame of Spark Connect.
+        """
+
+    def places(self, df: Any) -> list[str]:
+        """Return the URI of each folder that these rows would bring files to, if any: the target, and where they wait.
+
+        Of a table that is not there it is the folder that its catalog would choose. Nothing is made. TargetError if the
+        catalog does not answer.
         """
 
     def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:

@@ -204,6 +204,8 @@ class LakeLog(TableLog, Protocol):
 class TableSink(ABC):
     """A table to which each batch is appended, or merged by key, in one commit."""
 
+    needs_script = False
+
     def __init__(self, name: str, log: TableLog, merge: Merge | None, batch_column: str | None) -> None:
         self._name, self.rules, self._log, self._batch_column = name, merge, log, batch_column
 
@@ -219,6 +221,9 @@ class TableSink(ABC):
     @abstractmethod
     def check(self, df: Any) -> None:
         """Raise what speaks against rows without a look at the table; see `Sink`."""
+
+    def places(self, df: Any) -> list[str]:
+        return []
 
     def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
         """Write the rows where this attempt alone stages. No reader of the table sees it.

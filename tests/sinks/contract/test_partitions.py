@@ -49,7 +49,7 @@ def by_duckdb(path: str) -> Rows:
     types = {next((one for one, of in ESCAPED.items() if of == name), name): kind for name, kind in folders.items()}
     listed = ", ".join(f"'{name}': {kind}" for name, kind in types.items())
     text = f"FROM read_parquet('{path}/**/*.parquet', hive_partitioning=true, hive_types={{{listed}}})"
-    found = duckdb.sql(text).to_arrow_table()
+    found = pa.table(duckdb.execute(text).to_arrow_table())
     return found.rename_columns([ESCAPED.get(name, name) for name in found.column_names]).to_pylist()
 
 
