@@ -81,7 +81,7 @@ def test_transaction_that_has_a_number_and_no_row_yet_is_waited_for(postgres: An
 
 
 def test_rows_of_partitions_are_waited_for_when_they_are_written_to_directly(postgres: Any, table_in: Maker) -> None:
-    name = postgres.new_table("id bigint, s text) PARTITION BY RANGE (id")
+    name = postgres.new_table("id bigserial, s text) PARTITION BY RANGE (id")
     postgres.sql(f"CREATE TABLE {name}_low PARTITION OF {name} FOR VALUES FROM (0) TO (1000)")
     source = table_in(name)
     with open_transaction(postgres.connect()) as slow:
@@ -181,6 +181,127 @@ def test_every_id_is_taken_once_when_transactions_open_commit_and_abort_in_any_o
     found += run(source, window)[1]
 
     assert sorted(found) == [number for (number,) in postgres.sql(f"SELECT id FROM {name} ORDER BY id")]
+
+
+# --- sequences behind code -------------------------------------------------------------------------------
+
+COUNTED = "id bigint PRIMARY KEY, s text"
+CODED = {
+    "trigger": (
+        COUNTED,
+        (
+            "CREATE FUNCTION numbering.fill() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN NEW.id := nextval('numbering.counter'); RETURN NEW; END $$"
+        ),
+        "CREATE TRIGGER fill BEFORE INSERT ON {name} FOR EACH ROW EXECUTE FUNCTION numbering.fill()",
+    ),
+    "argument": (
+        COUNTED,
+        "CREATE FUNCTION numbering.next(of text) RETURNS bigint LANGUAGE sql AS $$ SELECT nextval(of::regclass) $$",
+        (
+            "CREATE FUNCTION numbering.fill() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN NEW.id := numbering.Next(TG_ARGV[0]); RETURN NEW; END $$"
+        ),
+        "CREATE TRIGGER fill BEFORE INSERT ON {name} FOR EACH ROW EXECUTE FUNCTION numbering.fill('numbering.counter')",
+    ),
+    "default": (
+        COUNTED,
+        (
+            "CREATE FUNCTION numbering.next() RETURNS bigint LANGUAGE sql BEGIN ATOMIC;"
+            " SELECT nextval('numbering.counter'); END"
+        ),
+        "ALTER TABLE {name} ALTER id SET DEFAULT numbering.next()",
+    ),
+}
+
+
+@pytest.fixture
+def numbered(postgres: Any) -> Iterator[Callable[..., str]]:
+    """Return a maker of tables whose ids come from the sequence ``numbering.counter``, by some code."""
+
+    def make(kind: str, options: str) -> str:
+        columns, *code = CODED[kind]
+        name = str(postgres.new_table(columns))
+        made = "CREATE SCHEMA numbering", f"CREATE SEQUENCE numbering.counter {options}"
+        postgres.sql(*made, *[statement.replace("{name}", name) for statement in code])
+        return name
+
+    yield make
+    postgres.sql("DROP SCHEMA IF EXISTS numbering CASCADE")
+
+
+@pytest.mark.parametrize("kind", CODED)
+def test_number_that_a_session_took_in_advance_is_taken_when_code_uses_the_sequence(
+    postgres: Any, table_in: Maker, numbered: Callable[..., str], kind: str
+) -> None:
+    name, delay = numbered(kind, "CACHE 20"), timedelta(seconds=1)
+    source = table_in(name)
+    with closing(postgres.connect()) as one, closing(postgres.connect()) as other:
+        insert(one, name)
+        insert(other, name)
+        first, before = run(source, delay=delay)
+        insert(one, name)
+    postgres.sql("SELECT pg_sleep(1)")
+
+    assert (before, run(source, first, delay=delay)[1]) == ([], [1, 2, 21])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CODED if kind != "argument"])
+def test_sequence_behind_code_is_exact_when_it_has_no_cache(
+    postgres: Any, table_in: Maker, numbered: Callable[..., str], caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    name = numbered(kind, "CACHE 1")
+    source = table_in(name)
+    with open_transaction(postgres.connect()) as slow:
+        slow.execute("SELECT nextval('numbering.counter')")
+        postgres.sql(f"INSERT INTO {name} (s) VALUES ('y')")
+        first, before = run(source)
+
+    assert (before, run(source, first)[1]) == ([], [2])
+    assert run(source)[1] == [2]
+    assert "event=no_sequence" not in caplog.text
+
+
+@pytest.mark.parametrize("columns", ["id bigint, s text", "id bigint, s text, other bigserial"])
+def test_ids_wait_for_transactions_and_the_delay_when_no_sequence_gives_them(
+    postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture, columns: str
+) -> None:
+    name, delay = postgres.new_table(columns), timedelta(seconds=1)
+    source = table_in(name)
+    with open_transaction(postgres.connect()) as slow:
+        slow.execute(f"INSERT INTO {name} (id) VALUES (1)")
+        postgres.sql(f"INSERT INTO {name} (id) VALUES (3)")
+        first, before = run(source, delay=delay)
+        postgres.sql(f"INSERT INTO {name} (id) VALUES (2)", "SELECT pg_sleep(1)")
+        second, held = run(source, first, delay=delay)
+        slow.connection.commit()
+    _, after = run(source, second, delay=delay)
+
+    assert (before, held, after) == ([], [], [1, 2, 3])
+    assert caplog.text.count("event=no_sequence context=repairs column=id") == 1
+
+
+def test_id_of_a_prepared_transaction_is_taken_when_the_server_was_started_again(
+    postgres: Any, table_in: Maker
+) -> None:
+    name = postgres.new_table(SERIAL)
+    source = table_in(name)
+    with closing(postgres.connect()) as connection:
+        connection.execute("BEGIN")
+        insert(connection, name)
+        postgres.sql(f"INSERT INTO {name} (s) VALUES ('y')")
+        first, before = run(source)
+        connection.execute("PREPARE TRANSACTION 'half'")
+    second, prepared = run(source, first)
+    postgres.halt()
+    postgres.resume()
+    try:
+        third, restarted = run(source, second)
+    finally:
+        postgres.sql("COMMIT PREPARED 'half'")
+
+    assert (before, prepared, restarted) == ([], [], [])
+    assert run(source, third)[1] == [1, 2]
 
 
 # --- rows of another server: a publisher, and the server of a foreign table, are a database of the same one ---------

@@ -14,7 +14,7 @@ from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.open_writers import LONGEST_WAIT
 from scripts.helpers.rows.plan import plan_window
-from scripts.helpers.rows.sources import OpenWriter, OpenWriters, RowSource
+from scripts.helpers.rows.sources import EARLY, NO_SEQUENCE, OpenWriter, OpenWriters, RowSource
 from scripts.helpers.rows.uuids import first_at
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows
@@ -115,6 +115,28 @@ def test_ids_are_taken_a_delay_after_they_were_seen_when_nobody_can_tell() -> No
     assert ids(source, third) == [4]
 
 
+@pytest.mark.parametrize("marker", sorted(EARLY))
+def test_ids_wait_for_transactions_and_for_the_delay_when_numbers_are_made_before_a_transaction(marker: str) -> None:
+    source = source_of(1, 3, open={marker, "5/7"})
+
+    first = plan(source)
+    held = plan(source, first, minutes=6)
+    source.open = {marker}
+    early = plan(source, first, minutes=4.9)
+    late = plan(source, first, minutes=5)
+
+    assert [ids(source, window) for window in (first, held, early, late)] == [[], [], [], [1, 3]]
+
+
+def test_first_run_says_so_when_no_sequence_gives_the_ids(caplog: pytest.LogCaptureFixture) -> None:
+    source = source_of(1, 3, open={NO_SEQUENCE})
+
+    first = plan(source)
+    plan(source, plan(source, first, minutes=5), minutes=10)
+
+    assert caplog.text.count("event=no_sequence context=repairs column=id") == 1
+
+
 def test_time_decides_when_the_source_was_not_made_to_tell() -> None:
     class Plain(ListedRows):
         writers = RowSource.writers
@@ -190,11 +212,11 @@ def test_falling_ids_wait_for_open_transactions_too() -> None:
     assert sorted(ids(source, second)) == [7, 8, 9]
 
 
-def test_warning_counts_the_transactions_when_rows_are_left(caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_names_the_transactions_when_rows_are_left(caplog: pytest.LogCaptureFixture) -> None:
     plan(source_of(1, open={"5/7", "5/8"}))
     plan(source_of(1))
 
-    assert "event=undecided_rows context=repairs column=id open_transactions=2: rows past" in caplog.text
+    assert "event=undecided_rows context=repairs column=id open_transactions=5/7, 5/8: rows past" in caplog.text
     assert "open_transactions=unknown" in caplog.text
 
 

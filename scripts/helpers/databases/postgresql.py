@@ -9,7 +9,7 @@ from types import MappingProxyType
 from scripts.helpers.databases.database import MAX, Declared, TableColumn, ends_early
 from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.sources import ELSEWHERE, UNSEEN
+from scripts.helpers.rows.sources import CACHED, ELSEWHERE, NO_SEQUENCE, UNSEEN
 from scripts.helpers.rows.sql import SQL, in_quotes, sql
 
 WIDE = {
@@ -26,6 +26,18 @@ WRITTEN_ELSEWHERE = sql(
 )
 """Condition that transactions of another server write to some of ``kin``, which locks and activity here do not show: of
 the primary of a replica, of the publisher of a subscriber, or of the server that a foreign table is on."""
+WORDS = sql("regexp_split_to_table(lower(c.body), '[^[:alnum:]_$]+') w (word)")
+CODE = sql(
+    "code (body) AS (SELECT pg_get_triggerdef(g.oid) FROM pg_trigger g JOIN kin k ON k.oid = g.tgrelid"
+    " WHERE g.tgtype & 7 = 7 UNION SELECT pg_get_expr(a.adbin, a.adrelid) FROM pg_attrdef a"
+    " JOIN numbered c ON c.oid = a.adrelid AND c.place = a.adnum"
+    " UNION SELECT pg_get_functiondef(p.oid) FROM code c CROSS JOIN LATERAL {}"
+    " JOIN pg_proc p ON lower(p.proname) = w.word AND p.prokind IN ('f', 'p') JOIN pg_namespace n"
+    " ON n.oid = p.pronamespace AND n.nspname NOT IN ('pg_catalog', 'information_schema'))",
+    WORDS,
+)
+"""What may number a column of ``kin``: triggers before an INSERT (with their arguments), the column's default, and the
+functions that these name, and so on. Their texts are searched, as no catalogue says what they call."""
 
 
 def _text_in_utc(instant: SQL) -> SQL:
@@ -177,7 +189,8 @@ class PostgreSQL(WritableDatabase):
         is_table = sql(
             "EXISTS (SELECT 1 FROM pg_class r WHERE r.oid = {} AND r.relkind IN ('r', 'p'))", self._oid(parts)
         )
-        # Those that a column owns (serial, identity), and those that its default calls.
+        # Those that a column owns (serial, identity), those that its default calls, and those that the code of the
+        # default and of triggers names.
         owned = sql(
             "SELECT d.objid AS oid FROM pg_depend d JOIN numbered c ON d.refobjid = c.oid AND d.refobjsubid = c.place"
             " WHERE d.classid = CAST('pg_class' AS regclass) AND d.refclassid = CAST('pg_class' AS regclass)"
@@ -187,19 +200,36 @@ class PostgreSQL(WritableDatabase):
             " JOIN pg_depend d ON d.classid = CAST('pg_attrdef' AS regclass) AND d.objid = a.oid"
             " WHERE d.refclassid = CAST('pg_class' AS regclass)"
         )
-        numbers = sql(
-            "numbers (oid) AS (SELECT s.seqrelid FROM pg_sequence s WHERE s.seqrelid IN ({} UNION {}))", owned, called
+        named = sql(
+            "SELECT r.oid FROM code c CROSS JOIN LATERAL {} JOIN pg_class r ON lower(r.relname) = w.word", WORDS
         )
-        # Sessions take numbers of a sequence in advance (CACHE), and use them in a later transaction.
-        cached = sql("EXISTS (SELECT 1 FROM pg_sequence s JOIN numbers n ON n.oid = s.seqrelid WHERE s.seqcache > 1)")
+        numbers = sql(
+            "numbers (oid, cache) AS (SELECT s.seqrelid, s.seqcache FROM pg_sequence s"
+            " WHERE s.seqrelid IN ({} UNION {} UNION {}))",
+            owned, called, named,
+        )  # fmt: skip
+        # Sessions take numbers of a sequence in advance (CACHE), and use them in a later transaction. A sequence that
+        # code names by an expression, and not by a text, may be any.
+        is_early = sql(
+            "EXISTS (SELECT 1 FROM numbers WHERE cache > 1)"
+            " OR EXISTS (SELECT 1 FROM code WHERE body ~* 'nextval[[:space:](]+[^[:space:]('']')"
+        )
         return sql(
-            "WITH RECURSIVE {}, numbered (oid, place) AS (SELECT a.attrelid, a.attnum FROM pg_attribute a"
-            " JOIN kin k ON k.oid = a.attrelid WHERE a.attname = {}), {}"
-            " SELECT CAST(l.virtualtransaction AS text) AS writer FROM pg_locks l WHERE l.locktype = 'relation'"
-            " AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
-            " AND l.mode = 'RowExclusiveLock' AND l.relation IN (SELECT oid FROM kin UNION SELECT oid FROM numbers)"
-            " UNION SELECT NULL WHERE NOT {} OR {} OR {}",
-            self._kin(parts), self.text(column), numbers, is_table, cached, WRITTEN_ELSEWHERE,
+            "WITH RECURSIVE {}, numbered (oid, place) AS (SELECT a.attrelid, a.attnum"
+            " FROM pg_attribute a JOIN kin k ON k.oid = a.attrelid WHERE a.attname = {}), {}, {},"
+            " locks AS (SELECT l.* FROM pg_locks l WHERE l.database = 0 OR l.database IS NULL OR l.database ="
+            " (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())),"
+            " holders AS (SELECT l.virtualtransaction, l.pid FROM locks l WHERE l.locktype = 'relation'"
+            " AND l.mode = 'RowExclusiveLock' AND l.relation IN (SELECT oid FROM kin UNION SELECT oid FROM numbers))"
+            " SELECT CAST(h.virtualtransaction AS text) AS writer FROM holders h"
+            # By its id as well: one that is prepared has another name once the server was started again.
+            " UNION SELECT 'transaction ' || l.transactionid FROM holders h JOIN locks l"
+            " ON l.virtualtransaction = h.virtualtransaction AND l.pid IS NOT DISTINCT FROM h.pid"
+            " WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'"
+            " UNION SELECT {} WHERE {} UNION SELECT {} WHERE NOT EXISTS (SELECT 1 FROM numbers)"
+            " UNION SELECT NULL WHERE NOT {} OR {}",
+            self._kin(parts), self.text(column), CODE, numbers, in_quotes(CACHED), is_early, in_quotes(NO_SEQUENCE),
+            is_table, WRITTEN_ELSEWHERE,
         )  # fmt: skip
 
     def _kin(self, parts: Sequence[str]) -> SQL:

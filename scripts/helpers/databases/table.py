@@ -36,6 +36,7 @@ from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import WHERE
 from scripts.helpers.rows.slicing import slices
 from scripts.helpers.rows.sources import (
+    EARLY,
     UNSEEN,
     Facts,
     NumberSequence,
@@ -270,7 +271,7 @@ class JdbcTable(RowSource):
         pause = self._database.writers_late
         time.sleep(pause.total_seconds())
         found = self._writers(column)
-        while found and time.monotonic() < end:
+        while found and found - EARLY and time.monotonic() < end:
             pause = min(max(2 * pause, FIRST_PAUSE), LAST_PAUSE)
             time.sleep(pause.total_seconds())
             now_open = self._writers(column)

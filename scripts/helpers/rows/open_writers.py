@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.values import MAX_BYTES
 from scripts.helpers.rows.cursors import Bound, CursorColumn, earlier
+from scripts.helpers.rows.sources import EARLY, NO_SEQUENCE
 from scripts.helpers.rows.window import UNDECIDED, bound_in, precedes, stored_bound
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class Undecided:
     def is_decided(self, still_open: frozenset[str] | None, now: datetime, delay: timedelta) -> bool:
         """Tell whether all the transactions have ended that could commit a row below the bound."""
         if self.writers is not None and still_open is not None:
-            return not self.writers & still_open
+            awaited = self.writers & still_open
+            return not awaited - EARLY and (not awaited or now - self.at >= delay)
         # Nobody can say, or could: then by time, as for the stamps of a clock.
         return now - self.at >= delay
 
@@ -122,8 +124,14 @@ def reachable_high(
     logger.warning(
         "event=undecided_rows context=%s column=%s open_transactions=%s: rows past the upper bound are left for a "
         "later run, as lower numbers may still be committed. delay=timedelta(0) takes them at once, and may lose rows",
-        context, columns[0].name, "unknown" if still_open is None else len(still_open),
+        context, columns[0].name, "unknown" if still_open is None else ", ".join(sorted(still_open)[:5]),
     )  # fmt: skip
+    if before is None and NO_SEQUENCE in (still_open or ()):
+        logger.warning(
+            "event=no_sequence context=%s column=%s: no sequence is found that gives these numbers. One that a client "
+            "makes before its transaction begins is lost if it is committed more than delay=%s after higher ones",
+            context, columns[0].name, options.delay,
+        )  # fmt: skip
     return bound, left
 
 

@@ -102,6 +102,9 @@ ELSEWHERE = (
     "rows come from another server (of a replica, subscription or foreign table), whose transactions do not show"
 )
 """Why transactions are hidden."""
+CACHED, NO_SEQUENCE = "numbers taken in advance", "numbers of no sequence"
+EARLY = frozenset((CACHED, NO_SEQUENCE))
+"""Stand among writers for clients that have a number, and have not begun the transaction that writes it."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,8 @@ class RowSource(ABC):
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         """Return the transactions, by name, that may still commit a lower number than the last one, after a wait.
 
-        They were open when this was called, and still are after at most `longest`. What is in memory has none.
+        They were open when this was called, and still are after at most `longest`. What is in memory has none. `EARLY`
+        says what may be written by others as well; that is waited for by the delay only.
         """
         return None
 
