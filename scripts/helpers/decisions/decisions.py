@@ -6,7 +6,7 @@ import getpass
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -47,6 +47,17 @@ StatesToSet = Callable[[Head, Mapping[str, Any], str], Mapping[str, Any]]
 """Makes of the states that a person sets those to store, from the head that they replace and the decision's token."""
 
 
+@dataclass(frozen=True)
+class Decision:
+    """What goes with each decision; see `Watermarks.rewind`."""
+
+    why: str
+    who: str | None
+    expected: Head | None
+    context: str | None = None
+    retract: bool = False
+
+
 class Decisions:
     """Changes to a job that no run makes.
 
@@ -59,18 +70,7 @@ class Decisions:
         self._changes, self._lookups = changes, changes.lookups
         self._store = changes.lookups.store
 
-    def rewind(
-        self,
-        job_id: str,
-        *,
-        to_version: int | None = None,
-        to_run: str | None = None,
-        context: str | None = None,
-        retract: bool = False,
-        why: str,
-        who: str | None = None,
-        expected: Head | None = None,
-    ) -> Head:
+    def rewind(self, job_id: str, made: Decision, to_version: int | None, to_run: str | None) -> Head:
         """Go back to the watermarks of an earlier version or run; see `Watermarks.rewind`."""
         if (to_version is None) == (to_run is None):
             raise InvalidValueError("A rewind takes one of to_version and to_run.")
@@ -78,9 +78,7 @@ class Decisions:
             raise InvalidValueError(
                 f"A rewind goes to version 1 or later, not {to_version!r}. To forget everything call reset."
             )
-        order = self._order(who, why)
-        _check_context(context)
-        _check_retract(retract, context)
+        order, context, retract = self._checked(made), made.context, made.retract
 
         def change(head: Head) -> Head:
             version = to_version if to_run is None else self._lookups.version_of(head, to_run)
@@ -92,22 +90,11 @@ class Decisions:
             after = head.rewound(self._copied(head, entry, context), order, context, outputs, retract=retract)
             return _with_warning(head, after, version, outputs)
 
-        return self._decide(job_id, change, expected=expected)
+        return self._decide(job_id, change, expected=made.expected)
 
-    def reset(
-        self,
-        job_id: str,
-        *,
-        context: str | None = None,
-        retract: bool = False,
-        why: str,
-        who: str | None = None,
-        expected: Head | None = None,
-    ) -> Head:
+    def reset(self, job_id: str, made: Decision) -> Head:
         """Forget a job's watermarks, or those of one context; see `Watermarks.reset`."""
-        order = self._order(who, why)
-        _check_context(context)
-        _check_retract(retract, context)
+        order, context, retract = self._checked(made), made.context, made.retract
 
         def change(head: Head) -> Head:
             if context is not None and context not in head.watermarks:
@@ -115,18 +102,14 @@ class Decisions:
             outputs = self._outputs_after(head, 0, retract) if context is None else ()
             return _with_warning(head, head.reset(order, context, outputs, retract=retract), 0, outputs)
 
-        return self._decide(job_id, change, expected=expected)
+        return self._decide(job_id, change, expected=made.expected)
 
     def set_watermark(
         self,
         job_id: str,
         watermarks: Mapping[str, Any],
-        *,
-        context: str | None = None,
-        why: str,
-        who: str | None = None,
-        imported_run: str | None = None,
-        expected: Head | None = None,
+        made: Decision,
+        imported_run: str | None,
         states_to_set: StatesToSet,
     ) -> Head:
         """Declare "processed up to here" without running; see `Watermarks.set_watermark`.
@@ -137,8 +120,7 @@ class Decisions:
             Called for each head that the decision is tried on, so that what it takes from the present
             states is that of the head which is replaced, not of one that a run has left behind meanwhile.
         """
-        order = self._order(who, why)
-        _check_context(context)
+        order, context = self._checked(made), made.context
         if imported_run is not None:
             order = replace(order, imported_run=check_run_id(imported_run))
         if not isinstance(watermarks, Mapping):
@@ -162,30 +144,22 @@ class Decisions:
             states = take_blobs(states_to_set(head, merged, order.token), job_id, token, chunks, kept)
             return self._declared(head, {**head.watermarks, **states}, order, chunks)
 
-        return self._decide(job_id, change, may_be_new=True, expected=expected)
+        return self._decide(job_id, change, may_be_new=True, expected=made.expected)
 
-    def discard_plan(self, job_id: str, *, why: str, who: str | None = None, expected: Head | None = None) -> Head:
+    def discard_plan(self, job_id: str, made: Decision) -> Head:
         """Drop the open plan; see `Watermarks.discard_plan`."""
-        order = self._order(who, why)
-        return self._decide(job_id, lambda head: head.discarded(order), expected=expected)
+        order = self._checked(made)
+        return self._decide(job_id, lambda head: head.discarded(order), expected=made.expected)
 
-    def release(
-        self,
-        job_id: str,
-        *,
-        run_id: str | None = None,
-        why: str,
-        who: str | None = None,
-        expected: Head | None = None,
-    ) -> Head:
+    def release(self, job_id: str, made: Decision, run_id: str | None) -> Head:
         """End the claim of a run that is dead; see `Watermarks.release`."""
-        order = self._order(who, why)
+        order = self._checked(made)
         if run_id is not None:
             check_run_id(run_id)
         meant: str | None = None
         for _ in TO_DECIDE.races(self._store.sleep):
             head = self._lookups.latest(job_id)
-            check_expected(head, expected)
+            check_expected(head, made.expected)
             claim = head.claim
             if claim is None:
                 # Also when an earlier call took effect and its caller died: so it can be repeated.
@@ -368,6 +342,18 @@ class Decisions:
                 raise _not_told(output.target, f"the {_counted(output)} that version {output.version} left there")
         return outputs
 
+    def _checked(self, made: Decision) -> Order:
+        """Return the order of a decision; InvalidValueError for what it may not say."""
+        order = self._order(made.who, made.why)
+        if made.context is not None:
+            check_context(made.context)
+            if made.retract:
+                raise InvalidValueError(
+                    "A batch holds the rows of all contexts, so nothing of it can be taken back for "
+                    f"{made.context!r} alone. Leave out retract, or transformation_ctx."
+                )
+        return order
+
     def _order(self, who: str | None, why: str) -> Order:
         return make_order(who, why, self._lookups.clock())
 
@@ -509,19 +495,6 @@ def _with_warning(before: Head, after: Head, version: int, outputs: Outputs) -> 
 def _counted(output: Output) -> str:
     # An output that does not say how many it holds: rows were not counted while they were staged.
     return "rows" if output.rows is None else count_of(output.rows, "row")
-
-
-def _check_retract(retract: bool, context: str | None) -> None:
-    if retract and context is not None:
-        raise InvalidValueError(
-            f"A batch holds the rows of all contexts, so nothing of it can be taken back for {context!r} alone. "
-            "Leave out retract, or transformation_ctx."
-        )
-
-
-def _check_context(context: str | None) -> None:
-    if context is not None:
-        check_context(context)
 
 
 def _latest_started(job_id: str, runs: Iterable[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
