@@ -670,8 +670,22 @@ def _client(workers: int = WORKERS_PER_TASK) -> S3Client:
     return make_client(workers)
 
 
+class _OfEach:
+    """What an executor does with each part that it gets: `share` returns what the driver learns of it."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in _parts(batches):
+            with _marked_errors():
+                share = self.share(part)
+            yield _as_batch(share)
+
+    def share(self, part: Mapping[str, Any]) -> Any:
+        """Return what the driver learns of a part, as JSON holds it."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class _Task:
+class _Task(_OfEach):
     """What an executor does with a range: list it, compare it, store what is new."""
 
     source: str
@@ -685,13 +699,7 @@ class _Task:
     most_rows: int
     """Listed objects that are worked on at once."""
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in _parts(batches):
-            with _marked_errors():
-                share = self._share(part)
-            yield _as_batch(share)
-
-    def _share(self, part: Mapping[str, Any]) -> dict[str, Any]:
+    def share(self, part: Mapping[str, Any]) -> dict[str, Any]:
         bookmark, pieces = self.chosen(part)
         share = _Share(bookmark.ledger)
         for after, until, choice in pieces:
@@ -803,16 +811,13 @@ class _Store:
 
 
 @dataclass(frozen=True)
-class _Sample:
+class _Sample(_OfEach):
     """What an executor does with a file of the ledger before ranges are cut: return some of its keys."""
 
     ledger_uri: str
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in _parts(batches):
-            with _marked_errors():
-                marks = _sampled(SegmentFiles(self.ledger_uri, _client()).rows(part["file"]), part)
-            yield _as_batch(marks)
+    def share(self, part: Mapping[str, Any]) -> list[str]:
+        return _sampled(SegmentFiles(self.ledger_uri, _client()).rows(part["file"]), part)
 
 
 def _sampled(rows: pa.Table, part: Mapping[str, Any]) -> list[str]:
@@ -820,20 +825,14 @@ def _sampled(rows: pa.Table, part: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Merge:
+class _Merge(_OfEach):
     """What an executor does with a range of several segments: merge their rows, and write them to a file."""
 
     source: str
     ledger_uri: str
     oldest: bool
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in _parts(batches):
-            with _marked_errors():
-                files = self._files(part)
-            yield _as_batch(files)
-
-    def _files(self, part: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def share(self, part: Mapping[str, Any]) -> list[dict[str, Any]]:
         after, until = part["after"], part["until"]
         ledger = FileLedger(self.source, part["segments"], SegmentFiles(self.ledger_uri, _client()))
         known = Known([ledger.read(segment) for segment in ledger.segments])
@@ -863,16 +862,13 @@ class _Taken:
 
 
 @dataclass(frozen=True)
-class _Layouts:
+class _Layouts(_OfEach):
     """What an executor does with a file of the ledger before a read: count the columns that folders give."""
 
     taken: _Taken
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for file in _parts(batches):
-            with _marked_errors():
-                layouts = layouts_of(self.taken.rows(file).column("key").to_pylist())
-            yield _as_batch(list(layouts.items()))
+    def share(self, part: Mapping[str, Any]) -> list[Any]:
+        return list(layouts_of(self.taken.rows(part).column("key").to_pylist()).items())
 
 
 @dataclass(frozen=True)
@@ -887,23 +883,17 @@ class _Planned:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Look(_OfEach):
     """What an executor does before the commit: compare the objects of a file of the ledger with what is there."""
 
     taken: _Taken
     request_payer: bool
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for file in _parts(batches):
-            with _marked_errors():
-                share = self._share(file)
-            yield _as_batch(share)
-
-    def _share(self, file: Mapping[str, Any]) -> dict[str, list[str]]:
-        rows = self.taken.rows(file)
+    def share(self, part: Mapping[str, Any]) -> dict[str, list[str]]:
+        rows = self.taken.rows(part)
         found = find_changed(
             Location.parse(self.taken.source), rows, _client(), request_payer=self.request_payer,
-            between=(str(file["first"])[:-1], str(file["last"])),  # from just below the first key
+            between=(str(part["first"])[:-1], str(part["last"])),  # from just below the first key
         )  # fmt: skip
         overwritten, deleted = found
         return {"overwritten": overwritten[:NAMED_CHANGES], "deleted": deleted[:NAMED_CHANGES]}
