@@ -95,7 +95,9 @@ def parsed(
     # As one column, so that none of them is called as a step here is.
     names = [name for name in lines.columns if name != "record"]
     others = F.struct(F.lit(0).alias(RECORD), *map(quoted, names)).alias("others")
-    syntax = (_Json if format == "json" else _Csv)(fields, of_records(options))
+    # Times that are instants, whatever spark.sql.timestampType is. Spark 3.3 has no others.
+    instant = sql("timestamp") if lines.sparkSession.version < "3.4" else sql("timestamp_ltz")
+    syntax = (_Json if format == "json" else _Csv)(fields, of_records(options), instant)
     kinds = [syntax.kind_to_parse(field.dataType) for field in fields]
     to_parse = [StructField(field.name, kind) for field, kind in zip(fields, kinds, strict=True)]
     mark = StructField(RECORD, StringType())
@@ -141,21 +143,14 @@ def parsed(
     return frame.select(*(F.col("others").getField(name).alias(name) for name in names), rows)
 
 
-def _instant() -> SQL:
-    """Return the type of times that are instants, whatever spark.sql.timestampType is. Spark 3.3 has no other."""
-    from pyspark.sql import types
-
-    return sql("timestamp_ltz") if hasattr(types, "TimestampNTZType") else sql("timestamp")
-
-
 class _Syntax:
     """What both formats have in common."""
 
     as_text: tuple[str, ...] = ()
     """Types at whose values Spark 3's parser raises, by default: parsed as texts, and cast."""
 
-    def __init__(self, fields: StructType, options: Mapping[str, str]) -> None:
-        self.fields, self.options = fields, dict(options)
+    def __init__(self, fields: StructType, options: Mapping[str, str], instant: SQL) -> None:
+        self.fields, self.options, self.instant = fields, dict(options), instant
         given = {name.lower(): value for name, value in options.items()}
         self.option = given.get
 
@@ -182,7 +177,7 @@ class _Syntax:
         kind, name = self.fields[index].dataType, f"value_{index}"
         value = sql("value_{}", whole(index))
         if self._is_as_text(kind):
-            return F.expr(sql("try_cast({} AS {})", value, sql("date") if kind.typeName() == "date" else _instant()))
+            return F.expr(sql("try_cast({} AS {})", value, sql("date") if kind.typeName() == "date" else self.instant))
         if isinstance(kind, DecimalType):
             written = sql("try_cast({} AS decimal({},{}))", value, whole(kind.precision), whole(kind.scale))
             return F.when(F.expr(written) == F.col(name), F.expr(written))
@@ -346,7 +341,7 @@ class _Csv(_Syntax):
     def parse(self, name: str, schema: StructType, **more: str) -> Column:
         from pyspark.sql import functions as F  # noqa: N812
 
-        kinds = [re.sub("^timestamp$", _instant(), field.dataType.simpleString()) for field in schema]
+        kinds = [re.sub("^timestamp$", self.instant, field.dataType.simpleString()) for field in schema]
         columns = [f"{in_backticks(name)} {kind}" for name, kind in zip(schema.names, kinds, strict=True)]
         return F.from_csv(name, ", ".join(columns), {**self.options, "columnNameOfCorruptRecord": RECORD, **more})
 
