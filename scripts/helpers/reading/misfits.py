@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import MisfitError
 from scripts.helpers.reading.fetched_lines import marked
-from scripts.helpers.reading.records import REASON, RECORD, of_records
+from scripts.helpers.reading.records import REASON, RECORD, of_records, value_of
 from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, kind_text
 from scripts.helpers.schemas.spark_frames import json_of_values, quoted
 
@@ -100,12 +100,9 @@ class Misfits:
         return self._texts()[_BAD].isNotNull()
 
     def _text(self, name: str) -> Column:
-        from pyspark.sql import functions
 
         if self.format == "json":
-            # Spark 3.3 raises an error for a key that a map lacks, in ANSI mode.
-            is_there = functions.array_contains(functions.map_keys(self._texts()), name)
-            return functions.when(is_there, self._texts()[name])
+            return value_of(self._texts(), name)
         return self._texts()[f"c{list(self.columns).index(name)}"]
 
     def _texts(self) -> Column:

@@ -269,7 +269,14 @@ class _Json(_Syntax):
         """Return the text of a value in a record."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        return F.from_json(name, "map<string,string>", self.options or None)[self.fields.names[index]]
+        return value_of(F.from_json(name, "map<string,string>", self.options or None), self.fields.names[index])
+
+
+def value_of(texts: Column, name: str) -> Column:
+    """Return the value of a key of a map, NULL without it: Spark 3.3 raises an error for that in ANSI mode."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.when(F.array_contains(F.map_keys(texts), name), texts[name])
 
 
 def _names(kind: DataType) -> Iterator[str]:
@@ -321,7 +328,7 @@ def _differs(text: Column, kind: DataType) -> Column:
         return F.lower(key).isin([name.lower() for name in names]) & ~key.isin(names)
 
     here = F.coalesce(F.exists(F.map_keys(found), is_other), F.lit(False))
-    return reduce(or_, [_differs(found[field.name], field.dataType) for field in kind], here)
+    return reduce(or_, [_differs(value_of(found, field.name), field.dataType) for field in kind], here)
 
 
 class _Csv(_Syntax):
