@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from io import BytesIO
@@ -11,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from scripts.demo.local_s3 import in_place
+from tests.support import maven_jars
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 
@@ -21,15 +24,24 @@ from pyspark.sql import SparkSession
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 
-folder = sys.argv[1]
+folder, kind = sys.argv[1:]
 local = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+local["spark.jars"] = os.environ["JARS"]
 # A slot for each task that never ends, and one that is left.
 builder = SparkSession.builder.master("local[4]")
 for name, value in local.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-spark.sparkContext.setJobGroup("of the script", "its own")
+context = spark.sparkContext
+context.setJobGroup("of the script", "its own")
+if kind == "connect":
+    from pyspark.sql.connect.session import SparkSession as Remote
+    from tests.support.connect_server import ConnectServer
+
+    server = ConnectServer(spark)
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    spark = Remote.builder.remote(server.url).create()
 watermarks = Watermarks(f"sqlite:{folder}/table.db")
 watermarks.create_table()
 
@@ -45,9 +57,10 @@ except KeyboardInterrupt:
     pass
 with IncrementalJob(watermarks, "parking", spark=spark) as job:
     delta = files(job)
-    delta.readings.seconds = 10
+    # Over Connect all of a job counts, also on a machine that is busy.
+    delta.readings.seconds = 40 if kind == "connect" else 10
     rows = delta.read(spark, "parquet", schema="id BIGINT")
-    group = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+    group = context.getLocalProperty("spark.jobGroup.id")
     print(sorted(row.id for row in rows.collect()), dict(delta.set_aside), group, flush=True)
 os._exit(0)  # Spark would wait for the tasks that never end.
 """
@@ -74,17 +87,23 @@ def hanging() -> bytearray:
 
 
 @pytest.mark.long
-def test_file_is_set_aside_when_its_reader_never_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["classic", "connect"])
+def test_file_is_set_aside_when_its_reader_never_ends(kind: str, tmp_path: Path) -> None:
+    found = maven_jars.jars()
+    if kind == "connect" and found.unreachable:
+        pytest.skip(found.unreachable)
     (tmp_path / "landing").mkdir()
     for name, body in {"1": body_of([1]), "2": hanging(), "3": body_of([3])}.items():
         (tmp_path / "landing" / f"{name}.parquet").write_bytes(body)
 
     done = subprocess.run(
-        [sys.executable, "-c", RUN, str(tmp_path)],
+        [sys.executable, "-c", RUN, str(tmp_path), kind],
+        env={**os.environ, "JARS": in_place([*found.paths])},
         cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == (
-        "[1, 3] {'2.parquet': 'it cannot be read as parquet: no task ended within 10 seconds'} of the script"
+        "[1, 3] {'2.parquet': 'it cannot be read as parquet: no task ended within "
+        f"{40 if kind == 'connect' else 10} seconds'}} of the script"
     )

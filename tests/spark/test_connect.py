@@ -25,6 +25,7 @@ from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.places import place_of
 from scripts.helpers.spark.jvm import is_connect
+from scripts.helpers.spark.progress import time_limit
 from scripts.helpers.spark.tasks import slots_of, spread
 from scripts.helpers.tables.delta import DeltaTable
 from scripts.helpers.tables.iceberg import IcebergTable
@@ -128,6 +129,15 @@ def test_folders_stay_texts_when_rows_are_read_after_the_setting_is_given_back(
         rows = landed.read(connect, "json").select("id", "bay").collect()
 
     assert [tuple(row) for row in rows] == [(1, "007")]
+
+
+def test_read_is_ended_when_it_takes_too_long_and_a_slot_is_free(connect: Any) -> None:
+    slow = connect.sql("SELECT java_method('java.lang.Thread', 'sleep', 100000L) AS slept FROM range(0, 1, 1, 1)")
+
+    with pytest.raises(TimeoutError, match="no task ended within 2 seconds"), time_limit(connect, 2):
+        slow.collect()
+
+    assert connect.getTags() == set()
 
 
 def test_missing_package_is_named_when_a_format_is_unknown_to_the_server(

@@ -189,7 +189,8 @@ class Readings:
             found = self._bad_of(table, exhaust, format, error)
         except NotAFileError:
             raise error from None
-        if not found:
+        # Where the time was up for several files together, and not for one of them, all can be read.
+        if not found and not isinstance(error.__cause__, TimeoutError):
             raise error
         return found
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
+from typing import Any
 from uuid import uuid4
 
 from scripts.helpers._lazy import SparkSession
@@ -17,43 +18,75 @@ _OF_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptO
 def time_limit(spark: SparkSession, seconds: float) -> Iterator[None]:
     """Cancel the jobs that this thread starts within if none of their tasks ends for so long.
 
-    They have a job group of their own, so no other job is cancelled. Spark Connect has no groups, and no limit here.
+    They have a job group of their own, so no other job is cancelled. Spark Connect shows no tasks: there they are
+    cancelled if they take so long in all, and the server has a slot for another job.
 
     Raises
     ------
     TimeoutError
         Jobs were cancelled while a task of theirs was running. Its slot stays occupied.
     """
-    if is_connect(spark):
-        yield
-        return
-    context, group, is_over, stuck = spark.sparkContext, uuid4().hex, Event(), Event()
+    with (_tagged if is_connect(spark) else _grouped)(spark) as (is_stuck, cancel):
+        is_over, stuck = Event(), Event()
+
+        def watch() -> None:
+            while not is_over.wait(seconds):
+                found = is_stuck()
+                if found is None or is_over.is_set():
+                    continue
+                if found:
+                    stuck.set()
+                cancel()
+
+        watcher = Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        except Exception as error:
+            if stuck.is_set():
+                raise TimeoutError(f"no task ended within {seconds:g} seconds") from error
+            raise
+        finally:
+            is_over.set()
+            watcher.join()
+
+
+_Watched = tuple[Callable[[], "bool | None"], Callable[[], object]]
+"""Returns whether a task of the jobs is to blame for it that none has ended, None if one has; and cancels the jobs."""
+
+
+@contextmanager
+def _grouped(spark: SparkSession) -> Iterator[_Watched]:
+    context, group, last = spark.sparkContext, uuid4().hex, [-1]
     before = {name: context.getLocalProperty(name) for name in _OF_GROUP}
 
-    def watch() -> None:
-        tracker, last = context.statusTracker(), -1
-        while not is_over.wait(seconds):
-            jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
-            stages = [stage for job in jobs for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None]
-            ended = sum(stage.numCompletedTasks for stage in stages)
-            if ended == last:
-                # Without a running task the jobs wait for a slot, and no file is to blame.
-                if any(stage.numActiveTasks for stage in stages):
-                    stuck.set()
-                context.cancelJobGroup(group)
-            last = ended
+    def is_stuck() -> bool | None:
+        tracker = context.statusTracker()
+        jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
+        stages = [stage for job in jobs for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None]
+        last.append(sum(stage.numCompletedTasks for stage in stages))
+        # Without a running task the jobs wait for a slot, and no file is to blame.
+        return any(stage.numActiveTasks for stage in stages) if last[-1] == last[-2] else None
 
     context.setJobGroup(group, "looks which files cannot be read", interruptOnCancel=True)
-    watcher = Thread(target=watch, daemon=True)
-    watcher.start()
     try:
-        yield
-    except Exception as error:
-        if stuck.is_set():
-            raise TimeoutError(f"no task ended within {seconds:g} seconds") from error
-        raise
+        yield is_stuck, lambda: context.cancelJobGroup(group)
     finally:
-        is_over.set()
-        watcher.join()
         for name, value in before.items():
             context.setLocalProperty(name, value)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _tagged(spark: Any) -> Iterator[_Watched]:
+    tag = uuid4().hex
+
+    def is_stuck() -> bool:
+        # It comes to a task only if the jobs, which are older, wait for no slot.
+        spark.range(1).collect()
+        return True
+
+    spark.addTag(tag)
+    try:
+        yield is_stuck, lambda: spark.interruptTag(tag)
+    finally:
+        spark.removeTag(tag)
