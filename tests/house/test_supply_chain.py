@@ -93,7 +93,7 @@ def test_each_requirement_is_locked_when_the_tests_need_it() -> None:
 
 
 def test_demo_installs_what_its_requirements_need_and_nothing_else_when_it_is_set_up() -> None:
-    """The demo needs fewer than half of the packages of the tests. What a requirement needs, the installed packages say."""
+    """The demo needs fewer than half of the packages. What a requirement needs, the installed packages say."""
     lines = (REPOSITORY / ".ci/requirements/demo.txt").read_text(encoding="utf-8").split("\n")
     # Of sagemaker_pyspark only jars are used: its Python requirements are older than ours.
     left = [Requirement(line) for line in [*lines, *NEEDED_BY_DEMO] if line]
