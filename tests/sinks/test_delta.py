@@ -242,30 +242,17 @@ def test_connector_is_named_when_spark_was_started_without(arrow: Table) -> None
         DeltaSink(f"file://{arrow.path}", spark=session).check(SimpleNamespace(sparkSession=session, columns=["id"]))
 
 
-def test_package_is_named_when_it_is_not_installed(arrow: Table) -> None:
-    code = """
-import pandas as pd, sys
-from scripts.helpers.sinks.delta import DeltaSink
-from scripts.helpers.sinks.merging import Merge
-DeltaSink(sys.argv[1]).check(pd.DataFrame({"id": [1]}))
-"""
-    done = run_without(["deltalake"], code, arrow.path)
-
-    assert "MissingConnectorError" in done.stderr
-    assert "format='delta'" in done.stderr
-    assert "pip install deltalake pyarrow" in done.stderr
-
-
 @pytest.mark.parametrize("packages", [["deltalake"], ["duckdb"]])
-def test_package_is_named_before_the_plan_is_frozen_when_rows_are_merged_without_it(
-    arrow: Table, packages: list[str]
+@pytest.mark.parametrize("merge", ["None", "Merge.of('id', 'at')"])
+def test_package_is_named_before_the_plan_is_frozen_when_rows_are_written_without_it(
+    arrow: Table, packages: list[str], merge: str
 ) -> None:
     code = """
 import pandas as pd, sys
 from scripts.helpers.sinks import DeltaSink, Merge
-DeltaSink(sys.argv[1], merge=Merge.of("id", "at")).check(pd.DataFrame({"id": [1], "at": [1]}))
+DeltaSink(sys.argv[1], merge=MERGE).check(pd.DataFrame({"id": [1], "at": [1]}))
 """
-    done = run_without(packages, code, arrow.path)
+    done = run_without(packages, code.replace("MERGE", merge), arrow.path)
 
     assert "MissingConnectorError" in done.stderr
     assert f"format='delta' is not installed. Install it: pip install {packages[0]} pyarrow" in done.stderr

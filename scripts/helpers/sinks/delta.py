@@ -39,10 +39,10 @@ from scripts.helpers.sinks.connectors import (
     is_of_deltalake,
 )
 from scripts.helpers.sinks.delta_log import LOG, Commits, history_in, rolled_back_in, versions_in
-from scripts.helpers.sinks.files import check_apart
+from scripts.helpers.sinks.files import staging_for
 from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.sinks.merging import DELETED, Merge
-from scripts.helpers.sinks.outputs import application_of, batch_values, staging_beside
+from scripts.helpers.sinks.outputs import application_of, batch_values
 from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.spark_files import BYTES, NO_FOLDERS, timestamps_with_statistics
@@ -131,11 +131,7 @@ class DeltaSink(LakeSink):
     ) -> None:
         check_delta_path(target, spark)
         self.target: Place = place_of(target, spark, s3_client)
-        chosen = staging.rstrip("/") if staging else staging_beside(self.target.uri(""))
-        if not chosen:
-            raise InvalidValueError(f"{target!r} is a whole bucket. Name a folder of it for the Delta table.")
-        self._staging = Staging(place_of(chosen, spark, s3_client))
-        check_apart(self.target, self.staging.place)
+        self._staging = staging_for(self.target, staging, spark, s3_client)
         log = _SparkLog(self.target, spark) if spark is not None else _ArrowLog(self.target)
         super().__init__(self.target.uri(""), log, partition_by, merge, batch_column)
 
@@ -461,7 +457,8 @@ class _ArrowLog(_Log):
         super().__init__(target, uri)
 
     def check(self, *, merges: bool) -> None:
-        check_installed(self.format, ["deltalake", "duckdb"] if merges else ["deltalake"])
+        # Constraints are evaluated by it as well.
+        check_installed(self.format, ["deltalake", "duckdb"])
         address_of(self._uri)
 
     def delete(self, retraction: Retraction) -> int:

@@ -124,13 +124,7 @@ class FileSink:
     ) -> None:
         check_list(partition_by)
         self.target: Place = place_of(target, spark, s3_client)
-        chosen = staging.rstrip("/") if staging else staging_beside(self.target.uri(""))
-        if not chosen:
-            raise InvalidValueError(
-                f"{target!r} is a whole bucket, so nothing lies beside it. Say where to stage: staging='s3://…/_staging/'."
-            )
-        self.staging = Staging(place_of(chosen, spark, s3_client))
-        check_apart(self.target, self.staging.place)
+        self.staging = staging_for(self.target, staging, spark, s3_client)
         self._batch_folders, self._beside_others = batch_folders, beside_others
         self._format, self._partition_by, self._options = format, list(partition_by), options
 
@@ -465,8 +459,18 @@ def check_one_disk(target: Place, staging: Place) -> None:
         )
 
 
-def check_apart(target: Place, staging: Place) -> None:
-    """Raise InvalidValueError for a staging place that readers see, or that files cannot be moved from."""
+def staging_for(target: Place, chosen: str | None, spark: SparkSession | None, s3_client: S3Client | None) -> Staging:
+    """Return where attempts stage for a target at a path: as it is chosen, or beside the target.
+
+    InvalidValueError for a staging place that readers see, or that files cannot be moved from.
+    """
+    folder = chosen.rstrip("/") if chosen else staging_beside(target.uri(""))
+    if not folder:
+        raise InvalidValueError(
+            f"{target.root!r} is a whole bucket, so nothing is beside it. Name a folder of it, or where to stage: "
+            "staging='s3://…/_staging/'."
+        )
+    staging = place_of(folder, spark, s3_client)
     if type(target) is not type(staging):
         raise InvalidValueError(
             f"staging {staging.root!r} is another kind of storage than {target.root!r}: files could not be moved. "
@@ -483,3 +487,4 @@ def check_apart(target: Place, staging: Place) -> None:
             f"staging {staging.root!r} and the target {target.root!r} overlap: readers would see uncommitted "
             "rows. Stage next to the target."
         )
+    return Staging(staging)
