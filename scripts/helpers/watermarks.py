@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.decisions.decisions import ADOPTED_BY_HAND, Decision, Decisions
+from scripts.helpers.decisions.decisions import ADOPTED_BY_HAND, Decisions, JobDecision
 from scripts.helpers.decisions.doctor import Finding
 from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.protocol.begin import DEFAULT_LEASE, MAX_LEASE, begin_run, check_max_lease, commit_at_once
@@ -447,7 +447,7 @@ class Watermarks:
             Both or neither of the two are given, or `why` is empty; `retract` for one context, or where a
             target cannot give back what it has.
         """
-        made = Decision(why, who, expected, transformation_ctx, retract)
+        made = JobDecision(why, who, expected, transformation_ctx, retract)
         after = self.decisions.rewind(job_id, made, to_version, to_run)
         # The decision is made, and the warning is help only: a look-up that fails now must not look like a
         # rewind that failed.
@@ -473,7 +473,7 @@ class Watermarks:
         `retract` the files that the job has left at its targets go, as of `rewind`. With `expected`, StaleError if
         the job is not any more what `latest` returned.
         """
-        return self.decisions.reset(job_id, Decision(why, who, expected, transformation_ctx, retract))
+        return self.decisions.reset(job_id, JobDecision(why, who, expected, transformation_ctx, retract))
 
     def set_watermark(
         self,
@@ -502,7 +502,7 @@ class Watermarks:
             The job as it was when the decision was made, of `latest`; ``Head.first(job_id)`` where
             there was none. StaleError if it has changed since.
         """
-        made = Decision(why, who, expected, transformation_ctx)
+        made = JobDecision(why, who, expected, transformation_ctx)
         return self.decisions.set_watermark(job_id, watermarks, made, imported_run, self.progress.states_to_set)
 
     def discard_plan(self, job_id: str, *, why: str, who: str | None = None, expected: Head | None = None) -> Head:
@@ -512,7 +512,7 @@ class Watermarks:
         has another id.
         With `expected`, StaleError if the job is not any more what `latest` returned.
         """
-        return self.decisions.discard_plan(job_id, Decision(why, who, expected))
+        return self.decisions.discard_plan(job_id, JobDecision(why, who, expected))
 
     def release(
         self,
@@ -545,7 +545,7 @@ class Watermarks:
             Another run has the job, or it is not as expected.
         UnknownJobError
         """
-        return self.decisions.release(job_id, Decision(why, who, expected), run_id)
+        return self.decisions.release(job_id, JobDecision(why, who, expected), run_id)
 
     def adopt(
         self,

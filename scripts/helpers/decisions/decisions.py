@@ -48,7 +48,7 @@ StatesToSet = Callable[[Head, Mapping[str, Any], str], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Decision:
+class JobDecision:
     """What goes with each decision; see `Watermarks.rewind`."""
 
     why: str
@@ -70,7 +70,7 @@ class Decisions:
         self._changes, self._lookups = changes, changes.lookups
         self._store = changes.lookups.store
 
-    def rewind(self, job_id: str, made: Decision, to_version: int | None, to_run: str | None) -> Head:
+    def rewind(self, job_id: str, made: JobDecision, to_version: int | None, to_run: str | None) -> Head:
         """Go back to the watermarks of an earlier version or run; see `Watermarks.rewind`."""
         if (to_version is None) == (to_run is None):
             raise InvalidValueError("A rewind takes one of to_version and to_run.")
@@ -92,7 +92,7 @@ class Decisions:
 
         return self._decide(job_id, change, expected=made.expected)
 
-    def reset(self, job_id: str, made: Decision) -> Head:
+    def reset(self, job_id: str, made: JobDecision) -> Head:
         """Forget a job's watermarks, or those of one context; see `Watermarks.reset`."""
         order, context, retract = self._checked(made), made.context, made.retract
 
@@ -108,7 +108,7 @@ class Decisions:
         self,
         job_id: str,
         watermarks: Mapping[str, Any],
-        made: Decision,
+        made: JobDecision,
         imported_run: str | None,
         states_to_set: StatesToSet,
     ) -> Head:
@@ -146,12 +146,12 @@ class Decisions:
 
         return self._decide(job_id, change, may_be_new=True, expected=made.expected)
 
-    def discard_plan(self, job_id: str, made: Decision) -> Head:
+    def discard_plan(self, job_id: str, made: JobDecision) -> Head:
         """Drop the open plan; see `Watermarks.discard_plan`."""
         order = self._checked(made)
         return self._decide(job_id, lambda head: head.discarded(order), expected=made.expected)
 
-    def release(self, job_id: str, made: Decision, run_id: str | None) -> Head:
+    def release(self, job_id: str, made: JobDecision, run_id: str | None) -> Head:
         """End the claim of a run that is dead; see `Watermarks.release`."""
         order = self._checked(made)
         if run_id is not None:
@@ -342,7 +342,7 @@ class Decisions:
                 raise _not_told(output.target, f"the {_counted(output)} that version {output.version} left there")
         return outputs
 
-    def _checked(self, made: Decision) -> Order:
+    def _checked(self, made: JobDecision) -> Order:
         """Return the order of a decision; InvalidValueError for what it may not say."""
         order = self._order(made.who, made.why)
         if made.context is not None:
