@@ -69,6 +69,11 @@ class CatalogTable:
         return self.format in DATABASES
 
     @property
+    def in_database(self) -> str:
+        """Return the name of a table of a database, without the database: that the connection names as well."""
+        return self.location.partition(".")[2] or self.location
+
+    @property
     def schema(self) -> str | None:
         """Return the columns as Spark's DDL, for formats whose files do not name them."""
         if self.format != "csv" or not self.columns:
@@ -117,14 +122,8 @@ class Catalog:
 
     def table_names(self, database: str) -> list[str]:
         """Return the names of a database's tables. SourceError if it is not there."""
-        names: list[str] = []
-        token: dict[str, str] = {}
-        while True:
-            page = self._call(database, "get_tables", DatabaseName=database, **token)
-            names += [table["Name"] for table in page["TableList"]]
-            if not page.get("NextToken"):
-                return names
-            token = {"NextToken": page["NextToken"]}
+        pages = self._pages(database, "get_tables", DatabaseName=database)
+        return [table["Name"] for page in pages for table in page["TableList"]]
 
     def check_database(self, name: str) -> None:
         """Raise SourceError if a database is not there, or cannot be looked at."""
@@ -204,16 +203,18 @@ class Catalog:
 
     def _partitions(self, database: str, name: str, expression: str) -> Iterator[tuple[str, ...]]:
         further = {"Expression": expression} if expression else {}
-        token: dict[str, str] = {}
-        while True:
-            page = self._call(
-                f"{database}.{name}", "get_partitions", DatabaseName=database, TableName=name, **further, **token
-            )
+        pages = self._pages(f"{database}.{name}", "get_partitions", DatabaseName=database, TableName=name, **further)
+        for page in pages:
             for found in page["Partitions"]:
                 yield (*found["Values"], found["StorageDescriptor"]["Location"])
+
+    def _pages(self, name: str, operation: str, **request: Any) -> Iterator[Any]:
+        while True:
+            page = self._call(name, operation, **request)
+            yield page
             if not page.get("NextToken"):
                 return
-            token = {"NextToken": page["NextToken"]}
+            request["NextToken"] = page["NextToken"]
 
     def _call(self, name: str, operation: str, **request: Any) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError

@@ -21,7 +21,7 @@ from scripts.helpers.glue.connection_options import (
 from scripts.helpers.glue.frames import WITHOUT_GLUE, DynamicFrame, DynamicFrameCollection, as_dataframe
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.runtime import glue_session
-from scripts.helpers.glue.sinks import FILES, DataSink, write_catalog_table, write_files, write_table
+from scripts.helpers.glue.sinks import FILES, DataSink, format_named, write_catalog_table, write_files, write_table
 from scripts.helpers.glue.sources import read_folders, read_lake, read_table
 from scripts.helpers.glue_api.runs import on_glue
 from scripts.helpers.spark.jvm import check_jvm, is_session
@@ -36,6 +36,7 @@ Frame = TypeVar("Frame", bound="DynamicFrame | DataFrame")
 
 _SERVER = re.compile(r"jdbc:(?P<vendor>\w+):[^?;]*?//[^/?;]+")
 """A JDBC URL up to its server and port: it says next which database."""
+FRAMES = ("create_dynamic_frame", "create_data_frame", "write_dynamic_frame", "write_data_frame")
 INSTEAD = "Read with glue_context.spark_session, and give the DataFrame to IncrementalJob.rows_since or Job's own run."
 
 
@@ -84,48 +85,18 @@ class GlueContext:
         self.write_data_frame = self.write_dynamic_frame
 
     def __getattr__(self, name: str) -> Any:
-        """Take from the Spark session what it has, and name what is not here."""
+        """Take from readers, writers and the Spark session what they have, and name what is not here.
+
+        Glue has two names of a call: ``create_dynamic_frame_from_options`` is ``create_dynamic_frame.from_options``.
+        """
         if name.startswith("_") or name == "spark_session":
             raise AttributeError(name)
+        frames, separator, source = name.partition("_from_")
+        if separator and frames in FRAMES:
+            return getattr(getattr(self, frames), f"from_{source}")
         if hasattr(self.spark_session, name):
             return getattr(self.spark_session, name)
         raise NotOffGlueError(f"GlueContext.{name}", INSTEAD)
-
-    def create_dynamic_frame_from_options(self, *args: Any, **options: Any) -> DynamicFrame:
-        """Do what ``create_dynamic_frame.from_options`` does."""
-        return self.create_dynamic_frame.from_options(*args, **options)
-
-    def create_dynamic_frame_from_catalog(self, *args: Any, **options: Any) -> DynamicFrame:
-        """Do what ``create_dynamic_frame.from_catalog`` does."""
-        return self.create_dynamic_frame.from_catalog(*args, **options)
-
-    def create_data_frame_from_options(self, *args: Any, **options: Any) -> DataFrame:
-        """Do what ``create_data_frame.from_options`` does."""
-        return self.create_data_frame.from_options(*args, **options)
-
-    def create_data_frame_from_catalog(self, *args: Any, **options: Any) -> DataFrame:
-        """Do what ``create_data_frame.from_catalog`` does."""
-        return self.create_data_frame.from_catalog(*args, **options)
-
-    def create_dynamic_frame_from_rdd(self, data: Any, name: str, schema: Any = None, **_: Any) -> DynamicFrame:
-        """Do what ``create_dynamic_frame.from_rdd`` does."""
-        return self.create_dynamic_frame.from_rdd(data, name, schema)
-
-    def write_dynamic_frame_from_options(self, *args: Any, **options: Any) -> Any:
-        """Do what ``write_dynamic_frame.from_options`` does."""
-        return self.write_dynamic_frame.from_options(*args, **options)
-
-    def write_dynamic_frame_from_catalog(self, *args: Any, **options: Any) -> Any:
-        """Do what ``write_dynamic_frame.from_catalog`` does."""
-        return self.write_dynamic_frame.from_catalog(*args, **options)
-
-    def write_data_frame_from_catalog(self, *args: Any, **options: Any) -> Any:
-        """Do what ``write_data_frame.from_catalog`` does."""
-        return self.write_data_frame.from_catalog(*args, **options)
-
-    def write_dynamic_frame_from_jdbc_conf(self, *args: Any, **options: Any) -> Any:
-        """Do what ``write_dynamic_frame.from_jdbc_conf`` does."""
-        return self.write_dynamic_frame.from_jdbc_conf(*args, **options)
 
     def write_from_options(self, frame_or_dfc: Any, *args: Any, **options: Any) -> Any:
         """Do what ``write_dynamic_frame.from_options`` does."""
@@ -220,9 +191,8 @@ class Reader(Generic[Frame]):
         spark = self._context.spark_session
         kind = connection_type.lower()
         if kind in FILES:
-            named = format or (kind if kind in ("parquet", "orc") else None)
             df = read_folders(
-                spark, folders_to_read(given), named, format_options or {}, transformation_ctx,
+                spark, folders_to_read(given), format_named(format, kind), format_options or {}, transformation_ctx,
                 finds_choices=self._finds_choices,
             )  # fmt: skip
         elif kind in DATABASES:
@@ -267,9 +237,7 @@ class Reader(Generic[Frame]):
         table = catalog.table(str(database), str(table_name))
         if table.is_database:
             login = catalog.connection(table.connection)
-            # The catalogue says database.schema.table. Which database it is the connection says as well.
-            parts = table.location.split(".")
-            login["dbtable"] = ".".join(parts[1:] if len(parts) > 1 else parts)
+            login["dbtable"] = table.in_database
             return self._wrap(read_table(spark, table_to_read(login | given), transformation_ctx), str(table_name))
         in_catalog = given.pop("catalogPartitionPredicate", "")
         if table.format in LAKES:
@@ -326,7 +294,7 @@ class Writer:
             raise NotOffGlueError(
                 f"To write to {connection_type!r}", "Use toDF().write, with Spark's writer for that store."
             )
-        named = format or (kind if kind in ("parquet", "orc") else None)
+        named = format_named(format, kind)
         for df in _dataframes(frame):
             write_files(df, given, named, format_options or {}, Job.running())
         return frame

@@ -552,14 +552,16 @@ class DynamicFrameCollection(dict[str, DynamicFrame]):
             super().__init__({frame.name: frame for frame in dynamic_frames})
         self.glue_ctx = glue_ctx
 
-    def select(self, key: str, transformation_ctx: str = "") -> DynamicFrame:
+    def select(self, key: str, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
         """Return one frame; one without columns, as by Glue, where there is none of the name."""
         if key in self:
             return self[key]
         logger.warning("event=no_such_frame key=%s frames=%s: an empty frame is returned", key, ",".join(self))
         return DynamicFrame(_spark_of(self).createDataFrame([], "struct<>"), self.glue_ctx, key)
 
-    def map(self, callable: Callable[..., DynamicFrame], transformation_ctx: str = "") -> DynamicFrameCollection:
+    def map(
+        self, callable: Callable[..., DynamicFrame], transformation_ctx: str = "", **_: Any
+    ) -> DynamicFrameCollection:
         """Return what a function of a frame and a context makes of each."""
         found = {name: callable(frame, f"{transformation_ctx}:{name}") for name, frame in self.items()}
         for name, frame in found.items():

@@ -34,6 +34,11 @@ PER_BATCH = "perBatch"
 """An option of ours: what is written is there once, whatever becomes of the run."""
 
 
+def format_named(format: str | None, kind: str) -> str | None:
+    """Return the format of files, which the type of a connection may name."""
+    return format or (kind if kind in ("parquet", "orc") else None)
+
+
 @dataclass(frozen=True)
 class FileTarget:
     """A folder that rows are written to.
@@ -154,9 +159,8 @@ def write_catalog_table(
     catalog, left = Catalog(catalog_id), dict(given)
     table = catalog.table(database, table_name)
     if table.is_database:
-        parts = table.location.split(".")
-        name = ".".join(parts[1:] if len(parts) > 1 else parts)
-        write_table(df, {**catalog.connection(table.connection), "dbtable": name, **left}, Job.running())
+        login = catalog.connection(table.connection)
+        write_table(df, {**login, "dbtable": table.in_database, **left}, Job.running())
         return
     update = catalog_update(left, database, table_name, catalog_id)
     keys = [key for key, _ in table.partition_keys]
@@ -270,7 +274,7 @@ class DataSink:
             return
         database, table, catalog_id = self._table or ("", "", None)
         update = catalog_update(left, database, table, catalog_id)
-        named = self._format or (self._kind if self._kind in ("parquet", "orc") else None)
+        named = format_named(self._format, self._kind)
         write_files(df, left, named, self._format_options, Job.running(), update)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from scripts.helpers.errors import NotOffGlueError
@@ -11,14 +10,15 @@ from scripts.helpers.glue.frames import INSTEAD, DynamicFrame, DynamicFrameColle
 
 
 class _Transform:
-    """A transform of Glue's as a class with `apply`, which calls a method of the frame."""
+    """A transform of Glue's as a class with `apply`, which calls a method of its first argument."""
 
-    method = ""
+    method, first = "", "frame"
 
     @classmethod
-    def apply(cls, frame: DynamicFrame, *args: Any, **options: Any) -> Any:
-        """Do what the method of the frame does."""
-        return getattr(frame, cls.method)(*args, **options)
+    def apply(cls, *args: Any, **options: Any) -> Any:
+        """Do what the method of the frame, or of the collection, does."""
+        of, *further = args or (options.pop(cls.first),)
+        return getattr(of, cls.method)(*further, **options)
 
 
 class ApplyMapping(_Transform):
@@ -76,24 +76,16 @@ class ResolveChoice(_Transform):
     method = "resolveChoice"
 
 
-class SelectFromCollection:
+class SelectFromCollection(_Transform):
     """``SelectFromCollection.apply(dfc=…, key=…)``."""
 
-    @classmethod
-    def apply(cls, dfc: DynamicFrameCollection, key: str, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Return one frame."""
-        return dfc.select(key, transformation_ctx)
+    method, first = "select", "dfc"
 
 
-class MapToCollection:
+class MapToCollection(_Transform):
     """``MapToCollection.apply(dfc=…, callable=…)``."""
 
-    @classmethod
-    def apply(
-        cls, dfc: DynamicFrameCollection, callable: Callable[..., DynamicFrame], transformation_ctx: str = "", **_: Any
-    ) -> DynamicFrameCollection:
-        """Apply a function to each frame."""
-        return dfc.map(callable, transformation_ctx)
+    method, first = "map", "dfc"
 
 
 class FlatMap:
@@ -117,15 +109,10 @@ class Filter(_Transform):
     method = "filter"
 
 
-class Map:
+class Map(_Transform):
     """``Map.apply(frame=…, f=…)``."""
 
-    @classmethod
-    def apply(
-        cls, frame: DynamicFrame, f: Callable[[Any], Any], transformation_ctx: str = "", **_: Any
-    ) -> DynamicFrame:
-        """Return what a function makes of each record."""
-        return frame.map(f)
+    method = "map"
 
 
 class Union:
