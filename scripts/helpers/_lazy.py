@@ -41,6 +41,10 @@ class _LazyModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module(self.__name__), name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to Spark's workers as what it stands for: functions that they run may use it."""
+        return import_module, (self.__name__,)
+
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import pkgutil
 from types import ModuleType
 
+import pyarrow as pa
 import pytest
 
 import scripts.helpers
+from scripts.helpers import _lazy
 from tests.support.blocked_packages import run_without
 
 START = "scripts.helpers."
@@ -65,3 +68,7 @@ def test_module_is_imported_when_an_optional_package_is_not_there(package: str) 
     done = run_without({package}, IMPORT_ALL, *PROMISES[package])
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_package_is_itself_when_a_worker_of_spark_gets_what_stands_for_it() -> None:
+    assert pickle.loads(pickle.dumps(_lazy.pa)) is pa
