@@ -72,7 +72,7 @@ def test_folders_have_their_values_when_types_of_folders_are_not_inferred(spark:
 @pytest.mark.parametrize("options", [{}, {"timestampFormat": "yyyy-MM-dd HH:mm:ssXXX"}], ids=["ISO 8601", "own format"])
 @pytest.mark.parametrize("format", ["csv", "json"])
 def test_times_are_instants_when_the_schema_says_so_and_times_of_the_session_are_not(
-    format: str, options: dict[str, str], spark: Any, tmp_path: Path
+    format: str, options: dict[str, Any], spark: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "1.csv").write_text("2026-03-29 03:30:00+02:00\n")
     (tmp_path / "1.json").write_text('{"t": "2026-03-29 03:30:00+02:00"}\n')
