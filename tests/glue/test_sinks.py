@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import logging
 import os
 from collections.abc import Callable
@@ -62,6 +63,22 @@ def test_table_and_partitions_are_in_the_catalogue_when_a_sink_has_written(
     }
     assert spark.read.parquet(raw).count() == 4
     assert (errors.name, errors.count()) == ("parts_errors", 0)
+
+
+@pytest.mark.parametrize("per_batch", [False, True])
+def test_csv_is_that_of_rfc_4180_when_it_is_written_by_glues_names(
+    begin: Begin, glue_context: GlueContext, frame: Make, raw: str, tmp_path: Path, per_batch: bool
+) -> None:
+    job = begin("jr_1")
+    said = r"""SELECT 1 AS id, 'he said "hi", ok' AS say, 'C:\\temp\\' AS path"""
+
+    options = {"path": raw, "perBatch": per_batch}
+    glue_context.write_dynamic_frame.from_options(frame(said), "file", options, "csv")
+    job.commit()
+
+    (file,) = (tmp_path / "raw").rglob("*.csv")
+    with file.open(newline="") as lines:
+        assert [*csv.reader(lines)] == [["id", "say", "path"], ["1", 'he said "hi", ok', "C:\\temp\\"]]
 
 
 def test_written_table_is_read_by_its_name_when_the_catalogue_has_it(
