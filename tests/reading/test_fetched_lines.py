@@ -54,11 +54,8 @@ KEYS = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1)
         (LineRules(blank=b" ", header=True), b" \nh\na\nh\n", [b"a", b"h"]),
         (LineRules(blank=b" ", comment=b"#", header=True), b"#c\nh\n#c\na\n #b\n", [b"a", b" #b"]),
         (LineRules(header=True), b"h", []),
-        (LineRules(utf8=True), b"a\nb\xffc\nd\xc3", [b"a", b"b", b"d"]),
-        (LineRules(blank=b" ", utf8=True), b" \xff\n\xff\n \na", [b"{", b"{", b"a"]),
-        (LineRules(utf8=True, whole=True), b"\xff", [b"{"]),
-        (LineRules(utf8=True, whole=True), b"\xef\xbb\xbfa\n", [b"a\n"]),
-        (LineRules(utf8=False), b"b\xffc", [b"b\xffc"]),
+        (LineRules(blank=b" ", whole=True), b"\xef\xbb\xbfa\n", [b"a\n"]),
+        (LineRules(), b"b\xffc", [b"b\xffc"]),
     ],
 )
 def test_cut_gives_the_records_of_sparks_reader_when_file_is(

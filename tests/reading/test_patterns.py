@@ -18,16 +18,16 @@ def read(folder: Path, spark: Any, format: str, key: str, **options: Any) -> Any
     for name, body in zip((f"a[1].{format}", f"a1.{format}"), BODIES[format], strict=True):
         (folder / name).write_text(body)
     planned = FileBookmark(f"{folder}/").new_files().split(lambda each: each == key)[True]
-    return planned.read(spark, format, header=True, **options)
+    header: dict[str, Any] = {"header": True} if format == "csv" else {}
+    return planned.read(spark, format, **header, **options)
 
 
-@pytest.mark.parametrize("format", BODIES)
 @pytest.mark.parametrize("name", ["multiLine", "multiline"])
 def test_key_is_refused_when_it_is_a_pattern_and_the_columns_of_whole_files_are_inferred(
-    tmp_path: Path, spark: Any, format: str, name: str
+    tmp_path: Path, spark: Any, name: str
 ) -> None:
     with pytest.raises(SourceError, match=r"a\[1\]\.\w+' has '\[', which Spark takes for a pattern .* [Rr]ename it"):
-        read(tmp_path, spark, format, f"a[1].{format}", **{name: True})
+        read(tmp_path, spark, "csv", "a[1].csv", **{name: True})
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_key_is_refused_when_it_is_a_pattern_and_the_columns_of_whole_files_are_
     [
         ("json", {"multiLine": "false"}),
         ("csv", {"multiLine": "false"}),
-        ("json", {"multiLine": True, "schema": "id int"}),
+        ("json", {"multiLine": True}),
     ],
 )
 def test_rows_are_those_of_the_file_when_its_key_is_a_pattern_and_nothing_of_whole_files_is_inferred(

@@ -140,6 +140,20 @@ def test_read_is_ended_when_it_takes_too_long_and_a_slot_is_free(connect: Any) -
     assert connect.getTags() == set()
 
 
+def test_schema_is_asked_for_when_a_line_has_several_objects_of_json(
+    connect: Any, make_job: Callable[[], IncrementalJob], tmp_path: Path
+) -> None:
+    write(tmp_path, "a.json", '{"id": 1}{"id": 2}\n')
+
+    with make_job() as job:
+        landed = job.new_files(str(tmp_path))
+        with pytest.raises(SourceError, match="infers the columns of the first"):
+            landed.read(connect, "json")
+        rows = landed.read(connect, "json", schema="id BIGINT").collect()
+
+    assert [row.id for row in rows] == [1, 2]
+
+
 def test_missing_package_is_named_when_a_format_is_unknown_to_the_server(
     connect: Any, make_job: Callable[[], IncrementalJob], tmp_path: Path
 ) -> None:

@@ -70,19 +70,16 @@ def _records(columns: list[str], row: Any) -> Iterator[Record]:
 
 
 def _parsed(text: str) -> Iterator[Record]:
-    from scripts.helpers.reading.fetched_lines import marked, objects_of
+    from scripts.helpers.reading.fetched_lines import marked, values_of
 
-    if not text.strip():
-        return
-    for part in objects_of(text.encode()):
-        try:
-            value = json.loads(part)
-        except ValueError:
-            value = None
-        for record in value if isinstance(value, list) else [value]:
-            if not isinstance(record, dict):
-                raise RuntimeError(marked(MisfitError("JSON", None, "")))
-            yield record
+    try:
+        for value in values_of(text.strip(" \t\r\n")):
+            for record in value if isinstance(value, list) else [value]:
+                if not isinstance(record, dict):
+                    raise ValueError
+                yield record
+    except ValueError as error:
+        raise RuntimeError(marked(MisfitError("JSON", None, ""))) from error
 
 
 def boxed_type(df: DataFrame, name: str) -> T.DataType | None:

@@ -41,8 +41,6 @@ _IN_FLIGHT = 64 * 1024 * 1024
 """Bytes that one task holds, fetched and not yet handed on; a single object may be larger."""
 _BATCH = 2 * 1024 * 1024
 """Bytes of files in one batch for Spark, so that it parses the first while others are fetched."""
-_SEVERAL = re.compile(rb"\}\s*\{")
-"""What is between two objects on a line; it may be in a text, too."""
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _JSON = json.JSONDecoder()
 _BOM = b"\xef\xbb\xbf"
@@ -98,10 +96,6 @@ class LineRules:
         Start of lines that are dropped.
     header
         Drop the first line that is kept.
-    utf8
-        The format's parser takes UTF-8 only: it stops at the first byte that is none, and finds half a record.
-    objects
-        A line may hold several objects of JSON, one after the other: each is a record.
     """
 
     whole: bool = False
@@ -109,8 +103,6 @@ class LineRules:
     blank: bytes | None = None
     comment: bytes | None = None
     header: bool = False
-    utf8: bool = False
-    objects: bool = False
 
     def cut(self, body: bytes) -> list[bytes]:
         """Return the records of one file."""
@@ -121,8 +113,8 @@ class LineRules:
         """Return the records of one file, behind its header if it has one."""
         if not body:
             return []
-        # As Spark does: only text that is read as a whole keeps its byte order mark.
-        if self.utf8 or not self.whole:
+        # As Spark does: only text that is read as a whole keeps its byte order mark. JSON has blank lines to drop.
+        if self.blank is not None or not self.whole:
             body = body.removeprefix(_BOM)
         lines = [body] if self.whole else self._split(body)
         blank, comment = self.blank, self.comment
@@ -130,11 +122,6 @@ class LineRules:
             lines = [line for line in lines if line.strip(blank)]
         if comment is not None:
             lines = [line for line in lines if not line.startswith(comment)]
-        # The whole body first, which is valid nearly always: to decode each line takes several times as long.
-        if self.utf8 and _valid_start(body) != body:
-            lines = [_valid_start(line) for line in lines]
-        if self.objects and _SEVERAL.search(body):
-            lines = [record for line in lines for record in objects_of(line)]
         return lines
 
     def _split(self, body: bytes) -> list[bytes]:
@@ -259,37 +246,13 @@ def read_whole_input(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return list(batches)
 
 
-def objects_of(line: bytes) -> list[bytes]:
-    """Return the objects of JSON on a line; the line as it is if it is anything else."""
-    if not _SEVERAL.search(line):
-        return [line]
-    try:
-        text = line.decode("utf-8")
-        found = list(values_of(text))
-    except (ValueError, RecursionError):
-        return [line]
-    if not all(isinstance(value, dict) for value, _, _ in found):
-        return [line]
-    return [text[start:end].encode() for _, start, end in found]
-
-
-def values_of(text: str) -> Iterator[tuple[Any, int, int]]:
-    """Yield the values of JSON in a text, one after the other, and where each begins and ends."""
+def values_of(text: str) -> Iterator[Any]:
+    """Yield the values of JSON in a text, one after the other."""
     place = 0
     while place < len(text):
         value, end = _JSON.raw_decode(text, place)
-        yield value, place, end
+        yield value
         place = _BLANKS.match(text, end).end()  # type: ignore[union-attr]
-
-
-def _valid_start(record: bytes) -> bytes:
-    """Return what is UTF-8, up to the first byte that is not; if that is nothing, half a record of JSON."""
-    try:
-        record.decode("utf-8")
-    except UnicodeDecodeError as error:
-        start = record[: error.start]
-        return start if start.strip() else b"{"
-    return record
 
 
 def values_of_folders(key: str) -> list[str | None]:

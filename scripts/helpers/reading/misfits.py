@@ -95,8 +95,6 @@ class Misfits:
 
         if self.has_reasons:
             return functions.col(REASON).isNotNull()
-        if self.format == "json":
-            return self._texts().isNull()
         return self._texts()[_BAD].isNotNull()
 
     def _text(self, name: str) -> Column:

@@ -298,7 +298,7 @@ def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the records of some lines: one or several on a line, or in an array."""
     for number, line in enumerate(lines, 1):
         try:
-            for value, _, _ in values_of(line.strip(BLANK)):
+            for value in values_of(line.strip(BLANK)):
                 records = value if isinstance(value, list) else [value]
                 if not all(isinstance(record, dict) for record in records):
                     raise _LineError(f"line {number} has a value that is no object")

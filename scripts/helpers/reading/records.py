@@ -8,7 +8,8 @@ end, which arrives only if the parser came that far. Only lines for which it did
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import MisfitError
 from scripts.helpers.rows.sql import SQL, sql, whole
 from scripts.helpers.schemas.spark_frames import in_backticks, quoted
+from scripts.helpers.spark.inferred import inferred_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,15 +31,94 @@ ROW = "_glue_watermarks_row"
 UNPARSED, ENCODING, CASE = MisfitError.UNPARSED, MisfitError.ENCODING, MisfitError.CASE
 _END = "_glue_watermarks_end"
 _OF_FILES = {
-    "header", "linesep", "multiline", "encoding", "charset", "enforceschema", "inferschema", "samplingratio", "mode",
-    "columnnameofcorruptrecord", "pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "basepath",
-    "compression", "dropfieldifallnull", "primitivesasstring", "prefersdecimal", "preferdate", "prefersdate",
-    "wholetext",
+    "header", "linesep", "multiline", "encoding", "charset", "enforceschema", "inferschema", "samplingratio",
+    "pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "basepath", "dropfieldifallnull",
+    "primitivesasstring", "prefersdecimal", "preferdate", "prefersdate", "wholetext",
 }  # fmt: skip
 """Options that are about files and their schemas, not about the text of one record."""
+_OF_BYTES = {"linesep", "multiline", "encoding", "charset", "enforceschema", "wholetext"}
+"""Those that are not about schemas either."""
 _REPLACED = "\ufffd"
 _EXACT_TO = 2.0**53
 """Whole numbers up to here are doubles without loss."""
+_BLANK = r"[ \t\r\n]*"
+_SEVERAL = rf"^{_BLANK}(?:\[|$)|\}}{_BLANK}\{{"
+"""In a text of JSON that may hold another number of objects than one."""
+_LIST = rf"^{_BLANK}\[([\s\S]*)\]{_BLANK}$"
+_QUOTED = r"""|"(?:[^"\\]++|\\[\s\S])*+"|'(?:[^'\\]++|\\[\s\S])*+'"""
+_CUT = f"\x1e{_END}\x1e"
+"""Between two objects: JSON has this character neither in texts nor elsewhere."""
+_DEPTH = 10
+"""How deep the lists in an object of a list may be nested. Deeper ones are a record that cannot be parsed."""
+
+
+def objects(text: Column) -> Column:
+    """Return the objects in a text of JSON: those of a list, or one after the other. What is none stays in one piece.
+
+    They are cut out as they are, because Spark rounds the digits of a fraction that it reads as text.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    lists = ""
+    for _ in range(_DEPTH):
+        lists = rf"|\[(?:[^\"'\[\]]++{_QUOTED}{lists})*+\]"
+
+    def parts(whole: Column, separator: str) -> Column:
+        # Each match begins where the one before it ended, so that it is outside of texts. Nothing of it is tried twice.
+        end = rf"\}}{_BLANK}{separator}\{{"
+        between = rf"\G((?:[^\"'\[\]}}]++{_QUOTED}{lists}|(?!{end})\}})*+){end}"
+        return F.split(F.regexp_replace(whole, between, f"$1}}{_CUT}{{"), _CUT)
+
+    of_list = parts(F.regexp_extract(text, _LIST, 1), f",{_BLANK}")
+    found = F.when(text.rlike(_LIST), of_list).otherwise(parts(text, ""))
+    of_several = F.filter(found, lambda one: one.rlike(r"[^ \t\r\n]"))
+    return F.when(text.rlike(_SEVERAL), of_several).otherwise(F.array(text))
+
+
+def columns_of_lines(lines: DataFrame, format: str, options: Mapping[str, Any]) -> StructType:
+    """Return the columns that Spark infers of the texts in ``record``; of JSON those of all objects."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    text = lines["record"].cast("string")
+    texts = lines.select(F.explode(objects(text)) if format == "json" else text)
+    return inferred_schema(texts, format, {key: one for key, one in asked_of(options).items() if key not in _OF_BYTES})
+
+
+def plain(lines: DataFrame, format: str, fields: StructType, options: Mapping[str, Any]) -> DataFrame:
+    """Parse lines as Spark's readers do, whatever becomes of their values; the parameters are those of `parsed`.
+
+    Returns
+    -------
+    DataFrame
+        The other columns of `lines`, and the struct `ROW` of `fields`.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    record, asked = lines["record"].cast("string"), of_records(options)
+    if format == "json":
+        whole = _decoded(lines["record"])
+        # Such bytes are no JSON, as to Spark's reader.
+        record = F.when(_is_utf8(whole, lines["record"]), whole).otherwise(F.lit("{"))
+    if format == "text":
+        rows = F.array(F.struct(record.alias(fields.names[0])))
+    elif not fields.names:
+        # Of files that are all empty no columns are known, and from_csv takes no schema without any.
+        rows = F.array(F.struct(F.lit(None).alias("nothing")))
+    elif format == "csv":
+        ddl = ", ".join(f"{in_backticks(field.name)} {field.dataType.simpleString()}" for field in fields)
+        rows = F.array(F.from_csv(record, ddl, asked or None))
+    elif asked_of(options).get("mode", "").upper() == "DROPMALFORMED":
+        marked = StructType([*fields, StructField(RECORD, StringType())])
+        asked |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RECORD}
+        rows = F.transform(objects(record), lambda one: F.from_json(one, marked, asked))
+        rows = F.filter(rows, lambda row: row.getField(RECORD).isNull())
+        rows = F.transform(rows, lambda row: row.dropFields(RECORD))
+    else:
+        # None for no option: Spark Connect makes a map without types of an empty one, which Spark refuses.
+        rows = F.transform(objects(record), lambda one: F.from_json(one, fields, asked or None))
+    # The generator keeps Spark from parsing once more for every column that is selected.
+    return lines.select(*(quoted(name) for name in lines.columns if name != "record"), F.explode(rows).alias(ROW))
 
 
 def of_records(options: Mapping[str, Any]) -> dict[str, str]:
@@ -102,15 +183,11 @@ def parsed(
     to_parse = [StructField(field.name, kind) for field, kind in zip(fields, kinds, strict=True)]
     mark = StructField(RECORD, StringType())
     with_end = StructType([*to_parse, StructField(_END, StringType()), mark])
-    is_old = int(lines.sparkSession.version.partition(".")[0]) < 4
     # One step each, or Spark would parse again for each column that is taken from a record.
     frame = lines.select(others, "record", syntax.with_end().alias("bytes"))
-    # The decode of Spark 4 raises at bytes that are not UTF-8.
-    frame = frame.select("*", F.expr("decode(bytes, 'UTF-8')" if is_old else "cast(bytes AS string)").alias("whole"))
+    frame = frame.select("*", _decoded(F.col("bytes")).alias("whole"))
     frame = frame.select("*", syntax.parse("whole", with_end).alias("parsed"))
-    # Bytes are compared only where a sign says that some were replaced, or that the file has this sign itself.
-    as_it_was = ~F.col("whole").contains(_REPLACED) | (F.encode("whole", "UTF-8") == F.col("bytes"))
-    is_utf8 = as_it_was if is_old else F.expr("is_valid_utf8(whole)")
+    is_utf8 = _is_utf8(F.col("whole"), F.col("bytes"))
     ended = F.col("parsed").getField(RECORD).isNull() & F.col("parsed").getField(_END).isNotNull()
     is_fine = ended & is_utf8 & ~F.coalesce(syntax.is_doubtful(F.col("parsed")), F.lit(False))
     frame = frame.select("others", "record", "parsed", is_utf8.alias("is_utf8"), is_fine.alias("is_fine"))
@@ -143,6 +220,24 @@ def parsed(
     return frame.select(*(F.col("others").getField(name).alias(name) for name in names), rows)
 
 
+def _decoded(data: Column) -> Column:
+    """Return bytes as a text. The decode of Spark 4 raises at bytes that are not UTF-8; in Spark 3 it replaces them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return data.cast("string") if hasattr(F, "is_valid_utf8") else F.decode(data, "UTF-8")
+
+
+def _is_utf8(text: Column, data: Column) -> Column:
+    """Return whether the bytes that were decoded are UTF-8."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if is_valid := getattr(F, "is_valid_utf8", None):
+        found: Column = is_valid(text)
+        return found
+    # Bytes are compared only where a sign says that some were replaced, or that the file has this sign itself.
+    return ~text.contains(_REPLACED) | (F.encode(text, "UTF-8") == data)
+
+
 class _Syntax:
     """What both formats have in common."""
 
@@ -158,11 +253,10 @@ class _Syntax:
         """Return the type that the parser is asked for: one in which it loses nothing silently."""
         from pyspark.sql.types import DecimalType, StringType
 
-        if self._is_as_text(kind):
-            return StringType()
-        if isinstance(kind, DecimalType):
-            return DecimalType(38, 38 - kind.precision + kind.scale)
-        return kind
+        def widened(kind: DataType) -> DataType:
+            return DecimalType(38, 38 - kind.precision + kind.scale) if isinstance(kind, DecimalType) else kind
+
+        return StringType() if self._is_as_text(kind) else _with_each(kind, widened)
 
     def _is_as_text(self, kind: DataType) -> bool:
         name = kind.typeName()
@@ -172,23 +266,19 @@ class _Syntax:
     def converted(self, index: int, *, is_inferred: bool) -> Column | None:
         """Return a parsed value in its own type, NULL if that does not hold it; None if it always does."""
         from pyspark.sql import functions as F  # noqa: N812
-        from pyspark.sql.types import DecimalType, DoubleType
 
-        kind, name = self.fields[index].dataType, f"value_{index}"
-        value = sql("value_{}", whole(index))
+        kind, value = self.fields[index].dataType, F.col(f"value_{index}")
         if self._is_as_text(kind):
-            return F.expr(sql("try_cast({} AS {})", value, sql("date") if kind.typeName() == "date" else self.instant))
-        if isinstance(kind, DecimalType):
-            written = sql("try_cast({} AS decimal({},{}))", value, whole(kind.precision), whole(kind.scale))
-            return F.when(F.expr(written) == F.col(name), F.expr(written))
-        if isinstance(kind, DoubleType) and is_inferred:
-            text = self.value_text("text", index)
-            digits = F.when(text.rlike(r"^-?\d{1,38}$"), text).cast("decimal(38,0)")
+            kind_of_text = sql("date") if kind.typeName() == "date" else self.instant
+            return F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), kind_of_text))
+        lost = []
+        if "decimal" in kind.simpleString():
+            lost.append(_any(_is_cut, kind, value, value))
+        if "double" in kind.simpleString() and is_inferred:
             # A value so large is rare: only then the record is parsed for its text.
-            rounded = F.expr(sql("try_cast({} AS decimal(38,0))", value))
-            is_exact = F.coalesce(digits == rounded, F.lit(True))
-            return F.when((F.abs(F.col(name)) < _EXACT_TO) | is_exact, F.col(name))
-        return None
+            rounded = _any(_is_rounded, kind, value, self.value_text("text", index))
+            lost.append(F.when(_any(_is_large, kind, value, value), rounded).otherwise(F.lit(False)))
+        return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
 
     def value_text(self, name: str, index: int) -> Column:
         """Return the text of a value in a record."""
@@ -223,40 +313,19 @@ class _Json(_Syntax):
         """Make rows of the objects on a line: those of a list, or several one after the other."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        text = F.col("text")
-        trimmed = F.expr("trim(BOTH ' \t\r\n' FROM text)")
-        elements = F.from_json(text, "array<string>")
-        parts = F.split(text, r"(?<=\})\s*(?=\{)")
-        several = (F.size(parts) > 1) & ~F.exists(parts, self._is_no_object)
-        texts = (
-            F.when(trimmed == "", F.array().cast("array<string>"))
-            .when(trimmed.startswith("[") & ~self._is_no_object(trimmed), elements)
-            .when(several, parts)
-            .otherwise(F.array(text))
-        )
         kept = [quoted(name) for name in frame.columns if name != "text"]
-        rows = frame.select(*kept, F.explode_outer(F.when(~F.col("is_fine"), texts)).alias("text"))
+        rows = frame.select(*kept, F.explode_outer(F.when(~F.col("is_fine"), objects(F.col("text")))).alias("text"))
         return rows.where(F.col("is_fine") | F.col("text").isNotNull())
 
     def is_bad(self, name: str) -> Column:
         """Return whether a text is anything but one object."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        return self._is_no_object(F.col(name)) | ~F.col(name).rlike(r"^\s*\{")
-
-    def _is_no_object(self, text: Column) -> Column:
-        """Return whether a text is neither one object nor a list of objects."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        is_list = text.rlike(r"^\s*\[")
-        start, end = F.when(is_list, '{"r":').otherwise('{"r":['), F.when(is_list, "").otherwise("]")
-        whole = F.from_json(
-            F.concat(start, text, end, F.lit(f',"{_END}":0}}')),
-            f"r array<map<string,string>>, {_END} int", self.options or None,
-        )  # fmt: skip
+        start, end = F.lit('{"r":['), F.lit(f'],"{_END}":0}}')
+        schema = f"r array<map<string,string>>, {_END} int"
+        whole = F.from_json(F.concat(start, F.col(name), end), schema, self.options or None)
         found = whole.getField("r")
-        has_null = F.exists(found, lambda each: each.isNull())
-        wrong = whole.getField(_END).isNull() | found.isNull() | has_null | (~is_list & (F.size(found) != 1))
+        wrong = whole.getField(_END).isNull() | (F.size(found) != 1) | found[0].isNull()
         return F.coalesce(wrong, F.lit(True))
 
     def differs_by_case(self, name: str) -> Column:
@@ -266,10 +335,14 @@ class _Json(_Syntax):
         return F.coalesce(_differs(F.col(name), self.fields), F.lit(False))
 
     def value_text(self, name: str, index: int) -> Column:
-        """Return the text of a value in a record."""
+        """Return a value in a record, with the texts of its doubles."""
         from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 
-        return value_of(F.from_json(name, "map<string,string>", self.options or None), self.fields.names[index])
+        field = self.fields[index]
+        as_text = _with_each(field.dataType, lambda kind: StringType() if isinstance(kind, DoubleType) else kind)
+        schema = StructType([StructField(field.name, as_text)])
+        return F.from_json(name, schema, self.options or None).getField(field.name)
 
 
 def value_of(texts: Column, name: str) -> Column:
@@ -277,6 +350,61 @@ def value_of(texts: Column, name: str) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.when(F.array_contains(F.map_keys(texts), name), texts[name])
+
+
+def _with_each(kind: DataType, change: Callable[[DataType], DataType]) -> DataType:
+    """Return a type in which those that have no parts are others."""
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, _with_each(field.dataType, change)) for field in kind])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_with_each(kind.elementType, change))
+    return MapType(kind.keyType, _with_each(kind.valueType, change)) if isinstance(kind, MapType) else change(kind)
+
+
+Lost = Callable[["DataType", "Column", "Column"], "Column | None"]
+"""Returns whether a value is lost, given its type and, of some values, its text; None of other types."""
+
+
+def _any(is_lost: Lost, kind: DataType, value: Column, text: Column) -> Column:
+    """Return whether a value, or one within it, is lost."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        parts = [_any(is_lost, one.dataType, value.getField(one.name), text.getField(one.name)) for one in kind]
+        return reduce(or_, parts, F.lit(False))
+    if isinstance(kind, MapType):
+        return _any(is_lost, ArrayType(kind.valueType), F.map_values(value), F.map_values(text))
+    if isinstance(kind, ArrayType):
+        within = kind.elementType
+        each = F.zip_with(value, text, lambda one, its: _any(is_lost, within, one, its))
+        return F.coalesce(F.exists(each, lambda one: one), F.lit(False))
+    found = is_lost(kind, value, text)
+    return F.lit(False) if found is None else F.coalesce(found, F.lit(False))
+
+
+def _is_cut(kind: DataType, value: Column, _: Column) -> Column | None:
+    """Return whether a decimal has more digits than its type keeps."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import DecimalType
+
+    return value % F.lit(Decimal(1).scaleb(-kind.scale)) != 0 if isinstance(kind, DecimalType) else None
+
+
+def _is_large(kind: DataType, value: Column, _: Column) -> Column | None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.abs(value) >= _EXACT_TO if kind.typeName() == "double" else None
+
+
+def _is_rounded(kind: DataType, value: Column, text: Column) -> Column | None:
+    """Return whether the text of a double is a whole number that it does not hold."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    is_other = text.cast("decimal(38,0)") != value.cast("decimal(38,0)")
+    return F.when(text.rlike(r"^-?\d{1,37}$"), is_other) if kind.typeName() == "double" else None
 
 
 def _names(kind: DataType) -> Iterator[str]:

@@ -24,10 +24,8 @@ from scripts.helpers.reading.fetched_lines import (
     unpacked,
 )
 from scripts.helpers.reading.misfits import folder_misfit
-from scripts.helpers.reading.records import REASON, RECORD, ROW, asked_of, is_inferred, parsed
+from scripts.helpers.reading.records import REASON, RECORD, ROW, asked_of, columns_of_lines, is_inferred, parsed, plain
 from scripts.helpers.reading.spark import check_folders, check_new_column
-from scripts.helpers.schemas.spark_frames import in_backticks
-from scripts.helpers.spark.inferred import inferred_schema
 from scripts.helpers.spark.jvm import check_jvm
 from scripts.helpers.spark.settings import parse_times_strictly
 from scripts.helpers.spark.tasks import slots_of, spread
@@ -47,8 +45,6 @@ _TASKS_PER_SLOT = 4
 """Enough to even out slow tasks; each task has costs of its own."""
 _JAVA_BLANK = bytes(range(33))
 """What Java's `trim` removes; Spark's CSV reader drops lines of nothing else."""
-_OF_FILES = ("header", "linesep", "wholetext", "multiline", "encoding", "charset", "enforceschema")
-"""Options that are about files, not about records."""
 
 
 def read_small_files(
@@ -67,8 +63,7 @@ def read_small_files(
     """Read many small objects: each with one request, many requests at once in every task.
 
     Spark's own readers ask S3 about five times for each object, one after the other. The rows are
-    those of Spark's reader with the same schema: its `from_json` and `from_csv` parse the lines. (Of a
-    JSON record that is no UTF-8 Spark may keep the fields before the bad byte; here all are null.)
+    those of Spark's reader with the same schema: its `from_json` and `from_csv` parse the lines.
     An object is read only while it is what was planned: If-Match with its ETag, or its version.
 
     Parameters
@@ -149,11 +144,9 @@ class SmallFiles:
         rules = replace(_rules(self.format, asked), header=False)
         fetching = Fetching(self.location, rules, 0, self.on_changed == "skip", (), self.request_payer, unpacked)
         fetched = _packed(self.spark, table, table.num_rows).mapInArrow(fetching, "record binary, path string")
-        texts = fetched.select(fetched["record"].cast("string"))
-        of_records = {name: value for name, value in asked.items() if name == "header" or name not in _OF_FILES}
         # Inferred at once, from records that are fetched for it.
         with typed_fetch_errors():
-            schema = inferred_schema(texts, self.format, of_records)
+            schema = columns_of_lines(fetched, self.format, options)
         for name in check_folders(self.location, table.column("key").to_pylist()):
             schema = schema.add(name, "string")
         return schema
@@ -206,8 +199,8 @@ def read_shares(
         rows = parsed(fetched, format, in_files, asked, is_inferred=is_inferred(fields))
         selected = [rows[ROW].getField(name).alias(name) for name in (*fields.names, REASON)]
     else:
-        rows = _parsed(fetched, format, fields, asked)
-        selected = [rows[f"row.{in_backticks(name)}"].alias(name) for name in fields.names]
+        rows = plain(fetched, format, fields, asked)
+        selected = [rows[ROW].getField(name).alias(name) for name in fields.names]
     for index, (name, kind) in enumerate(folders):
         selected.append(_of_folder(location, rows[f"folder_{index}"], name, kind))
     if path_column is not None:
@@ -285,8 +278,7 @@ def _rules(format: str, asked: Mapping[str, str]) -> LineRules:
     if format == "text":
         return LineRules(asked.get("wholetext") == "true", separator)
     if format == "json":
-        is_whole = asked.get("multiline") == "true"
-        return LineRules(is_whole, separator, blank=b" \t\r\n", utf8=True, objects=not is_whole)
+        return LineRules(asked.get("multiline") == "true", separator, blank=b" \t\r\n")
     comment = asked.get("comment", "").strip("\0").encode() or None
     return LineRules(False, separator, _JAVA_BLANK, comment, asked.get("header") == "true")
 
@@ -323,37 +315,6 @@ def files_per_task(spark: SparkSession, count: int, total: int) -> int:
     tasks = max(_TASKS_PER_SLOT * slots_of(spark), math.ceil(total / _TASK_BYTES))
     # At least 1: an empty plan would make it 0, which no loop can go on by.
     return max(1, math.ceil(count / tasks))
-
-
-def _parsed(fetched: DataFrame, format: str, fields: StructType, asked: Mapping[str, str]) -> DataFrame:
-    """Parse each record into a struct `row`, or into several where the root of a JSON record is an array.
-
-    The generator keeps Spark from parsing once more for every column that is selected, and the nested
-    `when` from parsing as an array what is none.
-    """
-    from pyspark.sql import functions
-    from pyspark.sql.types import ArrayType
-
-    record = fetched["record"].cast("string")
-    # None for no option: Spark Connect makes a map without types of an empty one, which Spark refuses.
-    options = {name: value for name, value in asked.items() if name not in _OF_FILES} or None
-    if format == "text":
-        rows = functions.array(functions.struct(record.alias(fields.names[0])))
-    elif not fields.names:
-        # Of files that are all empty no columns are known, and from_csv takes no schema without any.
-        rows = functions.array(functions.struct(functions.lit(None).alias("nothing")))
-    elif format == "csv":
-        ddl = ", ".join(f"{in_backticks(field.name)} {field.dataType.simpleString()}" for field in fields)
-        rows = functions.array(functions.from_csv(record, ddl, options))
-    else:
-        one = functions.from_json(record, fields, options)
-        several = functions.from_json(record, ArrayType(fields), options)
-        whole = several.isNotNull() & ~functions.exists(several, lambda row: row.isNull())
-        is_array = functions.expr("trim(LEADING ' \t\r\n' FROM cast(record AS string))").startswith("[")
-        in_array = functions.when(whole, several).otherwise(functions.array(one))
-        rows = functions.when(is_array, in_array).otherwise(functions.array(one))
-    kept = [name for name in fetched.columns if name != "record"]
-    return fetched.select(*kept, functions.explode(rows).alias("row"))
 
 
 def _of_folder(location: Location, text: Column, name: str, kind: DataType) -> Column:

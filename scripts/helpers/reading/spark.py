@@ -13,7 +13,7 @@ from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import nanoseconds_of
 from scripts.helpers.reading.misfits import differing
 from scripts.helpers.reading.packages import check_row_tag, is_xml, is_xml_of_spark_3, read_xml, typed_errors
-from scripts.helpers.reading.records import RECORD, ROW, asked_of, is_inferred, parsed
+from scripts.helpers.reading.records import RECORD, ROW, asked_of, columns_of_lines, is_inferred, parsed, plain
 from scripts.helpers.schemas.kinds import Columns, common, is_number, kind_text
 from scripts.helpers.schemas.spark_frames import columns_of_schema, quoted
 from scripts.helpers.spark.jvm import is_connect
@@ -42,6 +42,7 @@ _OF_LINES = {
     "modifiedafter",
 }  # fmt: skip
 """Options that lines are read by, too."""
+_BOM = b"\xef\xbb\xbf"
 _GLOB = re.compile(r"[\\*?\[\]{}]")
 """What Hadoop does not take for itself in a path."""
 _WITH_SCHEMA = ("parquet", "orc", "avro")
@@ -98,7 +99,7 @@ def read_files(
         Some files lie in ``name=value`` folders and some do not: Spark would drop the latter
         without a word. Read them apart: ``delta.split(spark_paths.folder_columns)``. Or the data
         have a column called `path_column` already. Or a path has a character of Hadoop's globs, and Spark would infer
-        the schema of whole files: JSON and CSV with ``multiLine``, and XML on Spark 4.
+        the schema of whole files: CSV with ``multiLine``, and XML on Spark 4.
     InvalidValueError
         The session or an option makes Spark skip files that it cannot read; see `check_all_is_read`. Or there is
         no ``rowTag`` for XML.
@@ -114,7 +115,10 @@ def read_files(
         # Spark takes no rows of it, but its schema where it is the first.
         table = table.filter([size > 0 for size in table.column("size").to_pylist()])
     keys: list[str] = table.column("key").to_pylist()
-    if keys and _is_read_by_lines(format, schema, options):
+    # Spark Connect infers columns of files only.
+    if keys and format == "json" and schema is None and is_connect(spark):
+        _check_objects(spark, location, table, options)
+    if keys and _is_read_by_lines(format, schema, options) and not (schema is None and is_connect(spark)):
         return _by_lines(spark, location, table, format, schema, path_column, options)
     if not keys:
         frame = _no_rows(spark, schema)
@@ -203,14 +207,32 @@ def _fault(
 
 
 def _is_read_by_lines(format: str, schema: StructType | str | None, options: Mapping[str, Any]) -> bool:
-    """Return whether records are to be marked, and Spark hands out lines that `records.parsed` can look at."""
-    if schema is None or isinstance(schema, str) or RECORD not in schema.names or LINE in schema.names:
+    """Return whether Spark hands out lines for `records`: those of JSON, and of CSV if values are looked at."""
+    if format == "json":
+        return True
+    if format != "csv" or schema is None or isinstance(schema, str):
         return False
     asked = asked_of(options)
-    if asked.get("multiline", "").lower() == "true":
-        return False
-    # By lines of JSON no other encoding is known; a header of CSV is compared by Spark's reader of its columns.
-    return _is_utf8(options) if format == "json" else asked.get("enforceschema", "").lower() != "false"
+    # A header is compared by Spark's reader of its columns.
+    is_cut = asked.get("multiline", "").lower() != "true" and asked.get("enforceschema", "").lower() != "false"
+    return is_cut and RECORD in schema.names and LINE not in schema.names
+
+
+def _check_objects(spark: SparkSession, location: Location, table: pa.Table, options: Mapping[str, Any]) -> None:
+    """Refuse JSON with several objects on a line, or in a file: Spark finds the columns of the first ones only."""
+    from pyspark.sql import functions
+
+    lines = read_files(spark, location, table, "text", options=_of_text(options))
+    if lines.where(functions.col("value").rlike(r"\}\s*\{")).limit(1).count():
+        what = "a text has several objects of JSON, and Spark Connect infers the columns of the first. Pass schema=."
+        raise SourceError(str(location), what)
+
+
+def _of_text(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options by which the text of JSON is read: lines, or whole files."""
+    if asked_of(options).get("multiline", "").lower() == "true":
+        return {"wholetext": "true"}
+    return {name: value for name, value in options.items() if name.lower() in _OF_LINES}
 
 
 def _is_utf8(options: Mapping[str, Any]) -> bool:
@@ -227,18 +249,25 @@ def _by_lines(
     path_column: str | None,
     options: Mapping[str, Any],
 ) -> DataFrame:
-    """Read lines, without the header of CSV, and parse them strictly."""
+    """Read lines, without the header of CSV, or whole files of JSON, and parse them: strictly if there is a marker."""
     from pyspark.sql import functions
+    from pyspark.sql.types import StructType
 
     folders = {name.lower() for name in check_folders(location, table.column("key").to_pylist())}
-    kind = type(schema)
-    of_folders = [field for field in schema if field.name.lower() in folders]
-    in_files = kind([field for field in schema if field.name.lower() not in folders and field.name != RECORD])
+    whole = StructType([]) if schema is None else _no_rows(spark, schema).schema
+    of_folders = [field for field in whole if field.name.lower() in folders]
     of_files = {name: value for name, value in options.items() if name.lower() in _OF_LINES}
-    one = kind().add(LINE, "string")
+    one = StructType().add(LINE, "string")
     if format == "json":
         data = functions.col(LINE).cast("binary")
-        line_format = "text"
+        if not _is_utf8(options):
+            asked = asked_of(options)
+            data = functions.encode(functions.decode(data, asked.get("encoding") or asked["charset"]), "UTF-8")
+        line_format, of_files = "text", _of_text(options)
+        if "wholetext" in of_files:
+            # Of lines Hadoop takes the mark away.
+            has_mark = data.substr(1, 3) == functions.lit(bytearray(_BOM))
+            data = functions.when(has_mark, data.substr(4, 2**31 - 1)).otherwise(data)
     else:
         # Each byte is one sign in this encoding, so that those of the file come back whatever they are. A line with
         # the separator is kept as a whole in the other column.
@@ -250,13 +279,19 @@ def _by_lines(
             of_files["encoding"] = "ISO-8859-1"
             data = functions.encode(text, "ISO-8859-1")
     lines = read_files(
-        spark, location, table, line_format, schema=kind([*one, *of_folders]), path_column=path_column,
+        spark, location, table, line_format, schema=StructType([*one, *of_folders]), path_column=path_column,
         options=of_files,
     )  # fmt: skip
     others = [name for name in lines.columns if name not in one.names]
     records = lines.select(*map(quoted, others), data.alias("record"))
-    rows = parsed(records, format, in_files, options, is_inferred=is_inferred(schema))
-    return rows.select(f"{ROW}.*", *map(quoted, others))
+    found = columns_of_lines(records, format, options) if schema is None else whole
+    in_files = StructType([field for field in found if field.name.lower() not in folders and field.name != RECORD])
+    if RECORD in whole.names:
+        rows = parsed(records, format, in_files, options, is_inferred=is_inferred(schema))
+    else:
+        rows = plain(records, format, in_files, options)
+    of_rows = [f"{ROW}.*"] if in_files.names or RECORD in whole.names else []
+    return rows.select(*of_rows, *map(quoted, others))
 
 
 def check_folders(location: Location, keys: list[str]) -> tuple[str, ...]:
@@ -288,8 +323,8 @@ def check_layouts(location: Location, layouts: Mapping[tuple[str, ...], int]) ->
 def _infers_by_glob(spark: SparkSession, format: str, options: Mapping[str, Any]) -> bool:
     """Tell whether Spark infers a schema from whole files, whose paths it takes for globs once more, unescaped.
 
-    It does so for JSON and CSV with ``multiLine`` (JsonDataSource and CSVDataSource.createBaseRdd), and for the XML
-    that it reads by itself.
+    It does so for CSV with ``multiLine`` (CSVDataSource.createBaseRdd), for JSON with it where Spark Connect infers
+    columns, and for the XML that it reads by itself.
     """
     if is_xml(format):
         return not is_xml_of_spark_3(spark, format)

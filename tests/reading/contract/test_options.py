@@ -49,8 +49,10 @@ def test_option_of_pandas_is_refused_with_what_was_meant_when_there_is_none(
 ) -> None:
     (tmp_path / "1").write_text("id\n1\n")
 
+    options: dict[str, Any] = {option: ";"}
+
     with pytest.raises(InvalidValueError, match=f"there is no '{option}'. Did you mean .*{meant}"):
-        FileBookmark(str(tmp_path)).new_files().read_pandas(format, **{option: ";"})
+        FileBookmark(str(tmp_path)).new_files().read_pandas(format, **options)
 
 
 def test_options_are_known_when_they_are_of_the_page_or_of_hadoop_or_of_another_reader() -> None:

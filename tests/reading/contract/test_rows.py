@@ -12,14 +12,14 @@ import pytest
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.glue import GlueContext
 from scripts.helpers.reading.fetched_lines import unmarked
-from tests.reading.contract.cases import CASES, EVERY, Case, in_order, put
+from tests.reading.contract.cases import CASES, EVERY, OWN, Case, in_order, put
 
 
 def frame_of(way: str, case: Case, folder: Path, spark: Any) -> Any:
     """Return what one way reads of a case, lazily where it is Spark's."""
     header = {"header": True} if case.format == "csv" else {}
     if way == "glue":
-        options = {"withHeader": True} if case.format == "csv" else {}
+        options = dict(case.options) | ({"withHeader": True} if case.format == "csv" else {})
         context = GlueContext(spark.sparkContext)
         return context.create_data_frame.from_options("file", {"paths": [str(folder)]}, case.format, options)
     delta = FileBookmark(str(folder)).new_files()
@@ -103,3 +103,26 @@ def test_plan_grows_by_the_condition_alone_when_rows_of_csv_are_filtered(
 
     assert len(plan(rows.where(condition))) < 2 * len(plan(rows))
     assert re.search(r"PartitionFilters: \[.*day#\d+ = 2", plan(rows.where("day = 2")))
+
+
+FIREHOSE = [b'{"id":"}{"} {"id":"b"}{"name":"c"}', b'[{"id":"d"},{"id":"e","tags":[{"x":1},{"x":2}]}]']
+
+
+@pytest.mark.parametrize("schema", [None, "id STRING, name STRING, tags ARRAY<STRUCT<x: BIGINT>>"])
+@pytest.mark.parametrize("way", OWN)
+def test_objects_of_a_line_are_all_read_when_values_are_treated_in_any_way(
+    way: str, schema: str | None, spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "1.json").write_bytes(b"\n".join(FIREHOSE))
+    read = getattr(FileBookmark(str(tmp_path)).new_files(), way)
+    asked: list[dict[str, Any]] = [{"rescue": True}, {"mode": "PERMISSIVE"}, {"allowComments": True}]
+    asked += [{"on_schema_change": policy} for policy in ("add", "warn", "take")]
+    if way == "read":
+        asked.append({"mode": "DROPMALFORMED"})
+
+    frames = [read(spark, "json", schema=schema, **options) for options in asked]
+
+    for options, rows in zip(asked, collected([frame.select("id", "name", "tags") for frame in frames]), strict=True):
+        found = sorted((str(row["id"]), str(row["name"]), row["tags"] is None) for row in rows)
+        expected = [("None", "c", True), ("b", "None", True), ("d", "None", True), ("e", "None", False)]
+        assert found == [*expected, ("}{", "None", True)], options
