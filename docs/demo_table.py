@@ -13,7 +13,8 @@ from typing import Any
 
 from moto import mock_aws
 from scripts.helpers.files.states import FilesPlan, FilesState
-from scripts.helpers.rows.coverage import with_coverage
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.states import RowsState
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
 
@@ -21,6 +22,7 @@ NOW = datetime(2026, 3, 19, 3, 4, tzinfo=timezone.utc)
 """When the page is made: a Thursday, at night."""
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 RUN_SECONDS = 95
+CHANGED = CursorColumn("last_modified", "timestamp")
 
 
 class Council:
@@ -60,7 +62,7 @@ class Council:
         skipped: tuple[int, ...] = (),
     ) -> None:
         """Read rows of a table at each run; before those that are named a run fails, or they do not run at all."""
-        state: Any = None
+        state: RowsState | None = None
         for number in range(runs):
             if number in skipped:
                 continue
@@ -70,15 +72,10 @@ class Council:
             # By day a council has more to write down than by night.
             count = usual * (8 if 7 <= at.hour <= 18 else 1) + number * 37 % (usual + 1)
             value = at - timedelta(minutes=5)
-            following = {
-                "kind": "rows",
-                "cursor_column": "last_modified",
-                "type": "timestamp",
-                "value": value,
-            }
-            low = (state["value"],) if state else ()
-            state = with_coverage(following, state, [(low, (value,))], "council")
-            self.commit(job_id, at, state, rows_collected=count)
+            low = state.value or () if state else ()
+            following = RowsState((CHANGED,), (value,))
+            state = following.with_coverage(state, [(low, (value,))], "council")
+            self.commit(job_id, at, state.to_store(), rows_collected=count)
 
     def files(
         self, job_id: str, last: datetime, every: timedelta, counts: tuple[int, ...]

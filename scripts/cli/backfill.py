@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -22,10 +22,10 @@ from scripts.helpers.errors import BoundsError, InvalidValueError, UnknownJobErr
 from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import split_name
-from scripts.helpers.rows.coverage import cursor_types_of, is_left_to_slices
 from scripts.helpers.rows.cursor_ranges import ShownRange, range_end
 from scripts.helpers.rows.cursors import as_list
 from scripts.helpers.rows.slicing import slices
+from scripts.helpers.rows.states import RowsState
 
 PROGRAM = ("watermarks", "ingest-table")
 NEEDED = ("--source", "--target")
@@ -157,7 +157,7 @@ class _Work:
     around: Surroundings
     job: str
     context: str
-    state: Mapping[str, Any]
+    state: RowsState
     begun: Sequence[_Begun]
     planned: Sequence[ShownRange]
     arguments: Sequence[str]
@@ -222,7 +222,7 @@ class _Work:
         """Return whether a slice that is begun may be finished: rows that the live job takes would be there twice."""
         low, high = map(range_end, one.bounds)
         merges = "merge" in self.arguments or "--sink=merge" in self.arguments
-        return merges or is_left_to_slices(self.state, (low, high or None))
+        return merges or self.state.is_left_to_slices((low, high or None))
 
     def _command(self, bounds: ShownRange, name: str | None = None) -> list[str]:
         """Return the command that reads one slice."""
@@ -233,25 +233,24 @@ def slice_command(
     table: str,
     job: str,
     context: str,
-    state: Mapping[str, Any],
+    state: RowsState,
     bounds: ShownRange,
     arguments: Sequence[str],
     name: str | None = None,
 ) -> list[str]:
     """Return the command that reads one slice of a context, with further arguments of the job that reads it."""
     job_name, namespace = split_name(job)
-    types = cursor_types_of(state)
     words = [*PROGRAM, f"--JOB_NAME={job_name}", f"--table={table}", f"--context={context}"]
     if namespace:
         words.append(f"--BOOKMARK_CONTEXT={namespace}")
-    words += [f"--cursor-column={column}" for column in as_list(state.get("cursor_column"))]
-    if "string" in types:
+    words += [f"--cursor-column={column}" for column in state.names]
+    if "string" in state.types:
         words.append("--strings")
     if name not in (None, DEFAULT_NAME):
         words.append(f"--backfill-name={name}")
     for option, bound in zip(("--backfill-from", "--backfill-to"), bounds, strict=True):
         values = [value for value in as_list(bound) if value is not None]
-        words += [f"{option}={_text(value, kind)}" for value, kind in zip(values, types, strict=False)]
+        words += [f"{option}={_text(value, kind)}" for value, kind in zip(values, state.types, strict=False)]
     return [*words, *arguments]
 
 

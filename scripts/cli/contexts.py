@@ -12,7 +12,8 @@ from scripts.cli.screen import Cell, bound_text, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import ConfigurationError, InvalidValueError
 from scripts.helpers.protocol.lookups import STATES
-from scripts.helpers.rows.coverage import cursor_columns_of
+from scripts.helpers.rows.states import RowsState
+from scripts.helpers.states import typed
 
 BEGINNING, END = "the very beginning", "the very end"
 
@@ -46,13 +47,13 @@ def file_bookmark() -> Any:
     return FileBookmark
 
 
-def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> tuple[str, dict[str, Any]]:
+def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> tuple[str, Any]:
     """Return the name and the state of a context of some kind, the only one if none is named."""
     if context is not None:
         # Other contexts may have megabytes in chunks, which are not read.
         state = around.watermarks.lookups.state_at(around.watermarks.latest(job), context)
         if names_of_kind({context: state}, kind):
-            return context, dict(state)
+            return context, typed(state)
     watermarks: dict[str, Any] = around.watermarks.get_watermark_values(job)
     names = names_of_kind(watermarks, kind)
     if context is None and len(names) == 1:
@@ -64,7 +65,7 @@ def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> 
         raise InvalidValueError(
             f"Job {job!r} has {wrong} of {kind}. It has: {', '.join(names) or 'none'}. Choose with --context."
         )
-    return context, dict(around.watermarks.lookups.checked(job, STATES, context, watermarks[context]))
+    return context, typed(around.watermarks.lookups.checked(job, STATES, context, watermarks[context]))
 
 
 def names_of_kind(states: Mapping[str, Any], kind: str) -> list[str]:
@@ -72,11 +73,9 @@ def names_of_kind(states: Mapping[str, Any], kind: str) -> list[str]:
     return sorted(name for name, state in states.items() if isinstance(state, Mapping) and state.get("kind") == kind)
 
 
-def bound_given(state: Any, text: str | None) -> Any:
+def bound_given(state: RowsState, text: str | None) -> Any:
     """Read a bound as the first cursor column is."""
-    if text is None:
-        return None
-    return cursor_columns_of(state)[0].from_typed(text)
+    return None if text is None else state.columns[0].from_typed(text)
 
 
 def show_spans(around: Surroundings, asked: dict[str, str], name: str, spans: Sequence[Any], *, none: str) -> None:

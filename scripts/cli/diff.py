@@ -13,15 +13,26 @@ from rich.text import Text
 from scripts.cli.commands import command, job_argument
 from scripts.cli.documents import emit, entry_json, with_spans
 from scripts.cli.progress import progress
-from scripts.cli.screen import NONE, Cell, known_files, moment, show_folded, show_rows, state_text, value_text
+from scripts.cli.screen import (
+    NONE,
+    Cell,
+    moment,
+    show_folded,
+    show_rows,
+    state_text,
+    value_text,
+)
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import duration_text, id_text, printable
 from scripts.helpers.errors import UnknownVersionError
+from scripts.helpers.files.states import FilesState
 from scripts.helpers.protocol.head import Head, LogEntry
-from scripts.helpers.protocol.values import same_values
+from scripts.helpers.protocol.values import ImplausibleError, same_values
+from scripts.helpers.rows.states import RowsState
 from scripts.helpers.schemas.kept import schemas_of
 from scripts.helpers.schemas.policy import changes_between
-from scripts.helpers.states import readable
+from scripts.helpers.states import typed
+from scripts.helpers.tables.spans import TableState
 
 
 class WatermarkDifference(NamedTuple):
@@ -93,24 +104,25 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Wat
 def show_differences(console: Console, changes: Sequence[WatermarkDifference]) -> None:
     """Write what differs, value beside value."""
     rows: list[list[Cell]] = []
-    # Of a damaged state nothing can be counted.
-    shown = [(name, readable(old), readable(new)) for name, old, new in changes]
-    for name, old, new in shown:
+    for name, old, new in changes:
         then, now = (NONE if state is None else state_text(state) for state in (old, new))
         # Two states may read the same in short, as when only their coverage differs. Then they are shown in full.
         if then == now:
             then, now = value_text(with_spans(old)), value_text(with_spans(new))
-        rows.append([name, then, now, _moved(old, new)])
+        rows.append([name, then, now, _moved(typed(old), typed(new))])
     show_rows(console, ("watermark", "before", "after", "moved by"), rows)
-    for name, old, new in shown:
+    for name, old, new in changes:
         for line in _columns_changed(old, new):
             show_folded(console, Text(printable(f"{name}: {line}")))
 
 
 def _columns_changed(old: Any, new: Any) -> list[str]:
     """Return the columns of a source that two versions do not agree on, one a line."""
-    before, after = schemas_of(old), schemas_of(new)
-    found = []
+    found: list[str] = []
+    try:
+        before, after = schemas_of(old), schemas_of(new)
+    except ImplausibleError:
+        return found  # Damaged, which is shown in place of the state.
     for name in sorted(before.keys() & after.keys()):
         found += [f"{name}: column {change}" for change in changes_between(before[name], after[name])]
     return found
@@ -118,15 +130,19 @@ def _columns_changed(old: Any, new: Any) -> list[str]:
 
 def _moved(old: Any, new: Any) -> str:
     """Say by how much a watermark has moved, where that can be counted."""
-    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
-        return NONE
-    if old.get("kind") == new.get("kind") == "files":
-        more = known_files(new) - known_files(old)
+    if isinstance(old, FilesState) and isinstance(new, FilesState):
+        more = new.count - old.count
         return f"{more:+,} {'file' if abs(more) == 1 else 'files'}"
-    one, other = old.get("value"), new.get("value")
+    one, other = _place(old), _place(new)
     if isinstance(one, datetime) and isinstance(other, datetime):
         return duration_text(other - one)
-    # Not isinstance: True and False are ints too, and one of them minus the other means nothing.
-    if type(one) is type(other) is int:
+    if isinstance(one, int) and isinstance(other, int):
         return f"{other - one:+,}"
     return NONE
+
+
+def _place(state: Any) -> Any:
+    """Return the one value that says how far a state is; None without one."""
+    if isinstance(state, RowsState):
+        return state.value[0] if state.value and len(state.value) == 1 else None
+    return state.value if isinstance(state, TableState) else None

@@ -16,9 +16,10 @@ from scripts.helpers.metrics.urgency import activity, condition_of, rhythm_in
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry, Release
 from scripts.helpers.protocol.values import ImplausibleError, Spilled, to_utc_string
-from scripts.helpers.rows.coverage import PackedRanges, cursor_types_of, with_ranges
 from scripts.helpers.rows.cursor_ranges import shown_range
+from scripts.helpers.rows.states import RowsState
 from scripts.helpers.schemas.kept import ENTRY, shown_schemas
+from scripts.helpers.states import typed
 
 
 def emit(document: Any) -> None:
@@ -64,15 +65,11 @@ def as_json(value: Any) -> Any:
 
 def with_spans(state: Any) -> Any:
     """Return a state with what it has covered as ranges, where they can be read, and not as packed bytes."""
-    found = with_ranges(state)
-    if not isinstance(found, Mapping) or not isinstance(found.get("covered"), PackedRanges):
+    found = typed(state)
+    if not isinstance(found, RowsState) or found.covered is None:
         return state
-    ranges = found["covered"].ranges
-    if ranges is None:
-        return state
-    columns = len(cursor_types_of(found))
-    spans = [shown_range(one, columns) for one in ranges]
-    return {**found, "covered": [{"low": low, "high": high} for low, high in spans]}
+    spans = [shown_range(one, len(found.columns)) for one in found.ranges]
+    return {**state, "covered": [{"low": low, "high": high} for low, high in spans]}
 
 
 def head_json(head: Head, now: datetime, threshold: Threshold | None = None) -> dict[str, Any]:

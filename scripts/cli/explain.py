@@ -29,10 +29,10 @@ def explain(around: Surroundings, job: str, key: str, context: str | None, **opt
     bookmark_of = file_bookmark()
     with progress(around, f"reading {printable(job)}"):
         name, state = state_in(around, job, context, "files")
-    source = state["source"]
+    source = state.source
     # What was not given is left out, and not passed as nothing: the class checks what it is given.
     given = {option: value for option, value in options.items() if value}
-    bookmark = bookmark_of(source, state=state, transformation_ctx=name, **given)
+    bookmark = bookmark_of(source, state=state.to_store(), transformation_ctx=name, **given)
     relative = _relative(key, source)
     with progress(around, f"looking at {printable(relative)}"):
         found = bookmark.explain(relative)

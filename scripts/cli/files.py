@@ -44,7 +44,7 @@ def files(
 ) -> None:
     """List files that a job could not read, and retry or skip them.
 
-    A job with on_untyped="set_aside" sets such files aside and takes the rest of their batch. KEY is the key
+    A job with on_unreadable="set_aside" sets such files aside and takes the rest of their batch. KEY is the key
     that the list shows.
     """
     if set_aside and (retry or retry_all or skip):
@@ -55,8 +55,7 @@ def files(
         raise click.UsageError("--retry-all includes all files. Omit --retry and --skip.")
     with progress(around, f"reading {printable(job)}"):
         before = read_job(around, job)
-        name, stored = state_in(around, job, context, "files")
-    state = FilesState.read(stored, name)
+        name, state = state_in(around, job, context, "files")
     listed = state.set_aside
     if not (retry or skip or (retry_all and listed)):
         _show(around, name, state, before)

@@ -25,6 +25,7 @@ from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.metrics.urgency import LATE, lateness_of, read_condition, rhythm_in, unreadable
 from scripts.helpers.protocol.jobs import ListedJob
 from scripts.helpers.protocol.names import served_by
+from scripts.helpers.states import files_waiting
 from scripts.jobs.exit_codes import FAILED
 
 MISSING = "not in the table; check the name in the thresholds"
@@ -155,7 +156,7 @@ def _report(judged: list[Judged], now: datetime) -> None:
         values = {name: time.total_seconds() for name, time in found.items() if time is not None}
         # Also 0: an alarm on it comes back to OK only by a value.
         values |= {
-            "FilesWaiting": head.files_waiting,
+            "FilesWaiting": files_waiting(head),
             "Late": float(one.word in LATE),
             "Missing": float(one.word == "missing"),
         }

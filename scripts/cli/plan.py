@@ -19,13 +19,15 @@ from scripts.cli.screen import Cell, bound_text, commit_text, planned_text, show
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import count_of, printable, size_text
 from scripts.helpers.errors import InvalidValueError, UnknownContextError
+from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState
 from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import PLANS
-from scripts.helpers.rows.cursors import as_list
 from scripts.helpers.rows.options import DEFAULT_DELAY
-from scripts.helpers.states import readable
-from scripts.helpers.tables.spans import is_table_state
+from scripts.helpers.rows.states import RowsState, stored_bound
+from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.states import typed
+from scripts.helpers.tables.spans import TableSpan, TableState
 
 LISTED = 10
 """Keys of a plan that are shown: a batch can have millions, and a few tell where they lie."""
@@ -125,20 +127,15 @@ def plan(
 
 def _frozen(part: Any) -> dict[str, Any]:
     """Say what a frozen plan takes of one context."""
-    part = readable(part, PLANS)
-    if isinstance(part, Mapping) and part.get("kind") == "files":
-        return {"kind": "files", "files": part["count"], "bytes": part["bytes"], "text": planned_text(part)}
-    if isinstance(part, Mapping) and part.get("kind") == "rows":
-        return {
-            "kind": "rows", "cursor_column": part.get("cursor_column"), "low": part.get("low"),
-            "high": part.get("high"), "text": planned_text(part),
-        }  # fmt: skip
-    if is_table_state(part):
-        return {
-            "kind": "table", "format": part.get("format"), "after": part.get("after"), "until": part.get("until"),
-            "whole": part.get("whole") is True, "changes": part.get("changes"), "text": planned_text(part),
-        }  # fmt: skip
-    return {"kind": "other", "text": planned_text(part)}
+    found, text = typed(part, PLANS), planned_text(part)
+    if isinstance(found, FilesPlan):
+        return {"kind": "files", "files": found.count, "bytes": found.bytes, "text": text}
+    if isinstance(found, RowWindow):
+        return {"kind": "rows", **{name: part.get(name) for name in ("cursor_column", "low", "high")}, "text": text}
+    if isinstance(found, TableSpan):
+        facts = {name: getattr(found, name) for name in ("format", "after", "until", "whole", "changes")}
+        return {"kind": "table", **facts, "text": text}
+    return {"kind": "other", "text": text}
 
 
 def _ahead(
@@ -146,40 +143,36 @@ def _ahead(
 ) -> dict[str, dict[str, Any]]:
     """Look at the sources of all contexts, or of one."""
     with progress(around, f"reading {printable(job)}"):
-        watermarks = {name: around.watermarks.lookups.state_at(head, name) for name in head.watermarks}
+        watermarks = {name: typed(around.watermarks.lookups.state_at(head, name)) for name in head.watermarks}
     chosen = {name: state for name, state in sorted(watermarks.items()) if context in (None, name)}
-    rows = [name for name, state in chosen.items() if _kind(state) == "rows"]
+    rows = [name for name, state in chosen.items() if isinstance(state, RowsState)]
     if source["source"] is not None and len(rows) != 1:
         raise InvalidValueError(f"--source is for one context of rows. The job has: {', '.join(rows) or 'none'}. "
                                 "Choose with --context.")  # fmt: skip
     parts: dict[str, dict[str, Any]] = {}
     for name, state in chosen.items():
-        if _kind(state) == "files":
-            with progress(around, f"listing {printable(state['source'])}"):
+        if isinstance(state, FilesState):
+            with progress(around, f"listing {printable(state.source)}"):
                 parts[name] = _files(name, state, given)
-        elif _kind(state) == "rows":
+        elif isinstance(state, RowsState):
             with progress(around, f"asking the source of {printable(name)}"):
                 parts[name] = _rows(around, name, state, source)
-        elif _kind(state) == "partition":
-            columns = ", ".join(map(str, as_list(state.get("columns"))))
-            text = f"the largest partition by {columns} that {state.get('source')} has then"
-            parts[name] = {"kind": "partition", "source": state.get("source"), "text": text}
-        elif is_table_state(state):
-            text = f"what was committed after {commit_text(state, 'value', 'the beginning')}; the job asks its table"
-            parts[name] = {"kind": "table", "format": state.get("format"), "after": state.get("value"), "text": text}
+        elif isinstance(state, PartitionState):
+            text = f"the largest partition by {', '.join(state.columns)} that {state.source} has then"
+            parts[name] = {"kind": "partition", "source": state.source, "text": text}
+        elif isinstance(state, TableState):
+            after = commit_text(state.format, state.value, "the beginning")
+            text = f"what was committed after {after}; the job asks its table"
+            parts[name] = {"kind": "table", "format": state.format, "after": state.value, "text": text}
         else:
             parts[name] = {"kind": "value", "text": "a value of the job's own; what it means is in its code"}
     return parts
 
 
-def _kind(state: Any) -> str:
-    return str(state.get("kind")) if isinstance(state, Mapping) else "value"
-
-
-def _files(name: str, state: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def _files(name: str, state: FilesState, given: dict[str, Any]) -> dict[str, Any]:
     """List the source and compare it with what is known; no ledger is written."""
     bookmark_of = file_bookmark()
-    bookmark = bookmark_of(state["source"], state=state, transformation_ctx=name, saves=False, **given)
+    bookmark = bookmark_of(state.source, state=state.to_store(), transformation_ctx=name, saves=False, **given)
     delta = bookmark.new_files()
     text = f"{count_of(delta.count, 'file')}, {size_text(delta.bytes)}"
     if delta.gone:
@@ -188,14 +181,14 @@ def _files(name: str, state: Mapping[str, Any], given: dict[str, Any]) -> dict[s
         text += "; more are left for the batch after it"
     first = delta.table.slice(0, LISTED).column("key").to_pylist()
     return {
-        "kind": "files", "source": state["source"], "files": delta.count, "bytes": delta.bytes, "gone": delta.gone,
+        "kind": "files", "source": state.source, "files": delta.count, "bytes": delta.bytes, "gone": delta.gone,
         "has_more": delta.has_more, "first": first, "text": text,
     }  # fmt: skip
 
 
-def _rows(around: Surroundings, name: str, state: Mapping[str, Any], source: dict[str, Any]) -> dict[str, Any]:
+def _rows(around: Surroundings, name: str, state: RowsState, source: dict[str, Any]) -> dict[str, Any]:
     """Say from where rows are read; with a source also up to where, and how many they are."""
-    columns, low = as_list(state.get("cursor_column")), state.get("value")
+    columns, low = state.names, stored_bound(state.value)
     named = ", ".join(columns)
     high, count = None, None
     if source["source"] is None:
@@ -210,7 +203,7 @@ def _rows(around: Surroundings, name: str, state: Mapping[str, Any], source: dic
     }  # fmt: skip
 
 
-def _asked(around: Surroundings, name: str, state: Mapping[str, Any], source: dict[str, Any]) -> tuple[Any, Any, int]:
+def _asked(around: Surroundings, name: str, state: RowsState, source: dict[str, Any]) -> tuple[Any, Any, int]:
     """Plan a window as a job does and count its rows, through Spark."""
     from scripts.helpers.rows.plan import plan_window
     from scripts.helpers.spark.jvm import quiet
@@ -227,26 +220,18 @@ def _asked(around: Surroundings, name: str, state: Mapping[str, Any], source: di
         jdbc_secret=None, jdbc_connection=None, query=None, where="", columns=None,
     )  # fmt: skip
     rows = source_of(spark, asked)
-    names = [str(column) for column in as_list(state.get("cursor_column"))]
     delay: timedelta | None = source["delay"]
     lookback: timedelta | None = source["lookback"]
     window = plan_window(
-        rows, names, now=around.now(), state=state, context=name, lookback=lookback,
+        rows, state.names, now=around.now(), state=state.to_store(), context=name, lookback=lookback,
         delay=DEFAULT_DELAY if delay is None else delay, sink="merge", nulls="skip", strings=True,
-        descending=bool(state.get("descending")),
+        descending=state.descending,
     )  # fmt: skip
     count = 0
     if not window.is_empty:
         with rows.typed_errors():
             count = rows.rows(window).count()
-    return _bound(window.read_low), _bound(window.high), count
-
-
-def _bound(bound: Sequence[Any] | None) -> Any:
-    """Return one end of a window as a state holds it."""
-    if bound is None:
-        return None
-    return bound[0] if len(bound) == 1 else list(bound)
+    return stored_bound(window.read_low), stored_bound(window.high), count
 
 
 def _json(source: Mapping[str, Any], name: str) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from scripts.cli.commands import command, context_option, job_argument, read_job
@@ -9,8 +11,6 @@ from scripts.cli.contexts import state_in
 from scripts.cli.deciding import Said, deciding, declare
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.rows.coverage import with_coverage
-from scripts.helpers.rows.cursors import as_list
 from scripts.helpers.schemas.kept import renamed
 
 
@@ -27,14 +27,13 @@ def rename_cursor(around: Surroundings, job: str, old: str, new: str, context: s
     """
     before = read_job(around, job)
     name, state = state_in(around, job, context, "rows")
-    columns = as_list(state.get("cursor_column"))
-    if old not in columns or new in columns or not new:
+    if old not in state.names or new in state.names or not new:
         raise InvalidValueError(
-            f"Context {name!r} of job {job!r} has the cursor columns {', '.join(columns)}. "
+            f"Context {name!r} of job {job!r} has the cursor columns {', '.join(state.names)}. "
             "OLD must be one of them, and NEW must not."
         )
-    names = [new if column == old else column for column in columns]
-    after = {**renamed(state, old, new), "cursor_column": names if len(names) > 1 else names[0]}
     # What was read is of this column under either name. Without it the new name would be taken for another column.
-    after = with_coverage(after, state, [], "")
+    kept = state.with_coverage(state, [], "")
+    columns = tuple(replace(column, name=new) if column.name == old else column for column in state.columns)
+    after = renamed(replace(kept, columns=columns).to_store(), old, new)
     declare(around, said, before, after, name)

@@ -17,15 +17,18 @@ from rich.text import Text
 
 from scripts.cli.documents import as_json
 from scripts.helpers.display.units import count_of, duration_text, printable, size_text, time_text
+from scripts.helpers.files.set_aside import SetAsideList
+from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState
 from scripts.helpers.metrics.freshness import silence
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import Head, Release
 from scripts.helpers.protocol.lookups import PLANS
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.cursors import as_list
+from scripts.helpers.rows.states import RowsState, stored_bound
+from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.schemas.kept import schemas_of
-from scripts.helpers.states import readable
-from scripts.helpers.tables.spans import is_table_state
+from scripts.helpers.states import typed
+from scripts.helpers.tables.spans import TableSpan, TableState
 
 NONE = "-"
 GAP = 2
@@ -89,30 +92,29 @@ def value_text(value: Any) -> str:
 
 def state_text(state: Any) -> str:
     """Write the watermark of one context, or one value of the playbook's."""
-    state = readable(state)
-    if isinstance(state, Mapping) and state.get("kind") == "rows":
-        pairs = zip(as_list(state.get("cursor_column")), as_list(state.get("value")), strict=False)
-        return ", ".join(f"{name} {value_text(one)}" for name, one in pairs) + _schemas_text(state)
-    if isinstance(state, Mapping) and state.get("kind") == "files":
-        listed = state.get("listed")
-        aside = _set_aside_text(state.get("set_aside"))
-        known = f"{count_of(known_files(state), 'file')} known{aside}, listed {moment(listed) if listed else 'never'}"
-        return known + _schemas_text(state)
-    if isinstance(state, Mapping) and state.get("kind") == "partition":
-        pairs = zip(as_list(state.get("columns")), as_list(state.get("value")), strict=False)
-        named = ", ".join(f"{name} {value_text(one)}" for name, one in pairs)
-        return f"{named}, {count_of(state['files'], 'file')}"
-    if is_table_state(state):
-        at = state.get("at")
-        made = f", made {moment(at)}" if isinstance(at, datetime) else ""
-        return f"{commit_text(state, 'value', 'no snapshot yet')}{made}{_schemas_text(state)}"
-    return value_text(state)
+    found = typed(state)
+    if isinstance(found, RowsState):
+        return _pairs_text(found.names, found.value or [None]) + _schemas_text(state)
+    if isinstance(found, FilesState):
+        listed = moment(found.listed) if found.listed else "never"
+        return f"{count_of(found.count, 'file')} known{_set_aside_text(found.aside)}, listed {listed}" + _schemas_text(
+            state
+        )
+    if isinstance(found, PartitionState):
+        return f"{_pairs_text(found.columns, found.value)}, {count_of(found.files, 'file')}"
+    if isinstance(found, TableState):
+        made = f", made {moment(found.at)}" if found.at else ""
+        return f"{commit_text(found.format, found.value, 'no snapshot yet')}{made}{_schemas_text(state)}"
+    return value_text(found if isinstance(found, str) else state)
 
 
-def commit_text(state: Mapping[str, Any], name: str, none: str) -> str:
+def _pairs_text(names: Sequence[str], values: Sequence[Any]) -> str:
+    return ", ".join(f"{name} {value_text(one)}" for name, one in zip(names, values, strict=False))
+
+
+def commit_text(format: str, value: int | None, none: str) -> str:
     """Write a commit of a table as its format calls it; `none` where there is none."""
-    value = state.get(name)
-    noun = "snapshot" if state.get("format") == "iceberg" else "version"
+    noun = "snapshot" if format == "iceberg" else "version"
     return none if value is None else f"{noun} {value_text(value)}"
 
 
@@ -124,34 +126,31 @@ def _schemas_text(state: Any) -> str:
     return "".join(f", {name} with {count_of(len(columns), 'column')}" for name, columns in sorted(kept.items()))
 
 
-def _set_aside_text(stored: Any) -> str:
+def _set_aside_text(aside: SetAsideList | None) -> str:
     """Say how many files are set aside, and what people have decided of some."""
-    if not isinstance(stored, Mapping):
+    if aside is None:
         return ""
-    decisions = [f"{stored[name]:,} to {name}" for name in ("retry", "skip") if isinstance(stored.get(name), int)]
-    return f", {stored.get('count')} set aside" + (f" ({', '.join(decisions)})" if decisions else "")
-
-
-def known_files(state: Mapping[str, Any]) -> int:
-    """Return how many objects a state of files remembers."""
-    return sum(segment["count"] for segment in state.get("segments", ()))
+    decisions = [f"{count:,} to {name}" for name, count in (("retry", aside.retry), ("skip", aside.skip)) if count]
+    return f", {aside.count} set aside" + (f" ({', '.join(decisions)})" if decisions else "")
 
 
 def planned_text(planned: Any) -> str:
     """Write what a frozen plan takes of one context."""
-    planned = readable(planned, PLANS)
-    if isinstance(planned, Mapping) and planned.get("kind") == "files":
-        aside = f", {planned['set_aside']:,} set aside" if planned.get("set_aside") else ""
-        return f"{count_of(planned['count'], 'file')}, {size_text(planned['bytes'])}{aside}"
-    if isinstance(planned, Mapping) and planned.get("kind") == "rows":
-        return f"{planned.get('cursor_column')} {window_text(planned.get('low'), planned.get('high'))}"
-    if is_table_state(planned):
-        what = "changes" if planned.get("changes") == "feed" else "appended rows"
-        until = commit_text(planned, "until", "a table without a snapshot")
-        if planned.get("whole"):
+    found = typed(planned, PLANS)
+    if isinstance(found, FilesPlan):
+        aside = f", {found.set_aside:,} set aside" if found.set_aside else ""
+        return f"{count_of(found.count, 'file')}, {size_text(found.bytes)}{aside}"
+    if isinstance(found, RowWindow):
+        names = [column.name for column in found.columns]
+        named = names[0] if len(names) == 1 else str(names)
+        return f"{named} {window_text(stored_bound(found.low), stored_bound(found.high))}"
+    if isinstance(found, TableSpan):
+        until = commit_text(found.format, found.until, "a table without a snapshot")
+        if found.whole:
             return f"all rows at {until}"
-        return f"{what} after {commit_text(planned, 'after', 'the beginning')} up to {until}"
-    return value_text(planned)
+        what = "changes" if found.is_feed else "appended rows"
+        return f"{what} after {commit_text(found.format, found.after, 'the beginning')} up to {until}"
+    return value_text(found if isinstance(found, str) else planned)
 
 
 def window_text(low: Any, high: Any) -> str:

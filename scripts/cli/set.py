@@ -17,13 +17,13 @@ from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, UnknownJobError
-from scripts.helpers.protocol.fields import ImplausibleError
+from scripts.helpers.protocol.fields import Fields, ImplausibleError
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.items import HEAD_KEY
 from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.coverage import cursor_columns_of, is_rows
 from scripts.helpers.rows.cursors import CursorColumn, is_written_plainly
+from scripts.helpers.rows.states import columns_in, is_rows, stored_identity
 
 TYPES = ("str", "int", "float", "decimal", "bool", "datetime", "date", "null")
 _ASSIGNMENT = re.compile(r"([^=]+?)(?::(\w+))?=(.*)", re.DOTALL)
@@ -92,10 +92,7 @@ def _new_state(names: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
     """Make the state of a rows context that no run has made yet."""
     if not names or len(names) != len(types):
         raise click.UsageError("The context is new. Give --cursor-column and --type for each column of its cursor.")
-    for name, kind in zip(names, types, strict=True):
-        CursorColumn(name, kind)
-    one = len(names) == 1
-    return {"kind": "rows", "cursor_column": names[0] if one else list(names), "type": types[0] if one else list(types)}
+    return stored_identity(tuple(map(CursorColumn, names, types)), False, None)
 
 
 def _assigned(text: str, state: Mapping[str, Any], where: str) -> tuple[str, Any]:
@@ -107,7 +104,7 @@ def _assigned(text: str, state: Mapping[str, Any], where: str) -> tuple[str, Any
     if kind is not None and kind not in TYPES:
         name, kind = f"{name}:{kind}", None
     if name == "value" and is_rows(state):
-        return name, _cursor(value, cursor_columns_of(state, where))
+        return name, _cursor(value, columns_in(Fields(state, where)))
     if kind is None:
         kind = _kind_of(state[name]) if name in state else "str"
         if kind == "null" and value:

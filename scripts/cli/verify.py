@@ -21,8 +21,8 @@ from scripts.helpers.display.units import printable
 from scripts.helpers.errors import ConfigurationError, InvalidValueError
 from scripts.helpers.metrics.freshness import duration
 from scripts.helpers.protocol.names import split_name
-from scripts.helpers.rows.coverage import cursor_columns_of
-from scripts.helpers.rows.cursors import CursorColumn, Tick, as_list
+from scripts.helpers.rows.cursors import CursorColumn, Tick
+from scripts.helpers.rows.states import RowsState
 from scripts.helpers.rows.verification import RECENT, SAMPLED, Choice, Verification
 from scripts.jobs.exit_codes import FAILED
 
@@ -86,7 +86,7 @@ def verify(
     with progress(around, f"reading {printable(job)}"):
         name, state = state_in(around, job, context, "rows")
     reading = _reading(job, state, arguments)
-    column = cursor_columns_of(state)[0]
+    column = state.columns[0]
     choice = Choice(_width(column, interval), recent, sample, everything)
     place, kind = _target(around, job, target, target_format)
     with progress(around, f"comparing {printable(job)} with {printable(place)}"):
@@ -107,14 +107,14 @@ def verify(
         raise click.exceptions.Exit(FAILED)
 
 
-def _reading(job: str, state: Mapping[str, Any], arguments: Sequence[str]) -> argparse.Namespace:
+def _reading(job: str, state: RowsState, arguments: Sequence[str]) -> argparse.Namespace:
     """Read the arguments that say where the rows come from; those of the job itself are known."""
     from scripts.jobs import session
     from scripts.jobs.ingest_table import check_source_options, make_parser
 
     if not any(argument == "--source" or argument.startswith("--source=") for argument in arguments):
         raise click.UsageError("The source is missing. Give it after --, as in: -- --source URI.")
-    known = [f"--cursor-column={column}" for column in as_list(state.get("cursor_column"))]
+    known = [f"--cursor-column={column}" for column in state.names]
     parser = make_parser()
     parser.prog = f"watermarks verify {shlex.quote(printable(job))} --"
     found = session.parse(parser, [f"--JOB_NAME={split_name(job)[0]}", "--target=unused", *known, *arguments])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from shlex import quote
 from typing import TYPE_CHECKING, Any, get_args
@@ -23,20 +24,13 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import new_run_id
-from scripts.helpers.rows.coverage import (
-    BackfillRecord,
-    backfill_record_id,
-    covered_by,
-    end_that_fits,
-    is_left_to_slices,
-    origin_of,
-    passed_range,
-)
+from scripts.helpers.rows.coverage import BackfillRecord, backfill_record_id
 from scripts.helpers.rows.cursor_ranges import CursorRange, overlap, uncovered
 from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
 from scripts.helpers.rows.slice_source import SliceSource
 from scripts.helpers.rows.slicing import backfill_bounds, slice_id
-from scripts.helpers.rows.window import Nulls, check_same_cursor, check_types
+from scripts.helpers.rows.states import RowsState, check_same_columns, check_types
+from scripts.helpers.rows.window import Nulls
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:
@@ -137,7 +131,7 @@ class Backfill:
         self._ends, self._delay, self._sink, self._name = (low, high), delay, sink, name
         self._is_asked = False
         self._job: IncrementalJob | None = None
-        self._live: Mapping[str, Any] = {}
+        self._live = RowsState(())
         self._bounds: CursorRange = ((), ())
 
     def __repr__(self) -> str:
@@ -162,12 +156,12 @@ class Backfill:
             Another run works on this slice.
         """
         self._live = live = self._watermarks.progress.state(self.live_job_id, self.transformation_ctx)
-        low, high = (end_that_fits(live, end, what) for end, what in zip(self._ends, ("low", "high"), strict=True))
-        self._bounds = backfill_bounds(self.transformation_ctx, low, high, endless=bool(live.get("descending")))
-        self.job_id = slice_id(self.live_job_id, self.transformation_ctx, self._live, self._bounds, self._name)
+        low, high = (live.end_that_fits(end, what) for end, what in zip(self._ends, ("low", "high"), strict=True))
+        self._bounds = backfill_bounds(self.transformation_ctx, low, high, endless=live.descending)
+        self.job_id = slice_id(self.live_job_id, self.transformation_ctx, live, self._bounds, self._name)
         has_read = self._has_read(self._head(self.job_id))
         # Rows past the live watermark would be there twice: this slice writes them, and the live job's next run too.
-        if uncovered(self._bounds, [passed_range(self._live)]):
+        if uncovered(self._bounds, [live.passed]):
             begun = f"It was set back: delete what the slice wrote, {self._command_to_abandon(self.job_id)}"
             remedy = begun if has_read else "End there at the latest."
             raise BoundsError(
@@ -222,10 +216,10 @@ class Backfill:
             The live job was reset or set back meanwhile.
         """
         job, names = self.job, [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
-        check_same_cursor(self._live, names, self.transformation_ctx)
+        check_same_columns(self._live.names, names, self.transformation_ctx)
         low, high = self._bounds
         source = as_rows(source, self.transformation_ctx)
-        check_types(source.columns(names, strings), self._live.get("type"))
+        check_types(source.columns(names, strings), self._live.columns)
         if self.is_done:
             high, nulls = None, "raise"
         else:
@@ -315,14 +309,13 @@ class Backfill:
 
     def _check_live(self) -> None:
         """Refuse to go on where the live job was reset or set back: its next runs read these rows themselves."""
-        try:
+        now = None
+        with suppress(NothingThereError):
             now = self._watermarks.progress.state(self.live_job_id, self.transformation_ctx)
-        except NothingThereError:
-            now = {}
         # Another origin is a job that was reset and began anew, perhaps at the very same value.
-        is_other = not now or origin_of(now) != origin_of(self._live)
+        is_other = now is None or now.origin != self._live.origin
         # Nothing of the bounds was read when the slice was planned, however long ago and by whichever run of it.
-        if is_other or (self._sink == "append" and not is_left_to_slices(now, self._bounds)):
+        if now is None or is_other or (self._sink == "append" and not now.is_left_to_slices(self._bounds)):
             # A reset has forgotten the slice already.
             abandon = "." if is_other else f", {self._command_to_abandon(self.job_id)}"
             raise PlanConflictError(
@@ -366,7 +359,7 @@ class Backfill:
         """Return the slices within our bounds that were left before they read; refuse others, and what is covered."""
         if self._sink != "append":
             return []
-        if uncovered(self._bounds, [*covered_by(self._live), *record.covered]) != [self._bounds]:
+        if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:
             raise BoundsError(
                 self.transformation_ctx,
                 "a part of them is covered already, and sink='append' would keep those rows twice. Take what gaps() "

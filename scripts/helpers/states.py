@@ -11,15 +11,18 @@ from typing import Any
 
 from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState
 from scripts.helpers.protocol.fields import Fields, ImplausibleError
+from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import PLANS, STATES
 from scripts.helpers.relational.ids import IdsState, planned_first
-from scripts.helpers.rows.coverage import check_backfills, check_rows_plan, check_rows_state
+from scripts.helpers.rows.coverage import BackfillRecord
+from scripts.helpers.rows.options import check_rows_plan
+from scripts.helpers.rows.states import RowsState
 from scripts.helpers.schemas.kept import schemas_of
-from scripts.helpers.tables.spans import check_table_plan, check_table_state
+from scripts.helpers.tables.spans import TableState, check_table_plan
 
 OF_STATES: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
-    "rows": check_rows_state, "backfills": check_backfills, "files": FilesState.read, "partition": PartitionState.read,
-    "table": check_table_state, "ids": IdsState.read,
+    "rows": RowsState.read, "backfills": BackfillRecord.read, "files": FilesState.read,
+    "partition": PartitionState.read, "table": TableState.read, "ids": IdsState.read,
 }  # fmt: skip
 OF_PLANS: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
     "rows": check_rows_plan, "files": FilesPlan.read, "table": check_table_plan, "ids": planned_first,
@@ -41,26 +44,30 @@ def checked(place: str, context: str, stored: Any) -> Any:
     return stored
 
 
-def readable(stored: Any, place: str = STATES) -> Any:
-    """Return a state or plan as it is; of one that is damaged, a text that says why."""
+def typed(stored: Any, place: str = STATES, *, unpacks: bool = True) -> Any:
+    """Return a state or plan as a value of its type, another value as it is, and of what is damaged a text.
+
+    Unless it `unpacks`, what is packed in a state is not looked at: of many states that could fill the memory.
+    """
     try:
-        return checked(place, "", stored)
+        return _read(place, place, stored, unpacks=unpacks)
     except ImplausibleError as error:
         return f"damaged: {error}"
 
 
-def typed(stored: Any, place: str = STATES) -> Any:
-    """Return a state or plan as a value of its type, another value as it is, and of what is damaged a text."""
-    try:
-        return _read(place, place, stored)
-    except ImplausibleError as error:
-        return f"damaged: {error}"
+def files_waiting(head: Head) -> int:
+    """Return how many files are set aside and wait for a decision, as far as the states are at hand."""
+    states = [typed(state, unpacks=False) for state in head.watermarks.values()]
+    return sum(state.aside.waiting for state in states if isinstance(state, FilesState) and state.aside is not None)
 
 
-def _read(place: str, name: str, stored: Any) -> Any:
+def _read(place: str, name: str, stored: Any, *, unpacks: bool = True) -> Any:
     if not isinstance(stored, Mapping) or "kind" not in stored:
         return stored
     read = (OF_PLANS if place == PLANS else OF_STATES).get(Fields(stored, name).text("kind", longest=64))
     found = stored if read is None else read(stored, name)
-    schemas_of(stored, name)
+    if unpacks:
+        schemas_of(stored, name)
+    if unpacks and isinstance(found, RowsState):
+        found.unpacked(name)
     return found

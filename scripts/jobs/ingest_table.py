@@ -18,7 +18,6 @@ from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.glue.catalog import Catalog
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import name_in_table
-from scripts.helpers.rows.coverage import cursor_columns_of
 from scripts.helpers.rows.cursors import WRITTEN, CursorColumn
 from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
 from scripts.helpers.rows.sources import RowSource
@@ -214,7 +213,7 @@ def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options
     """Return the slice of a backfill that the arguments name, not yet begun."""
     job_id = name_in_table(arguments.JOB_NAME, arguments.BOOKMARK_CONTEXT)
     state = watermarks.progress.state(job_id, arguments.context)
-    columns = cursor_columns_of(state)
+    columns = state.columns
     return Backfill(
         watermarks,
         job_id,

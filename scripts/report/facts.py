@@ -10,14 +10,15 @@ from operator import itemgetter
 from shlex import quote
 from typing import Any, Literal
 
+from scripts.helpers.files.states import PartitionState
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.metrics import freshness
 from scripts.helpers.metrics.urgency import WORDS, Condition, condition_of, unreadable
 from scripts.helpers.protocol.head import Claim, Head, LogEntry
-from scripts.helpers.rows.coverage import is_rows
 from scripts.helpers.rows.cursor_ranges import ShownRange
-from scripts.helpers.rows.cursors import as_list
-from scripts.helpers.tables.spans import is_table_state
+from scripts.helpers.rows.states import RowsState
+from scripts.helpers.states import typed
+from scripts.helpers.tables.spans import TableState
 
 State = Literal["idle", "running", "waiting", "abandoned", "new", "unreadable"]
 
@@ -187,10 +188,13 @@ class JobFacts:
 
     def _context(self, head: Head, name: str, state: Mapping[str, Any]) -> Context:
         alone = replace(head, watermarks={name: state})
-        has_value = is_rows(state) or state.get("kind") in ("partition", "table")
-        columns = ", ".join(map(str, as_list(state.get("cursor_column", state.get("columns", [])))))
-        if is_table_state(state):
-            columns = "snapshot" if state.get("format") == "iceberg" else "version"
-        value = ", ".join(map(str, as_list(state.get("value")))) if has_value else ""
+        found, columns, values = typed(state, unpacks=False), [], []
+        if isinstance(found, RowsState):
+            columns, values = found.names, list(found.value or [None])
+        elif isinstance(found, PartitionState):
+            columns, values = list(found.columns), list(found.value)
+        elif isinstance(found, TableState):
+            columns, values = ["snapshot" if found.format == "iceberg" else "version"], [found.value]
         lag = freshness.lag(alone, self.now)
-        return Context(name, str(state["kind"]), columns, lag, value, self.gaps.get(name, ()))
+        value = ", ".join(map(str, values))
+        return Context(name, str(state["kind"]), ", ".join(columns), lag, value, self.gaps.get(name, ()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,7 @@ from scripts.helpers.errors import (
     NewerFormatError,
     NothingThereError,
 )
+from scripts.helpers.files.states import FilesState
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.metrics.freshness import Threshold
@@ -24,9 +25,10 @@ from scripts.helpers.protocol.jobs import ListedJob
 from scripts.helpers.protocol.lookups import BoundedLookups
 from scripts.helpers.protocol.names import served_by
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.coverage import is_rows
 from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.rows.progress import RowsProgress
+from scripts.helpers.rows.states import RowsState, is_rows
+from scripts.helpers.states import typed
 from scripts.helpers.watermarks import Watermarks
 from scripts.report.facts import JobFacts
 
@@ -36,8 +38,6 @@ MOST_JOB_RUNS = 100
 """The newest ones, of which those without success are shown: a day of a job that runs every quarter of an hour."""
 OF_ONE_JOB = (NothingThereError, AmbiguousHistoryError, NewerFormatError, CorruptItemError, InvalidIdError)
 """Errors that say nothing about other jobs."""
-SHOWN_FIELDS = ("kind", "cursor_column", "columns", "value", "descending")
-"""Of a state that was in chunks, what the page shows; the rest may be megabytes for each job."""
 
 
 def choose(watermarks: Watermarks, jobs: Iterable[str] | None) -> list[ListedJob]:
@@ -103,7 +103,12 @@ def damaged(job_id: str, now: datetime, error: BaseException) -> JobFacts:
 
 
 def _shown(state: Any) -> Any:
-    return {name: state[name] for name in SHOWN_FIELDS if name in state} if isinstance(state, Mapping) else state
+    """Return a state that was in chunks without what is packed in it: that may be megabytes for each job."""
+    found = typed(state, unpacks=False)
+    if isinstance(found, FilesState):
+        aside = found.aside and replace(found.aside, data=b"")
+        return replace(found, segments=(), aside=aside, others={}).to_store()
+    return replace(found, covered=None, others={}).to_store() if isinstance(found, RowsState) else state
 
 
 def _entries(watermarks: Watermarks, job_id: str, since: datetime | None) -> tuple[Sequence[LogEntry], bool]:

@@ -18,7 +18,6 @@ from scripts.helpers.backfill import Backfill
 from scripts.helpers.errors import CursorError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol import items
-from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.cursor_ranges import range_end
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
@@ -27,6 +26,7 @@ from scripts.jobs.exit_codes import BAD_DATA
 from tests.cli.stories import NOW, Command, document
 from tests.support.clock import Clock
 from tests.support.listed_rows import ListedRows
+from tests.support.rows_states import with_coverage
 from tests.support.table_items import all_items
 
 JOB, CONTEXT = "loans", "rows"

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_DATA, FAILED
@@ -18,6 +17,7 @@ from tests.cli.stories import NOW, Command, commit_rows, rows_state
 from tests.support.clock import Clock
 from tests.support.listed_rows import ListedRows
 from tests.support.outputs import output_of_run
+from tests.support.rows_states import with_coverage
 from tests.support.steps import commit
 
 JOB = "repairs"

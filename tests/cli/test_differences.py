@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from scripts.cli.diff import differences
-from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, document, rows_state
 from tests.support.files_states import state_of
+from tests.support.rows_states import with_coverage
 from tests.support.steps import commit
 
 

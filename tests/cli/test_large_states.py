@@ -21,10 +21,11 @@ from scripts.report import build_report
 from tests.cli.hostile import called, shown_of
 from tests.cli.stories import NOW, rows_state
 from tests.support.dynamodb import FakeDynamoDB
+from tests.support.rows_states import state_of
 from tests.support.spoiled_table import TableOfJobs
 from tests.support.steps import commit
 
-RECORD = backfill_record_id("large", "c", rows_state(NOW))
+RECORD = backfill_record_id("large", "c", state_of(rows_state(NOW)))
 TOO_LARGE = [f"c{number:02}" for number in range(60)]
 NOTE = "too large to show here"
 MB = 1_000_000
@@ -210,7 +211,7 @@ def test_packed_lists_in_a_chunk_count_for_each_context_when_60_refer_to_it(spil
 
 def test_gaps_are_not_counted_when_slices_that_are_packed_unfold_to_too_much(spilling: Spilling) -> None:
     spilling.put({name: packed(10_000, 0) for name in TOO_LARGE[:5]})
-    record = backfill_record_id("large", "c00", packed(10_000, 0))
+    record = backfill_record_id("large", "c00", state_of(packed(10_000, 0)))
     begun = {"begun": packed(10_000, 0)["covered"], "covered": pack_json({}), "kind": "backfills"}
     commit(spilling.watermarks, record, "jr_1", {"c00": {**packed(1, 0), **begun}})
 

@@ -29,7 +29,6 @@ from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.jobs import ListedJob
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.scanned_table import ScannedTable
@@ -37,6 +36,7 @@ from tests.cli.stories import NOW, Command, document, job_items, land, rows_stat
 from tests.support.clock import Clock
 from tests.support.floors import with_floor
 from tests.support.known_jobs import UNWELL, known_jobs
+from tests.support.rows_states import with_coverage
 from tests.support.steps import commit
 
 

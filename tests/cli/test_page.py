@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from scripts.cli.main import cli
-from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, build_world
 from tests.cli.terminal import writes_screens
 from tests.support.places import REPOSITORY
+from tests.support.rows_states import with_coverage
 
 PAGE = REPOSITORY / "docs" / "command-line.md"
 BLOCK = re.compile(r"(?<=```console\n)(.*?)(?=```)", re.DOTALL)

@@ -16,7 +16,6 @@ import pytest
 
 from scripts.cli.main import cli
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import between, denied
@@ -26,6 +25,7 @@ from tests.support.clock import Clock
 from tests.support.listed_rows import ListedRows
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
+from tests.support.rows_states import with_coverage
 from tests.support.steps import commit
 
 LOOKS = {

@@ -198,7 +198,7 @@ def test_ids_of_a_query_wait_for_the_delay_when_nobody_tells_the_open_transactio
 
     assert first.is_empty
     assert first.undecided is not None
-    assert first.undecided["writers"] is None
+    assert first.undecided.writers is None
 
 
 def test_another_query_is_refused_when_the_context_remembers_one(

@@ -37,4 +37,4 @@ def test_jobs_move_as_told_when_the_page_is_followed(
     assert found == 4
     assert names["taken"].count == 1
     state = watermarks.progress.state("repairs", "repairs")
-    assert state["value"] == datetime(2026, 3, 1, tzinfo=timezone.utc)
+    assert state.value == (datetime(2026, 3, 1, tzinfo=timezone.utc),)

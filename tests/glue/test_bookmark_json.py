@@ -41,13 +41,13 @@ def test_rows_show_column_type_and_value_when_typed(kind: str, value: Any, text:
 
 def test_rows_show_every_column_order_and_start_when_compound_and_descending() -> None:
     state = {
-        "kind": "rows", "cursor_column": ["day", "id"], "type": ["date", "bigint"], "descending": True,
-        "start": [date(2026, 1, 1), None], "value": [date(2026, 3, 16), 7],
+        "kind": "rows", "cursor_column": ["price", "id"], "type": ["decimal(9,2)", "bigint"],
+        "descending": True, "start": [Decimal("12.5"), None], "value": [Decimal("9.25"), 7],
     }  # fmt: skip
 
     assert shown(state) == {
-        "kind": "rows", "column": ["day", "id"], "type": ["date", "bigint"], "descending": True,
-        "start": ["2026-01-01", None], "value": ["2026-03-16", 7],
+        "kind": "rows", "column": ["price", "id"], "type": ["decimal(9,2)", "bigint"], "descending": True,
+        "start": ["12.5", None], "value": ["9.25", 7],
     }  # fmt: skip
 
 

@@ -29,15 +29,17 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.coverage import BackfillRecord, backfill_record_id, with_coverage
+from scripts.helpers.rows.coverage import BackfillRecord, backfill_record_id
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.pandas_frames import PandasRows
 from scripts.helpers.rows.slicing import MAX_SLICES, slices
 from scripts.helpers.rows.spark_frames import DataFrameRows
+from scripts.helpers.rows.states import RowsState
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.listed_rows import ListedRows
 from tests.support.patience import PATIENCE
+from tests.support.rows_states import with_coverage
 from tests.support.steps import KilledError, commit
 from tests.support.table_items import all_items
 
@@ -162,7 +164,7 @@ def test_coverage_is_forgotten_with_its_backfills_when_the_job_is_reset(table: G
 def test_everything_below_counts_as_covered_when_the_state_is_from_before_coverage_was_kept(
     table: GrowingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.helpers.rows.progress.with_coverage_kept", lambda values, *_: dict(values))
+    monkeypatch.setattr(RowsState, "with_coverage_kept", lambda state, *_: state)
     table.declare(10)
     monkeypatch.undo()
 
@@ -785,7 +787,7 @@ def test_gap_without_an_end_is_filled_when_there_is_no_row(watermarks: Watermark
 def test_everything_above_counts_as_covered_when_a_descending_state_is_from_before_coverage_was_kept(
     watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.helpers.rows.progress.with_coverage_kept", lambda values, *_: dict(values))
+    monkeypatch.setattr(RowsState, "with_coverage_kept", lambda state, *_: state)
     listed = Listed(watermarks)
     listed.declare(5, descending=True)
     monkeypatch.undo()

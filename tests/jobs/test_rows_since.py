@@ -13,8 +13,8 @@ import pytest
 from scripts.helpers.errors import CursorError, InvalidValueError, SourceBehindError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.fields import ImplausibleError
-from scripts.helpers.rows.coverage import check_rows_plan
 from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.options import check_rows_plan
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.support.listed_rows import ListedRows

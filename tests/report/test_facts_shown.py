@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.files.states import FilesState, PartitionState
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.metrics.freshness import Threshold
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
@@ -272,8 +273,9 @@ def test_page_says_what_goes_on_when_a_job_is_in_each_state(facts: JobFacts, sai
 
 def test_sources_are_contexts_of_rows_and_files_when_other_maps_are_stored() -> None:
     stored = {"ids": {"kind": "ids", "next_id": 4}, "own": {"seen": 1}, "plain": 5}
-    snapshot = {"kind": "partition", "columns": ["year", "day"], "value": [2026, "24"]}
-    sources = {"scans": {"kind": "files"}, "snapshot": snapshot}
+    values = ("year", "day"), ("int", "string"), (2026, "24")
+    snapshot = PartitionState("s3://lake/days/", *values, files=1, sha256="0" * 64).to_store()
+    sources = {"scans": FilesState("s3://lake/scans/").to_store(), "snapshot": snapshot}
     head = replace(job("fine").head or Head.first("fine"), watermarks={**stored, **sources})
 
     scans, latest = JobFacts("fine", NOW, head).contexts

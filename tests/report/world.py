@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.files_states import plan_of, state_of
+from tests.support.rows_states import with_coverage
 from tests.support.steps import commit
 
 MARKUP_JOB = "<script>alert(1)</script>"

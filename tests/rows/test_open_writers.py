@@ -245,7 +245,7 @@ def test_rows_only_wait_for_longer_when_the_state_keeps_none_that_wait() -> None
 
     assert window.is_empty
     assert window.undecided is not None
-    assert window.undecided["bound"] == 2
+    assert window.undecided.bound == (2,)
 
 
 def test_plan_is_replayed_without_a_look_at_transactions() -> None:

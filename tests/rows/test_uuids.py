@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.helpers.errors import CursorError, SourceBehindError
-from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.cursors import EPOCH, CursorColumn
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.pandas_frames import PandasRows
@@ -20,6 +19,7 @@ from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.uuids import first_at, moment_of
 from tests.support.listed_rows import ListedRows
 from tests.support.row_windows import plan_after, replayed
+from tests.support.rows_states import with_coverage
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=timezone.utc)
 ID = CursorColumn("id", "string")

@@ -14,16 +14,18 @@ from scripts.helpers.files.states import segment_of
 from scripts.helpers.listing.objects import LEDGER
 from scripts.helpers.protocol.lookups import PLANS, STATES
 from scripts.helpers.relational.ids import IdBlock
-from scripts.helpers.rows.coverage import BackfillRecord, ranges_read, with_coverage
+from scripts.helpers.rows.coverage import BackfillRecord
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.edge import Edge
-from scripts.helpers.rows.open_writers import Undecided
+from scripts.helpers.rows.edge import edge_of
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.sources import SeenRow
+from scripts.helpers.rows.states import Undecided, ranges_read
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.schemas.kept import with_schema
 from scripts.helpers.tables.spans import TableSpan
 from tests.support.files_states import plan_of, state_of, with_list
+from tests.support.rows_states import state_of as rows_state
+from tests.support.rows_states import with_coverage
 
 Path = tuple[str | int, ...]
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
@@ -40,11 +42,10 @@ def _with_schemas(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def rows_of(columns: tuple[CursorColumn, ...], low: tuple[Any, ...], high: tuple[Any, ...]) -> dict[str, Any]:
     """Return a state of rows with each field."""
-    edge = Edge.of([SeenRow(low, {"a": "x"})] * 2, 2)
-    assert edge is not None
+    edge = edge_of([SeenRow(low, {"a": "x"})] * 2, 2)
     window = RowWindow(
         columns, low, high, descending=False, start=low, source={"server": "db:5432", "oid": 7}, last=low,
-        undecided=Undecided(high, frozenset({"5/7", "5/8"}), NOW).to_state(), complete=high, edge=edge.to_state(),
+        undecided=Undecided(high, frozenset({"5/7", "5/8"}), NOW), complete=high, edge=edge,
     )  # fmt: skip
     read = [*ranges_read(columns, None, low, False), *ranges_read(columns, low, high, False)]
     return _with_schemas(with_coverage(window.state_after, None, read, "o1"))
@@ -98,7 +99,7 @@ def kinds() -> dict[str, tuple[str, dict[str, Any]]]:
         "table-span": (PLANS, span.to_plan()),
         "ids": (STATES, following),
         "block": (PLANS, ids.plan),
-        "backfills": (STATES, record.to_store(rows_of((number,), (5,), (9,)))),
+        "backfills": (STATES, record.to_store(rows_state(rows_of((number,), (5,), (9,))))),
         "nothing": (PLANS, {"kind": "nothing"}),
     }
 

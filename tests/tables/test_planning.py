@@ -18,7 +18,7 @@ from scripts.helpers.tables.frames import check_no_feed_columns
 from scripts.helpers.tables.options import TableOptions
 from scripts.helpers.tables.planning import span_between
 from scripts.helpers.tables.sources import TableSource
-from scripts.helpers.tables.spans import TableSpan, check_table_state
+from scripts.helpers.tables.spans import TableSpan, TableState
 from tests.support.versioned_tables import DeltaByHand
 
 
@@ -110,7 +110,7 @@ def test_state_is_refused_when_it_does_not_say_what_is_written(facts: dict[str, 
     state = {**TableSpan("delta", 1, 2).state_after, **facts}
 
     with pytest.raises(ImplausibleError, match=f"^sales.{told}$"):
-        check_table_state(state, "sales")
+        TableState.read(state, "sales")
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-"""Options that `new_files` alone has."""
 PLANNED = Reach(saves=True)
 """Of a frozen plan: it needs no state, only where its files lie."""
 

@@ -16,7 +16,6 @@ from scripts.helpers.errors import PlanConflictError, SourceOptionError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.relational.ids import KIND, IdBlock
-from scripts.helpers.rows import coverage
 from scripts.helpers.rows.arrow_tables import ArrowRows, is_arrow
 from scripts.helpers.rows.identity import check_same_plan
 from scripts.helpers.rows.options import DEFAULTS, RowOptions, RowOptionsGiven
@@ -24,6 +23,7 @@ from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
 from scripts.helpers.rows.plan import plan_window, whole_window, window_between
 from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import as_source
+from scripts.helpers.rows.states import RowsState, ranges_read
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.tables.options import TableOptions, TableOptionsGiven
 from scripts.helpers.tables.planning import check_not_lost, plan_span, span_between, whole_span
@@ -105,8 +105,9 @@ class CursorRows:
         window = self._window(reach)
         state = None
         if reach.saves:
-            read = coverage.ranges_read(window.columns, window.read_low, window.high, window.descending)
-            state = coverage.with_coverage(window.state_after, reach.before, read, new_token())
+            read = ranges_read(window.columns, window.read_low, window.high, window.descending)
+            before = None if reach.before is None else RowsState.read(reach.before, self.context or "rows")
+            state = window.state.with_coverage(before, read, new_token()).to_store()
         return self._taken(window, window.to_plan() | self.options.to_plan(), state, reach.before)
 
     def resume(self, stored: Stored) -> SourcePart[Any]:

@@ -13,7 +13,6 @@ from scripts.helpers._lazy import pa
 from scripts.helpers.batch.rows import as_rows
 from scripts.helpers.errors import CursorError, InvalidValueError, UnpublishedError
 from scripts.helpers.rows.arrow_columns import MemoryRows
-from scripts.helpers.rows.coverage import cursor_columns_of
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, as_list, decimal_type
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.identity import check_same_source
@@ -61,19 +60,18 @@ def verify(
     head = watermarks.latest(job_id)
     if head.unpublished:
         raise UnpublishedError(job_id, head.version, head.unpublished[0].target)
-    first = cursor_columns_of(state)[0]
-    given = as_list(state.get("value"))
-    watermark = given[0]
-    if watermark is None:
+    first, given = state.columns[0], state.value
+    watermark = None if given is None else given[0]
+    if given is None or watermark is None:
         raise InvalidValueError(f"Context {context!r} of job {job_id!r} has read no row yet: nothing can be verified.")
-    if state.get("descending"):
+    if state.descending:
         raise InvalidValueError(
             f"Context {context!r} of job {job_id!r} reads downwards: rows above its first one come later, and "
             "nothing is frozen. Compare the two sides by hand."
         )
-    names = as_list(state["cursor_column"])
+    names = state.names
     rows = as_rows(source, context)
-    check_same_source(state, rows.identity(), context, job_id)
+    check_same_source(state.source, rows.identity(), context, job_id)
     ours = rows.columns(names, strings=True)[0]
     engine = _engine_of(rows, ours)
     there = target

@@ -47,7 +47,8 @@ from scripts.helpers.rows.sources import (
     named_zone,
 )
 from scripts.helpers.rows.sql import SQL, sql, written_by_hand
-from scripts.helpers.rows.window import RowWindow, check_types
+from scripts.helpers.rows.states import check_types
+from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.spark.jvm import check_jvm
 from scripts.helpers.spark.tasks import slots_of
 
@@ -313,7 +314,7 @@ class JdbcTable(RowSource):
         """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
         self._forget()
         columns = tuple(self._queries.column(column.name, strings=True) for column in window.columns)
-        check_types(columns, [column.type for column in window.columns])
+        check_types(columns, window.columns)
         ranges = self._ranges(window)
         texts = self._queries.as_text(columns)
         relation = self._queries.relation(window, texts)

@@ -19,6 +19,7 @@ from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.requests import Between
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import Spilled
+from scripts.helpers.states import files_waiting
 
 CHUNK_PREFIXES = ("!p#", "!s#")
 DAMAGED, UNPUBLISHED = "damaged item", "unpublished"
@@ -175,9 +176,9 @@ def _unpublished(head: Head) -> Iterable[Finding]:
 
 
 def _files_waiting(head: Head) -> Iterable[Finding]:
-    if head.files_waiting:
+    if waiting := files_waiting(head):
         remedy = f"To list them, and to retry or skip each: watermarks files {quote(head.job_id)}"
-        yield Finding("files set aside", f"{count_of(head.files_waiting, 'file')} could not be read", remedy)
+        yield Finding("files set aside", f"{count_of(waiting, 'file')} could not be read", remedy)
 
 
 def _is_over(item: items.Item, now: datetime) -> bool:

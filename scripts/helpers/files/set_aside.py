@@ -99,6 +99,11 @@ class SetAsideList:
         data = Blob(pack_json([_as_json(entry) for _, entry in sorted(entries.items())]))
         return cls(len(entries), decisions.count(RETRY), decisions.count(SKIP), data)
 
+    @property
+    def waiting(self) -> int:
+        """How many files wait for a decision."""
+        return max(self.count - self.retry - self.skip, 0)
+
     def to_store(self) -> dict[str, Any]:
         """Return the list as a state stores it."""
         decided = {name: count for name, count in ((RETRY, self.retry), (SKIP, self.skip)) if count}

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from scripts.helpers.errors import NothingThereError, UnknownJobError, WatermarkError
+from scripts.helpers.files.states import FORMAT, FilesState
 from scripts.helpers.glue_api import errors
 from scripts.helpers.glue_api.errors import (
     EntityNotFoundException,
@@ -26,6 +27,8 @@ from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.values import Spilled
+from scripts.helpers.rows.states import RowsState, stored_bound, stored_identity
+from scripts.helpers.states import typed
 from scripts.helpers.watermarks import Watermarks
 
 MAX_NAME_BYTES, MAX_RESULTS = 255, 200
@@ -293,35 +296,32 @@ def job_bookmark(watermarks: Mapping[str, Any]) -> str:
 
 def context(state: Any) -> dict[str, Any]:
     """Return one context of a job, or one value of a job without contexts, as it is written in JSON."""
-    kind = state.get("kind") if isinstance(state, Mapping) else None
-    if kind == "rows":
-        return _rows(state)
-    if kind == "files":
-        return _files(state)
-    if isinstance(kind, str):
+    found = typed(state, unpacks=False)
+    if isinstance(found, RowsState):
+        return _rows(found)
+    if isinstance(found, FilesState):
+        return _files(found)
+    if isinstance(state, Mapping) and isinstance(state.get("kind"), str):
         return {name: _plain(value) for name, value in state.items()}
     if isinstance(state, Spilled):
         return {"kind": "large", "bytes": state.length, "chunks": state.chunks}
     return {"kind": "value", "type": type(state).__name__, "value": _plain(state)}
 
 
-def _rows(state: Mapping[str, Any]) -> dict[str, Any]:
-    shown = {"kind": "rows", "column": state.get("cursor_column"), "type": state.get("type")}
-    if state.get("descending"):
-        shown["descending"] = True
-    return shown | {name: _plain(state[name]) for name in ("start", "value") if name in state}
+def _rows(state: RowsState) -> dict[str, Any]:
+    identity = stored_identity(state.columns, state.descending, None)
+    shown = {"kind": "rows", "column": identity.pop("cursor_column"), **identity}
+    start = {} if state.start is None else {"start": _plain(stored_bound(state.start))}
+    return {**shown, **start, "value": _plain(stored_bound(state.value))}
 
 
-def _files(state: Mapping[str, Any]) -> dict[str, Any]:
-    segments = state.get("segments", ())
+def _files(state: FilesState) -> dict[str, Any]:
     shown = {
-        "kind": "files",
-        "prefix": state.get("source"),
-        "version": state.get("format"),
-        "objects": sum(int(segment["count"]) for segment in segments),
-        "segments": len(segments),
-    }
-    return shown | {name: _plain(state[name]) for name in ("listed", "floor") if state.get(name) is not None}
+        "kind": "files", "prefix": state.source, "version": FORMAT, "objects": state.count,
+        "segments": len(state.segments),
+    }  # fmt: skip
+    times = {"listed": state.listed, "floor": state.floor}
+    return shown | {name: _plain(value) for name, value in times.items() if value is not None}
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,6 @@ from scripts.helpers.glue.paths import folder_context
 from scripts.helpers.glue.paths import folders as folders_of
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import new_run_id, new_token
-from scripts.helpers.rows.coverage import passed_range, with_coverage
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.watermarks import Watermarks
@@ -328,8 +327,8 @@ def _rows(name: str, source: RowsBy, state: KeyState | None = None) -> _Taken:
 
 def _rows_states(name: str, window: RowWindow) -> dict[str, Any]:
     """Return the state to store: Glue has read everything up to it."""
-    state = window.state_after
-    return {name: with_coverage(state, None, [passed_range(state)], new_token())}
+    state = window.state
+    return {name: state.with_coverage(None, [state.passed], new_token()).to_store()}
 
 
 # --- contexts of files ------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from typing import Any, Literal
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.values import Spilled
+from scripts.helpers.rows.states import RowsState
+from scripts.helpers.states import typed
 
 Status = Literal["on time", "late", "missing", "no commit yet"]
 Measure = Literal["age", "lag"]
@@ -91,17 +93,14 @@ def may_be_dead(head: Head, now: datetime) -> bool:
 
 def _moment(state: Any) -> datetime | None:
     """Return up to when a rows context has read; None for what is not of time."""
+    found = typed(state, unpacks=False)
     # A job that descends reads into the past: its cursor grows older with every run that does well.
-    if not isinstance(state, Mapping) or state.get("kind") != "rows" or state.get("descending"):
+    if not isinstance(found, RowsState) or found.value is None or found.descending:
         return None
-    value = state.get("value")
-    if isinstance(value, list) and value:
-        value = value[0]
-    if isinstance(value, datetime):
-        return value
-    if isinstance(value, date):
+    value = found.value[0]
+    if isinstance(value, date) and not isinstance(value, datetime):
         return datetime(value.year, value.month, value.day, tzinfo=timezone.utc)
-    return None
+    return value if isinstance(value, datetime) else None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from scripts.helpers.display.units import count_of, duration_text, id_text
 from scripts.helpers.metrics.freshness import TOO_LARGE, Freshness, Threshold, age, failed_since, open_plan_age, unread
 from scripts.helpers.metrics.habits import Rhythm, rhythm_of, unusual_size
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.states import files_waiting
 
 Activity = Literal["at work", "open plan", "lease over", "idle"]
 Word = Literal[
@@ -102,8 +103,8 @@ def read_condition(head: Head) -> Condition | None:
 
     None where nothing is, or a person changed the state after the run.
     """
-    if head.files_waiting:
-        reason = f"{count_of(head.files_waiting, 'file')} could not be read; retry or skip each"
+    if waiting := files_waiting(head):
+        reason = f"{count_of(waiting, 'file')} could not be read; retry or skip each"
         return Condition("files set aside", reason, f"watermarks files {shlex.quote(head.job_id)}")
     size = None if head.last is None or head.last.op != "COMMIT" else unusual_size(head.recent)
     if size is None:

@@ -17,7 +17,6 @@ protocol; the caller makes it durable with one write that is conditional on the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -271,16 +270,6 @@ class Head:
         if self.last.fence is None:
             return self.claim.attempt if self.claim else 0
         return self.fence - self.last.fence
-
-    @property
-    def files_waiting(self) -> int:
-        """How many files are set aside and wait for a decision, as far as the states are at hand."""
-        count = 0
-        for state in self.watermarks.values():
-            with suppress(AttributeError, LookupError, TypeError):  # One of another kind, or altered.
-                aside = state["set_aside"]
-                count += aside["count"] - aside.get("retry", 0) - aside.get("skip", 0)
-        return max(count, 0)
 
     @property
     def next_batch(self) -> BatchId:

@@ -26,7 +26,8 @@ from scripts.helpers.rows.cursors import (
     unordered,
 )
 from scripts.helpers.rows.sources import Facts, RowSource, named_zone, says_zone
-from scripts.helpers.rows.window import RowWindow, check_types
+from scripts.helpers.rows.states import check_types
+from scripts.helpers.rows.window import RowWindow
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class MemoryRows(RowSource):
     def rows(self, window: RowWindow) -> Any:
         """Return the rows of a window, as they stand; CursorError if a column is gone or of another type by now."""
         names = [column.name for column in window.columns]
-        check_types(self.columns(names, strings=True), [column.type for column in window.columns])
+        check_types(self.columns(names, strings=True), window.columns)
         return self._those(None if window.whole else self._mask(window))
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str]:

@@ -11,15 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import SourceBehindError
-from scripts.helpers.protocol.fields import Fields
-from scripts.helpers.rows.cursors import Bound, CursorColumn
+from scripts.helpers.rows.cursors import Bound
 from scripts.helpers.rows.sources import UNKNOWN, RowSource, SeenRow, Unknown
-from scripts.helpers.rows.window import EDGE, RowWindow, bound_in, precedes, stored_bound
+from scripts.helpers.rows.states import DIGITS, Edge
+from scripts.helpers.rows.window import RowWindow, precedes
 
 if TYPE_CHECKING:
     from scripts.helpers.rows.options import RowOptions
@@ -29,82 +28,45 @@ logger = logging.getLogger(__name__)
 KEPT = 5
 """Rows that are kept. The last one alone shows a table that was restored. The others show rows that come below an
 outlier, such as 101 below 1,000,000, of which there are rarely more than four."""
-DIGITS = 12
-"""Hex digits of a digest: 48 bits, with which two rows of one table are never taken for each other."""
-_DIGEST = f"[0-9a-f]{{{DIGITS}}}"
 
 
-@dataclass(frozen=True)
-class Edge:
-    """The last rows below a watermark, the last one first.
+def edge_of(seen: Sequence[SeenRow], most: int) -> Edge | None:
+    """Return what is kept of rows, the last one first; None of no row. `most` is how many were asked for."""
+    if not seen:
+        return None
+    rows = []
+    for row in seen:
+        cursor = [str(value) for value in row.cursor]
+        rows.append((_digest(cursor), _digest(list(row.contents.values()))))
+    start = seen[-1].cursor if len(seen) == most else None
+    return Edge(start, _digest(list(seen[0].contents)), tuple(rows))
 
-    Attributes
-    ----------
-    start
-        Cursor of the first of them in the order of reading; None where there was no row before them.
-    names
-        A digest of the columns that their contents are of.
-    rows
-        Of each row a digest of its cursor and one of its contents.
-    """
 
-    start: Bound | None
-    names: str
-    rows: tuple[tuple[str, str], ...]
+def _came_below(before: Edge, now: Edge | None) -> int:
+    """Count the rows that are between those kept by now and were not: no update and no delete brings one there."""
+    kept = {cursor for cursor, _ in before.rows}
+    return sum(cursor not in kept for cursor, _ in now.rows) if now else 0
 
-    @classmethod
-    def of(cls, seen: Sequence[SeenRow], most: int) -> Edge | None:
-        """Return what is kept of rows, the last one first; None of no row. `most` is how many were asked for."""
-        if not seen:
-            return None
-        rows = []
-        for row in seen:
-            cursor = [str(value) for value in row.cursor]
-            rows.append((_digest(cursor), _digest(list(row.contents.values()))))
-        start = seen[-1].cursor if len(seen) == most else None
-        return cls(start, _digest(list(seen[0].contents)), tuple(rows))
 
-    @classmethod
-    def read(cls, state: Fields, columns: Sequence[CursorColumn]) -> Edge | None:
-        """Return what a state keeps of it; None where it has none. ImplausibleError if `to_state` did not write it."""
-        if EDGE not in state:
-            return None
-        fields = state.map(EDGE)
-        pair = f"{_DIGEST}-{_DIGEST}"
-        rows = fields.text("rows", pattern=f"{pair}( {pair})*", what="pairs of digests")
-        names = fields.text("names", pattern=_DIGEST, what="a digest")
-        pairs = tuple((one[:DIGITS], one[-DIGITS:]) for one in rows.split())
-        return cls(bound_in(fields, "start", columns), names, pairs)
-
-    def to_state(self) -> dict[str, Any]:
-        """Return what a state keeps of it."""
-        rows = " ".join(f"{one}-{other}" for one, other in self.rows)
-        return {"start": stored_bound(self.start), "names": self.names, "rows": rows}
-
-    def came_below(self, now: Edge | None) -> int:
-        """Count the rows that are between these by now and were not: no update and no delete brings one there."""
-        kept = {cursor for cursor, _ in self.rows}
-        return sum(cursor not in kept for cursor, _ in now.rows) if now else 0
-
-    def is_there(self, now: Edge | None) -> bool:
-        """Tell whether the last row is still there, as it was."""
-        if now is None:
-            return False
-        cursor, contents = self.rows[0]
-        # Another column than before has another value in each row, and says nothing about them.
-        if now.names != self.names:
-            return cursor in {other for other, _ in now.rows}
-        return (cursor, contents) in now.rows
+def _is_there(before: Edge, now: Edge | None) -> bool:
+    """Return whether the last row is still there, as it was."""
+    if now is None:
+        return False
+    cursor, contents = before.rows[0]
+    # Another column than before has another value in each row, and says nothing about them.
+    if now.names != before.names:
+        return cursor in {other for other, _ in now.rows}
+    return (cursor, contents) in now.rows
 
 
 def edge_after(
     source: RowSource,
     window: RowWindow,
-    state: Mapping[str, Any] | None,
+    before: Edge | None,
     options: RowOptions,
     context: str,
     job_id: str,
-) -> Mapping[str, Any] | None:
+) -> Edge | None:
     """Compare the rows below the watermark with those that were kept, and return what the next run is to compare.
 
     Sources are asked for their `newest` rows, of numbers and texts.
@@ -118,7 +80,6 @@ def edge_after(
     # What is made after a restore has a later time in it.
     if window.columns[0].is_time or window.columns[0].is_uuid:
         return None
-    before = Edge.read(Fields(state or {}, context), window.columns)
     if before is not None and window.low is not None:
         # One more than were kept: what came between them must not hide behind them.
         seen = _newest(source, window, before.start, window.low, KEPT + 1)
@@ -134,7 +95,7 @@ def edge_after(
         return None
     # Nothing new: the rows below the watermark are those that are kept.
     if before is not None and reached == window.low:
-        return before.to_state()
+        return before
     seen = _newest(source, window, None, reached, KEPT)
     if seen is UNKNOWN:
         return None
@@ -146,8 +107,7 @@ def edge_after(
             "shows the rows that are lost. Read a table with an index, or use a time column",
             context, source.name, window.columns[0].name,
         )  # fmt: skip
-    edge = Edge.of(seen or (), KEPT)
-    return None if edge is None else edge.to_state()
+    return edge_of(seen or (), KEPT)
 
 
 def _below(source: RowSource, start: Bound | None, window: RowWindow) -> Sequence[SeenRow]:
@@ -175,7 +135,7 @@ def _compare(
     context: str,
     job_id: str,
 ) -> None:
-    came = before.came_below(Edge.of(never_read, KEPT + 1))
+    came = _came_below(before, edge_of(never_read, KEPT + 1))
     if came:
         # Who waits for no open transaction was told that lower numbers are lost: an error would stop each such job.
         if options.behind in ("raise", "strict") and options.delay and not options.settled:
@@ -186,7 +146,7 @@ def _compare(
             context, source.name, came,
         )  # fmt: skip
         return
-    if before.is_there(Edge.of(seen, KEPT + 1)):
+    if _is_there(before, edge_of(seen, KEPT + 1)):
         return
     if options.behind == "strict":
         raise SourceBehindError(source.name, context, "last row taken", job_id)

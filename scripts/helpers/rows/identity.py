@@ -57,13 +57,12 @@ def as_text(identity: Mapping[str, Any]) -> str:
 
 
 def check_same_source(
-    state: Mapping[str, Any], now: Mapping[str, Any] | None, context: str, job_id: str
+    before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, context: str, job_id: str
 ) -> Mapping[str, Any] | None:
-    """Return the identity to keep; SourceReplacedError if the state is that of another table.
+    """Return the identity to keep; SourceReplacedError if the one of a state is that of another table.
 
     Only what both sides know is compared, so a state without an identity takes the present one.
     """
-    before = remembered(state)
     if not before or not now:
         return now or before
     if _differ(before, now):

@@ -11,16 +11,13 @@ is open. Below the clock less the delay a row comes only from a transaction that
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from scripts.helpers.protocol.fields import Fields
-from scripts.helpers.protocol.values import MAX_BYTES
 from scripts.helpers.rows.cursors import Bound, CursorColumn, earlier
 from scripts.helpers.rows.sources import EARLY, NO_SEQUENCE
-from scripts.helpers.rows.window import UNDECIDED, bound_in, precedes, stored_bound
+from scripts.helpers.rows.states import Undecided
+from scripts.helpers.rows.window import precedes
 
 if TYPE_CHECKING:
     from scripts.helpers.rows.options import RowOptions
@@ -33,50 +30,13 @@ LONGEST_WAIT = timedelta(seconds=30)
 run, as a cluster that waits is paid for."""
 
 
-@dataclass(frozen=True)
-class Undecided:
-    """Rows that a run saw and left, with what they wait for; the state keeps it for the next run.
-
-    Attributes
-    ----------
-    bound
-        Just past the last of them.
-    writers
-        The transactions that were open then; None where the database does not tell.
-    at
-        When they were seen, by the source's clock; aware.
-    """
-
-    bound: Bound
-    writers: frozenset[str] | None
-    at: datetime
-
-    @classmethod
-    def read(cls, state: Fields, columns: Sequence[CursorColumn]) -> Undecided | None:
-        """Return what a state keeps of it; None where it has none. ImplausibleError if `to_state` did not write it."""
-        if UNDECIDED not in state:
-            return None
-        fields = state.map(UNDECIDED)
-        bound, writers = bound_in(fields, "bound", columns), fields.text("writers", None, longest=MAX_BYTES)
-        if bound is None:
-            raise fields.wrong("bound", "a value")
-        return cls(bound, None if writers is None else frozenset(writers.split("\n")), fields.moment("at"))
-
-    def to_state(self) -> dict[str, Any]:
-        """Return what a state keeps of it."""
-        return {
-            "bound": stored_bound(self.bound),
-            "writers": None if self.writers is None else "\n".join(sorted(self.writers)),
-            "at": self.at,
-        }
-
-    def is_decided(self, still_open: frozenset[str] | None, now: datetime, delay: timedelta) -> bool:
-        """Tell whether all the transactions have ended that could commit a row below the bound."""
-        if self.writers is not None and still_open is not None:
-            awaited = self.writers & still_open
-            return not awaited - EARLY and (not awaited or now - self.at >= delay)
-        # Nobody can say, or could: then by time, as for the stamps of a clock.
-        return now - self.at >= delay
+def is_decided(left: Undecided, still_open: frozenset[str] | None, now: datetime, delay: timedelta) -> bool:
+    """Return whether all the transactions have ended that could commit a row below the bound of what was left."""
+    if left.writers is not None and still_open is not None:
+        awaited = left.writers & still_open
+        return not awaited - EARLY and (not awaited or now - left.at >= delay)
+    # Nobody can say, or could: then by time, as for the stamps of a clock.
+    return now - left.at >= delay
 
 
 def reachable_high(
@@ -112,7 +72,7 @@ def reachable_high(
         return past_last, None
     left = before
     bound = low
-    if before is not None and before.is_decided(still_open, now, options.delay):
+    if before is not None and is_decided(before, still_open, now, options.delay):
         bound, left = before.bound, None
         # Rows may have been deleted since: no further than where rows are.
         if precedes(past_last, bound, descending=options.descending):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Literal, TypedDict, get_args
 
 from scripts.helpers.errors import CursorError
+from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.rows.cursors import EXACT, CursorColumn, Tick
 from scripts.helpers.rows.window import Nulls, RowWindow
 
@@ -181,6 +183,12 @@ class RowOptions:
 DEFAULTS = str(RowOptions())
 WORDS = r"[A-Za-z0-9_=:., -]{1,200}"
 """What a plan keeps of options: no line break and no page of text gets into a log from there."""
+
+
+def check_rows_plan(stored: Mapping[str, Any], name: str) -> RowWindow:
+    """Read a plan; ImplausibleError if it is not one of `RowWindow.to_plan`, with its options."""
+    Fields(stored, name).text("options", None, pattern=WORDS, what="words of options")
+    return RowWindow.read(stored, name)
 
 
 def _fits(first: CursorColumn, lookback: object) -> bool:

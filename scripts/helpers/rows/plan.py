@@ -14,16 +14,16 @@ from typing import Any
 
 from scripts.helpers.display.options import options_of
 from scripts.helpers.errors import CursorError, SourceBehindError, rows_have
-from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.rows.batch_size import limited
 from scripts.helpers.rows.cursors import ABOVE, EPOCH, Bound, Cursor, CursorColumn, Tick, earlier, just_past
 from scripts.helpers.rows.edge import edge_after
 from scripts.helpers.rows.identity import check_same_source
-from scripts.helpers.rows.open_writers import Undecided, age_of, oldest_writer, reachable_high, settled_moment
+from scripts.helpers.rows.open_writers import age_of, oldest_writer, reachable_high, settled_moment
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.sources import UNKNOWN, Facts, OpenWriter, RowSource
+from scripts.helpers.rows.states import RowsState, Undecided, check_types
 from scripts.helpers.rows.uuids import check_uuid, first_at, is_uuid, moment_of
-from scripts.helpers.rows.window import Nulls, RowWindow, bound_in, check_same_cursor, check_types, precedes
+from scripts.helpers.rows.window import Nulls, RowWindow, precedes
 
 logger = logging.getLogger(__name__)
 
@@ -88,9 +88,11 @@ def plan_window(
     if len(columns) > 1 and any(column.is_uuid for column in columns):
         raise CursorError(columns[0].name, "a UUID names one row by itself. Make it the only cursor column.")
     _check_partition(source, columns[0], chosen, context)
-    low, start = _ends(columns, state, chosen, context)
-    _check_zone(source, columns[0], now, state, context)
-    identity = check_same_source(state or {}, source.identity(), context, job_id)
+    before = None if state is None else RowsState.opened(state, [column.name for column in columns], context)
+    known = before or RowsState(columns)
+    low, start = _ends(columns, before, chosen)
+    _check_zone(source, columns[0], now, context, is_first=before is None)
+    identity = check_same_source(known.source, source.identity(), context, job_id)
     asked = _asked(columns, low, chosen)
     facts = source.facts(columns, low, chosen.descending)
     if facts.zone is not None and columns[0].type == "timestamp":
@@ -102,30 +104,27 @@ def plan_window(
     check_nulls(columns, facts.nulls, chosen.nulls, context)
     # The source's own clock stamps its rows; that of the job may be minutes off, or hours if its zone is another.
     clock = facts.now or now.astimezone(facts.zone or now.tzinfo)
-    look = _Look(source, columns, chosen, context, job_id, state, low, asked, facts, clock)
+    look = _Look(source, columns, chosen, context, job_id, before, low, asked, facts, clock)
     look.check()
     # After the facts: one that writes between the two questions is open when it is asked for, or its rows are read.
     look = replace(look, oldest=look.awaited_writer())
     high, undecided = look.upper_bound()
     lookback = look.lookback()
-    seen = bound_in(Fields(state or {}, context), "last", columns)
     # At the start that the caller gave no row was seen yet.
-    if state is not None and low is not None and low != start:
-        look.check_last_row(low, seen)
+    if before is not None and low is not None and low != start:
+        look.check_last_row(low, known.last)
     window = RowWindow(
         columns, low, high, lookback, chosen.nulls, chosen.descending, start, source=identity,
-        undecided=None if undecided is None else undecided.to_state(),
+        undecided=undecided,
     )  # fmt: skip
     if chosen.max_rows is not None:
         window = limited(source, window, chosen.max_rows, context)
     # Below a ceiling all is decided: it is not the rows that are counted.
-    edge = None if facts.ceiling is not None else edge_after(source, window, state, chosen, context, job_id)
-    return replace(window, edge=edge, last=look.last_seen(window.high, seen), complete=look.complete(window))
+    edge = None if facts.ceiling is not None else edge_after(source, window, known.edge, chosen, context, job_id)
+    return replace(window, edge=edge, last=look.last_seen(window.high, known.last), complete=look.complete(window))
 
 
-def _check_zone(
-    source: RowSource, column: CursorColumn, now: datetime, state: Mapping[str, Any] | None, context: str
-) -> None:
+def _check_zone(source: RowSource, column: CursorColumn, now: datetime, context: str, *, is_first: bool) -> None:
     """Refuse a first run by the wall clock of a zone that nobody said; a later run only warns of it.
 
     Neither a delay of 0 nor a `high` makes a difference, as the clock bounds both.
@@ -137,14 +136,14 @@ def _check_zone(
     # Texts may name their zone, and are right then.
     may_be_right = reader not in (None, "JDBC")
     # A job that began without a zone goes on in UTC: refused, it would stop with an upgrade.
-    if state is None and not may_be_right and not source.assumes_utc:
+    if is_first and not may_be_right and not source.assumes_utc:
         kind = "JdbcTable" if reader else type(source).__name__
         raise CursorError(
             column.name,
             "its values have no time zone, and with a wrong one rows that come late are lost. Pass the zone to the "
             f"source: {kind}(..., zone='Europe/London'), or zone='UTC' (ingest-table: --zone).",
         )
-    if state is None or not may_be_right:
+    if is_first or not may_be_right:
         logger.warning(
             "event=no_zone context=%s column=%s: it has no zone and is taken for %s. If it is the wall clock of one "
             "west of that, no delay is kept, and rows that come late are lost. Give the source zone=, even UTC; read "
@@ -175,7 +174,7 @@ def _check_partition(source: RowSource, column: CursorColumn, options: RowOption
 
 
 def _ends(
-    columns: tuple[CursorColumn, ...], state: Mapping[str, Any] | None, options: RowOptions, context: str
+    columns: tuple[CursorColumn, ...], state: RowsState | None, options: RowOptions
 ) -> tuple[Bound | None, Bound | None]:
     """Return the watermark, and where the first run was told to start."""
     if state is None:
@@ -183,15 +182,13 @@ def _ends(
             return None, None
         start = _from_caller(columns, options.initial_value, "initial_value")
         return start, start
-    check_same_cursor(state, [column.name for column in columns], context)
-    check_types(columns, state.get("type"))
-    if bool(state.get("descending")) != options.descending:
-        before = "descending" if state.get("descending") else "ascending"
+    check_types(columns, state.columns)
+    if state.descending != options.descending:
+        before = "descending" if state.descending else "ascending"
         raise CursorError(
             columns[0].name, f"its order was {before}. Give the other order a transformation_ctx of its own."
         )
-    fields = Fields(state, context)
-    return bound_in(fields, "value", columns), bound_in(fields, "start", columns)
+    return state.value, state.start
 
 
 def _asked(columns: tuple[CursorColumn, ...], low: Bound | None, options: RowOptions) -> Bound | None:
@@ -267,7 +264,7 @@ class _Look:
     options: RowOptions
     context: str
     job_id: str
-    state: Mapping[str, Any] | None
+    state: RowsState | None
     low: Bound | None
     asked: Bound | None
     facts: Facts
@@ -428,7 +425,7 @@ class _Look:
         last, undecided = self._just_past_last_row(), None
         # Times and UUIDs keep the delay. Numbers and texts have no clock, and wait for open transactions instead.
         if last is not None and not self.first.is_time and not self.has_uuids:
-            before = Undecided.read(Fields(self.state or {}, self.context), self.columns)
+            before = None if self.state is None else self.state.undecided
             last, undecided = reachable_high(
                 self.source, self.columns, last, self.low, before, self.options, self.clock, self.context
             )
@@ -504,7 +501,7 @@ class _Look:
 
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
         """Say, before the first rows are taken, that no delay covers a lower number which lands later."""
-        took_rows = (self.state or {}).get("last") is not None
+        took_rows = self.state is not None and self.state.last is not None
         # A database has a clock; of Spark's own JDBC reader, which tells none, rows wait for the delay.
         is_of_database = self.facts.now is not None or undecided is not None
         is_meant = self.options.settled or self.options.lookback or not self.options.delay
@@ -660,18 +657,18 @@ def window_between(
             )
     columns = source.columns(names, options.strings)
     options.check(columns)
-    for state in (until, before):
-        if state is not None:
-            check_same_cursor(state, names, context)
-            check_types(columns, state.get("type"))
-    check_same_source(until, source.identity(), context, job_id)
-    if before is not None and bool(before.get("descending")) != bool(until.get("descending")):
+    end = RowsState.opened(until, names, context)
+    begin = None if before is None else RowsState.opened(before, names, context)
+    for state in (end, begin or end):
+        check_types(columns, state.columns)
+    check_same_source(end.source, source.identity(), context, job_id)
+    if begin is not None and begin.descending != end.descending:
         raise CursorError(columns[0].name, "its order changed between the two runs. Take a range on one side of that.")
-    low = until.get("start") if before is None else before.get("value")
-    # Both watermarks are read as a plan is, so that they are checked as one is. A watermark has no lookback. The
-    # columns are those of the source as it is now, with the ticks that it says.
-    stored = {**until, "low": low, "high": until.get("value")}
-    window = replace(RowWindow.from_plan(stored, names, context), columns=columns, nulls=options.nulls)
+    low = end.start if begin is None else begin.value
+    # The columns are those of the source as it is now, with the ticks that it says.
+    window = RowWindow(
+        columns, low, end.value, nulls=options.nulls, descending=end.descending, start=end.start, source=end.source
+    )
     if options.nulls != "take":
         check_nulls(columns, source.facts(columns, window.low, window.descending).nulls, options.nulls, context)
     if window.low is not None:

@@ -9,28 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 from scripts.helpers.display.tables import Column, Table
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, UnknownContextError
-from scripts.helpers.rows.coverage import (
-    BackfillRecord,
-    backfill_record_id,
-    covered_by,
-    cursor_types_of,
-    end_that_fits,
-    is_rows,
-    passed_range,
-    with_coverage_kept,
-)
+from scripts.helpers.rows.coverage import BackfillRecord, backfill_record_id
 from scripts.helpers.rows.cursor_ranges import CursorRange, ShownRange, cut_at, merged, shown_range, uncovered
 from scripts.helpers.rows.slicing import slice_id
-from scripts.helpers.rows.window import COMPLETE, EDGE, UNDECIDED
+from scripts.helpers.rows.states import SEEN, RowsState, is_rows
 
 logger = logging.getLogger(__name__)
-
-SEEN = ("last", UNDECIDED, COMPLETE, EDGE)
-"""Keys of a state for what a run saw of its source, and nobody says by hand."""
 
 
 class Spans(Table[ShownRange]):
@@ -90,7 +79,7 @@ class RowsProgress:
 
     # --- what is there ----------------------------------------------------------------------------
 
-    def state(self, job_id: str, context: str) -> dict[str, Any]:
+    def state(self, job_id: str, context: str) -> RowsState:
         """Read the state of a rows context; UnknownContextError if there is none."""
         version = self._lookups.latest(job_id)
         found = self._lookups.state_at(version, context)
@@ -98,9 +87,9 @@ class RowsProgress:
             known = sorted(name for name, state in version.watermarks.items() if is_rows(state))
             kind = found.get("kind") if isinstance(found, Mapping) else None
             raise UnknownContextError(job_id, context, known, None if kind is None else str(kind))
-        return dict(found)
+        return RowsState.read(found, context)
 
-    def backfills(self, job_id: str, context: str, state: Mapping[str, Any]) -> BackfillRecord:
+    def backfills(self, job_id: str, context: str, state: RowsState) -> BackfillRecord:
         """Return what backfills have begun and covered in the life of a context that a state belongs to."""
         # The record is a job that only backfills write: no item of the original class can stand for it, so
         # its head alone is asked for. `latest` would look for such items, in every job that has no backfill.
@@ -110,16 +99,16 @@ class RowsProgress:
     def coverage(self, job_id: str, context: str) -> Spans:
         """Return which cursor values were read; see `Watermarks.coverage`."""
         state = self.state(job_id, context)
-        covered = merged([*covered_by(state), *self.backfills(job_id, context, state).covered])
+        covered = merged([*state.ranges, *self.backfills(job_id, context, state).covered])
         return Spans(_shown(state, covered), f"{job_id}, {context}: covered")
 
     def gaps(self, job_id: str, context: str, start: Any = None) -> Spans:
         """Return what a context has gone past and never read; see `Watermarks.gaps`."""
         state = self.state(job_id, context)
         record = self.backfills(job_id, context, state)
-        low, high = passed_range(state)
-        low = max(low, end_that_fits(state, start, "start"))
-        gaps = uncovered((low, high), [*covered_by(state), *record.covered])
+        low, high = state.passed
+        low = max(low, state.end_that_fits(start, "start"))
+        gaps = uncovered((low, high), [*state.ranges, *record.covered])
         # A slice that is begun has a job under just these bounds. Joined with its neighbours, it could only
         # be read by another slice, and what it has written already would be there twice.
         parted = cut_at(gaps, record.ends())
@@ -128,23 +117,24 @@ class RowsProgress:
     def complete_up_to(self, job_id: str, context: str) -> Any:
         """Return the cursor below which every row was taken; see `Watermarks.complete_up_to`."""
         state = self.state(job_id, context)
-        if state.get("descending"):
+        if state.descending:
             raise InvalidValueError(
                 f"Context {context!r} of job {job_id!r} reads downwards, and rows above its first one come later. Look "
                 "at its gaps and coverage."
             )
         gaps = self.gaps(job_id, context)
-        value = gaps[0][0] if gaps else state.get(COMPLETE, state.get("value"))
-        return tuple(value) if isinstance(value, list) else value
+        if gaps:
+            return gaps[0][0]
+        bound = state.value if state.complete is None else state.complete
+        return bound[0] if bound is not None and len(bound) == 1 else bound
 
     def unfinished(self, job_id: str, context: str) -> dict[str, tuple[str, ShownRange]]:
         """Return the slices that are begun and not done; see `Watermarks.unfinished`."""
         state = self.state(job_id, context)
-        columns = len(cursor_types_of(state))
         found = {}
         for name, bounds in self.backfills(job_id, context, state).slices():
             job_of_slice = slice_id(job_id, context, state, bounds, name)
-            found[job_of_slice] = (name, shown_range(bounds, columns))
+            found[job_of_slice] = (name, shown_range(bounds, len(state.columns)))
         return found
 
     # --- what a decision does to it ---------------------------------------------------------------
@@ -158,19 +148,22 @@ class RowsProgress:
         found = dict(states)
         for name, state in states.items():
             if is_rows(state):
-                before: Any = None
+                before = None
                 # Of a state that is damaged nothing can be kept, and people must be able to repair it.
                 with suppress(CorruptItemError):
-                    before = self._lookups.state_at(version, name)
-                if "value" not in state and is_rows(before):
+                    stored = self._lookups.state_at(version, name)
+                    before = RowsState.read(stored, name) if is_rows(stored) else None
+                if "value" not in state and before:
                     raise InvalidValueError(
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
                         "value to continue from, or reset the context to read everything."
                     )
                 # Who sets a watermark has looked: what was seen before says nothing any more of the rows to come.
-                left = [name for name in SEEN if is_rows(before) and state.get(name) == before.get(name)]
-                kept = {field: value for field, value in state.items() if field not in left}
-                found[name] = with_coverage_kept(kept, before, origin)
+                after = RowsState.read(state, name)
+                seen: dict[str, Any] = {
+                    field: None for field in SEEN if before and getattr(after, field) == getattr(before, field)
+                }
+                found[name] = replace(after, **seen).with_coverage_kept(before, origin).to_store()
         return found
 
     def warn_of_backfills(self, version: JobState, contexts: Iterable[str]) -> None:
@@ -178,16 +171,14 @@ class RowsProgress:
         for context in contexts:
             if not is_rows(version.watermarks.get(context)):
                 continue
-            state = self._lookups.state_at(version, context)
-            passed = passed_range(state)
+            state = RowsState.read(self._lookups.state_at(version, context), context)
             covered = self.backfills(version.job_id, context, state).covered
-            if any(uncovered(interval, [passed]) for interval in covered):
+            if any(uncovered(interval, [state.passed]) for interval in covered):
                 logger.warning(
                     "event=backfilled_again job=%s context=%s record=%s: its history names the slices whose rows the "
                     "next runs read again", version.job_id, context, backfill_record_id(version.job_id, context, state),
                 )  # fmt: skip
 
 
-def _shown(state: Mapping[str, Any], ranges: Iterable[CursorRange]) -> list[ShownRange]:
-    columns = len(cursor_types_of(state))
-    return [shown_range(one, columns) for one in ranges]
+def _shown(state: RowsState, ranges: Iterable[CursorRange]) -> list[ShownRange]:
+    return [shown_range(one, len(state.columns)) for one in ranges]

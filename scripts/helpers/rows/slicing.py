@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scripts.helpers.errors import BoundsError
 from scripts.helpers.protocol.names import derived_id
-from scripts.helpers.rows.coverage import origin_of
 from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, ShownRange, range_end
 from scripts.helpers.rows.cursors import DAY, EXACT, MICROSECOND, Cursor
-
-if TYPE_CHECKING:
-    pass
+from scripts.helpers.rows.states import RowsState
 
 MAX_SLICES = 10_000
 """Each slice is a run with requests and queries of its own: so many runs of a minute take a week."""
@@ -136,12 +132,12 @@ def _moved(low: Any, step: Any, count: int) -> Any:
     return EXACT.add(Decimal(low), count * step) if isinstance(step, Decimal) else low + count * step
 
 
-def slice_id(job_id: str, context: str, state: Mapping[str, Any], bounds: CursorRange, name: str) -> str:
+def slice_id(job_id: str, context: str, state: RowsState, bounds: CursorRange, name: str) -> str:
     """Return the job that reads one slice: the same for the same bounds, and no value can be read from it."""
     ends = []
     for end in bounds:
         ends.append([_text(value) for value in end or ()])
-    return derived_id(job_id, "backfill", context, origin_of(state), name, repr(ends))
+    return derived_id(job_id, "backfill", context, state.origin, name, repr(ends))
 
 
 def _text(value: Cursor) -> str:

@@ -15,7 +15,8 @@ from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.origins import is_of_folders, is_of_no_column, wall_clock_of
 from scripts.helpers.rows.sources import Facts, RowSource, named_zone, says_zone
 from scripts.helpers.rows.sql import SQL, joined, sql, whole
-from scripts.helpers.rows.window import RowWindow, check_types
+from scripts.helpers.rows.states import check_types
+from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.spark.jvm import analysed_plan
 from scripts.helpers.spark.settings import check_all_is_read
 
@@ -159,7 +160,7 @@ class DataFrameRows(RowSource):
     def rows(self, window: RowWindow) -> DataFrame:
         """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
         now = self.columns([column.name for column in window.columns], strings=True)
-        check_types(now, [column.type for column in window.columns])
+        check_types(now, window.columns)
         # NULL is in no folder's date, so rows without a cursor may be in any folder.
         every = window.high is None or window.nulls == "take"
         source = self.df if every else self._pruned(now, window.read_low, window.high)

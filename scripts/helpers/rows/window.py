@@ -8,23 +8,27 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
-from scripts.helpers.errors import CursorError, SourceChangedError
 from scripts.helpers.protocol.fields import Fields
-from scripts.helpers.rows.cursors import MICROSECOND, Bound, CursorColumn, Tick, as_list, widened
+from scripts.helpers.rows.cursors import MICROSECOND, Bound, CursorColumn, Tick
 from scripts.helpers.rows.dialect import Dialect
-from scripts.helpers.rows.identity import as_text, remembered
+from scripts.helpers.rows.identity import remembered
 from scripts.helpers.rows.sql import SQL, joined, sql
+from scripts.helpers.rows.states import (
+    Edge,
+    RowsState,
+    Undecided,
+    bound_in,
+    check_same_cursor,
+    columns_in,
+    descends_in,
+    stored_bound,
+    stored_identity,
+)
 
 Nulls = Literal["raise", "take", "skip"]
 NOTHING, EVERYTHING = sql("1 = 0"), sql("1 = 1")
 _NULLS: Mapping[str, Nulls] = {"raise": "raise", "include": "take", "exclude": "skip"}
 """What to do with rows of NULL, by the words that plans keep."""
-COMPLETE = "complete"
-"""Key of a state: the value below which all rows were taken, where that is past its watermark."""
-UNDECIDED = "undecided"
-"""Key of a state: rows that were seen and left, with what they wait for."""
-EDGE = "edge"
-"""Key of a state: what tells the last rows below its watermark."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,9 @@ class RowWindow:
     whole: bool = False
     source: Mapping[str, Any] | None = field(default=None, hash=False)
     last: Bound | None = field(default=None, compare=False)
-    undecided: Mapping[str, Any] | None = field(default=None, compare=False)
+    undecided: Undecided | None = field(default=None, compare=False)
     complete: Bound | None = field(default=None, compare=False)
-    edge: Mapping[str, Any] | None = field(default=None, compare=False)
+    edge: Edge | None = field(default=None, compare=False)
     has_more: bool = False
 
     @property
@@ -144,8 +148,11 @@ class RowWindow:
 
     def to_plan(self) -> dict[str, Any]:
         """Return what the frozen plan stores."""
-        plan = {**self._identity, "low": stored_bound(self.low), "high": stored_bound(self.high), **self._begun}
+        plan = stored_identity(self.columns, self.descending, self.source)
+        plan |= {"low": stored_bound(self.low), "high": stored_bound(self.high)}
         # Defaults are left out, as a plan holds few entries and plans of many contexts share one item.
+        if self.start is not None:
+            plan["start"] = stored_bound(self.start)
         if self.lookback:
             plan["lookback"] = _lookback_to_store(self.lookback)
         if self.nulls != "raise":
@@ -166,6 +173,11 @@ class RowWindow:
             It does not say what `to_plan` writes.
         """
         check_same_cursor(plan, names, context)
+        return cls.read(plan, context)
+
+    @classmethod
+    def read(cls, plan: Mapping[str, Any], context: str) -> RowWindow:
+        """Read what `to_plan` wrote, of any columns; ImplausibleError for anything else."""
         fields = Fields(plan, context)
         columns = columns_in(fields)
         return cls(
@@ -181,33 +193,19 @@ class RowWindow:
         )
 
     @property
-    def state_after(self) -> dict[str, Any]:
-        """What the watermark of this context is once the window is processed."""
+    def state(self) -> RowsState:
+        """What is remembered of this context once the window is processed, without coverage."""
         # Without a row there is no upper bound, and the watermark stays where it is: it must not be lost.
-        value = stored_bound(self.low if self.high is None else self.high)
-        seen = {} if self.last is None else {"last": stored_bound(self.last)}
-        left = {} if self.undecided is None else {UNDECIDED: dict(self.undecided)}
-        # Kept where it says more than the watermark does.
-        past = {} if self.complete is None else {COMPLETE: stored_bound(self.complete)}
-        edge = {} if self.edge is None else {EDGE: dict(self.edge)}
-        return {**self._identity, "value": value, **self._begun, **seen, **left, **past, **edge}
+        reached = self.low if self.high is None else self.high
+        return RowsState(
+            self.columns, reached, self.descending, self.source, self.start, self.last, self.undecided, self.complete,
+            self.edge,
+        )  # fmt: skip
 
     @property
-    def _begun(self) -> dict[str, Any]:
-        return {} if self.start is None else {"start": stored_bound(self.start)}
-
-    @property
-    def _identity(self) -> dict[str, Any]:
-        names: Any = [column.name for column in self.columns]
-        types: Any = [column.type for column in self.columns]
-        if len(self.columns) == 1:
-            names, types = names[0], types[0]
-        identity = {"kind": "rows", "cursor_column": names, "type": types}
-        if self.descending:
-            identity["descending"] = True
-        if self.source:
-            identity["source"] = as_text(self.source)
-        return identity
+    def state_after(self) -> dict[str, Any]:
+        """It as it is stored."""
+        return self.state.to_store()
 
 
 def precedes(one: Bound, other: Bound, *, descending: bool = False) -> bool:
@@ -224,68 +222,6 @@ def precedes(one: Bound, other: Bound, *, descending: bool = False) -> bool:
             return True
         return bool(left > right if descending else left < right)
     return False
-
-
-def check_same_cursor(stored: Mapping[str, Any], names: Sequence[str], context: str) -> None:
-    """Raise SourceChangedError if a state or plan is that of other columns, or of files."""
-    fields = stored if isinstance(stored, Mapping) else {}
-    before = fields.get("cursor_column")
-    if fields.get("kind") != "rows":
-        raise SourceChangedError(context, f"a source of kind {fields.get('kind')}", ", ".join(names))
-    if as_list(before) != list(names):
-        hint = " If a column was renamed, see `watermarks rename-cursor`."
-        raise SourceChangedError(context, ", ".join(map(str, as_list(before))), ", ".join(names), hint)
-
-
-def check_types(columns: Sequence[CursorColumn], before: object) -> None:
-    """Raise CursorError if a column has another type than it had, unless that type has room for all of the old one."""
-    for column, was in zip(columns, as_list(before), strict=True):
-        if column.type != was and not widened(was, column.type):
-            raise CursorError(
-                column.name,
-                f"its type was {was} and is {column.type} now. Cast it, or give it a transformation_ctx of its own.",
-            )
-
-
-def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
-    """Return the cursor columns of a stored state or plan."""
-    names, types = as_list(fields.any("cursor_column")), as_list(fields.any("type"))
-    if len(names) != len(types) or not all(isinstance(text, str) and text for text in [*names, *types]):
-        raise fields.wrong("cursor_column", "a name, or a list of names, with a type for each")
-    try:
-        return tuple(map(CursorColumn, names, types))
-    except CursorError:
-        raise fields.wrong("type", "a type that has an exact order") from None
-
-
-def descends_in(fields: Fields, columns: Sequence[CursorColumn]) -> bool:
-    """Return whether a stored state or plan reads downwards, as `RowOptions` allows for numbers only."""
-    descends = fields.flag("descending")
-    if descends and not all(column.is_number for column in columns):
-        raise fields.wrong("descending", "False, and only numbers are read downwards")
-    return descends
-
-
-def stored_bound(bound: Bound | None) -> Any:
-    """Return an end of a window as states and plans keep it; `bound_in` reads it."""
-    return bound[0] if bound is not None and len(bound) == 1 else bound and list(bound)
-
-
-def bound_in(fields: Fields, name: str, columns: Sequence[CursorColumn]) -> Bound | None:
-    """Return an end of a window that a state or plan has under a name; None where it has none."""
-    stored = fields.any(name)
-    if stored is None:
-        return None
-    values = as_list(stored) if len(columns) > 1 else [stored]
-    # Only the last columns may have no value; the first always has one, and None is refused by its check.
-    known = values.index(None, 1) if None in values[1:] else len(values)
-    try:
-        found = [column.check(value) for column, value in zip(columns, values[:known], strict=False)]
-    except CursorError:
-        found = []
-    if len(found) != known or len(values) != len(columns) or any(value is not None for value in values[known:]):
-        raise fields.wrong(name, f"a value of type {', '.join(column.type for column in columns)}")
-    return (*found, *[None] * (len(columns) - known))
 
 
 def _lookback_to_store(lookback: Tick) -> Any:

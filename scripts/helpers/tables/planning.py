@@ -29,7 +29,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.rows.identity import check_same_source
 from scripts.helpers.tables.options import TableOptions
 from scripts.helpers.tables.sources import TableHead, TableSource
-from scripts.helpers.tables.spans import TableSpan, check_same_kind
+from scripts.helpers.tables.spans import TableSpan, TableState
 
 logger = logging.getLogger(__name__)
 
@@ -68,16 +68,15 @@ def plan_span(
     planning, head = _Planning(source, options, context, job_id), source.head()
     if state is None:
         return planning.first(head)
-    check_same_kind(state, source.format, context, source.name)
+    before = TableState.opened(state, source.format, context, source.name)
     try:
-        check_same_source(state, head.identity, context, job_id)
+        check_same_source(before.source, head.identity, context, job_id)
     except SourceReplacedError as error:
         return planning.reread(head, "replaced", error)
-    after = state.get("value")
-    if after is None:
+    if before.value is None:
         # It had no snapshot when it was looked at last, so all that is there came since.
         return whole_span(source, options, head)
-    return planning.since(head, after, state.get("at"), state.get("start"))
+    return planning.since(head, before.value, before.at, before.start)
 
 
 def whole_span(source: TableSource, options: TableOptions, head: TableHead | None = None) -> TableSpan:
@@ -123,12 +122,12 @@ def span_between(
                 name, "a range of runs begins and ends where they did. Leave it out, or read no range."
             )
     head = source.head()
-    for state in (until, before):
-        if state is not None:
-            check_same_kind(state, source.format, context, source.name)
-            check_same_source(state, head.identity, context, job_id)
-    end, at = until.get("value"), until.get("at")
-    low = until.get("start") if before is None else before.get("value")
+    last = TableState.opened(until, source.format, context, source.name)
+    first = None if before is None else TableState.opened(before, source.format, context, source.name)
+    for state in (last, first or last):
+        check_same_source(state.source, head.identity, context, job_id)
+    end, at = last.value, last.at
+    low = last.start if first is None else first.value
     head = replace(head, newest=end, at=at)
     if low is None or end is None:
         span = whole_span(source, options, head)
@@ -140,7 +139,7 @@ def span_between(
     # A rewind in between looks like a table that was set back: which of both it is, is found out below.
     strict = _Planning(source, replace(options, on_rollback="raise"), context, job_id)
     try:
-        return strict.since(head, low, None if before is None else before.get("at"))
+        return strict.since(head, low, None if first is None else first.at)
     except SourceRolledBackError as error:
         if not source.history(end, at, replace(head, newest=low)).lost:
             return nothing

@@ -1,4 +1,4 @@
-"""The span of a table's history that one batch takes: its ends, how it is read, and the watermark after it. Pure."""
+"""The span of a table's history that one batch takes, and what is remembered of it. Pure."""
 
 from __future__ import annotations
 
@@ -20,6 +20,58 @@ CHANGE, VERSION, TIME, ORDER = FEED_COLUMNS = ("_change_type", "_commit_version"
 with each commit; when that was; and 0 for a row that a commit took away, 1 for one that is there after it."""
 GONE = ("delete", "update_preimage")
 """Changes whose order is 0."""
+
+
+@dataclass(frozen=True)
+class TableState:
+    """What is remembered of a table that is read by its versions.
+
+    Attributes
+    ----------
+    format
+        ``delta`` or ``iceberg``.
+    value
+        The last commit that was taken; None while an Iceberg table had none.
+    at
+        When it was committed; None where nothing says so.
+    start
+        Where the first run was told to start; None for everything.
+    source
+        What the table said of itself (see `rows.identity`).
+    others
+        What others keep beside it, such as the schemas that rows were read with.
+    """
+
+    format: Format
+    value: int | None
+    at: datetime | None = None
+    start: int | None = None
+    source: Mapping[str, Any] | None = field(default=None, hash=False)
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any], name: str) -> TableState:
+        """Read what `to_store` wrote; ImplausibleError for anything else."""
+        fields = Fields(stored, name)
+        return cls(
+            fields.one_of("format", get_args(Format)), commit_in(fields, "value"), fields.moment("at", None),
+            commit_in(fields, "start"), remembered(stored, name),
+            {key: found for key, found in stored.items() if key not in _OF_STATE},
+        )  # fmt: skip
+
+    @classmethod
+    def opened(cls, stored: Any, format: Format, context: str, name: str) -> TableState:
+        """Read a state; SourceChangedError if it is that of rows, of files, or of another format of tables."""
+        check_same_kind(stored, format, context, name)
+        return cls.read(stored, context)
+
+    def to_store(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        given = {name: value for name, value in (("at", self.at), ("start", self.start)) if value is not None}
+        return {**stored_identity(self.format, self.source), "value": self.value, **given, **self.others}
+
+
+_OF_STATE = {"kind", "format", SOURCE, "value", "at", "start"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +134,8 @@ class TableSpan:
 
     def to_plan(self) -> dict[str, Any]:
         """Return what the frozen plan stores; defaults are left out, as a plan holds few entries."""
-        plan: dict[str, Any] = {**self._identity, "after": self.after, "until": self.until, "changes": self.changes}
+        identity = stored_identity(self.format, self.source)
+        plan: dict[str, Any] = {**identity, "after": self.after, "until": self.until, "changes": self.changes}
         for name in ("whole", "sequence", "at", "start", "has_more"):
             value = getattr(self, name)
             if value not in (None, False):
@@ -113,25 +166,13 @@ class TableSpan:
 
     @property
     def state_after(self) -> dict[str, Any]:
-        """What the watermark of this context is once the span is processed."""
-        state: dict[str, Any] = {**self._identity, "value": self.until}
-        if self.at is not None:
-            state["at"] = self.at
-        if self.start is not None:
-            state["start"] = self.start
-        return state
-
-    @property
-    def _identity(self) -> dict[str, Any]:
-        identity: dict[str, Any] = {"kind": KIND, "format": self.format}
-        if self.source:
-            identity[SOURCE] = as_text(self.source)
-        return identity
+        """What the watermark of this context is once the span is processed, as it is stored."""
+        return TableState(self.format, self.until, self.at, self.start, self.source).to_store()
 
 
-def is_table_state(state: object) -> bool:
-    """Tell whether a state, or the plan of a context, is that of a table that is read by its versions."""
-    return isinstance(state, Mapping) and state.get("kind") == KIND
+def stored_identity(format: Format, source: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a state or plan says of its table."""
+    return {"kind": KIND, "format": format, **({SOURCE: as_text(source)} if source else {})}
 
 
 def check_same_kind(stored: Mapping[str, Any], format: Format, context: str, name: str) -> None:
@@ -149,16 +190,6 @@ def commit_in(fields: Fields, name: str) -> int | None:
     return found
 
 
-def check_table_state(stored: Mapping[str, Any], name: str) -> None:
-    """Raise ImplausibleError for a state that is not one of `TableSpan.state_after`."""
-    fields = Fields(stored, name)
-    fields.one_of("format", get_args(Format))
-    for commit in ("value", "start"):
-        commit_in(fields, commit)
-    fields.moment("at", None)
-    remembered(stored, name)
-
-
-def check_table_plan(stored: Mapping[str, Any], name: str) -> None:
-    """Raise ImplausibleError for a plan that is not one of `TableSpan.to_plan`."""
-    TableSpan.from_plan(stored, Fields(stored, name).one_of("format", get_args(Format)), name, name)
+def check_table_plan(stored: Mapping[str, Any], name: str) -> TableSpan:
+    """Read a plan; ImplausibleError if `TableSpan.to_plan` did not write it."""
+    return TableSpan.from_plan(stored, Fields(stored, name).one_of("format", get_args(Format)), name, name)

@@ -1,0 +1,373 @@
+"""What a rows context remembers, checked as it is read: its watermark, what it has covered, what it saw last. Pure.
+
+A range is rising, whatever order the job reads in. What live runs covered stands in the state of
+their context; what backfills covered is the state of a job of its own. Both belong to an *origin*: it
+names the life of a context between two resets, so that a reset forgets them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from scripts.helpers.errors import CursorError, SourceChangedError
+from scripts.helpers.protocol.fields import Fields, ImplausibleError
+from scripts.helpers.protocol.values import MAX_BYTES
+from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, merged, range_end, uncovered
+from scripts.helpers.rows.cursors import Bound, CursorColumn, as_list, widened
+from scripts.helpers.rows.identity import SOURCE, as_text, remembered
+from scripts.helpers.rows.packed_ranges import decode_ranges, encode_ranges
+
+KIND = "rows"
+SEEN = ("last", "undecided", "complete", "edge")
+"""Fields for what a run saw of its source, and nobody sets by hand."""
+DIGITS = 12
+"""Hex digits of a digest: 48 bits, with which two rows of one table are never taken for each other."""
+_DIGEST = f"[0-9a-f]{{{DIGITS}}}"
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Rows that a run saw and left, with what they wait for (see `open_writers`).
+
+    Attributes
+    ----------
+    bound
+        Just past the last of them.
+    writers
+        The transactions that were open then; None where the database does not tell.
+    at
+        When they were seen, by the source's clock; aware.
+    """
+
+    bound: Bound
+    writers: frozenset[str] | None
+    at: datetime
+
+    @classmethod
+    def read(cls, state: Fields, columns: Sequence[CursorColumn]) -> Undecided | None:
+        """Return what a state keeps of it; None where it has none. ImplausibleError if `to_store` did not write it."""
+        if "undecided" not in state:
+            return None
+        fields = state.map("undecided")
+        bound, writers = bound_in(fields, "bound", columns), fields.text("writers", None, longest=MAX_BYTES)
+        if bound is None:
+            raise fields.wrong("bound", "a value")
+        return cls(bound, None if writers is None else frozenset(writers.split("\n")), fields.moment("at"))
+
+    def to_store(self) -> dict[str, Any]:
+        """Return it as a state stores it."""
+        writers = None if self.writers is None else "\n".join(sorted(self.writers))
+        return {"bound": stored_bound(self.bound), "writers": writers, "at": self.at}
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The last rows below a watermark, the last one first (see `rows.edge`).
+
+    Attributes
+    ----------
+    start
+        Cursor of the first of them in the order of reading; None where there was no row before them.
+    names
+        A digest of the columns that their contents are of.
+    rows
+        Of each row a digest of its cursor and one of its contents.
+    """
+
+    start: Bound | None
+    names: str
+    rows: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def read(cls, state: Fields, columns: Sequence[CursorColumn]) -> Edge | None:
+        """Return what a state keeps of it; None where it has none. ImplausibleError if `to_store` did not write it."""
+        if "edge" not in state:
+            return None
+        fields = state.map("edge")
+        pair = f"{_DIGEST}-{_DIGEST}"
+        rows = fields.text("rows", pattern=f"{pair}( {pair})*", what="pairs of digests")
+        names = fields.text("names", pattern=_DIGEST, what="a digest")
+        pairs = tuple((one[:DIGITS], one[-DIGITS:]) for one in rows.split())
+        return cls(bound_in(fields, "start", columns), names, pairs)
+
+    def to_store(self) -> dict[str, Any]:
+        """Return it as a state stores it."""
+        rows = " ".join(f"{one}-{other}" for one, other in self.rows)
+        return {"start": stored_bound(self.start), "names": self.names, "rows": rows}
+
+
+@dataclass(frozen=True)
+class RowsState:
+    """What is remembered of a rows context.
+
+    Attributes
+    ----------
+    columns
+        Its cursor columns.
+    value
+        The watermark; None while there was no row.
+    descending
+        The job reads downwards.
+    source
+        What the source said of itself (see `identity`).
+    start
+        Where the first run started; None for the very beginning.
+    last
+        The last row that a run saw.
+    undecided
+        Rows that were seen and left, with what they wait for.
+    complete
+        The value below which all rows were taken, where that is past `value`.
+    edge
+        What shows a change of the last rows below `value`.
+    covered
+        What its runs have read, packed; None in a state of earlier versions, which read everything that it has passed.
+    others
+        What others keep beside it, such as the schemas that rows were read with.
+    """
+
+    columns: tuple[CursorColumn, ...]
+    value: Bound | None = None
+    descending: bool = False
+    source: Mapping[str, Any] | None = None
+    start: Bound | None = None
+    last: Bound | None = None
+    undecided: Undecided | None = None
+    complete: Bound | None = None
+    edge: Edge | None = None
+    covered: bytes | None = None
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any], name: str) -> RowsState:
+        """Read what `to_store` wrote; ImplausibleError for anything else."""
+        fields = Fields(stored, name)
+        columns = columns_in(fields)
+        value, start, last, complete = (
+            bound_in(fields, one, columns) for one in ("value", "start", "last", "complete")
+        )
+        descending, source = descends_in(fields, columns), remembered(stored, name)
+        undecided, edge = Undecided.read(fields, columns), Edge.read(fields, columns)
+        others = {key: found for key, found in stored.items() if key not in _OF_STATE}
+        return cls(
+            columns, value, descending, source, start, last, undecided, complete, edge, stored.get("covered"), others
+        )  # fmt: skip
+
+    @classmethod
+    def opened(cls, stored: Any, names: Sequence[str], context: str) -> RowsState:
+        """Read a state; SourceChangedError if it is that of other columns, or of files."""
+        check_same_cursor(stored, names, context)
+        return cls.read(stored, context)
+
+    def to_store(self) -> dict[str, Any]:
+        """Return it as it is stored; fields without a value are left out, as a state holds few entries."""
+        parts = {"undecided": self.undecided, "edge": self.edge}
+        given = {
+            "start": stored_bound(self.start), "last": stored_bound(self.last), "complete": stored_bound(self.complete),
+            **{name: part and part.to_store() for name, part in parts.items()}, "covered": self.covered,
+        }  # fmt: skip
+        found = {name: value for name, value in given.items() if value is not None}
+        identity = stored_identity(self.columns, self.descending, self.source)
+        return {**identity, "value": stored_bound(self.value), **found, **self.others}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its cursor columns."""
+        return [column.name for column in self.columns]
+
+    @property
+    def types(self) -> list[str]:
+        """Their types."""
+        return [column.type for column in self.columns]
+
+    @property
+    def passed(self) -> CursorRange:
+        """What a live job has gone past: everything below its watermark, or above it if it descends."""
+        end = range_end(self.value)
+        if not end:
+            return (), ()
+        if not self.descending:
+            return (), end
+        try:
+            return _just_above(self.columns, end), None
+        except OverflowError:
+            # The watermark is the highest value that there can be, so nothing is above it.
+            return (), ()
+
+    @cached_property
+    def coverage(self) -> tuple[str, list[CursorRange]]:
+        """The life of its context that it belongs to, and what was read in it, in order."""
+        return self.unpacked("state")
+
+    def unpacked(self, name: str) -> tuple[str, list[CursorRange]]:
+        """Return its coverage; ImplausibleError if it is damaged, by the name of the state."""
+        if self.covered is None:
+            return "", merged([self.passed])
+        groups = decode_ranges(self.covered, self.types, f"{name}.covered")
+        # A state holds one life of its context: a reset begins a state anew. Any other count was not written by us.
+        if len(groups) != 1:
+            raise ImplausibleError(f"{name}.covered is not ranges of one origin")
+        ((origin, covered),) = groups.items()
+        return origin, merged(covered)
+
+    @property
+    def origin(self) -> str:
+        """The life of its context that it belongs to."""
+        return self.coverage[0]
+
+    @property
+    def ranges(self) -> list[CursorRange]:
+        """What was read, in order."""
+        return self.coverage[1]
+
+    def is_left_to_slices(self, bounds: CursorRange) -> bool:
+        """Return whether a live job has gone past all of a range and read nothing of it, so that it never will."""
+        return uncovered(bounds, self.ranges) == [bounds] and not uncovered(bounds, [self.passed])
+
+    def end_that_fits(self, bound: Any, what: str) -> RangeEnd:
+        """Return a bound that a person gives, checked against the columns; CursorError if it does not fit."""
+        end, names = range_end(bound), ", ".join(self.names)
+        if len(end) > len(self.columns):
+            raise CursorError(names, f"{what} has {len(end)} values and the cursor {len(self.columns)}.")
+        try:
+            return tuple(column.from_caller(value, what) for column, value in zip(self.columns, end, strict=False))
+        except OverflowError:
+            raise CursorError(names, f"{what} is outside the years 1 to 9999 in UTC. Give a nearer one.") from None
+
+    def with_coverage(self, before: RowsState | None, read: Iterable[CursorRange], origin: str) -> RowsState:
+        """Return the state that follows another one once some ranges are read as well."""
+        covered: list[CursorRange] = []
+        # The origin of the state before wins: a new one would make backfills forget what they have covered.
+        if before:
+            origin, covered = before.coverage
+        return replace(self, covered=encode_ranges({origin: merged([*covered, *read])}, self.types))
+
+    def with_coverage_kept(self, before: RowsState | None, origin: str) -> RowsState:
+        """Return a state set by hand with the coverage of the one it replaces, if that is of the same cursor.
+
+        What lies between the two values was not read and becomes a gap.
+        """
+        if self.covered is not None:
+            return self
+        # Ranges of another column, type or order say nothing of this one.
+        return self.with_coverage(before if before and self._has_cursor_of(before) else None, [], origin)
+
+    def _has_cursor_of(self, before: RowsState) -> bool:
+        if (self.descending, self.names) != (before.descending, before.names):
+            return False
+        return all(now == was or widened(was, now) for was, now in zip(before.types, self.types, strict=True))
+
+
+_OF_STATE = {"kind", "cursor_column", "type", "descending", SOURCE, "value", "start", "covered", *SEEN}
+
+
+def is_rows(state: object) -> bool:
+    """Return whether a stored state is that of a rows context."""
+    return isinstance(state, Mapping) and state.get("kind") == KIND
+
+
+def ranges_read(
+    columns: Sequence[CursorColumn], low: Bound | None, high: Bound | None, descending: bool
+) -> list[CursorRange]:
+    """Return the range that a window reads between two bounds, none if it is empty."""
+    if high is None or low == high:
+        return []
+    if not descending:
+        return [(range_end(low), range_end(high))]
+    # A descending window takes `low` and goes down to just above `high`. A range takes its lower end and not its
+    # upper one, so both ends move up by one step.
+    bottom = _just_above(columns, range_end(high))
+    top = _just_above(columns, range_end(low)) if low else None
+    return [(bottom, top)]
+
+
+def _just_above(columns: Sequence[CursorColumn], end: RangeEnd) -> RangeEnd:
+    return (*end[:-1], columns[len(end) - 1].next_above(end[-1]))
+
+
+# --- what states and plans have in common ---------------------------------------------------------
+
+
+def check_same_cursor(stored: Any, names: Sequence[str], context: str) -> None:
+    """Raise SourceChangedError if a state or plan is that of other columns, or of files."""
+    fields = stored if isinstance(stored, Mapping) else {}
+    if fields.get("kind") != KIND:
+        raise SourceChangedError(context, f"a source of kind {fields.get('kind')}", ", ".join(names))
+    check_same_columns(as_list(fields.get("cursor_column")), names, context)
+
+
+def check_same_columns(before: Sequence[Any], names: Sequence[str], context: str) -> None:
+    """Raise SourceChangedError if the cursor columns were others."""
+    if list(before) != list(names):
+        hint = " If a column was renamed, see `watermarks rename-cursor`."
+        raise SourceChangedError(context, ", ".join(map(str, before)), ", ".join(names), hint)
+
+
+def check_types(columns: Sequence[CursorColumn], before: Sequence[CursorColumn]) -> None:
+    """Raise CursorError if a column has another type than it had, unless that type has room for all of the old one."""
+    for column, was in zip(columns, before, strict=True):
+        if column.type != was.type and not widened(was.type, column.type):
+            raise CursorError(
+                column.name,
+                f"its type was {was.type} and is {column.type} now. Cast it, or give it a transformation_ctx of its "
+                "own.",
+            )
+
+
+def stored_identity(
+    columns: Sequence[CursorColumn], descending: bool, source: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return what a state or plan says of its cursor and its source."""
+    names: Any = [column.name for column in columns]
+    types: Any = [column.type for column in columns]
+    if len(columns) == 1:
+        names, types = names[0], types[0]
+    given = {"descending": descending or None, SOURCE: as_text(source) if source else None}
+    return {"kind": KIND, "cursor_column": names, "type": types} | {
+        name: value for name, value in given.items() if value is not None
+    }
+
+
+def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
+    """Return the cursor columns of a stored state or plan."""
+    names, types = as_list(fields.any("cursor_column")), as_list(fields.any("type"))
+    if len(names) != len(types) or not all(isinstance(text, str) and text for text in [*names, *types]):
+        raise fields.wrong("cursor_column", "a name, or a list of names, with a type for each")
+    try:
+        return tuple(map(CursorColumn, names, types))
+    except CursorError:
+        raise fields.wrong("type", "a type that has an exact order") from None
+
+
+def descends_in(fields: Fields, columns: Sequence[CursorColumn]) -> bool:
+    """Return whether a stored state or plan reads downwards, as `RowOptions` allows for numbers only."""
+    descends = fields.flag("descending")
+    if descends and not all(column.is_number for column in columns):
+        raise fields.wrong("descending", "False, and only numbers are read downwards")
+    return descends
+
+
+def stored_bound(bound: Bound | None) -> Any:
+    """Return an end of a window as states and plans keep it; `bound_in` reads it."""
+    return bound[0] if bound is not None and len(bound) == 1 else bound and list(bound)
+
+
+def bound_in(fields: Fields, name: str, columns: Sequence[CursorColumn]) -> Bound | None:
+    """Return an end of a window that a state or plan has under a name; None where it has none."""
+    stored = fields.any(name)
+    if stored is None:
+        return None
+    values = as_list(stored) if len(columns) > 1 else [stored]
+    # Only the last columns may have no value; the first always has one, and None is refused by its check.
+    known = values.index(None, 1) if None in values[1:] else len(values)
+    try:
+        found = [column.check(value) for column, value in zip(columns, values[:known], strict=False)]
+    except CursorError:
+        found = []
+    if len(found) != known or len(values) != len(columns) or any(value is not None for value in values[known:]):
+        raise fields.wrong(name, f"a value of type {', '.join(column.type for column in columns)}")
+    return (*found, *[None] * (len(columns) - known))
