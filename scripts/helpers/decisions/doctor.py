@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from shlex import quote
 from typing import Any
 
-from scripts.helpers.display.units import count_of
+from scripts.helpers.display.units import MAX_AHEAD, count_of
 from scripts.helpers.errors import AccessRefusedError, CorruptItemError, NewerFormatError, UnknownJobError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import references
@@ -26,10 +26,6 @@ DAMAGED, UNPUBLISHED = "damaged item", "unpublished"
 _REPAIR = "Runs refuse it. Rewind, set or reset the context, or discard the plan."
 MOST_MISSING = 100
 """Versions without a log entry that are named one by one: a head may say that there are a million million."""
-
-
-MAX_AHEAD = timedelta(minutes=15)
-"""How far the clock of a run may be ahead of the one here."""
 
 
 @dataclass(frozen=True)

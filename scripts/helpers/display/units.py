@@ -1,4 +1,4 @@
-"""How times, durations, sizes and counts are written for people. Pure."""
+"""How times, durations, sizes and counts are written for people, and which times are no clock's. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ _DURATIONS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _SIZES = ("bytes", "KB", "MB", "GB", "TB", "PB")
 MAX_ID = 16
 """Characters of an id in a table: a run's id of Glue has 67, and the first ones tell the runs of a table apart."""
+
+MAX_AHEAD = timedelta(minutes=15)
+"""How far a time of another clock may be ahead of the one here. What continues from a later one would miss much."""
 
 
 def time_text(moment: datetime) -> str:

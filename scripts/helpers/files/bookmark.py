@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from scripts.helpers._lazy import S3Client
 from scripts.helpers.display.options import options_of
-from scripts.helpers.display.units import count_of
+from scripts.helpers.display.units import MAX_AHEAD, count_of
 from scripts.helpers.errors import (
     ArchivedObjectError,
     InvalidValueError,
@@ -40,7 +40,6 @@ from scripts.helpers.listing.objects import (
     GONE,
     KNOWN,
     LEDGER,
-    MAX_AHEAD,
     OVERWRITABLE,
     TAKEN,
     Interval,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scripts.helpers.display.units import MAX_AHEAD
 from scripts.helpers.errors import (
     CredentialsError,
     InvalidValueError,
@@ -23,7 +24,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.listing.listing import Location, in_batches
-from scripts.helpers.listing.objects import EPOCH, LISTED, MAX_AHEAD, Interval
+from scripts.helpers.listing.objects import EPOCH, LISTED, Interval
 from scripts.helpers.listing.s3 import login_or_load
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -37,8 +37,6 @@ KNOWN = "known"
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-MAX_AHEAD = timedelta(minutes=15)
-"""How far a time of S3 may be ahead of the clock here. A run that continues from a later one would miss files."""
 
 
 class Identity(NamedTuple):
