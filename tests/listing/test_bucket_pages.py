@@ -369,15 +369,18 @@ def test_bucket_is_listed_where_it_is_when_s3_names_its_region() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "bucket", ["landing--usw2-az1--x-s3", "landing--usw2-az1--xa-s3"], ids=["bucket", "access point"]
+)
 def test_objects_are_sorted_when_a_directory_bucket_lists_them_without_an_order(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, bucket: str
 ) -> None:
     monkeypatch.setenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true")
     client = boto3.client("s3", region_name=REGION)
     pages = [(200, page_of("c", "a", token="t")), (200, page_of("d", "b", token=None))]
     wire = Wire(client, *pages)
 
-    intervals = list(Listing(Location.parse("s3://landing--usw2-az1--x-s3/data/"), client))
+    intervals = list(Listing(Location.parse(f"s3://{bucket}/data/"), client))
 
     assert [(one.after, one.until, one.rows.column("key").to_pylist()) for one in intervals] == [
         (None, None, ["a", "b", "c", "d"])

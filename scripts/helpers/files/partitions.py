@@ -74,8 +74,9 @@ class PartitionColumns:
                 how = "has no folder" if not texts else f"has {len(texts)} folders"
                 raise SourceError(
                     source,
-                    f"{shown} {how} {name}=…, so its partition is unknown. Name the partition "
-                    "columns as the folders have them, or leave such files out with exclude=.",
+                    f"{shown} {how} {name}=… that Spark reads, so its partition is unknown: above a folder without "
+                    "'=' it reads none. Name the partition columns as the folders have them, or leave such files out "
+                    "with exclude=.",
                 )
             values.append(typed_value(source, name, kind, texts[0]))
         return tuple(values)

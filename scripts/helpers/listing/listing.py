@@ -133,8 +133,8 @@ class Location:
 
     @property
     def is_unordered(self) -> bool:
-        """Tell a directory bucket (S3 Express), whose listing has no order and no StartAfter."""
-        return self.bucket.endswith("--x-s3")
+        """Return whether it is a directory bucket (S3 Express): no order, no StartAfter. Or an access point of one."""
+        return self.bucket.endswith(("--x-s3", "--xa-s3"))
 
     @property
     def name(self) -> str:
