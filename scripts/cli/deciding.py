@@ -12,10 +12,10 @@ from typing import Any
 import click
 from rich.text import Text
 
-from scripts.cli.diff import WatermarkDifference, differences, show_differences
+from scripts.cli.diff import WatermarkDifference, consequences, differences, show_differences
 from scripts.cli.documents import emit, head_json
 from scripts.cli.progress import progress
-from scripts.cli.screen import moment
+from scripts.cli.screen import moment, show_folded
 from scripts.cli.surroundings import Surroundings, is_asked
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import InvalidValueError
@@ -99,6 +99,9 @@ def _show(around: Surroundings, before: Head, after: Head, changes: Sequence[Wat
     out.print(f"version {before.version:,} becomes {after.version:,}")
     if changes:
         show_differences(out, changes)
+        for change in changes:
+            for line in consequences(change):
+                show_folded(out, Text(printable(f"{change.name}: {line}."), "yellow"))
     else:
         out.print("No watermark changes.")
     if before.plan is not None:

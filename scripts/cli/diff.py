@@ -16,6 +16,7 @@ from scripts.cli.progress import progress
 from scripts.cli.screen import (
     NONE,
     Cell,
+    bound_text,
     moment,
     show_folded,
     show_rows,
@@ -23,11 +24,12 @@ from scripts.cli.screen import (
     value_text,
 )
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.display.units import duration_text, id_text, printable
+from scripts.helpers.display.units import count_of, duration_text, id_text, printable
 from scripts.helpers.errors import UnknownVersionError
 from scripts.helpers.files.states import FilesState
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.values import ImplausibleError, same_values
+from scripts.helpers.rows.cursor_ranges import CursorRange, shown_range, uncovered
 from scripts.helpers.rows.states import RowsState
 from scripts.helpers.schemas.kept import schemas_of
 from scripts.helpers.schemas.policy import changes_between
@@ -114,6 +116,29 @@ def show_differences(console: Console, changes: Sequence[WatermarkDifference]) -
     for name, old, new in changes:
         for line in _columns_changed(old, new):
             show_folded(console, Text(printable(f"{name}: {line}")))
+
+
+def consequences(change: WatermarkDifference) -> list[str]:
+    """Return what the next runs read again, and what they never read, once a source is at another watermark."""
+    old, new = typed(change.before), typed(change.after)
+    again, skipped = [], []
+    if isinstance(old, RowsState) and isinstance(new, RowsState) and old.names == new.names:
+        again = [f"rows {_span_text(span, old)}" for span in uncovered(old.passed, [new.passed])]
+        # A state that is set by hand says nothing of what was read; one that a run left does.
+        read = [] if new.covered is None else new.ranges
+        skipped = [f"rows {_span_text(span, new)}" for span in uncovered(new.passed, [old.passed, *read])]
+    elif isinstance(old, FilesState) and isinstance(new, FilesState) and old.count > new.count:
+        again = [count_of(old.count - new.count, "file")]
+    elif isinstance(change.before, Mapping) and change.after is None:
+        again = ["everything"]
+    twice = "a target that appends then has them twice, unless you delete what it has of them"
+    told = [f"the next runs read {what} again: {twice}" for what in again]
+    return told + [f"no run reads {what}, unless you backfill them" for what in skipped]
+
+
+def _span_text(span: CursorRange, state: RowsState) -> str:
+    low, high = shown_range(span, len(state.columns))
+    return f"from {bound_text(low, 'the beginning')} to before {bound_text(high, 'the end')}"
 
 
 def _columns_changed(old: Any, new: Any) -> list[str]:

@@ -16,6 +16,7 @@ from scripts.helpers.rows.identity import as_text
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, document, leave_open, put_legacy, rows_state
 from tests.support.clock import Clock
+from tests.support.files_states import state_of
 from tests.support.steps import commit
 
 FIRST, SECOND = datetime(2026, 3, 1, tzinfo=timezone.utc), datetime(2026, 3, 2, tzinfo=timezone.utc)
@@ -456,3 +457,47 @@ def test_decision_is_refused_when_the_job_is_not_as_expected(watermarks: Waterma
         DIRECT[name](watermarks, why="a test", expected=expected)
 
     assert watermarks.latest(job) == before
+
+
+# --- what a decision leads to ------------------------------------------------------------------------
+
+AGAIN = "again: a target that appends then has them twice, unless you delete what it has of them."
+NEVER = "unless you backfill them."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["rewind", "repairs", "--to-version", "1"],
+         f"repairs: the next runs read rows from 2026-03-01 00:00:00Z to before 2026-03-02 00:00:00Z {AGAIN}"),
+        (["set", "repairs", "--context", "repairs", "value=2026-02-01T00:00:00Z"],
+         f"repairs: the next runs read rows from 2026-02-01 00:00:00Z to before 2026-03-02 00:00:00Z {AGAIN}"),
+        (["set", "repairs", "--context", "repairs", "value=2026-03-05T00:00:00Z"],
+         f"repairs: no run reads rows from 2026-03-02 00:00:00Z to before 2026-03-05 00:00:00Z, {NEVER}"),
+        (["reset", "repairs"], f"repairs: the next runs read everything {AGAIN}"),
+    ],
+    ids=["rewind", "set back", "set forward", "reset"],
+)  # fmt: skip
+def test_preview_names_rows_that_are_read_again_or_never_when_a_watermark_moves(
+    run: Command, kept: Watermarks, answers: None, arguments: list[str], told: str
+) -> None:
+    done = run(kept, *arguments, "--why", "a test", input="n\n")
+
+    assert told in " ".join(done.stdout.split())
+    assert ("again:" in done.stdout, "no run reads" in done.stdout) == ("again:" in told, "no run reads" in told)
+
+
+def test_preview_says_nothing_of_rows_when_another_value_is_set(run: Command, kept: Watermarks, answers: None) -> None:
+    done = run(kept, "set", "repairs", "seen=7", "--why", "a test", input="n\n")
+
+    assert "read" not in done.stdout
+
+
+def test_preview_counts_files_when_they_are_read_again(run: Command, watermarks: Watermarks, answers: None) -> None:
+    one = {"count": 2, "sha256": "0" * 64, "data": b"x"}
+    for number in (1, 3):
+        commit(watermarks, "sources", f"jr_{number}", {"files": state_of("s3://in/", NOW, [one] * number)})
+
+    done = run(watermarks, "rewind", "sources", "--to-version", "1", "--why", "a test", input="n\n")
+
+    assert f"files: the next runs read 4 files {AGAIN}" in " ".join(done.stdout.split())
