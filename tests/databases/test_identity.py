@@ -28,7 +28,7 @@ def identity(watermarks: Watermarks) -> Any:
 
 
 def numbered(postgres: Any, last: int) -> str:
-    name: str = postgres.new_table("id int PRIMARY KEY")
+    name: str = postgres.new_table(postgres.numbered)
     postgres.sql(f"INSERT INTO {name} SELECT generate_series(1, {last})")
     return name
 
@@ -69,7 +69,7 @@ def test_table_that_was_made_anew_is_refused_unless_it_is_known_by_its_name_when
 ) -> None:
     name = numbered(postgres, 3)
     run(watermarks, table_in(name, remade=remade), "jr_1")
-    postgres.sql(f"DROP TABLE {name}", f"CREATE TABLE {name} (id int PRIMARY KEY)", f"INSERT INTO {name} VALUES (9)")
+    postgres.sql(f"DROP TABLE {name}", f"CREATE TABLE {name} ({postgres.numbered})", f"INSERT INTO {name} VALUES (9)")
 
     if remade:
         assert run(watermarks, table_in(name, remade=True), "jr_2") == [9]
@@ -181,7 +181,7 @@ def test_truncated_table_is_a_warning_while_empty_and_an_error_once_it_has_rows_
     watermarks: Watermarks, jdbc: Any, request: pytest.FixtureRequest, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = request.getfixturevalue(database)
-    name = server.new_table("id integer PRIMARY KEY")
+    name = server.new_table(server.numbered)
     server.sql(f"INSERT INTO {name} VALUES (1), (2), (900)")
     source = JdbcTable(jdbc, server.url, name, properties=server.properties)
     before = run(watermarks, source, "jr_1")
@@ -217,7 +217,7 @@ def test_rows_after_an_outlier_are_taken_when_the_watermark_is_set_just_past_the
 
 # --- a table that went back and has grown past the watermark -------------------------------------------
 
-EDGE_TABLE = "id integer PRIMARY KEY, note varchar(20)"
+NOTE = "note varchar(20)"
 
 
 def noted(server: Any, name: str, numbers: Any, note: str) -> None:
@@ -231,7 +231,7 @@ def test_table_that_was_restored_and_has_grown_is_announced_when_its_numbers_are
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     server = request.getfixturevalue(database)
-    name = server.new_table(EDGE_TABLE)
+    name = server.new_table(f"{server.numbered}, {NOTE}")
     noted(server, name, range(1, 11), "first")
     source = JdbcTable(jdbc, server.url, name, properties=server.properties)
     run(watermarks, source, "jr_1")
@@ -258,7 +258,7 @@ def test_rows_below_an_outlier_that_is_still_there_are_refused_when_they_come(
     watermarks: Watermarks, jdbc: Any, request: pytest.FixtureRequest, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = request.getfixturevalue(database)
-    name = server.new_table(EDGE_TABLE)
+    name = server.new_table(f"{server.numbered}, {NOTE}")
     noted(server, name, [*range(1, 11), 1_000_000], "first")
     source = JdbcTable(jdbc, server.url, name, properties=server.properties)
     run(watermarks, source, "jr_1")
@@ -278,7 +278,7 @@ def test_rows_below_an_outlier_that_is_still_there_are_refused_when_they_come(
 def test_last_rows_are_kept_as_digests_when_numbers_are_read(
     watermarks: Watermarks, postgres: Any, table_in: Maker
 ) -> None:
-    name = postgres.new_table("id int PRIMARY KEY, note text, at timestamptz, other jsonb")
+    name = postgres.new_table(f"{postgres.numbered}, note text, at timestamptz, other jsonb")
     postgres.sql(f"INSERT INTO {name} SELECT n, 'a secret', now(), '{{}}' FROM generate_series(1, 9) n")
 
     run(watermarks, table_in(name), "jr_1")

@@ -237,8 +237,8 @@ DAYS = "(1, '2026-01-01'), (2, '2026-01-02'), (3, '2026-01-03')"
         ("timestamp", DAYS, ["--initial-value", "2026-01-02T00:00:00", "--zone", "UTC"], [2, 3]),
         ("date", DAYS, ["--high", "2026-01-03", "--zone", "UTC"], [1, 2]),
         ("numeric(5,1)", "(1, 1.5), (2, 1.6)", ["--high", "1.6"], [1]),
-        ("int", "(1, -1), (2, -2), (3, -3)", ["--descending", "--initial-value", "-2"], [2, 3]),
-        ("varchar(3)", "(1, '001'), (2, '002')", ["--strings", "--initial-value", "002"], [2]),
+        ("int", "(1, -1), (2, -2), (3, -3)", ["--descending", "--initial-value", "-2", "--delay-seconds", "0"], [2, 3]),
+        ("varchar(3)", "(1, '001'), (2, '002')", ["--strings", "--initial-value", "002", "--delay-seconds", "0"], [2]),
     ],
     ids=["timestamptz", "timestamp", "date", "numeric", "descending", "strings"],
 )

@@ -50,6 +50,8 @@ class Server:
 
     url: str
     properties: dict[str, str]
+    numbered = "id integer PRIMARY KEY"
+    """A column of ids whose open transactions the database can tell exactly."""
 
     def __init__(self, user: str) -> None:
         self.user = user
@@ -94,6 +96,8 @@ class Server:
 
 class PostgresServer(Server):
     """PostgreSQL in a zone that no test expects, so that none can rely on it; it logs each statement."""
+
+    numbered = "id serial PRIMARY KEY"
 
     @staticmethod
     def binaries() -> Path | None:
@@ -250,6 +254,7 @@ class SQLiteFile:
     """A database file."""
 
     properties: dict[str, str] = {}  # noqa: RUF012
+    numbered = Server.numbered
 
     def __init__(self, path: Path) -> None:
         self.path, self.url = path, f"jdbc:sqlite:{path}"

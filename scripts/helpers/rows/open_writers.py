@@ -68,6 +68,9 @@ def reachable_high(
         return past_last, None
     # In this order: the last row was seen before. A transaction that begins after it gets a number above it.
     still_open = source.writers(columns[0].name, min(options.delay, LONGEST_WAIT))
+    # No delay is kept from an upper bound that the caller gives.
+    if still_open is not None and options.high is not None:
+        still_open -= EARLY
     if still_open is not None and not still_open:
         return past_last, None
     left = before
