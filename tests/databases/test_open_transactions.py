@@ -713,6 +713,142 @@ def test_prepared_transaction_is_waited_for_in_mariadb(jdbc: Any, maria: Any) ->
     assert (before, after) == ([], [1, 2])
 
 
+READ_COMMITTED = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+
+
+@contextmanager
+def running(maria: Any, *statements: str) -> Iterator[None]:
+    """Run statements in one session aside, and wait until the last one is under way."""
+    with ThreadPoolExecutor(1) as aside:
+        last = aside.submit(maria.sql, *statements)
+        while "SLEEP(0.1)" not in maria.sql("SELECT trx_query FROM information_schema.INNODB_TRX") and not last.done():
+            maria.sql("SELECT SLEEP(0.2)")
+        maria.sql("SELECT SLEEP(0.5)")
+        yield
+        last.result()
+
+
+@pytest.fixture
+def slow_rows(maria: Any) -> Iterator[None]:
+    """Make a table of which each row takes a tenth of a second, and a function that reads it."""
+    maria.sql("CREATE TABLE slow_rows (id int PRIMARY KEY)", "INSERT INTO slow_rows SELECT seq FROM seq_1_to_30")
+    maria.sql(
+        "CREATE FUNCTION slow_count() RETURNS int READS SQL DATA BEGIN DECLARE found int;"
+        " SELECT COUNT(*) INTO found FROM slow_rows WHERE SLEEP(0.1) = 0; RETURN found; END"
+    )
+    yield
+    maria.sql("DROP TABLE slow_rows", "DROP FUNCTION slow_count")
+
+
+@pytest.mark.parametrize("cursor", ["id", "at"])
+@pytest.mark.parametrize(
+    "reads", ["SELECT MAX(id) FROM slow_rows WHERE SLEEP(0.1) = 0 GROUP BY id % 2", "SELECT slow_count()"]
+)
+def test_insert_that_reads_for_long_is_waited_for_under_read_committed(
+    jdbc: Any, maria: Any, slow_rows: None, cursor: str, reads: str
+) -> None:
+    name = maria.new_table(
+        "id int AUTO_INCREMENT PRIMARY KEY, v int, at timestamp(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)"
+    )
+    source = JdbcTable(jdbc, maria.url, name, properties=maria.properties)
+    with running(maria, READ_COMMITTED, f"INSERT INTO {name} (v) {reads}"):
+        maria.sql(f"INSERT INTO {name} (v) VALUES (0)", "SELECT SLEEP(0.5)")
+        first = plan(source, cursor, delay=SHORT)
+        before = taken(source, first)
+    let_the_list_renew(maria)
+    maria.sql("SELECT SLEEP(0.5)")
+
+    count = int(maria.sql(f"SELECT COUNT(*) FROM {name}").split()[-1])
+    assert (before, len(taken(source, plan(source, cursor, first, delay=SHORT)))) == ([], count)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT COUNT(*) FROM slow_rows WHERE SLEEP(0.1) = 0",
+        "/* a report */ (SELECT COUNT(*) FROM slow_rows WHERE SLEEP(0.1) = 0)",
+        "WITH few AS (SELECT id FROM slow_rows WHERE SLEEP(0.1) = 0) SELECT COUNT(*) FROM few",
+        f"SELECT COUNT(*) FROM slow_rows WHERE SLEEP(0.1) = 0 AND '{'x' * 1100}' <> ''",
+        "SELECT COUNT(*) FROM slow_rows WHERE SLEEP(0.1) = 0 FOR UPDATE",
+    ],
+    ids=["plain", "comment", "with", "long", "for update"],
+)
+def test_reports_hold_nothing_back_in_mariadb(
+    jdbc: Any, maria: Any, slow_rows: None, caplog: pytest.LogCaptureFixture, statement: str
+) -> None:
+    name, source = stamped_in(jdbc, maria)
+    maria.sql(f"INSERT INTO {name} (id) VALUES (1)", "SELECT SLEEP(0.5)")
+    with running(maria, "START TRANSACTION", statement):
+        found = run(source)[1], run_by_time(source)[1]
+
+    assert found == ([1], [1])
+    assert "_transaction" not in caplog.text
+
+
+@pytest.mark.parametrize("locking", ["", "FOR UPDATE"])
+def test_idle_reader_holds_nothing_back_in_mariadb(jdbc: Any, maria: Any, locking: str) -> None:
+    name, source = stamped_in(jdbc, maria)
+    maria.sql(f"INSERT INTO {name} (id) VALUES (1)", "SELECT SLEEP(0.5)")
+    with open_transaction(connect(maria)) as reader:
+        reader.execute(f"SELECT * FROM {name} {locking}")
+        let_the_list_renew(maria)
+
+        assert (run(source)[1], run_by_time(source)[1]) == ([1], [1])
+
+
+@pytest.mark.parametrize("cursor", ["id", "at"])
+def test_xa_transaction_is_waited_for_when_it_is_prepared_and_its_client_disconnects(
+    jdbc: Any, maria: Any, cursor: str
+) -> None:
+    name = maria.new_table("id int AUTO_INCREMENT PRIMARY KEY, at timestamp(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)")
+    source = JdbcTable(jdbc, maria.url, name, properties=maria.properties)
+    with closing(connect(maria)) as client, client.cursor() as half:
+        half.execute("XA START 'half'")
+        half.execute(f"INSERT INTO {name} VALUES ()")
+        maria.sql(f"INSERT INTO {name} VALUES ()", "SELECT SLEEP(0.5)")
+        windows = [plan(source, cursor, delay=SHORT)]
+        half.execute("XA END 'half'")
+        half.execute("XA PREPARE 'half'")
+    try:
+        let_the_list_renew(maria)
+        windows.append(plan(source, cursor, windows[0], delay=SHORT))
+    finally:
+        maria.sql("XA COMMIT 'half'")
+    let_the_list_renew(maria)
+    windows.append(plan(source, cursor, windows[1], delay=SHORT))
+
+    assert [taken(source, window) for window in windows] == [[], [], [1, 2]]
+
+
+@pytest.mark.parametrize("cursor", ["id", "at"])
+def test_old_list_of_transactions_is_noticed_when_another_client_reads_it_all_the_time(
+    jdbc: Any, maria: Any, caplog: pytest.LogCaptureFixture, cursor: str
+) -> None:
+    name, _ = stamped_in(jdbc, maria)
+    source = JdbcTable(jdbc, maria.url, name, properties=maria.properties)
+    asks = "BEGIN NOT ATOMIC DECLARE n int; WHILE IS_FREE_LOCK('asking') = 0 DO SELECT COUNT(*) INTO n FROM "
+    asks += "information_schema.INNODB_TRX; DO SLEEP(0.02); END WHILE; END"
+    with open_transaction(connect(maria)) as holding, ThreadPoolExecutor(1) as aside:
+        holding.execute("SELECT GET_LOCK('asking', 0)")
+        asking = aside.submit(maria.sql, asks)
+        maria.sql("SELECT SLEEP(0.3)")
+        with open_transaction(connect(maria)) as slow:
+            slow.execute(f"INSERT INTO {name} (id) VALUES (1)")
+            maria.sql(f"INSERT INTO {name} (id) VALUES (2)", "SELECT SLEEP(0.5)")
+            first = plan(source, cursor, delay=SHORT)
+            before = taken(source, first)
+            slow.connection.commit()
+        holding.execute("SELECT RELEASE_LOCK('asking')")
+        asking.result()
+    maria.sql("SELECT SLEEP(0.5)")
+
+    # By time, delay alone decides, and it is shorter than the transaction.
+    assert before == ([] if cursor == "id" else [2])
+    assert f"event=stale_transactions source=MySQL table {name}" in caplog.text
+    if cursor == "id":
+        assert taken(source, plan(source, cursor, first, delay=SHORT)) == [1, 2]
+
+
 def test_first_run_says_so_when_the_user_of_mariadb_may_not_see_transactions(
     jdbc: Any, maria: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -23,6 +23,8 @@ IDENTITY = ("database_name", "schema_name", "table_name", "table_oid")
 
 WRITER, BEGAN = "writer", "began"
 """Columns of a query for writers."""
+OWN = "own"
+"""Name of the transaction that asks for writers, by `Database.showing_itself`."""
 NUMBERING = ("sequence_name", "step", "starts_again")
 """Columns of a query for sequences."""
 MIN, MAX = sql("MIN"), sql("MAX")
@@ -297,6 +299,10 @@ class Database(Dialect):
             How long before it was first seen a transaction may have begun, if the server does not keep that.
         """
         return sql("")
+
+    def showing_itself(self, options: Mapping[str, str]) -> dict[str, str] | None:
+        """Return the options by which a connection is on the list of transactions; None if no list is ever old."""
+        return None
 
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
         """Return the query for the sequences that number a column: name, step, and whether it starts again (1, 0).

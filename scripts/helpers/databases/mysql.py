@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from types import MappingProxyType
 
-from scripts.helpers.databases.database import Declared, TableColumn, ends_early
+from scripts.helpers.databases.database import OWN, Declared, TableColumn, ends_early
 from scripts.helpers.databases.writing import HELD, Arriving, WritableDatabase
 from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.cursors import UUIDS, WHOLE, CursorColumn, Tick
+from scripts.helpers.rows.sources import ELSEWHERE
 from scripts.helpers.rows.sql import SQL, in_quotes, internal, joined, sql, whole
 
 UTC = sql("SET SESSION time_zone = '+00:00'")
@@ -24,6 +25,35 @@ server that is gone, a lock that is not given in time, a deadlock, a value that 
 BY_BYTES = sql(" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 NO_TEXT = sql("CAST(NULL AS CHAR)")
 """NULL with a type: over Spark Connect, Spark asks for that of each column, and refuses NULL alone."""
+
+FOLLOWS = sql(
+    "(@@read_only = 1 OR EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p"
+    " WHERE p.USER = 'system user' AND p.COMMAND <> 'Daemon'))"
+)
+"""Condition that it is a replica. One that can be written to shows itself only by the threads that follow its primary;
+InnoDB's own have the same user in older versions of MariaDB, and are daemons."""
+BLANK = sql("^([[:space:](]|/[*]([^*!]|[*]+[^*/!])*[*]+/|--[^{0}]*{0}|#[^{0}]*{0})*", sql("\\n"))
+STATEMENT = sql(
+    "LOWER(CASE WHEN LENGTH(trx_query) < 1000 THEN trx_query ELSE COALESCE((SELECT p.INFO"
+    " FROM information_schema.PROCESSLIST p WHERE p.ID = trx_mysql_thread_id"
+    " AND LEFT(p.INFO, CHAR_LENGTH(trx_query)) = trx_query), '') END)"
+)
+"""Statement of a transaction. The list cuts it after 1,024 bytes."""
+READS = sql(
+    "({0} REGEXP '{1}(select|table|values|show)[^a-z0-9_]' AND ({0} NOT REGEXP '[^a-z0-9_]into[^a-z0-9_]'"
+    " OR {0} REGEXP '[^a-z0-9_]into[[:space:]]+(outfile|dumpfile)[^a-z0-9_]')"
+    " OR {0} REGEXP '{1}with[^a-z0-9_]' AND {0} NOT REGEXP '[^a-z0-9_](into|update|delete)[^a-z0-9_]')",
+    STATEMENT, BLANK,
+)  # fmt: skip
+"""Condition that a statement is a SELECT of its own. One into a variable may be within a function or trigger that an
+INSERT has called, which it hides."""
+WRITES = sql(
+    "(trx_mysql_thread_id = CONNECTION_ID() OR trx_is_read_only = 0 AND (trx_rows_modified > 0"
+    " OR trx_query IS NULL AND trx_tables_in_use > 0 OR trx_query IS NOT NULL AND NOT {}))",
+    READS,
+)
+"""Condition that a transaction has written, or that its statement may: it has its numbers and stamps before the first
+row is written. Also the one that asks, which shows how old the list is."""
 
 
 class MySQL(WritableDatabase):
@@ -152,19 +182,16 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        # Of whatever table: to which they have written is in no list that MySQL and MariaDB share. NULL on a replica:
-        # one that can be written to shows itself only by the threads that follow its primary; InnoDB's own have
-        # the same user in older versions of MariaDB, and are daemons.
-        follows = sql(
-            "EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p"
-            " WHERE p.USER = 'system user' AND p.COMMAND <> 'Daemon')"
-        )
+        # Of any table: to which they have written is in no list that MySQL and MariaDB share. By the second in which
+        # each began, and by its id, which it gets with the first row that it writes: an XA transaction keeps both when
+        # its client disconnects.
         return sql(
-            "SELECT CONCAT(trx_mysql_thread_id, ' ', trx_started) AS writer FROM information_schema.INNODB_TRX"
-            " WHERE trx_is_read_only = 0 AND trx_mysql_thread_id <> CONNECTION_ID()"
-            " UNION SELECT NULL AS writer FROM (SELECT 1 AS one) nothing WHERE @@read_only = 1 OR {}",
-            follows,
-        )
+            "SELECT CASE WHEN trx_mysql_thread_id = CONNECTION_ID() THEN {} WHEN kind = 1 THEN CONCAT('since ',"
+            " trx_started) ELSE CONCAT('transaction ', trx_id) END AS writer FROM information_schema.INNODB_TRX"
+            " CROSS JOIN (SELECT 1 AS kind UNION ALL SELECT 2) kinds WHERE {} AND (kind = 1 OR trx_id <> '0')"
+            " UNION SELECT NULL AS writer FROM (SELECT 1 AS one) nothing WHERE {}",
+            in_quotes(OWN), WRITES, FOLLOWS,
+        )  # fmt: skip
 
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
         # Of a default that is `nextval` alone, as MariaDB has them; quoted.
@@ -186,15 +213,20 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
-        # Reads take no lock. A statement has its time from before its transaction begins, and InnoDB keeps the whole
-        # second of that.
+        # A statement has its time from before its transaction begins, and InnoDB keeps the whole second of that.
         began = sql("{} - INTERVAL 1 SECOND", self.instant_of_server(sql("trx_started")))
         return sql(
-            "SELECT CONCAT('thread ', trx_mysql_thread_id) AS writer,"
+            "SELECT CASE WHEN trx_mysql_thread_id = CONNECTION_ID() THEN {} WHEN trx_mysql_thread_id = 0"
+            " THEN CONCAT('transaction ', trx_id) ELSE CONCAT('thread ', trx_mysql_thread_id) END AS writer,"
             " CONCAT(DATE_FORMAT({}, '%Y-%m-%d %H:%i:%s.%f'), '+00:00') AS began FROM information_schema.INNODB_TRX"
-            " WHERE trx_rows_modified + trx_lock_structs > 0 AND trx_mysql_thread_id <> CONNECTION_ID()",
-            began,
-        )
+            " WHERE {} UNION ALL SELECT {} AS writer, {} AS began FROM (SELECT 1 AS one) nothing WHERE {}",
+            in_quotes(OWN), began, WRITES, in_quotes(ELSEWHERE), NO_TEXT, FOLLOWS,
+        )  # fmt: skip
+
+    def showing_itself(self, options: Mapping[str, str]) -> dict[str, str]:
+        # InnoDB reads its list anew after a tenth of a second in which nobody has asked for it.
+        begins = sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        return {**self.filling_options(options), "sessionInitStatement": begins}
 
     def instant_of_server(self, wall_clock: SQL) -> SQL:
         """Write the instant, in UTC, of a wall clock in the zone of the machine, which InnoDB's list is in."""

@@ -23,6 +23,7 @@ from scripts.helpers.databases.database import (
     MAX,
     MIN,
     NUMBERING,
+    OWN,
     WRITER,
     Database,
     TableColumn,
@@ -37,6 +38,7 @@ from scripts.helpers.rows.identity import WHERE
 from scripts.helpers.rows.slicing import slices
 from scripts.helpers.rows.sources import (
     EARLY,
+    STALE,
     UNSEEN,
     Facts,
     NumberSequence,
@@ -62,6 +64,8 @@ range while another is at a long one. Each costs an index scan; 128 are a bound 
 connections a database would refuse at once."""
 FIRST_PAUSE, LAST_PAUSE = timedelta(milliseconds=50), timedelta(seconds=1)
 """Between two looks at the transactions that are open: most end at once, and a look is a query."""
+STALE_PAUSES = (0, 0.15, 0.35, 0.75)
+"""Seconds before each look at a list that may be old."""
 FETCH_SIZE = 10_000
 """Rows that a driver takes at a time. Unless told, PostgreSQL's and MySQL's take all rows of a query into memory at
 once, and Oracle's 10, at a round trip each."""
@@ -289,7 +293,9 @@ class JdbcTable(RowSource):
         if not query:
             return OpenWriters()
         with self._if_allowed("writers"):
-            found = self._query(query, [WRITER, BEGAN])
+            found = self._listed(query, [WRITER, BEGAN])
+            if found is None:
+                return OpenWriters(hidden=STALE)
             seen = [OpenWriter(name, moment_of(began)) for name, began in found if began is not None]
             hidden = ". ".join(reason for reason, began in found if began is None)
             return OpenWriters(min(seen, key=lambda writer: writer.began, default=None), hidden)
@@ -399,8 +405,25 @@ class JdbcTable(RowSource):
         query = None if self._query_text is not None else self._database.writers(self._parts, column)
         if query:
             with self._if_allowed("writers"):
-                found = {name for (name,) in self._query(query, [WRITER])}
-                return None if None in found else frozenset(map(str, found))
+                found = self._listed(query, [WRITER])
+                if found is not None and (None,) not in found:
+                    return frozenset(name for (name,) in found)
+        return None
+
+    def _listed(self, query: SQL, names: Sequence[str]) -> list[Any] | None:
+        """Return the open transactions; None and a WARNING if the server shows an old list, without this one."""
+        options = self._database.showing_itself(self._options)
+        for pause in STALE_PAUSES:
+            time.sleep(pause)
+            found = self._query(query, names, options)
+            others = [row for row in found if row[0] != OWN]
+            if options is None or len(others) < len(found):
+                return others
+        logger.warning(
+            "event=stale_transactions source=%s: the server shows an old list of open transactions, as another client "
+            "asks for it more often than each 0.1 s. Until that ends, delay must cover the longest transaction",
+            self.name,
+        )  # fmt: skip
         return None
 
     def _bound(self, columns: tuple[CursorColumn, ...], texts: Sequence[str | None]) -> Bound | None:
@@ -473,9 +496,9 @@ class JdbcTable(RowSource):
         (row,) = self._query(self.dialect.as_row(**expressions), tuple(expressions))
         return row
 
-    def _query(self, query: SQL, names: Sequence[str]) -> list[Any]:
+    def _query(self, query: SQL, names: Sequence[str], options: Mapping[str, str] | None = None) -> list[Any]:
         with self.typed_errors():
-            return ask(self._spark, self._options, query, names)
+            return ask(self._spark, options or self._options, query, names)
 
 
 def moment_of(text: str) -> datetime:

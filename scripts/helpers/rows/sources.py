@@ -101,6 +101,7 @@ UNSEEN = (
 ELSEWHERE = (
     "rows come from another server (of a replica, subscription or foreign table), whose transactions do not show"
 )
+STALE = "the server shows an old list of its transactions"
 """Why transactions are hidden."""
 CACHED, NO_SEQUENCE = "numbers taken in advance", "numbers of no sequence"
 EARLY = frozenset((CACHED, NO_SEQUENCE))
