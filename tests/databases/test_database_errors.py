@@ -43,7 +43,7 @@ def shown(error: BaseException) -> str:
 def test_nothing_changes_and_the_batch_is_replayed_when_the_database_was_down(
     jdbc: Any, stoppable: PostgresServer, watermarks: Watermarks, clock: Clock, tmp_path: Path
 ) -> None:
-    stoppable.sql("CREATE TABLE parking (id int primary key)", "INSERT INTO parking VALUES (1), (2)")
+    stoppable.sql("CREATE TABLE parking (id serial primary key)", "INSERT INTO parking VALUES (1), (2)")
     source = JdbcTable(jdbc, stoppable.url, "parking", properties=stoppable.properties)
 
     def run(run_id: str, before_write: Callable[[], None] = lambda: None) -> int:
@@ -104,7 +104,7 @@ def test_error_says_what_to_grant_when_the_user_may_not_read(jdbc: Any, postgres
 def test_plan_stays_and_is_replayed_when_the_login_ended_before_its_rows_were_read(
     jdbc: Any, postgres: Any, watermarks: Watermarks, tmp_path: Path
 ) -> None:
-    name = postgres.new_table("id int PRIMARY KEY")
+    name = postgres.new_table("id serial PRIMARY KEY")
     user = f"reader_{name}"
     postgres.sql(
         f"INSERT INTO {name} VALUES (1), (2)", f"CREATE ROLE {user} LOGIN", f"GRANT SELECT ON {name} TO {user}"
@@ -136,7 +136,7 @@ def test_nothing_is_lost_when_the_user_may_not_read_the_catalogue(
     jdbc: Any, watermarks: Watermarks, stoppable: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of columns and tables it is an error. Who may not see the open transactions waits for the delay."""
-    name, user = stoppable.new_table("id int PRIMARY KEY"), "reader"
+    name, user = stoppable.new_table("id serial PRIMARY KEY"), "reader"
     stoppable.sql(f"INSERT INTO {name} VALUES (1)", f"CREATE ROLE {user} LOGIN", f"GRANT SELECT ON {name} TO {user}")
     source = JdbcTable(jdbc, stoppable.url, name, properties={**stoppable.properties, "user": user})
 
@@ -180,7 +180,7 @@ def test_url_is_refused_without_being_shown_when_it_is_of_another_kind(jdbc: Any
 def test_logs_hold_neither_values_nor_secrets_when_rows_are_planned_and_read(
     jdbc: Any, postgres: Any, watermarks: Watermarks, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    name = postgres.new_table("id int NOT NULL")
+    name = postgres.new_table("id serial NOT NULL")
     postgres.sql(f"INSERT INTO {name} VALUES (987654321)")
     source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties)
 
