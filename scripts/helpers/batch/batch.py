@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.batch.counts import METRICS, counts_to_save, files_read
 from scripts.helpers.batch.reach import Reach, reach_of
 from scripts.helpers.batch.unsaved_run import UnsavedRun
@@ -27,8 +28,6 @@ from scripts.helpers.rows.counts import RowCounts
 from scripts.helpers.schemas.kept import carried
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
     from scripts.helpers.batch.end_of_run import EndOfRun
     from scripts.helpers.batch.publishing import Publication
     from scripts.helpers.files.readings import Readings

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.batch.after_commit import AfterCommit, ClearingUp
 from scripts.helpers.batch.batch import Batch, SourcePart, Stored, T
 from scripts.helpers.batch.reach import Reach
@@ -26,8 +27,6 @@ from scripts.helpers.listing.listing import Location
 from scripts.helpers.protocol.run import Run
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from scripts.helpers.files.partitions import PartitionRule
     from scripts.helpers.files.sources import EventSource, JournalSource, ListingSource
     from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta, SparkFilesTaken

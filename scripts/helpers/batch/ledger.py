@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.batch.batch import kind_of
 from scripts.helpers.errors import InvalidValueError, StaleError
 from scripts.helpers.files.segment_files import SegmentFiles
@@ -27,8 +28,6 @@ from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.values import Spilled
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
     from scripts.helpers.files.upkeep import LedgerFolder
     from scripts.helpers.watermarks import Watermarks
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from scripts.helpers._lazy import S3Client, SparkSession
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.witness import ahead_of, is_behind, newest_outputs, way_forward
 from scripts.helpers.decisions.doctor import UNPUBLISHED, Finding
@@ -28,9 +29,6 @@ from scripts.helpers.sinks.outputs import (
 from scripts.helpers.sinks.sink import Sink
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import SparkSession
-
     from scripts.helpers.watermarks import Watermarks
 
 NAMED = 3

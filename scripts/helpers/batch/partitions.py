@@ -6,8 +6,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import SparkSession
 from scripts.helpers.batch.batch import SourcePart, Stored
 from scripts.helpers.batch.files import PLANNED, FileSource, check_same_call
 from scripts.helpers.batch.reach import Reach
@@ -18,9 +19,6 @@ from scripts.helpers.files.latest import LatestPartition, OnSame, check_on_same
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionColumns, PartitionRule, is_file_start
 from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from shlex import quote
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from scripts.helpers._lazy import S3Client, SparkSession
 from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.batch.witness import Witness
 from scripts.helpers.display.units import printable
@@ -26,10 +27,6 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.choice import is_sink_of, opened, sink_of
 from scripts.helpers.sinks.outputs import doubt, is_old
 from scripts.helpers.sinks.sink import Sink
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 

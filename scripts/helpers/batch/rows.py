@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import DataFrame
 from scripts.helpers.batch.batch import Batch, Source, SourcePart, Stored, kind_of
 from scripts.helpers.batch.reach import Reach
 from scripts.helpers.batch.schemas import SchemaKeeping, policy_in
@@ -31,8 +32,6 @@ from scripts.helpers.tables.sources import is_table
 from scripts.helpers.tables.spans import TableSpan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from scripts.helpers.tables.sources import TableSource
 
 logger = logging.getLogger(__name__)

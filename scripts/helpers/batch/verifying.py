@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scripts.helpers._lazy import pa
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa
 from scripts.helpers.batch.rows import as_rows
 from scripts.helpers.errors import CursorError, InvalidValueError, UnpublishedError
 from scripts.helpers.rows.arrow_columns import MemoryRows
@@ -33,9 +33,6 @@ from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.sinks.targets import target_rows
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame, SparkSession
-
     from scripts.helpers.watermarks import Watermarks
 
 logger = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from itertools import takewhile
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from scripts.helpers._lazy import S3Client, SparkSession
 from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.errors import RowsMissingError, TargetAheadError, WatermarkError
 from scripts.helpers.protocol.head import Head, LogEntry
@@ -26,9 +27,6 @@ from scripts.helpers.sinks.places import place_of_name
 from scripts.helpers.sinks.sink import Sink, Witnessed
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import SparkSession
-
     from scripts.helpers.watermarks import Watermarks
 
 logger = logging.getLogger(__name__)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import DataFrame, pd
 from scripts.helpers.batch.batch import Batch
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, StoreUnavailableError, TargetError
 from scripts.helpers.protocol.outputs import Output
@@ -13,11 +14,6 @@ from scripts.helpers.sinks.choice import Layout, sink_for
 from scripts.helpers.sinks.merge_frames import check_names
 from scripts.helpers.sinks.places import is_within, place_of_name
 from scripts.helpers.sinks.sink import Sink
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from pyspark.sql import DataFrame
-
 
 IN_THE_TABLE = ("database", "iceberg")
 """Kinds of sinks that stage beside the rows of their table, where its name in another spelling leads as well."""

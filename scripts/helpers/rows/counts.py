@@ -5,18 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scripts.helpers._lazy import F
+from scripts.helpers._lazy import DataFrame, F
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.spark.observed import CANNOT_OBSERVE, Observed, observe
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import DataFrame, T
 from scripts.helpers.errors import KeyColumnError
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.spark_frames import DataFrameRows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
 
 UNORDERED = ("map", "variant")
 """Types whose values cannot be compared, nor those of what they are part of."""
@@ -62,7 +59,7 @@ def missing_keys(source: DataFrame | Any, target: DataFrame | Any, keys: str | S
     return kept.subtract(there.select(*columns))
 
 
-def _type_of(df: DataFrame, name: str, side: str) -> DataType:
+def _type_of(df: DataFrame, name: str, side: str) -> T.DataType:
     exact = df.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
     found = []
     for position, other in enumerate(df.columns):
@@ -73,7 +70,7 @@ def _type_of(df: DataFrame, name: str, side: str) -> DataType:
     return df.schema[found[0]].dataType
 
 
-def _is_comparable(kind: DataType) -> bool:
+def _is_comparable(kind: T.DataType) -> bool:
     """Tell whether values of a type, and of all it is made of, can be compared."""
     parts = [field.dataType for field in getattr(kind, "fields", ())]
     element = getattr(kind, "elementType", None)

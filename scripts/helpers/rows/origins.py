@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import DataFrame
 from scripts.helpers.spark.jvm import analysed_plan, java_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 NO_ROWS_OF = "OneRowRelation"
 """What Spark calls the source of a SELECT without FROM."""

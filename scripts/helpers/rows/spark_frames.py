@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scripts.helpers._lazy import F
+from scripts.helpers._lazy import DataFrame, F
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, missing_column, unordered
 from scripts.helpers.rows.date_partitions import DatePartitions
@@ -19,9 +19,6 @@ from scripts.helpers.rows.states import check_types
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.spark.jvm import analysed_plan
 from scripts.helpers.spark.settings import check_all_is_read
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
 

@@ -15,17 +15,14 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scripts.helpers._lazy import DataFrame, F, pa
+from scripts.helpers._lazy import DataFrame, F, T, pa
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, internal, joined, sql, whole, with_names, without_names_in
 from scripts.helpers.sinks.merging import DELETED
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
 
 ROW = internal("row")
 MEMORY, THREADS = "1GB", 4
@@ -81,7 +78,7 @@ class _SparkEngine:
         return events.unionByName(rows.select(*shared).withColumn(DELETED, F.lit(deleted)), allowMissingColumns=True)
 
 
-def _in_order_on_spark(value: SQL, kind: DataType, depth: int = 0) -> SQL:
+def _in_order_on_spark(value: SQL, kind: T.DataType, depth: int = 0) -> SQL:
     """Write a value with the entries of maps as ordered lists: Spark 3 compares no maps."""
     from pyspark.sql import types
 
