@@ -126,15 +126,13 @@ class UnknownContextError(NothingThereError):
 
     def __init__(self, job_id: str, context: str, known: Sequence[str], kind: str | None = None) -> None:
         self.job_id, self.context, self.known, self.kind = job_id, context, tuple(known), kind
-        if kind is not None:
-            super().__init__(
-                f"Context {context!r} of job {job_id!r} is of kind {kind!r}, which has no cursor, so it has no ranges. "
-                f"Contexts that have one: {', '.join(known) or 'none'}."
-            )
-            return
+        names = ", ".join(known) or "none"
         super().__init__(
-            f"Job {job_id!r} has no watermark of rows under context {context!r}. "
-            f"It has: {', '.join(known) or 'none'}. Check the name, run the job once, or call set_watermark."
+            f"Job {job_id!r} has no watermark of rows under context {context!r}. It has: {names}. Check the name, run "
+            "the job once, or call set_watermark."
+            if kind is None
+            else f"Context {context!r} of job {job_id!r} is of kind {kind!r}, which has no cursor, so it has no "
+            f"ranges. Contexts that have one: {names}."
         )
 
 
@@ -270,11 +268,10 @@ class MergeTieError(InvalidValueError):
     def __init__(self, target: str, keys: Sequence[str], sequence_by: Sequence[str], count: int, where: str) -> None:
         self.target, self.keys, self.sequence_by = target, tuple(keys), tuple(sequence_by)
         self.count, self.where = count, where
-        rows = "1 row has" if count == 1 else f"{count:,} rows have"
         super().__init__(
-            f"Target {target!r}: {rows} the same {', '.join((*keys, *sequence_by))} as a different row {where}, so "
-            "the order of these rows is unknown. Add a column to sequence_by that orders them, such as the offset in "
-            "the source's log. Nothing was written."
+            f"Target {target!r}: {rows_have(count)} the same {', '.join((*keys, *sequence_by))} as a different row "
+            f"{where}, so the order of these rows is unknown. Add a column to sequence_by that orders them, such as "
+            "the offset in the source's log. Nothing was written."
         )
 
 
@@ -804,41 +801,36 @@ class SourceBehindError(SourceError):
 
     def __init__(self, source: str, context: str, what: str, job_id: str = "JOB") -> None:
         self.context, self.what, self.job_id = context, what, job_id
-        if what == "last row":
-            named = f"{quote(job_id)} --context {quote(context)}"
-            super().__init__(
-                source,
-                f"its last row is below rows that context {context!r} of job {job_id!r} has seen. Rows that come below "
-                "the watermark would never be read. If a lagging replica answered, read from the primary. If the "
-                f"table was truncated or restored, read it again with `watermarks reset {named} --why TEXT`, or go "
-                f"back with `watermarks rewind {named} --to-version N --why TEXT`. If one row was far above the others "
-                f"and is gone, continue past the last row: `watermarks set {named} value=VALUE --why TEXT`. If rows "
-                "are deleted there every day, give behind='warn'.",
-            )
-            return
-        if what in ("rows below", "last row taken"):
-            named = f"{quote(job_id)} --context {quote(context)}"
-            found = (
-                "rows came below the watermark after it had passed them"
-                if what == "rows below"
-                else "the last row that was taken is gone or has other values"
-            )
-            super().__init__(
-                source,
-                f"{found}, so context {context!r} of job {job_id!r} would lose rows. If the table was truncated or "
-                f"restored, read it again with `watermarks reset {named} --why TEXT`, or go back with `watermarks "
-                f"rewind {named} --to-version N --why TEXT`. If one row was far above the others, or a transaction "
-                f"committed late, set the watermark back and merge what comes twice: `watermarks set {named} "
-                f"value=VALUE --why TEXT`. To continue without these rows, run `watermarks set {named} edge:null= "
-                "--why TEXT`.",
-            )
-            return
-        super().__init__(
-            source,
-            f"its {what} is behind the watermark of context {context!r}, so it went back, or a lagging replica "
-            "answered. Rows would be lost. Read from the primary, or wait until it has caught up; after a restore of "
-            "the source, rewind or reset the job.",
+        named = f"{quote(job_id)} --context {quote(context)}"
+        restored = (
+            f"If the table was truncated or restored, read it again with `watermarks reset {named} --why TEXT`, or go "
+            f"back with `watermarks rewind {named} --to-version N --why TEXT`. If one row was far above the others"
         )
+        passed = {
+            "rows below": "rows came below the watermark after it had passed them",
+            "last row taken": "the last row that was taken is gone or has other values",
+        }
+        if what == "last row":
+            detail = (
+                f"its last row is below rows that context {context!r} of job {job_id!r} has seen. Rows that come below "
+                f"the watermark would never be read. If a lagging replica answered, read from the primary. {restored} "
+                f"and is gone, continue past the last row: `watermarks set {named} value=VALUE --why TEXT`. If rows "
+                "are deleted there every day, give behind='warn'."
+            )
+        elif what in passed:
+            detail = (
+                f"{passed[what]}, so context {context!r} of job {job_id!r} would lose rows. {restored}, or a "
+                "transaction committed late, set the watermark back and merge what comes twice: `watermarks set "
+                f"{named} value=VALUE --why TEXT`. To continue without these rows, run `watermarks set {named} "
+                "edge:null= --why TEXT`."
+            )
+        else:
+            detail = (
+                f"its {what} is behind the watermark of context {context!r}, so it went back, or a lagging replica "
+                "answered. Rows would be lost. Read from the primary, or wait until it has caught up; after a restore "
+                "of the source, rewind or reset the job."
+            )
+        super().__init__(source, detail)
 
 
 class SnapshotBehindError(SourceError):
