@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -87,11 +87,18 @@ SHARED: list[Callable[[Any], Any]] = [
 NAMES = ("table", "region", "profile", "endpoint_url", "output", "now", "progress_after")
 
 
-def shared(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that every command has."""
-    for option in reversed(SHARED):
-        command = option(command)
-    return command
+def with_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Add options to a command, in their order."""
+
+    def add(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+shared = with_options(SHARED)
 
 
 def surroundings(ctx: click.Context) -> Surroundings:

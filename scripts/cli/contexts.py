@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from scripts.cli.commands import with_options
 from scripts.cli.documents import emit
 from scripts.cli.screen import Cell, bound_text, show_rows
 from scripts.cli.surroundings import Surroundings
@@ -20,7 +21,7 @@ BEGINNING, END = "the very beginning", "the very end"
 ledger_option = click.option(
     "--ledger-uri", metavar="URI", help="Folder of the job's ledger, unless it is in the table."
 )
-FILE_OPTIONS = [
+file_options = with_options([
     click.option("--include", multiple=True, metavar="GLOB", help="The same value as in the job. Repeatable."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="The same value as in the job. Repeatable."),
     click.option(
@@ -28,14 +29,8 @@ FILE_OPTIONS = [
     ),
     click.option("--versioned", is_flag=True, help="If the job sets it."),
     ledger_option,
-]
-
-
-def file_options(function: Any) -> Any:
-    """Add the options by which a job chooses files: they are in its code, not in its state."""
-    for option in reversed(FILE_OPTIONS):
-        function = option(function)
-    return function
+])  # fmt: skip
+"""The options by which a job chooses files: they are in its code, not in its state."""
 
 
 def file_bookmark() -> Any:

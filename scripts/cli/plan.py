@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from scripts.cli.commands import Duration, command, context_option, job_argument, read_job
+from scripts.cli.commands import Duration, command, context_option, job_argument, read_job, with_options
 from scripts.cli.contexts import file_bookmark, file_options
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
@@ -69,18 +69,11 @@ SOURCE_OPTIONS = [
 ]
 
 
-def source_options(function: Any) -> Any:
-    """Add the options by which a batch of files is cut and a source of rows is asked."""
-    for option in reversed([*BATCH_OPTIONS, *SOURCE_OPTIONS]):
-        function = option(function)
-    return function
-
-
 @command("plan")
 @job_argument
 @context_option
 @file_options
-@source_options
+@with_options([*BATCH_OPTIONS, *SOURCE_OPTIONS])
 def plan(
     around: Surroundings,
     job: str,
