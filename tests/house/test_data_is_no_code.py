@@ -19,7 +19,7 @@ RUNNERS = {"eval", "exec", "compile", "__import__"}
 MAKERS = {"fromJson", "_parse_datatype_json_string", "_parse_datatype_json_value"}
 """What makes a type of JSON in PySpark: it imports, and may unpickle, the class that the JSON names."""
 ALLOWED = {
-    (HELPERS / "schemas" / "spark_frames.py", "StructType.fromJson in struct_of"),
+    (HELPERS / "schemas" / "spark_frames.py", "T.StructType.fromJson in struct_of"),
     # Of Spark's JVM: an action of a log of Delta, made from one that Delta wrote.
     (HELPERS / "tables" / "delta.py", "java.org.apache.spark.sql.delta.actions.Action.fromJson in appended"),
 }

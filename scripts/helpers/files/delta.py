@@ -182,7 +182,7 @@ class FileDelta:
         Parameters
         ----------
         schema
-            T.StructType or DDL text, in place of what was kept.
+            StructType or DDL text, in place of what was kept.
         on_schema_change
             What becomes of columns that are not what was kept, or with this argument what `schema` says. ``add`` reads
             new columns and wider types, and keeps them; ``warn`` leaves new columns out, with a WARNING; ``raise``

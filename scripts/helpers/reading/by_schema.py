@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from scripts.helpers._lazy import Column, DataFrame, F, S3Client, SparkSession, T
 from scripts.helpers.errors import InvalidValueError, MisfitError
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import check_reader_options, nanoseconds_of, with_dialect
@@ -22,10 +23,6 @@ from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, chec
 from scripts.helpers.schemas.spark_frames import check_rescue, columns_of_schema, fitted, quoted, struct_of, type_of
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
     from scripts.helpers.listing.listing import Location
 
 TEXTS = ("csv", "json")
@@ -62,7 +59,7 @@ class Asked:
     """
 
     format: str
-    schema: StructType | str | None = None
+    schema: T.StructType | str | None = None
     path_column: str | None = None
     policy: OnSchemaChange | None = None
     rescue: str | None = None
@@ -349,23 +346,19 @@ class SchemaReader:
 
     def _time(self, name: str, is_utc: bool) -> Column:
         """Return a column of nanoseconds as times, in UTC or without a zone, which Spark 3.3 does not have."""
-        from pyspark.sql import functions
-
         value = quoted(name)
         seconds = (value.cast("decimal(20,0)") / 10**9).cast("decimal(18,6)")
         # The text "timestamp" would be a time without a zone where spark.sql.timestampType says so.
         time = seconds.cast(type_of("timestamp"))
         if not is_utc and self.spark.version >= "3.4":
-            time = functions.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + seconds.cast("interval second")
+            time = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + seconds.cast("interval second")
         detail = f"column {name!r} has nanoseconds, and a time with a part of a microsecond. Read it as bigint."
         error = MisfitError(str(self.location), name, "timestamp", detail=detail)
-        fails = functions.raise_error(functions.lit(marked(error)))
-        return functions.when(value % 1000 != 0, fails).otherwise(time).alias(name)
+        fails = F.raise_error(F.lit(marked(error)))
+        return F.when(value % 1000 != 0, fails).otherwise(time).alias(name)
 
     def _texts(self, decision: Decision, part: Part) -> DataFrame:
         """Read files of one header: each column by its name, in the type that was decided."""
-        from pyspark.sql import functions
-
         asked = self.asked
         left_out = {name.lower() for name in decision.left_out}
         kinds = self._kinds_to_read(decision, part.columns)
@@ -384,14 +377,14 @@ class SchemaReader:
         for name, kind in decision.target.items():
             in_file = there.get(name.lower())
             if in_file is None:
-                selected.append(functions.lit(None).cast(type_of(kind)).alias(name))
+                selected.append(F.lit(None).cast(type_of(kind)).alias(name))
             elif looks and asked.rescue is None:
                 selected.append(misfits.checked(in_file).alias(name))
             else:
                 selected.append(quoted(in_file).alias(name))
         if asked.rescue is not None:
             beside = [name for name in kinds if name.lower() in left_out]
-            rescued = misfits.rescued(beside) if looks else functions.lit(None).cast("string")
+            rescued = misfits.rescued(beside) if looks else F.lit(None).cast("string")
             selected.append(rescued.alias(asked.rescue))
         if asked.path_column is not None:
             selected.append(quoted(asked.path_column))

@@ -9,14 +9,12 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from scripts.helpers._lazy import S3Client, pa
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError, UnreadableObjectError
 from scripts.helpers.listing.objects import OVERWRITABLE, local_etag
 from scripts.helpers.listing.s3 import make_client
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from mypy_boto3_s3 import S3Client
-
     from scripts.helpers.listing.listing import Location
 
 WORKERS = 64

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.errors import ChangedObjectError
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import UNKNOWN, decompressed
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
     from scripts.helpers.listing.listing import Location
 
 HEAD = 64 * 1024

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import Column, F
 from scripts.helpers.errors import MisfitError
 from scripts.helpers.reading.fetched_lines import marked
 from scripts.helpers.reading.records import REASON, RECORD, of_records, value_of
 from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, kind_text
 from scripts.helpers.schemas.spark_frames import json_of_values, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 _BAD = "_bad"
 
@@ -48,17 +46,15 @@ class Misfits:
 
     def checked(self, name: str) -> Column:
         """Return a column that makes the Spark job fail at a value that was lost; see `MisfitError`."""
-        from pyspark.sql import functions
-
         value = quoted(name)
         kind = self.columns.get(name)
         if kind is None:
             return value
-        fails = functions.when(self._is_bad(), self._raised_record()).otherwise(value)
+        fails = F.when(self._is_bad(), self._raised_record()).otherwise(value)
         if kind != "string":
-            fails = functions.when(self._is_lost(name, kind), self._raised(name, kind_text(kind))).otherwise(fails)
+            fails = F.when(self._is_lost(name, kind), self._raised(name, kind_text(kind))).otherwise(fails)
         # Asked first, as nearly no record is kept: the text of all others is not parsed again.
-        return functions.when(functions.col(RECORD).isNull(), value).otherwise(fails).alias(name)
+        return F.when(F.col(RECORD).isNull(), value).otherwise(fails).alias(name)
 
     def rescued(self, beside: Sequence[str]) -> Column:
         """Return what was lost as JSON: texts by column, or the record as it is under ``_corrupt_record``.
@@ -68,21 +64,19 @@ class Misfits:
         beside
             Names of columns that go there in any case.
         """
-        from pyspark.sql import functions
-
-        record = functions.col(RECORD)
+        record = F.col(RECORD)
         left_out = [quoted(name).alias(name) for name in beside]
         whole = json_of_values([*left_out, record.alias("_corrupt_record")])
         lost = []
         for name, kind in self.columns.items():
             if kind != "string" and name not in beside:
-                lost.append(functions.when(self._is_lost(name, kind), self._text(name)).alias(name))
+                lost.append(F.when(self._is_lost(name, kind), self._text(name)).alias(name))
         values = whole
         if lost:
             # A record may be kept for a reason that no value shows. Then it is rescued as it is.
             is_any_lost = ~self._is_bad() & json_of_values(lost).isNotNull()
-            values = functions.when(is_any_lost, json_of_values([*left_out, *lost])).otherwise(whole)
-        return functions.when(record.isNull(), json_of_values(left_out)).otherwise(values)
+            values = F.when(is_any_lost, json_of_values([*left_out, *lost])).otherwise(whole)
+        return F.when(record.isNull(), json_of_values(left_out)).otherwise(values)
 
     def _is_lost(self, name: str, kind: Kind) -> Column:
         """Tell a value that is NULL and has a text. Of a struct a part may be lost, so it counts as a whole."""
@@ -91,10 +85,8 @@ class Misfits:
 
     def _is_bad(self) -> Column:
         """Tell a record that cannot be parsed at all, or has more or fewer values than columns."""
-        from pyspark.sql import functions
-
         if self.has_reasons:
-            return functions.col(REASON).isNotNull()
+            return F.col(REASON).isNotNull()
         return self._texts()[_BAD].isNotNull()
 
     def _text(self, name: str) -> Column:
@@ -105,32 +97,26 @@ class Misfits:
 
     def _texts(self) -> Column:
         """Return the values of a kept record as texts."""
-        from pyspark.sql import functions
-
-        record = functions.col(RECORD)
+        record = F.col(RECORD)
         options = of_records(self.options)
         if self.format == "json":
             # None for no option: Spark Connect makes a map without types of an empty one, which Spark refuses.
-            return functions.from_json(record, "map<string,string>", options or None)
+            return F.from_json(record, "map<string,string>", options or None)
         names = [f"c{index} string" for index in range(len(self.columns))]
         options |= {"columnNameOfCorruptRecord": _BAD}
-        return functions.from_csv(record, ", ".join([*names, f"{_BAD} string"]), options)
+        return F.from_csv(record, ", ".join([*names, f"{_BAD} string"]), options)
 
     def _raised_record(self) -> Column:
-        from pyspark.sql import functions
-
         if not self.has_reasons:
             return self._raised(None, "")
         names = ", ".join(self.columns)
-        by_reason = functions.when(functions.lit(False), self._raised(None, ""))
+        by_reason = F.when(F.lit(False), self._raised(None, ""))
         for reason in (MisfitError.ENCODING, MisfitError.CASE):
-            by_reason = by_reason.when(functions.col(REASON) == reason, self._raised(None, names, reason))
+            by_reason = by_reason.when(F.col(REASON) == reason, self._raised(None, names, reason))
         return by_reason.otherwise(self._raised(None, ""))
 
     def _raised(self, column: str | None, kind: str, reason: str = MisfitError.UNPARSED) -> Column:
-        from pyspark.sql import functions
-
-        return functions.raise_error(functions.lit(marked(MisfitError(self.source, column, kind, reason))))
+        return F.raise_error(F.lit(marked(MisfitError(self.source, column, kind, reason))))
 
 
 def differing(source: str, name: str, key: str, kind: Kind, before: Kind) -> MisfitError:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import F, T
 from scripts.helpers.errors import InvalidValueError, MisfitError, MissingConnectorError, SourceError
 from scripts.helpers.listing.folders import folder_values
 from scripts.helpers.reading.misfits import folder_misfit
@@ -15,7 +16,6 @@ from scripts.helpers.spark.jvm import has_jvm, java_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import StructField, StructType
 
     from scripts.helpers.listing.listing import Location
 
@@ -75,7 +75,7 @@ def read_xml(
     location: Location,
     paths: Mapping[str, str],
     columns: Sequence[str],
-    schema: StructType | str | None,
+    schema: T.StructType | str | None,
     options: Mapping[str, Any],
 ) -> DataFrame:
     """Read XML with the package for Spark 3, all files at once and with the columns of their folders.
@@ -133,15 +133,13 @@ def _in_pairs(key: str) -> bool:
 
 def _folder_fields(
     spark: SparkSession, location: Location, paths: Mapping[str, str], columns: Sequence[str]
-) -> list[StructField]:
+) -> list[T.StructField]:
     """Return names and types of folder columns as Spark finds them: for text, whose own schema is known beforehand."""
     found = spark.read.format("text").option("basePath", str(location)).load(list(paths.values())).schema
     return list(found)[-len(columns) :]
 
 
-def _with_values(frame: DataFrame, fields: Sequence[StructField], values: Sequence[str | None]) -> DataFrame:
-    from pyspark.sql import functions
-
+def _with_values(frame: DataFrame, fields: Sequence[T.StructField], values: Sequence[str | None]) -> DataFrame:
     for field, value in zip(fields, values, strict=True):
-        frame = frame.withColumn(field.name, functions.lit(value).cast(field.dataType))
+        frame = frame.withColumn(field.name, F.lit(value).cast(field.dataType))
     return frame

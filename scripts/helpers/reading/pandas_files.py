@@ -16,6 +16,7 @@ from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile, ZipFile
 
+from scripts.helpers._lazy import S3Client, pa, pc, pd, pq
 from scripts.helpers.display.options import nearest
 from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError, SourceError, WatermarkError
 from scripts.helpers.listing.paths import packing
@@ -26,10 +27,6 @@ from scripts.helpers.reading.spark import check_folders
 from scripts.helpers.schemas.kinds import differing_by_case
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-    from mypy_boto3_s3 import S3Client
-
     from scripts.helpers.listing.listing import Location
 
 FORMATS = ("csv", "json", "parquet")
@@ -101,7 +98,6 @@ def read_pandas(
     SourceError
         The format is another one, or files lie in different ``name=value`` folders.
     """
-    import pandas as pd
     from pandas.errors import EmptyDataError
 
     options = options or {}
@@ -175,9 +171,6 @@ def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Ca
     SourceError
         The format or the kind of store is another one.
     """
-    import pandas as pd
-    import pyarrow.parquet as pq
-
     if format not in FORMATS or not (location.is_local or location.is_s3):
         raise SourceError(
             str(location), f"pandas reads {', '.join(FORMATS)} from S3 or a directory, not {format!r} from here."
@@ -208,8 +201,6 @@ def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Ca
 
 def _times(table: pa.Table, nanoseconds: str | None) -> pa.Table:
     """Return a table with its nanoseconds in the type that the caller asks for."""
-    import pyarrow as pa
-
     for index, field in enumerate(table.schema if nanoseconds else ()):
         if str(field.type).startswith("timestamp[ns"):
             kind = pa.int64() if nanoseconds == "bigint" else pa.timestamp("us", field.type.tz)
@@ -225,8 +216,6 @@ def _times(table: pa.Table, nanoseconds: str | None) -> pa.Table:
 
 def _csv(options: Mapping[str, Any], body: bytes, ending: str) -> pd.DataFrame:
     """Read the values as text, but for columns to which the caller gives a type."""
-    import pandas as pd
-
     body = _unpacked(body, ending, options)
     if COUNTED.issuperset(options):
         _check_counts(body.decode(options.get("encoding") or "utf-8-sig"), options)
@@ -264,9 +253,6 @@ def _check_counts(text: str, options: Mapping[str, Any]) -> None:
 
 def _typed_text(texts: Any) -> Any:
     """Return texts of CSV as the numbers or truth values that all of them are, else as they are."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     there = texts.drop_null()
     is_whole = pc.match_substring_regex(there, WHOLE)
     if len(there) and pc.all(is_whole).as_py():
@@ -287,8 +273,6 @@ def _typed_text(texts: Any) -> Any:
 
 def _json(options: Mapping[str, Any], body: bytes, ending: str) -> pd.DataFrame:
     """Read records without a detour over floats, as objects."""
-    import pandas as pd
-
     text = _unpacked(body, ending, options).decode(options.get("encoding") or "utf-8-sig")
     lines = StringIO(text, newline=None) if options.get("lines", True) else [text]
     return pd.DataFrame(list(_records(lines)), dtype=object)
@@ -343,8 +327,6 @@ def _as_spelled_first(source: str, frames: Mapping[str, Any]) -> dict[str, Any]:
 
 def _joined(source: str, format: str, frames: Mapping[str, Any], options: Mapping[str, Any]) -> pd.DataFrame:
     """Return the rows of all files, each column in one type."""
-    import pandas as pd
-    import pyarrow as pa
 
     def to_pandas(kind: pa.DataType) -> Any:
         if options.get("dtype_backend") == "pyarrow":
@@ -373,8 +355,6 @@ def _joined(source: str, format: str, frames: Mapping[str, Any], options: Mappin
 
 def _together(source: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of all tables, each column in a type that holds its values; MisfitError if there is none."""
-    import pyarrow as pa
-
     concat = partial(pa.concat_tables, promote_options="permissive")
     columns = {}
     for name in dict.fromkeys(name for table in tables.values() for name in table.column_names):
@@ -403,7 +383,6 @@ def _widened(part: pa.Table) -> pa.Table:
 
     Parquet has each time of a zone in UTC, and nanoseconds do not reach beyond 2262.
     """
-    import pyarrow as pa
 
     def wide(kind: pa.DataType) -> pa.DataType:
         if pa.types.is_timestamp(kind):
@@ -421,7 +400,5 @@ def _unpacked(body: bytes, ending: str, options: Mapping[str, Any]) -> bytes:
         with ZipFile(BytesIO(body)) as archive:
             return b"".join(archive.read(name) for name in archive.namelist())
     if ending == "zst":
-        import pyarrow as pa
-
         return bytes(pa.input_stream(BytesIO(body), compression="zstd").read())
     return {**DECOMPRESS, "xz": lzma.decompress}.get(ending, bytes)(body)

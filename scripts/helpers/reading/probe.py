@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from scripts.helpers._lazy import S3Client
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, MisfitError, UnreadableObjectError
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
     from scripts.helpers.listing.listing import Location
 
 FOOTER = 64 * 1024

@@ -12,16 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scripts.helpers._lazy import Column, DataFrame, F, T
 from scripts.helpers.errors import MisfitError
 from scripts.helpers.rows.sql import SQL, sql, whole
 from scripts.helpers.schemas.spark_frames import in_backticks, quoted
 from scripts.helpers.spark.inferred import inferred_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructField, StructType
 
 RECORD = "_glue_watermarks_record"
 """Where the text of a record is kept from which a value was lost."""
@@ -57,8 +54,6 @@ def objects(text: Column) -> Column:
 
     They are cut out as they are, because Spark rounds the digits of a fraction that it reads as text.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     lists = ""
     for _ in range(_DEPTH):
         lists = rf"|\[(?:[^\"'\[\]]++{_QUOTED}{lists})*+\]"
@@ -75,16 +70,14 @@ def objects(text: Column) -> Column:
     return F.when(text.rlike(_SEVERAL), of_several).otherwise(F.array(text))
 
 
-def columns_of_lines(lines: DataFrame, format: str, options: Mapping[str, Any]) -> StructType:
+def columns_of_lines(lines: DataFrame, format: str, options: Mapping[str, Any]) -> T.StructType:
     """Return the columns that Spark infers of the texts in ``record``; of JSON those of all objects."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     text = lines["record"].cast("string")
     texts = lines.select(F.explode(objects(text)) if format == "json" else text)
     return inferred_schema(texts, format, {key: one for key, one in asked_of(options).items() if key not in _OF_BYTES})
 
 
-def plain(lines: DataFrame, format: str, fields: StructType, options: Mapping[str, Any]) -> DataFrame:
+def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[str, Any]) -> DataFrame:
     """Parse lines as Spark's readers do, whatever becomes of their values; the parameters are those of `parsed`.
 
     Returns
@@ -92,9 +85,6 @@ def plain(lines: DataFrame, format: str, fields: StructType, options: Mapping[st
     DataFrame
         The other columns of `lines`, and the struct `ROW` of `fields`.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StringType, StructField, StructType
-
     record, asked = lines["record"].cast("string"), of_records(options)
     if format == "json":
         whole = _decoded(lines["record"])
@@ -109,7 +99,7 @@ def plain(lines: DataFrame, format: str, fields: StructType, options: Mapping[st
         ddl = ", ".join(f"{in_backticks(field.name)} {field.dataType.simpleString()}" for field in fields)
         rows = F.array(F.from_csv(record, ddl, asked or None))
     elif asked_of(options).get("mode", "").upper() == "DROPMALFORMED":
-        marked = StructType([*fields, StructField(RECORD, StringType())])
+        marked = T.StructType([*fields, T.StructField(RECORD, T.StringType())])
         asked |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RECORD}
         rows = F.transform(objects(record), lambda one: F.from_json(one, marked, asked))
         rows = F.filter(rows, lambda row: row.getField(RECORD).isNull())
@@ -136,20 +126,18 @@ def option_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def marker(*, inferred: bool) -> StructField:
+def marker(*, inferred: bool) -> T.StructField:
     """Return the field of `RECORD` in a schema that is read strictly; `inferred` if nobody asked for its types."""
-    from pyspark.sql.types import StringType, StructField
-
-    return StructField(RECORD, StringType(), metadata={"inferred": inferred})
+    return T.StructField(RECORD, T.StringType(), metadata={"inferred": inferred})
 
 
-def is_inferred(schema: StructType) -> bool:
+def is_inferred(schema: T.StructType) -> bool:
     """Return what `marker` was made with."""
     return bool(schema[RECORD].metadata.get("inferred"))
 
 
 def parsed(
-    lines: DataFrame, format: str, fields: StructType, options: Mapping[str, Any], *, is_inferred: bool = False
+    lines: DataFrame, format: str, fields: T.StructType, options: Mapping[str, Any], *, is_inferred: bool = False
 ) -> DataFrame:
     """Parse lines of CSV or JSON, and mark those from which a value would be lost.
 
@@ -170,9 +158,6 @@ def parsed(
         The other columns of `lines`, and the struct `ROW` of `fields`, `RECORD` and `REASON`. A value that was lost is
         NULL.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StringType, StructField, StructType
-
     # As one column, so that none of them is called as a step here is.
     names = [name for name in lines.columns if name != "record"]
     others = F.struct(F.lit(0).alias(RECORD), *map(quoted, names)).alias("others")
@@ -180,9 +165,9 @@ def parsed(
     instant = sql("timestamp") if lines.sparkSession.version < "3.4" else sql("timestamp_ltz")
     syntax = (_Json if format == "json" else _Csv)(fields, of_records(options), instant)
     kinds = [syntax.kind_to_parse(field.dataType) for field in fields]
-    to_parse = [StructField(field.name, kind) for field, kind in zip(fields, kinds, strict=True)]
-    mark = StructField(RECORD, StringType())
-    with_end = StructType([*to_parse, StructField(_END, StringType()), mark])
+    to_parse = [T.StructField(field.name, kind) for field, kind in zip(fields, kinds, strict=True)]
+    mark = T.StructField(RECORD, T.StringType())
+    with_end = T.StructType([*to_parse, T.StructField(_END, T.StringType()), mark])
     # One step each, or Spark would parse again for each column that is taken from a record.
     frame = lines.select(others, "record", syntax.with_end().alias("bytes"))
     frame = frame.select("*", _decoded(F.col("bytes")).alias("whole"))
@@ -193,7 +178,7 @@ def parsed(
     frame = frame.select("others", "record", "parsed", is_utf8.alias("is_utf8"), is_fine.alias("is_fine"))
     frame = frame.select("*", F.when(~F.col("is_fine"), F.col("record").cast("string")).alias("text"))
     frame = syntax.records(frame)
-    again = F.when(F.col("text").isNotNull(), syntax.parse("text", StructType([*to_parse, mark])))
+    again = F.when(F.col("text").isNotNull(), syntax.parse("text", T.StructType([*to_parse, mark])))
     frame = frame.select("*", again.alias("again"))
     reason = (
         F.when(F.col("is_fine"), F.lit(None))
@@ -222,15 +207,11 @@ def parsed(
 
 def _decoded(data: Column) -> Column:
     """Return bytes as a text. The decode of Spark 4 raises at bytes that are not UTF-8; in Spark 3 it replaces them."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     return data.cast("string") if hasattr(F, "is_valid_utf8") else F.decode(data, "UTF-8")
 
 
 def _is_utf8(text: Column, data: Column) -> Column:
     """Return whether the bytes that were decoded are UTF-8."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     if is_valid := getattr(F, "is_valid_utf8", None):
         found: Column = is_valid(text)
         return found
@@ -244,29 +225,26 @@ class _Syntax:
     as_text: tuple[str, ...] = ()
     """Types at whose values Spark 3's parser raises, by default: parsed as texts, and cast."""
 
-    def __init__(self, fields: StructType, options: Mapping[str, str], instant: SQL) -> None:
+    def __init__(self, fields: T.StructType, options: Mapping[str, str], instant: SQL) -> None:
         self.fields, self.options, self.instant = fields, dict(options), instant
         given = {name.lower(): value for name, value in options.items()}
         self.option = given.get
 
-    def kind_to_parse(self, kind: DataType) -> DataType:
+    def kind_to_parse(self, kind: T.DataType) -> T.DataType:
         """Return the type that the parser is asked for: one in which it loses nothing silently."""
-        from pyspark.sql.types import DecimalType, StringType
 
-        def widened(kind: DataType) -> DataType:
-            return DecimalType(38, 38 - kind.precision + kind.scale) if isinstance(kind, DecimalType) else kind
+        def widened(kind: T.DataType) -> T.DataType:
+            return T.DecimalType(38, 38 - kind.precision + kind.scale) if isinstance(kind, T.DecimalType) else kind
 
-        return StringType() if self._is_as_text(kind) else _with_each(kind, widened)
+        return T.StringType() if self._is_as_text(kind) else _with_each(kind, widened)
 
-    def _is_as_text(self, kind: DataType) -> bool:
+    def _is_as_text(self, kind: T.DataType) -> bool:
         name = kind.typeName()
         is_plain = self.option(f"{name}format") is None and (name == "date" or self.option("timezone") is None)
         return name in self.as_text and is_plain
 
     def converted(self, index: int, *, is_inferred: bool) -> Column | None:
         """Return a parsed value in its own type, NULL if that does not hold it; None if it always does."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         kind, value = self.fields[index].dataType, F.col(f"value_{index}")
         if self._is_as_text(kind):
             kind_of_text = sql("date") if kind.typeName() == "date" else self.instant
@@ -290,20 +268,14 @@ class _Json(_Syntax):
 
     def with_end(self) -> Column:
         """Return a line whose object has one more field: it is found only if nothing follows the object."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         start = F.expr("substring(record, 1, octet_length(record) - 1)")
         return F.concat(start, F.lit(bytearray(f',"{_END}":0}}'.encode())))
 
-    def parse(self, name: str, schema: StructType) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812
-
+    def parse(self, name: str, schema: T.StructType) -> Column:
         return F.from_json(name, schema, {**self.options, "columnNameOfCorruptRecord": RECORD})
 
     def is_doubtful(self, parsed: Column) -> Column:
         """Return whether a name may be one of the columns but for its case: some column has no value."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         is_absent = reduce(or_, _absent(parsed, self.fields), F.lit(False))
         names = sorted({re.escape(name) for name in _names(self.fields)})
         other_case = f'"(?!(?:{"|".join(names)})")(?i:{"|".join(names)})"\\s*:'
@@ -311,16 +283,12 @@ class _Json(_Syntax):
 
     def records(self, frame: DataFrame) -> DataFrame:
         """Make rows of the objects on a line: those of a list, or several one after the other."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         kept = [quoted(name) for name in frame.columns if name != "text"]
         rows = frame.select(*kept, F.explode_outer(F.when(~F.col("is_fine"), objects(F.col("text")))).alias("text"))
         return rows.where(F.col("is_fine") | F.col("text").isNotNull())
 
     def is_bad(self, name: str) -> Column:
         """Return whether a text is anything but one object."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         start, end = F.lit('{"r":['), F.lit(f'],"{_END}":0}}')
         schema = f"r array<map<string,string>>, {_END} int"
         whole = F.from_json(F.concat(start, F.col(name), end), schema, self.options or None)
@@ -330,54 +298,42 @@ class _Json(_Syntax):
 
     def differs_by_case(self, name: str) -> Column:
         """Return whether a name in a record is that of a column but for its case, at any depth."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         return F.coalesce(_differs(F.col(name), self.fields), F.lit(False))
 
     def value_text(self, name: str, index: int) -> Column:
         """Return a value in a record, with the texts of its doubles."""
-        from pyspark.sql import functions as F  # noqa: N812
-        from pyspark.sql.types import DoubleType, StringType, StructField, StructType
-
         field = self.fields[index]
-        as_text = _with_each(field.dataType, lambda kind: StringType() if isinstance(kind, DoubleType) else kind)
-        schema = StructType([StructField(field.name, as_text)])
+        as_text = _with_each(field.dataType, lambda kind: T.StringType() if isinstance(kind, T.DoubleType) else kind)
+        schema = T.StructType([T.StructField(field.name, as_text)])
         return F.from_json(name, schema, self.options or None).getField(field.name)
 
 
 def value_of(texts: Column, name: str) -> Column:
     """Return the value of a key of a map, NULL without it: Spark 3.3 raises an error for that in ANSI mode."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.when(F.array_contains(F.map_keys(texts), name), texts[name])
 
 
-def _with_each(kind: DataType, change: Callable[[DataType], DataType]) -> DataType:
+def _with_each(kind: T.DataType, change: Callable[[T.DataType], T.DataType]) -> T.DataType:
     """Return a type in which those that have no parts are others."""
-    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
-
-    if isinstance(kind, StructType):
-        return StructType([StructField(field.name, _with_each(field.dataType, change)) for field in kind])
-    if isinstance(kind, ArrayType):
-        return ArrayType(_with_each(kind.elementType, change))
-    return MapType(kind.keyType, _with_each(kind.valueType, change)) if isinstance(kind, MapType) else change(kind)
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(field.name, _with_each(field.dataType, change)) for field in kind])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_with_each(kind.elementType, change))
+    return T.MapType(kind.keyType, _with_each(kind.valueType, change)) if isinstance(kind, T.MapType) else change(kind)
 
 
-Lost = Callable[["DataType", "Column", "Column"], "Column | None"]
+Lost = Callable[["T.DataType", "Column", "Column"], "Column | None"]
 """Returns whether a value is lost, given its type and, of some values, its text; None of other types."""
 
 
-def _any(is_lost: Lost, kind: DataType, value: Column, text: Column) -> Column:
+def _any(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> Column:
     """Return whether a value, or one within it, is lost."""
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         parts = [_any(is_lost, one.dataType, value.getField(one.name), text.getField(one.name)) for one in kind]
         return reduce(or_, parts, F.lit(False))
-    if isinstance(kind, MapType):
-        return _any(is_lost, ArrayType(kind.valueType), F.map_values(value), F.map_values(text))
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.MapType):
+        return _any(is_lost, T.ArrayType(kind.valueType), F.map_values(value), F.map_values(text))
+    if isinstance(kind, T.ArrayType):
         within = kind.elementType
         each = F.zip_with(value, text, lambda one, its: _any(is_lost, within, one, its))
         return F.coalesce(F.exists(each, lambda one: one), F.lit(False))
@@ -385,71 +341,56 @@ def _any(is_lost: Lost, kind: DataType, value: Column, text: Column) -> Column:
     return F.lit(False) if found is None else F.coalesce(found, F.lit(False))
 
 
-def _is_cut(kind: DataType, value: Column, _: Column) -> Column | None:
+def _is_cut(kind: T.DataType, value: Column, _: Column) -> Column | None:
     """Return whether a decimal has more digits than its type keeps."""
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import DecimalType
-
-    return value % F.lit(Decimal(1).scaleb(-kind.scale)) != 0 if isinstance(kind, DecimalType) else None
+    return value % F.lit(Decimal(1).scaleb(-kind.scale)) != 0 if isinstance(kind, T.DecimalType) else None
 
 
-def _is_large(kind: DataType, value: Column, _: Column) -> Column | None:
-    from pyspark.sql import functions as F  # noqa: N812
-
+def _is_large(kind: T.DataType, value: Column, _: Column) -> Column | None:
     return F.abs(value) >= _EXACT_TO if kind.typeName() == "double" else None
 
 
-def _is_rounded(kind: DataType, value: Column, text: Column) -> Column | None:
+def _is_rounded(kind: T.DataType, value: Column, text: Column) -> Column | None:
     """Return whether the text of a double is a whole number that it does not hold."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     is_other = text.cast("decimal(38,0)") != value.cast("decimal(38,0)")
     return F.when(text.rlike(r"^-?\d{1,37}$"), is_other) if kind.typeName() == "double" else None
 
 
-def _names(kind: DataType) -> Iterator[str]:
+def _names(kind: T.DataType) -> Iterator[str]:
     """Return the names of fields at all depths of a type."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         for field in kind:
             yield field.name
             yield from _names(field.dataType)
-    elif isinstance(kind, ArrayType):
+    elif isinstance(kind, T.ArrayType):
         yield from _names(kind.elementType)
-    elif isinstance(kind, MapType):
+    elif isinstance(kind, T.MapType):
         yield from _names(kind.valueType)
 
 
-def _absent(value: Column, kind: StructType) -> Iterator[Column]:
+def _absent(value: Column, kind: T.StructType) -> Iterator[Column]:
     """Return what is true if a field has no value. Lists and maps of structs are always looked at."""
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StructType
-
     for field in kind:
         one = value.getField(field.name)
         yield one.isNull()
-        if isinstance(field.dataType, StructType):
+        if isinstance(field.dataType, T.StructType):
             yield from _absent(one, field.dataType)
         elif any(True for _ in _names(field.dataType)):
             yield F.lit(True)
 
 
-def _differs(text: Column, kind: DataType) -> Column:
+def _differs(text: Column, kind: T.DataType) -> Column:
     """Return whether a text of JSON has a name that differs by case only from one of a type."""
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
     if not any(True for _ in _names(kind)):
         return F.lit(False)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         elements, within = F.from_json(text, "array<string>"), kind.elementType
         return F.coalesce(F.exists(elements, lambda one: _differs(one, within)), F.lit(False))
     found = F.from_json(text, "map<string,string>")
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         within = kind.valueType
         return F.coalesce(F.exists(F.map_values(found), lambda one: _differs(one, within)), F.lit(False))
-    assert isinstance(kind, StructType)
+    assert isinstance(kind, T.StructType)
     names = list(kind.names)
 
     def is_other(key: Column) -> Column:
@@ -464,8 +405,6 @@ class _Csv(_Syntax):
 
     def with_end(self) -> Column:
         """Return a line with one more value: it is lost within quotes that are not closed."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         return F.concat(F.col("record"), F.lit(bytearray(f"{self._separator}0".encode())))
 
     @property
@@ -473,29 +412,22 @@ class _Csv(_Syntax):
         # As Spark writes a tabulator in its options.
         return (self.option("sep") or self.option("delimiter") or ",").replace("\\t", "\t")
 
-    def parse(self, name: str, schema: StructType, **more: str) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812
-
+    def parse(self, name: str, schema: T.StructType, **more: str) -> Column:
         kinds = [re.sub("^timestamp$", self.instant, field.dataType.simpleString()) for field in schema]
         columns = [f"{in_backticks(name)} {kind}" for name, kind in zip(schema.names, kinds, strict=True)]
         return F.from_csv(name, ", ".join(columns), {**self.options, "columnNameOfCorruptRecord": RECORD, **more})
 
     def is_doubtful(self, parsed: Column) -> Column:
         """Return whether a value begins with a quote, as one does that ended before its closing quote."""
-        from pyspark.sql import functions as F  # noqa: N812
-        from pyspark.sql.types import StringType
-
         quote = self.option("quote", '"')
         if quote in ("", "\0"):
             return F.lit(False)
-        fields = [field for field in self.fields if isinstance(self.kind_to_parse(field.dataType), StringType)]
+        fields = [field for field in self.fields if isinstance(self.kind_to_parse(field.dataType), T.StringType)]
         starts = [F.coalesce(parsed.getField(field.name).startswith(quote), F.lit(False)) for field in fields]
         return F.col("whole").contains(quote) & reduce(or_, starts, F.lit(False))
 
     def records(self, frame: DataFrame) -> DataFrame:
         """Return the frame, as a line is one record; with NULL for values that are missing at its end, if asked for."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         if self.option("short_lines") != "take":
             return frame
         kept = [name for name in frame.columns if name != "text"]
@@ -521,19 +453,14 @@ class _Csv(_Syntax):
         return is_bad
 
     def _texts(self, name: str, further: Sequence[str] = (), **more: str) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812
-        from pyspark.sql.types import StringType, StructField, StructType
-
         names = [*(f"c{index}" for index in range(len(self.fields))), *further, RECORD]
-        schema = StructType([StructField(each, StringType()) for each in names])
+        schema = T.StructType([T.StructField(each, T.StringType()) for each in names])
         text = F.concat(F.col(name), F.lit(f"{self._separator}{_END}")) if further else F.col(name)
         columns = ", ".join(f"{each} string" for each in schema.names)
         return F.from_csv(text, columns, {**self.options, "columnNameOfCorruptRecord": RECORD, **more})
 
     def differs_by_case(self, name: str) -> Column:
         """Return that no name is in a record."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         return F.lit(False)
 
     def value_text(self, name: str, index: int) -> Column:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scripts.helpers._lazy import Column, DataFrame, F, S3Client, SparkSession, T
 from scripts.helpers.errors import MisfitError, SourceError
 from scripts.helpers.reading.fetch import WORKERS, WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import (
@@ -31,10 +32,6 @@ from scripts.helpers.spark.settings import parse_times_strictly
 from scripts.helpers.spark.tasks import slots_of, spread
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
-
     from scripts.helpers.listing.listing import Location
 
 OnChanged = Literal["raise", "skip"]
@@ -52,7 +49,7 @@ def read_small_files(
     location: Location,
     table: pa.Table,
     format: str,
-    schema: StructType | str | None = None,
+    schema: T.StructType | str | None = None,
     *,
     path_column: str | None = None,
     on_changed: OnChanged = "raise",
@@ -124,18 +121,16 @@ class SmallFiles:
     on_changed: OnChanged
     request_payer: bool
 
-    def __call__(self, table: pa.Table, schema: StructType | None, options: Mapping[str, Any]) -> DataFrame:
+    def __call__(self, table: pa.Table, schema: T.StructType | None, options: Mapping[str, Any]) -> DataFrame:
         """Return the rows of some objects."""
-        from pyspark.sql.types import StructType
-
         if schema is None and self.format != "text":
-            schema = self._inferred(table, options) if table.num_rows else StructType([])
+            schema = self._inferred(table, options) if table.num_rows else T.StructType([])
         return read_small_files(
             self.spark, self.location, table, self.format, schema, path_column=self.path_column,
             on_changed=self.on_changed, options=options, request_payer=self.request_payer,
         )  # fmt: skip
 
-    def _inferred(self, table: pa.Table, options: Mapping[str, Any]) -> StructType:
+    def _inferred(self, table: pa.Table, options: Mapping[str, Any]) -> T.StructType:
         check_small_files(self.location, self.format, "inferred", self.on_changed, options)
         what = f"read_small of {self.format} without a schema, or with on_schema_change,"
         check_jvm(self.spark, what, "Pass schema= and leave out on_schema_change, or use read.")
@@ -159,7 +154,7 @@ def read_shares(
     planned: Callable[[pa.RecordBatch], Iterable[Planned]],
     names: Sequence[str],
     format: str,
-    schema: StructType | str | None,
+    schema: T.StructType | str | None,
     *,
     path_column: str | None,
     on_changed: OnChanged,
@@ -284,11 +279,9 @@ def _rules(format: str, asked: Mapping[str, str]) -> LineRules:
 
 
 def _split_schema(
-    spark: SparkSession, location: Location, schema: StructType | str, names: Sequence[str]
-) -> tuple[StructType, list[tuple[str, Any]]]:
+    spark: SparkSession, location: Location, schema: T.StructType | str, names: Sequence[str]
+) -> tuple[T.StructType, list[tuple[str, Any]]]:
     """Part a schema into what is in the files and the folders' columns, which Spark puts last."""
-    from pyspark.sql.types import StructType
-
     whole = spark.createDataFrame([], schema).schema
     kinds = {field.name.lower(): field for field in whole}
     missing = [name for name in names if name.lower() not in kinds]
@@ -297,7 +290,7 @@ def _split_schema(
             str(location), f"its folders give columns that the schema has no type for: {', '.join(missing)}. Add them."
         )
     lower = [name.lower() for name in names]
-    in_files = StructType([field for field in whole if field.name.lower() not in lower])
+    in_files = T.StructType([field for field in whole if field.name.lower() not in lower])
     return in_files, [(kinds[name].name, kinds[name].dataType) for name in lower]
 
 
@@ -317,14 +310,12 @@ def files_per_task(spark: SparkSession, count: int, total: int) -> int:
     return max(1, math.ceil(count / tasks))
 
 
-def _of_folder(location: Location, text: Column, name: str, kind: DataType) -> Column:
+def _of_folder(location: Location, text: Column, name: str, kind: T.DataType) -> Column:
     """Return a folder's value in the type that was asked for. One that does not fit stops Spark, as in its readers."""
-    from pyspark.sql import functions
-
     # Spark 4 casts as ANSI does: a value that does not fit would be an error of Spark's own. Spark 3 has no try_cast.
     cast = getattr(type(text), "try_cast", type(text).cast)
     value: Column = cast(text, kind)
     detail = folder_misfit(name, kind.simpleString())
     error = MisfitError(str(location), name, kind.simpleString(), detail=detail)
-    fails = functions.raise_error(functions.lit(marked(error)))
-    return functions.when(text.isNotNull() & value.isNull(), fails).otherwise(value).alias(name)
+    fails = F.raise_error(F.lit(marked(error)))
+    return F.when(text.isNotNull() & value.isNull(), fails).otherwise(value).alias(name)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers._lazy import DataFrame, F, SparkSession, T, pa
 from scripts.helpers.errors import FileContentError, MisfitError, SourceError
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import nanoseconds_of
@@ -27,10 +28,6 @@ from scripts.helpers.spark.settings import (
 from scripts.helpers.spark.tasks import slots_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
     from scripts.helpers.listing.listing import Location
 
 LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
@@ -63,7 +60,7 @@ def read_files(
     table: pa.Table,
     format: str,
     *,
-    schema: StructType | str | None = None,
+    schema: T.StructType | str | None = None,
     path_column: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
@@ -206,7 +203,7 @@ def _fault(
     return FileContentError(source, key, format, next((line for line in text.splitlines() if key in line), text[:200]))
 
 
-def _is_read_by_lines(format: str, schema: StructType | str | None, options: Mapping[str, Any]) -> bool:
+def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: Mapping[str, Any]) -> bool:
     """Return whether Spark hands out lines for `records`: those of JSON, and of CSV if values are looked at."""
     if format == "json":
         return True
@@ -220,10 +217,8 @@ def _is_read_by_lines(format: str, schema: StructType | str | None, options: Map
 
 def _check_objects(spark: SparkSession, location: Location, table: pa.Table, options: Mapping[str, Any]) -> None:
     """Refuse JSON with several objects on a line, or in a file: Spark finds the columns of the first ones only."""
-    from pyspark.sql import functions
-
     lines = read_files(spark, location, table, "text", options=_of_text(options))
-    if lines.where(functions.col("value").rlike(r"\}\s*\{")).limit(1).count():
+    if lines.where(F.col("value").rlike(r"\}\s*\{")).limit(1).count():
         what = "a text has several objects of JSON, and Spark Connect infers the columns of the first. Pass schema=."
         raise SourceError(str(location), what)
 
@@ -250,42 +245,39 @@ def _by_lines(
     options: Mapping[str, Any],
 ) -> DataFrame:
     """Read lines, without the header of CSV, or whole files of JSON, and parse them: strictly if there is a marker."""
-    from pyspark.sql import functions
-    from pyspark.sql.types import StructType
-
     folders = {name.lower() for name in check_folders(location, table.column("key").to_pylist())}
-    whole = StructType([]) if schema is None else _no_rows(spark, schema).schema
+    whole = T.StructType([]) if schema is None else _no_rows(spark, schema).schema
     of_folders = [field for field in whole if field.name.lower() in folders]
     of_files = {name: value for name, value in options.items() if name.lower() in _OF_LINES}
-    one = StructType().add(LINE, "string")
+    one = T.StructType().add(LINE, "string")
     if format == "json":
-        data = functions.col(LINE).cast("binary")
+        data = F.col(LINE).cast("binary")
         if not _is_utf8(options):
             asked = asked_of(options)
-            data = functions.encode(functions.decode(data, asked.get("encoding") or asked["charset"]), "UTF-8")
+            data = F.encode(F.decode(data, asked.get("encoding") or asked["charset"]), "UTF-8")
         line_format, of_files = "text", _of_text(options)
         if "wholetext" in of_files:
             # Of lines Hadoop takes the mark away.
-            has_mark = data.substr(1, 3) == functions.lit(bytearray(_BOM))
-            data = functions.when(has_mark, data.substr(4, 2**31 - 1)).otherwise(data)
+            has_mark = data.substr(1, 3) == F.lit(bytearray(_BOM))
+            data = F.when(has_mark, data.substr(4, 2**31 - 1)).otherwise(data)
     else:
         # Each byte is one sign in this encoding, so that those of the file come back whatever they are. A line with
         # the separator is kept as a whole in the other column.
         line_format, one = "csv", one.add(RECORD, "string")
         of_files |= {"sep": "\x01", "quote": "", "columnNameOfCorruptRecord": RECORD}
-        text = functions.coalesce(functions.col(RECORD), functions.col(LINE))
+        text = F.coalesce(F.col(RECORD), F.col(LINE))
         data = text.cast("binary")
         if _is_utf8(options):
             of_files["encoding"] = "ISO-8859-1"
-            data = functions.encode(text, "ISO-8859-1")
+            data = F.encode(text, "ISO-8859-1")
     lines = read_files(
-        spark, location, table, line_format, schema=StructType([*one, *of_folders]), path_column=path_column,
+        spark, location, table, line_format, schema=T.StructType([*one, *of_folders]), path_column=path_column,
         options=of_files,
     )  # fmt: skip
     others = [name for name in lines.columns if name not in one.names]
     records = lines.select(*map(quoted, others), data.alias("record"))
     found = columns_of_lines(records, format, options) if schema is None else whole
-    in_files = StructType([field for field in found if field.name.lower() not in folders and field.name != RECORD])
+    in_files = T.StructType([field for field in found if field.name.lower() not in folders and field.name != RECORD])
     if RECORD in whole.names:
         rows = parsed(records, format, in_files, options, is_inferred=is_inferred(schema))
     else:
@@ -351,25 +343,19 @@ def literal(path: str) -> str:
     return _GLOB.sub(r"\\\g<0>", path)
 
 
-def _no_rows(spark: SparkSession, schema: StructType | str | None) -> DataFrame:
-    from pyspark.sql.types import StructType
-
-    return spark.createDataFrame([], schema or StructType([]))
+def _no_rows(spark: SparkSession, schema: T.StructType | str | None) -> DataFrame:
+    return spark.createDataFrame([], schema or T.StructType([]))
 
 
 def _with_path(frame: DataFrame, location: Location, name: str, *, encoded: bool) -> DataFrame:
     """Add the file's URI. Spark's own readers show it URL-encoded, but with a plus for a plus."""
-    from pyspark.sql import functions
-
     check_new_column(location, frame.columns, name)
-    shown = functions.input_file_name()
+    shown = F.input_file_name()
     if not encoded:
         # As Hadoop writes a path, with one slash for none of a host.
-        return frame.withColumn(name, functions.regexp_replace(shown, "^file:/(?=[^/])", "file:///"))
-    decoded = functions.expr(
-        "java_method('java.net.URLDecoder', 'decode', replace(input_file_name(), '+', '%2B'), 'UTF-8')"
-    )
-    return frame.withColumn(name, functions.when(shown.contains("%"), decoded).otherwise(shown))
+        return frame.withColumn(name, F.regexp_replace(shown, "^file:/(?=[^/])", "file:///"))
+    decoded = F.expr("java_method('java.net.URLDecoder', 'decode', replace(input_file_name(), '+', '%2B'), 'UTF-8')")
+    return frame.withColumn(name, F.when(shown.contains("%"), decoded).otherwise(shown))
 
 
 def check_new_column(location: Location, columns: list[str], name: str) -> None:

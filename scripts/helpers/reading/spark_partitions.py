@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from scripts.helpers._lazy import Column, DataFrame, F, SparkSession, T, pa
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import KINDS, folder_values, typed_value
 from scripts.helpers.reading.spark import read_files
@@ -12,10 +13,6 @@ from scripts.helpers.schemas.spark_frames import quoted
 from scripts.helpers.spark.settings import TEXTS_OF_FOLDERS, settings
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
     from scripts.helpers.listing.listing import Location
 
 
@@ -26,7 +23,7 @@ def read_partitions(
     format: str,
     types: Mapping[str, str],
     *,
-    schema: StructType | str | None = None,
+    schema: T.StructType | str | None = None,
     path_column: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
@@ -67,11 +64,9 @@ def read_partitions(
 
 
 def with_folders(
-    spark: SparkSession, table: pa.Table, schema: StructType | str, types: Mapping[str, str]
-) -> StructType:
+    spark: SparkSession, table: pa.Table, schema: T.StructType | str, types: Mapping[str, str]
+) -> T.StructType:
     """Return a schema with all columns that the folders of planned files give, as `read_partitions` reads them."""
-    from pyspark.sql.types import StructType
-
     # As the folders are called and in their order; of an empty batch only those with types are known.
     folders: dict[str, str] = {}
     for key in table.column("key").to_pylist():
@@ -83,7 +78,7 @@ def with_folders(
     fields = _fields(spark, schema)
     named = {field.name.lower(): field.dataType for field in fields}
     kinds = _fields(spark, ", ".join(f"{kind} {kind}" for kind in KINDS))
-    whole = StructType([field for field in fields if field.name.lower() not in folders])
+    whole = T.StructType([field for field in fields if field.name.lower() not in folders])
     for name, shown in folders.items():
         whole = whole.add(shown, named.get(name, kinds[asked.get(name, "string")].dataType))
     return whole
@@ -115,7 +110,7 @@ def _columns(values: Iterable[tuple[str, str | None]], types: Mapping[str, str])
     return columns
 
 
-def _of_schema(fields: StructType, columns: Mapping[str, _Column]) -> dict[str, _Column]:
+def _of_schema(fields: T.StructType, columns: Mapping[str, _Column]) -> dict[str, _Column]:
     """Return those of the columns of folders that a schema names, as it has them."""
     found: dict[str, _Column] = {}
     for field in fields:
@@ -126,19 +121,17 @@ def _of_schema(fields: StructType, columns: Mapping[str, _Column]) -> dict[str, 
 
 def _typed(frame: DataFrame, columns: Mapping[str, _Column]) -> DataFrame:
     """Return what Spark read with the columns of folders in their types."""
-    from pyspark.sql import functions
-
     there = {name.lower(): name for name in frame.columns}
     for name, column in columns.items():
         if name not in there:
             # An empty batch has no folders, and its frame no columns of them.
-            frame = frame.withColumn(column.name, functions.lit(None).cast(column.kind))
+            frame = frame.withColumn(column.name, F.lit(None).cast(column.kind))
         elif column.kind != "string":
             frame = frame.withColumn(there[name], _converted(there[name], column.kind))
     return frame
 
 
-def _fields(spark: SparkSession, schema: StructType | str) -> StructType:
+def _fields(spark: SparkSession, schema: T.StructType | str) -> T.StructType:
     return spark.createDataFrame([], schema).schema
 
 
@@ -151,9 +144,7 @@ def _kind(name: str, kind: str) -> str:
 
 
 def _converted(name: str, kind: str) -> Column:
-    from pyspark.sql import functions
-
     text = quoted(name)
     if kind == "date":
-        return functions.to_date(functions.regexp_replace(text, "-", ""), "yyyyMMdd")
+        return F.to_date(F.regexp_replace(text, "-", ""), "yyyyMMdd")
     return text.cast(kind)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from scripts.helpers._lazy import Column, DataFrame, F, T
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, known_kind
 from scripts.helpers.schemas.policy import Decision
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
 
-
-def columns_of_schema(schema: StructType) -> dict[str, Kind]:
+def columns_of_schema(schema: T.StructType) -> dict[str, Kind]:
     """Return the columns of a schema of Spark; InvalidValueError for a type that is not known."""
     return {field.name: known_kind(field.dataType.jsonValue()) for field in schema}
 
 
-def struct_of(columns: Columns) -> StructType:
+def struct_of(columns: Columns) -> T.StructType:
     """Return columns as a schema of Spark, all of which may be NULL.
 
     Nothing else makes types of JSON: Spark imports, and may unpickle, what a type names that was not checked.
@@ -29,18 +25,16 @@ def struct_of(columns: Columns) -> StructType:
     InvalidValueError
         A type is not known, or not to this version of Spark.
     """
-    from pyspark.sql.types import StructType
-
     fields = []
     for name, kind in columns.items():
         fields.append({"name": name, "type": known_kind(kind), "nullable": True, "metadata": {}})
     try:
-        return StructType.fromJson({"type": "struct", "fields": fields})
+        return T.StructType.fromJson({"type": "struct", "fields": fields})
     except Exception as error:  # Another one in each version, of a type that only later versions have.
         raise InvalidValueError("A kept type is one of a later Spark. Use that, or reset the context.") from error
 
 
-def type_of(kind: Kind) -> DataType:
+def type_of(kind: Kind) -> T.DataType:
     """Return a type of Spark."""
     return struct_of({"one": kind})["one"].dataType
 
@@ -55,15 +49,13 @@ def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, besi
     beside
         Columns of the frame that are not the source's, and come last as they are.
     """
-    from pyspark.sql import functions
-
     there = {field.name.lower(): field for field in frame.schema}
     lost = {name.lower() for name in decision.rescued}
     selected = []
     for name, kind in decision.target.items():
         field = there.get(name.lower())
         if field is None or name.lower() in lost:
-            selected.append(functions.lit(None).cast(type_of(kind)).alias(name))
+            selected.append(F.lit(None).cast(type_of(kind)).alias(name))
         elif is_nested(kind) or known_kind(field.dataType.jsonValue()) == kind:
             # Structs stay as they are: a cast would go by the order of their fields.
             selected.append(quoted(field.name).alias(name))
@@ -78,12 +70,10 @@ def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, besi
 
 def json_of_values(values: list[Column]) -> Column:
     """Return named values as a text of JSON; NULL where they are all NULL, and without those that are."""
-    from pyspark.sql import functions
-
     if not values:
-        return functions.lit(None).cast("string")
-    text = functions.to_json(functions.struct(*values), {"ignoreNullFields": "true"})
-    return functions.when(text != "{}", text)
+        return F.lit(None).cast("string")
+    text = F.to_json(F.struct(*values), {"ignoreNullFields": "true"})
+    return F.when(text != "{}", text)
 
 
 def check_rescue(name: str, columns: Columns) -> None:
@@ -94,9 +84,7 @@ def check_rescue(name: str, columns: Columns) -> None:
 
 def quoted(name: str) -> Column:
     """Return a column by its name as it is, also with dots in it."""
-    from pyspark.sql import functions
-
-    return functions.col(in_backticks(name))
+    return F.col(in_backticks(name))
 
 
 def in_backticks(name: str) -> str:
