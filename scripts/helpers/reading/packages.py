@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers._lazy import F, T
+from scripts.helpers._lazy import DataFrame, F, SparkSession, T
 from scripts.helpers.errors import InvalidValueError, MisfitError, MissingConnectorError, SourceError
 from scripts.helpers.listing.folders import folder_values
 from scripts.helpers.reading.misfits import folder_misfit
 from scripts.helpers.spark.jvm import has_jvm, java_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrameReader
 
     from scripts.helpers.listing.listing import Location
 

@@ -80,17 +80,15 @@ class _SparkEngine:
 
 def _in_order_on_spark(value: SQL, kind: T.DataType, depth: int = 0) -> SQL:
     """Write a value with the entries of maps as ordered lists: Spark 3 compares no maps."""
-    from pyspark.sql import types
-
     item = sql("{}_{}", internal("item"), whole(depth))
-    if isinstance(kind, types.MapType):
+    if isinstance(kind, T.MapType):
         key = _in_order_on_spark(sql("{}.key", item), kind.keyType, depth + 1)
         entry = sql("STRUCT({}, {})", key, _in_order_on_spark(sql("{}.value", item), kind.valueType, depth + 1))
         return sql("ARRAY_SORT(TRANSFORM(MAP_ENTRIES({}), {} -> {}))", value, item, entry)
-    if isinstance(kind, types.ArrayType):
+    if isinstance(kind, T.ArrayType):
         element = _in_order_on_spark(item, kind.elementType, depth + 1)
         return value if element == item else sql("TRANSFORM({}, {} -> {})", value, item, element)
-    if isinstance(kind, types.StructType):
+    if isinstance(kind, T.StructType):
         names = [sql("{}.{}", value, SPARK.quote(field.name)) for field in kind.fields]
         fields = [
             _in_order_on_spark(name, field.dataType, depth) for name, field in zip(names, kind.fields, strict=True)

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from scripts.helpers._lazy import F, pa, pc, pd
+from scripts.helpers._lazy import DataFrame, F, pa, pc, pd
 from scripts.helpers.errors import ChangeFeedError
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.tables.spans import CHANGE, FEED_COLUMNS, GONE, ORDER, TIME, VERSION, TableSpan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader
+    from pyspark.sql import DataFrameReader
 
 Returns = Literal["pandas", "arrow"]
 
