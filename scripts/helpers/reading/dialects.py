@@ -93,9 +93,8 @@ TABLE = (
     Option("json", "dateFormat", "2026-11-24", "of dates", "dateFormat"),
     Option("json", "timestampFormat", "ISO 8601", "of times", "timestampFormat"),
 )  # fmt: skip
-_FILES = (
-    "pathGlobFilter recursiveFileLookup modifiedBefore modifiedAfter basePath ignoreCorruptFiles ignoreMissingFiles"
-)
+# Not pathGlobFilter, modifiedBefore or modifiedAfter: files that they leave out would count as read.
+_FILES = "recursiveFileLookup basePath ignoreCorruptFiles ignoreMissingFiles"
 _TEXTS = (
     "mode columnNameOfCorruptRecord samplingRatio charset encoding lineSep multiLine locale timeZone "
     "timestampNTZFormat timeFormat enableDateTimeParsingFallback singleVariantColumn"

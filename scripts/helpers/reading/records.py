@@ -29,8 +29,8 @@ UNPARSED, ENCODING, CASE = MisfitError.UNPARSED, MisfitError.ENCODING, MisfitErr
 _END = "_glue_watermarks_end"
 _OF_FILES = {
     "header", "linesep", "multiline", "encoding", "charset", "enforceschema", "inferschema", "samplingratio",
-    "pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "basepath", "dropfieldifallnull",
-    "primitivesasstring", "prefersdecimal", "preferdate", "prefersdate", "wholetext",
+    "recursivefilelookup", "basepath", "dropfieldifallnull", "primitivesasstring", "prefersdecimal", "preferdate",
+    "prefersdate", "wholetext",
 }  # fmt: skip
 """Options that are about files and their schemas, not about the text of one record."""
 _OF_BYTES = {"linesep", "multiline", "encoding", "charset", "enforceschema", "wholetext"}

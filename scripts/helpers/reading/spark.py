@@ -34,10 +34,7 @@ LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 TASKS_PER_SLOT = 4
 """Enough to even out slow tasks. Spark's own choice is one task a path, up to 10,000: 19 times slower for as many."""
 LINE = "_glue_watermarks_line"
-_OF_LINES = {
-    "header", "linesep", "encoding", "charset", "comment", "pathglobfilter", "recursivefilelookup", "modifiedbefore",
-    "modifiedafter",
-}  # fmt: skip
+_OF_LINES = {"header", "linesep", "encoding", "charset", "comment", "recursivefilelookup"}
 """Options that lines are read by, too."""
 _BOM = b"\xef\xbb\xbf"
 _GLOB = re.compile(r"[\\*?\[\]{}]")

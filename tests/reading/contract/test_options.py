@@ -25,6 +25,9 @@ from scripts.helpers.watermarks import Watermarks
         ("csv", "compression", "'compression' is no option of the reader of csv"),
         ("xml", "rowtags", "Did you mean rowTag"),
         ("text", "wholeText_", "Did you mean wholetext"),
+        # Files that they leave out would count as read.
+        ("csv", "pathGlobFilter", "'pathGlobFilter' is no option of the reader of csv"),
+        ("parquet", "modifiedAfter", "'modifiedAfter' is no option of the reader of parquet"),
     ],
 )
 def test_option_is_refused_with_what_was_meant_when_the_format_has_none(
@@ -57,5 +60,5 @@ def test_option_of_pandas_is_refused_with_what_was_meant_when_there_is_none(
 
 def test_options_are_known_when_they_are_of_the_page_or_of_hadoop_or_of_another_reader() -> None:
     assert [option for option in TABLE if unknown_options(option.format, [option.name.upper()])] == []
-    assert unknown_options("parquet", ["parquet.crypto.factory.class", "pathGlobFilter"]) == []
+    assert unknown_options("parquet", ["parquet.crypto.factory.class", "basePath"]) == []
     assert unknown_options("com.example.excel", ["sheet"]) == []
