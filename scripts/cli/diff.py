@@ -13,16 +13,7 @@ from rich.text import Text
 from scripts.cli.commands import command, job_argument
 from scripts.cli.documents import emit, entry_json, with_spans
 from scripts.cli.progress import progress
-from scripts.cli.screen import (
-    NONE,
-    Cell,
-    bound_text,
-    moment,
-    show_folded,
-    show_rows,
-    state_text,
-    value_text,
-)
+from scripts.cli.screen import NONE, Cell, bound_text, moment, show_folded, show_rows, state_text, value_text
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import count_of, duration_text, id_text, printable
 from scripts.helpers.errors import UnknownVersionError

@@ -15,11 +15,7 @@ import pyarrow.compute as pc
 from scripts.helpers._lazy import S3Client
 from scripts.helpers.display.options import options_of
 from scripts.helpers.display.units import MAX_AHEAD, count_of
-from scripts.helpers.errors import (
-    ArchivedObjectError,
-    InvalidValueError,
-    SourceError,
-)
+from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, SourceError
 from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
@@ -35,16 +31,7 @@ from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.files.states import FilesPlan, FilesState, Segment, opened_state
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
-from scripts.helpers.listing.objects import (
-    ARCHIVED,
-    GONE,
-    KNOWN,
-    LEDGER,
-    OVERWRITABLE,
-    TAKEN,
-    Interval,
-    byte_order,
-)
+from scripts.helpers.listing.objects import ARCHIVED, GONE, KNOWN, LEDGER, OVERWRITABLE, TAKEN, Interval, byte_order
 from scripts.helpers.listing.paths import check_keys
 
 logger = logging.getLogger(__name__)

@@ -7,12 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-from scripts.helpers.errors import (
-    InvalidValueError,
-    SnapshotBehindError,
-    SnapshotUnchangedError,
-    SourceChangedError,
-)
+from scripts.helpers.errors import InvalidValueError, SnapshotBehindError, SnapshotUnchangedError, SourceChangedError
 from scripts.helpers.files.partition_delta import Partition, PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule, Values, sort_key
 from scripts.helpers.files.states import PartitionState, opened_state

@@ -15,12 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from scripts.helpers.errors import (
-    ArgumentNotAllowedError,
-    ConfigurationError,
-    InvalidValueError,
-    LogFolderError,
-)
+from scripts.helpers.errors import ArgumentNotAllowedError, ConfigurationError, InvalidValueError, LogFolderError
 from scripts.helpers.job_runs import allowed, ids
 from scripts.helpers.job_runs.run_record import RunRecord
 

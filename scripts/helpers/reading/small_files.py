@@ -15,15 +15,7 @@ import pyarrow.compute as pc
 from scripts.helpers._lazy import Column, DataFrame, F, S3Client, SparkSession, T
 from scripts.helpers.errors import MisfitError, SourceError
 from scripts.helpers.reading.fetch import WORKERS, WORKERS_HERE, Planned, fetcher_of, planned_of
-from scripts.helpers.reading.fetched_lines import (
-    Fetching,
-    LineRules,
-    decompressed,
-    marked,
-    pack,
-    unmarked,
-    unpacked,
-)
+from scripts.helpers.reading.fetched_lines import Fetching, LineRules, decompressed, marked, pack, unmarked, unpacked
 from scripts.helpers.reading.misfits import folder_misfit
 from scripts.helpers.reading.records import REASON, RECORD, ROW, asked_of, columns_of_lines, is_inferred, parsed, plain
 from scripts.helpers.reading.spark import check_folders, check_new_column

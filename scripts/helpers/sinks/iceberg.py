@@ -73,14 +73,7 @@ from scripts.helpers.sinks.outputs import (
 )
 from scripts.helpers.sinks.places import place_of
 from scripts.helpers.sinks.sink import Witnessed, rolled_back
-from scripts.helpers.sinks.staged_rows import (
-    ARROW_ROWS,
-    HELD,
-    SparkRows,
-    columns_of,
-    of_batches,
-    with_later_columns,
-)
+from scripts.helpers.sinks.staged_rows import ARROW_ROWS, HELD, SparkRows, columns_of, of_batches, with_later_columns
 from scripts.helpers.sinks.staging import Attempts, StagedRows, Staging
 from scripts.helpers.sinks.table_sink import (
     CHECK,

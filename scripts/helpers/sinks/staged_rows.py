@@ -8,12 +8,7 @@ from io import BytesIO
 from typing import Any
 
 from scripts.helpers._lazy import DataFrame, F, SparkSession, pa, pc, pd, pq
-from scripts.helpers.errors import (
-    InvalidValueError,
-    MissingConnectorError,
-    TargetLayoutError,
-    TargetSchemaError,
-)
+from scripts.helpers.errors import InvalidValueError, MissingConnectorError, TargetLayoutError, TargetSchemaError
 from scripts.helpers.protocol.outputs import Retraction
 from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.dialect import SPARK

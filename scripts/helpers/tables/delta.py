@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pc, pq
-from scripts.helpers.errors import (
-    ChangeFeedError,
-    SourceError,
-    TargetError,
-)
+from scripts.helpers.errors import ChangeFeedError, SourceError, TargetError
 from scripts.helpers.sinks.connectors import (
     address_of,
     check_delta_on_spark,

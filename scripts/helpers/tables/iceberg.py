@@ -11,12 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, SparkSession, pa
-from scripts.helpers.errors import (
-    ChangeFeedError,
-    MissingConnectorError,
-    SourceError,
-    SourceOptionError,
-)
+from scripts.helpers.errors import ChangeFeedError, MissingConnectorError, SourceError, SourceOptionError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import in_quotes, sql
