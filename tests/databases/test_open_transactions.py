@@ -600,6 +600,26 @@ def test_lower_id_is_taken_when_it_commits_later_in_mariadb(jdbc: Any, maria: An
     assert "undecided" not in second.state_after
 
 
+def test_transaction_is_waited_for_in_mariadb_when_an_earlier_version_stored_its_name(jdbc: Any, maria: Any) -> None:
+    name = maria.new_table("id bigint AUTO_INCREMENT PRIMARY KEY, s text")
+    source = JdbcTable(jdbc, maria.url, name, properties=maria.properties)
+    with open_transaction(connect(maria)) as slow:
+        insert(slow, name)
+        maria.sql(f"INSERT INTO {name} (s) VALUES ('y')", "SELECT SLEEP(0.3)")
+        state = run(source)[0].state_after
+        slow.execute(
+            "SELECT CONCAT(trx_mysql_thread_id, ' ', trx_started) FROM information_schema.INNODB_TRX"
+            " WHERE trx_mysql_thread_id = CONNECTION_ID()"
+        )
+        [(stored,)] = slow.fetchall()
+        maria.sql("SELECT SLEEP(0.3)")
+        second, while_open = run(source, state=state | {"undecided": {**state["undecided"], "writers": stored}})
+        slow.connection.commit()
+    _, after = run(source, second)
+
+    assert (while_open, after) == ([], [1, 2])
+
+
 def test_time_decides_when_the_user_of_mariadb_may_not_see_transactions(jdbc: Any, maria: Any) -> None:
     name = maria.new_table("id bigint AUTO_INCREMENT PRIMARY KEY, s text")
     maria.sql(f"INSERT INTO {name} (s) VALUES ('y')")

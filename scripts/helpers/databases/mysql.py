@@ -184,11 +184,13 @@ class MySQL(WritableDatabase):
     def writers(self, parts: Sequence[str], column: str) -> SQL:
         # Of any table: to which they have written is in no list that MySQL and MariaDB share. By the second in which
         # each began, and by its id, which it gets with the first row that it writes: an XA transaction keeps both when
-        # its client disconnects.
+        # its client disconnects. States of earlier versions have it by thread and second.
         return sql(
             "SELECT CASE WHEN trx_mysql_thread_id = CONNECTION_ID() THEN {} WHEN kind = 1 THEN CONCAT('since ',"
-            " trx_started) ELSE CONCAT('transaction ', trx_id) END AS writer FROM information_schema.INNODB_TRX"
-            " CROSS JOIN (SELECT 1 AS kind UNION ALL SELECT 2) kinds WHERE {} AND (kind = 1 OR trx_id <> '0')"
+            " trx_started) WHEN kind = 2 THEN CONCAT('transaction ', trx_id)"
+            " ELSE CONCAT(trx_mysql_thread_id, ' ', trx_started) END AS writer FROM information_schema.INNODB_TRX"
+            " CROSS JOIN (SELECT 1 AS kind UNION ALL SELECT 2 UNION ALL SELECT 3) kinds"
+            " WHERE {} AND (kind <> 2 OR trx_id <> '0')"
             " UNION SELECT NULL AS writer FROM (SELECT 1 AS one) nothing WHERE {}",
             in_quotes(OWN), WRITES, FOLLOWS,
         )  # fmt: skip
