@@ -263,7 +263,7 @@ def test_sequence_behind_code_is_exact_when_it_has_no_cache(
 
 
 @pytest.mark.parametrize("columns", ["id bigint, s text", "id bigint, s text, other bigserial"])
-def test_ids_wait_for_transactions_and_the_delay_when_no_sequence_gives_them(
+def test_ids_wait_for_open_transactions_alone_when_no_sequence_gives_them(
     postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture, columns: str
 ) -> None:
     name, delay = postgres.new_table(columns), timedelta(seconds=1)
@@ -275,9 +275,10 @@ def test_ids_wait_for_transactions_and_the_delay_when_no_sequence_gives_them(
         postgres.sql(f"INSERT INTO {name} (id) VALUES (2)", "SELECT pg_sleep(1)")
         second, held = run(source, first, delay=delay)
         slow.connection.commit()
-    _, after = run(source, second, delay=delay)
+    third, after = run(source, second, delay=delay)
+    postgres.sql(f"INSERT INTO {name} (id) VALUES (4)")
 
-    assert (before, held, after) == ([], [], [1, 2, 3])
+    assert (before, held, after, run(source, third)[1]) == ([], [], [1, 2, 3], [4])
     assert caplog.text.count("event=no_sequence context=repairs column=id") == 1
 
 

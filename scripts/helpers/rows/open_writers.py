@@ -68,9 +68,16 @@ def reachable_high(
         return past_last, None
     # In this order: the last row was seen before. A transaction that begins after it gets a number above it.
     still_open = source.writers(columns[0].name, min(options.delay, LONGEST_WAIT))
-    # No delay is kept from an upper bound that the caller gives.
-    if still_open is not None and options.high is not None:
-        still_open -= EARLY
+    if NO_SEQUENCE in (still_open or ()) and low is None and before is None:
+        logger.warning(
+            "event=no_sequence context=%s column=%s: no sequence is found that gives these numbers. Rows wait for open "
+            "transactions. A number that a client makes before its transaction begins is lost if a run reads a higher "
+            "one before that",
+            context, columns[0].name,
+        )  # fmt: skip
+    if still_open is not None:
+        # No delay is kept from an upper bound that the caller gives.
+        still_open -= EARLY if options.high is not None else {NO_SEQUENCE}
     if still_open is not None and not still_open:
         return past_last, None
     left = before
@@ -89,12 +96,6 @@ def reachable_high(
         "later run, as lower numbers may still be committed. delay=timedelta(0) takes them at once, and may lose rows",
         context, columns[0].name, "unknown" if still_open is None else ", ".join(sorted(still_open)[:5]),
     )  # fmt: skip
-    if before is None and NO_SEQUENCE in (still_open or ()):
-        logger.warning(
-            "event=no_sequence context=%s column=%s: no sequence is found that gives these numbers. One that a client "
-            "makes before its transaction begins is lost if it is committed more than delay=%s after higher ones",
-            context, columns[0].name, options.delay,
-        )  # fmt: skip
     return bound, left
 
 
