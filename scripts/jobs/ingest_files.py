@@ -16,6 +16,7 @@ from scripts.helpers._lazy import DataFrame
 from scripts.helpers.errors import SourceError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.paths import suffix
+from scripts.helpers.reading.dialects import unknown_options
 from scripts.helpers.schemas.policy import POLICIES
 from scripts.jobs import session
 
@@ -164,9 +165,13 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     spark = session.make_session(job.job_id, arguments.spark_conf)
     rows: DataFrame | None = None
     for name, part in sorted(formats.items()):
+        # Files of several formats share the options. One that no format has goes to the reader, which refuses it.
+        others = set(unknown_options(name, arguments.reader_options)) if arguments.format == "auto" else set()
+        others -= set.intersection(*(set(unknown_options(one, arguments.reader_options)) for one in FORMATS))
         frame = part.read(
             spark, name, schema=arguments.schema, on_schema_change=arguments.on_schema_change,
-            rescue=arguments.rescue or False, **arguments.reader_options,
+            rescue=arguments.rescue or False,
+            **{option: value for option, value in arguments.reader_options.items() if option not in others},
         )  # fmt: skip
         if not frame.columns:
             continue  # All of them are set aside, and nothing tells their columns.
