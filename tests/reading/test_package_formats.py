@@ -159,7 +159,7 @@ def test_package_is_named_when_the_session_does_not_have_it(
     thread.setContextClassLoader(java.ClassLoader.getSystemClassLoader())
     try:
         with pytest.raises(MissingConnectorError) as caught:
-            read(landing, format, [], rowTag="bay")
+            read(landing, format, [], **({"rowTag": "bay"} if format == "xml" else {}))
     finally:
         thread.setContextClassLoader(with_packages)
 

@@ -275,6 +275,8 @@ def _by_lines(
     records = lines.select(*map(quoted, others), data.alias("record"))
     found = columns_of_lines(records, format, options) if schema is None else whole
     in_files = T.StructType([field for field in found if field.name.lower() not in folders and field.name != RECORD])
+    if path_column is not None:
+        check_new_column(location, in_files.names, path_column)
     if RECORD in whole.names:
         rows = parsed(records, format, in_files, options, is_inferred=is_inferred(schema))
     else:
