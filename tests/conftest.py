@@ -259,9 +259,15 @@ def spark_with_tables(spark_with_packages: Any) -> Any:
     session = spark_with_packages.newSession()
     for name, value in table_formats.catalog_conf(tempfile.mkdtemp(prefix="lake-")).items():
         session.conf.set(name, value)
-    # Where a reader finds its table, Delta's connector asks the session that is active for its catalog.
-    session._jvm.SparkSession.setActiveSession(session._jsparkSession)
     return session
+
+
+@pytest.fixture(autouse=True)
+def spark_with_tables_is_active(request: pytest.FixtureRequest) -> None:
+    """Make that session the active one: where a reader finds its table, Delta's connector asks it for its catalog."""
+    if "spark_with_tables" in request.fixturenames:
+        session = request.getfixturevalue("spark_with_tables")
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)
 
 
 @pytest.fixture(scope="session")
