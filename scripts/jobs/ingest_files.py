@@ -164,10 +164,10 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         )
     spark = session.make_session(job.job_id, arguments.spark_conf)
     rows: DataFrame | None = None
+    # Files of several formats share the options. One that no format has goes to the reader, which refuses it.
+    unused = {one: set(unknown_options(one, arguments.reader_options)) for one in FORMATS}
     for name, part in sorted(formats.items()):
-        # Files of several formats share the options. One that no format has goes to the reader, which refuses it.
-        others = set(unknown_options(name, arguments.reader_options)) if arguments.format == "auto" else set()
-        others -= set.intersection(*(set(unknown_options(one, arguments.reader_options)) for one in FORMATS))
+        others = unused[name] - set.intersection(*unused.values()) if arguments.format == "auto" else ()
         frame = part.read(
             spark, name, schema=arguments.schema, on_schema_change=arguments.on_schema_change,
             rescue=arguments.rescue or False,

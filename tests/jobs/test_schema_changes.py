@@ -309,7 +309,7 @@ def test_date_that_is_none_is_rescued_when_the_session_says_nothing_of_times(nig
 # --- values that do not fit -----------------------------------------------------------------------------------------
 
 
-HEADER: dict[str, dict[str, Any]] = {"csv": {"header": True}, "json": {}}
+WITH_HEADER: dict[str, dict[str, Any]] = {"csv": {"header": True}, "json": {}}
 BAD = {
     "csv": ("id,when,bay\n1,2026-11-24,A", "id,when,bay\n2,2026-11-24,B\nx7,2026-11-24,C\n3,no,D"),
     "json": (
@@ -376,7 +376,7 @@ def test_file_with_a_value_that_does_not_fit_is_set_aside_when_bad_files_are(nig
     ("format", "record"), [("csv", "9,2026-11-24,E,more"), ("json", '{"id": 9, "when'), ("csv", "9")]
 )
 def test_record_is_rescued_as_it_is_when_it_cannot_be_parsed(nights: Nights, format: str, record: str) -> None:
-    options: dict[str, Any] = {"schema": "id int, when string, bay string", **HEADER[format]}
+    options: dict[str, Any] = {"schema": "id int, when string, bay string", **WITH_HEADER[format]}
     nights.put(f"1.{format}", BAD[format][0], record)
 
     rows = nights.run(format, **options, rescue="lost")
@@ -483,7 +483,7 @@ def test_values_of_small_files_stop_the_run_when_they_do_not_fit(small: Nights, 
     small.put(f"2.{format}", BAD[format][1])
 
     with pytest.raises(MisfitError) as caught:
-        small.write(format, schema="id int, when string, bay string", **HEADER[format])
+        small.write(format, schema="id int, when string, bay string", **WITH_HEADER[format])
 
     assert (caught.value.column, caught.value.type_name) == ("id", "int")
     assert list(small.target.glob("*.parquet")) == []
@@ -492,7 +492,7 @@ def test_values_of_small_files_stop_the_run_when_they_do_not_fit(small: Nights, 
 @pytest.mark.parametrize("format", ["csv", "json"])
 def test_values_of_small_files_are_rescued_when_asked_for(small: Nights, format: str) -> None:
     schema = "id int, when date, bay string" if format == "csv" else "id int, when boolean, bay string"
-    options: dict[str, Any] = {"schema": schema, "rescue": True, **HEADER[format]}
+    options: dict[str, Any] = {"schema": schema, "rescue": True, **WITH_HEADER[format]}
     small.put(f"2.{format}", BAD[format][1])
 
     rows = by(small.run(format, **options), "bay")
