@@ -166,8 +166,9 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     rows: DataFrame | None = None
     # Files of several formats share the options. One that no format has goes to the reader, which refuses it.
     unused = {one: set(unknown_options(one, arguments.reader_options)) for one in FORMATS}
+    wrong = {option for option in arguments.reader_options if all(option in each for each in unused.values())}
     for name, part in sorted(formats.items()):
-        others = unused[name] - set.intersection(*unused.values()) if arguments.format == "auto" else ()
+        others = unused[name] - wrong if arguments.format == "auto" else ()
         frame = part.read(
             spark, name, schema=arguments.schema, on_schema_change=arguments.on_schema_change,
             rescue=arguments.rescue or False,
