@@ -96,14 +96,15 @@ def test_rows_are_there_when_the_feature_of_a_table_is_written(tmp_path: Path, f
     assert DeltaTable(str(path)).version() == 1
 
 
-@pytest.mark.parametrize("engine", ["deltalake", "spark"])
-@pytest.mark.parametrize("condition", CONDITIONS)
+# The package deltalake writes to no table with an identity column: it is one of REFUSED.
+@pytest.mark.parametrize(
+    ("condition", "engine"),
+    [(one, by) for one in CONDITIONS for by in ("deltalake", "spark") if (one, by) != ("identity", "deltalake")],
+)
 def test_rows_are_counted_and_refused_before_the_commit_when_a_column_wants_more_of_its_values(
     request: pytest.FixtureRequest, tmp_path: Path, condition: str, engine: str
 ) -> None:
     field, fit, unfit, called = CONDITIONS[condition]
-    if (condition, engine) == ("identity", "deltalake"):
-        pytest.skip("it does not write to such a table at all")
     path = tmp_path / "t"
     kind = {"varchar": pa.string(), "nested": pa.struct([("n", pa.int64())]), "generated": pa.int32()}
     schema = pa.schema([("odd", kind.get(condition, pa.int64())), ("word", pa.string())])
