@@ -226,7 +226,7 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def showing_itself(self, options: Mapping[str, str]) -> dict[str, str]:
-        # InnoDB reads its list anew after a tenth of a second in which nobody has asked for it.
+        # InnoDB renews its list after a tenth of a second in which nobody has asked for it.
         begins = sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return {**self.filling_options(options), "sessionInitStatement": begins}
 
