@@ -208,7 +208,7 @@ class RowsState:
         if self.covered is None:
             return "", merged([self.passed])
         groups = decode_ranges(self.covered, self.types, f"{name}.covered")
-        # A state holds one life of its context: a reset begins another state. Any other count was not written by this package.
+        # A state holds one life of its context: a reset begins another one. Any other count is of somebody else.
         if len(groups) != 1:
             raise ImplausibleError(f"{name}.covered is not ranges of one origin")
         ((origin, covered),) = groups.items()
