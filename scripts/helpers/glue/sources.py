@@ -74,14 +74,14 @@ def read_folders(
             return json_with_choices(read, options)
         if schema is None:
             return read(name, **options)
-        # The columns of the catalogue are those of the files by position, as Hive reads them.
-        by_place = options | ({"enforceSchema": "true", "short_lines": "take"} if name == "csv" else {})
+        # Columns of the catalogue, which it gives for CSV only: they are those of the files by position, as in Hive.
+        by_place = {**options, "enforceSchema": "true", "short_lines": "take"}
         columns = spark.createDataFrame([], schema).schema
         known = {column.lower() for column in columns.names}
         for folder in folders:
             if folder.lower() not in known:
                 columns = columns.add(folder, "string")
-        if finds_choices and name == "csv":
+        if finds_choices:
             return csv_with_choices(read, columns, by_place)
         return read(name, schema=columns, **by_place)
 
