@@ -117,6 +117,20 @@ def test_run_waits_for_a_transaction_that_ends_within_the_delay(postgres: Any, t
     assert ids == [1, 2]
 
 
+def test_transaction_is_listed_when_the_statement_of_each_session_says_where_the_table_is(
+    jdbc: Any, postgres: Any
+) -> None:
+    postgres.sql("CREATE SCHEMA IF NOT EXISTS aside", f"CREATE TABLE IF NOT EXISTS aside.found ({SERIAL})")
+    begins = {**postgres.properties, "sessioninitstatement": "SET search_path TO aside"}
+    source = JdbcTable(jdbc, postgres.url, "found", properties=begins)
+    with open_transaction(postgres.connect()) as slow:
+        insert(slow, "aside.found")
+        open_now = source.writers("id", timedelta(0))
+
+    assert open_now
+    assert source.writers("id", timedelta(0)) == frozenset()
+
+
 def test_readers_and_writers_of_other_tables_hold_nothing_back(postgres: Any, table_in: Maker) -> None:
     name, other = postgres.new_table(SERIAL), postgres.new_table(SERIAL)
     postgres.sql(f"INSERT INTO {name} (s) VALUES ('y')")

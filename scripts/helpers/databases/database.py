@@ -24,7 +24,7 @@ IDENTITY = ("database_name", "schema_name", "table_name", "table_oid")
 WRITER, BEGAN = "writer", "began"
 """Columns of a query for writers."""
 OWN = "own"
-"""Name of the transaction that asks for writers, by `Database.showing_itself`."""
+"""Name of the transaction that asks for writers, on a list that may be old."""
 NUMBERING = ("sequence_name", "step", "starts_again")
 """Columns of a query for sequences."""
 MIN, MAX = sql("MIN"), sql("MAX")
@@ -279,6 +279,9 @@ class Database(Dialect):
         """
         raise NotImplementedError
 
+    lists_itself = False
+    """Whether a connection with `listing_options` is among the writers as `OWN`, unless the server's list is old."""
+
     def writers(self, parts: Sequence[str], column: str) -> SQL:
         """Return the query for the open transactions that may hold numbers of a column, by names that are used once.
 
@@ -300,9 +303,9 @@ class Database(Dialect):
         """
         return sql("")
 
-    def showing_itself(self, options: Mapping[str, str]) -> dict[str, str] | None:
-        """Return the options by which a connection is on the list of transactions; None if no list is ever old."""
-        return None
+    def listing_options(self, options: Mapping[str, str]) -> dict[str, str]:
+        """Return the options of a connection that asks for `writers` or `open_since`."""
+        return dict(options)
 
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
         """Return the query for the sequences that number a column: name, step, and whether it starts again (1, 0).

@@ -225,7 +225,9 @@ class MySQL(WritableDatabase):
             in_quotes(OWN), began, WRITES, in_quotes(ELSEWHERE), NO_TEXT, FOLLOWS,
         )  # fmt: skip
 
-    def showing_itself(self, options: Mapping[str, str]) -> dict[str, str]:
+    lists_itself = True
+
+    def listing_options(self, options: Mapping[str, str]) -> dict[str, str]:
         # InnoDB renews its list after a tenth of a second in which nobody has asked for it.
         begins = sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return {**self.filling_options(options), "sessionInitStatement": begins}

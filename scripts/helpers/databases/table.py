@@ -412,12 +412,12 @@ class JdbcTable(RowSource):
 
     def _listed(self, query: SQL, names: Sequence[str]) -> list[Any] | None:
         """Return the open transactions; None and a WARNING if the server shows an old list, without this one."""
-        options = self._database.showing_itself(self._options)
+        options = self._database.listing_options(self._options)
         for pause in STALE_PAUSES:
             time.sleep(pause)
             found = self._query(query, names, options)
             others = [row for row in found if row[0] != OWN]
-            if options is None or len(others) < len(found):
+            if not self._database.lists_itself or len(others) < len(found):
                 return others
         logger.warning(
             "event=stale_transactions source=%s: the server shows an old list of open transactions, as another client "

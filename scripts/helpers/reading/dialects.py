@@ -84,10 +84,7 @@ TABLE = (
     Option("xml", "charset", "UTF-8", "of the bytes", "encoding", "UTF-8"),
     Option("xml", "dateFormat", "2026-11-24", "of dates", "dateFormat"),
     Option("xml", "timestampFormat", "ISO 8601", "of times", "timestampFormat"),
-    Option(
-        "json", "multiLine", "false", "a file is one text of up to 2 GB: records, or a list of them", "multiLine",
-        "false",
-    ),
+    Option("json", "multiLine", "false", "a file is one text of up to 2 GB, not a text a line", "multiLine", "false"),
     Option("json", "encoding", "UTF-8", "of the bytes; others in a file are an error", "encoding", "UTF-8"),
     Option("json", "lineSep", "line feed, carriage return or both", "between two lines"),
     Option("json", "dateFormat", "2026-11-24", "of dates", "dateFormat"),
