@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
 from itertools import chain
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pd
@@ -377,7 +378,7 @@ class IncrementalJob:
 
     def new_files(
         self,
-        source: str,
+        source: str | PathLike[str],
         *,
         transformation_ctx: str | None = "files",
         listing: ListingSource | None = None,
@@ -432,7 +433,7 @@ class IncrementalJob:
 
     def new_files_on_spark(
         self,
-        source: str,
+        source: str | PathLike[str],
         *,
         transformation_ctx: str | None = "files",
         on_changed: Literal["raise"] | None = "raise",
@@ -585,7 +586,7 @@ class IncrementalJob:
     def write(
         self,
         df: DataFrame | pd.DataFrame,
-        target: str | Sink,
+        target: str | PathLike[str] | Sink,
         *,
         format: str = "parquet",
         partition_by: Sequence[str] = (),
@@ -702,9 +703,10 @@ class IncrementalJob:
         return self._write(events_of(df, rules, deletes, missing), target.merging(rules), Layout())
 
     def _files(
-        self, source: str, context: str | None, on_changed: OnChanged | None, options: Mapping[str, Any]
+        self, given: str | PathLike[str], context: str | None, on_changed: OnChanged | None, options: Mapping[str, Any]
     ) -> FileSource:
         """Return a source of files. Before any module of them is imported, which would end with an ImportError."""
+        source = fspath(given)
         if find_spec("pyarrow") is None:
             raise SourceError(source, "files need pyarrow. Install it: pip install pyarrow.")
         from scripts.helpers.batch.files import FileSource
@@ -713,7 +715,7 @@ class IncrementalJob:
         check_options(options, names_of(FileOptions))
         return FileSource(self._begun, source, context, on_changed, options)
 
-    def _write(self, df: Any, target: str | Sink, layout: Layout) -> int:
+    def _write(self, df: Any, target: str | PathLike[str] | Sink, layout: Layout) -> int:
         output = write(self._begun, df, target, layout)
         rows = output.rows or 0
         add_written(self.metrics, rows, output.bytes)

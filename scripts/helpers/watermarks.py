@@ -24,7 +24,7 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.sqlite import is_file
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import encode
-from scripts.helpers.protocol.watermark_item import WatermarkItem
+from scripts.helpers.protocol.watermark_item import WatermarkItem, without_bytes
 from scripts.helpers.rows.coverage import with_ranges
 from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.rows.progress import RowsProgress, Spans
@@ -37,6 +37,9 @@ __all__ = ["DEFAULT_LEASE", "Watermarks"]
 
 DEFAULT_TABLE, TABLE_VARIABLE = "glue-watermarks", "WATERMARKS_TABLE"
 """The table where none is named, and the environment variable that names one for whole programs."""
+
+INSIDE = {"clock", "decisions", "job_id_rule", "lookups", "max_lease", "progress", "store"}
+"""What only this package uses: an editor need not offer it."""
 
 
 def table_by_default() -> str:
@@ -125,6 +128,9 @@ class Watermarks:
 
     def __repr__(self) -> str:
         return f"Watermarks({self.table_name!r})"
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in INSIDE]
 
     @property
     def table_name(self) -> str:
@@ -262,7 +268,7 @@ class Watermarks:
             All are LookupErrors.
         """
         found = self.lookups.get_watermark(job_id, run_id)
-        states = {name: with_ranges(state) for name, state in found["watermarks"].items()}
+        states = {name: without_bytes(with_ranges(state)) for name, state in found["watermarks"].items()}
         return WatermarkItem.of(found | {"watermarks": states})
 
     def get_watermark_values(self, job_id: str, run_id: str | None = None, key: str = WATERMARKS) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from os import PathLike, fspath
 from typing import Any
 
 from scripts.helpers._lazy import DataFrame, pd
@@ -19,11 +20,11 @@ IN_THE_TABLE = ("database", "iceberg")
 """Kinds of sinks that stage beside the rows of their table, where its name in another spelling leads as well."""
 
 
-def write(batch: Batch, df: DataFrame | pd.DataFrame, target: str | Sink, layout: Layout) -> Output:
+def write(batch: Batch, df: DataFrame | pd.DataFrame, target: str | PathLike[str] | Sink, layout: Layout) -> Output:
     """Return what was staged; see `IncrementalJob.write`."""
     batch.check_open("write")
-    if isinstance(target, str):
-        sink = sink_for(target, df, layout, batch.s3_client)
+    if isinstance(target, (str, PathLike)):
+        sink = sink_for(fspath(target), df, layout, batch.s3_client)
     elif layout == Layout():
         sink = target
     else:

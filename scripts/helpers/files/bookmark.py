@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
+from os import PathLike
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -119,7 +120,7 @@ class FileBookmark:
 
     def __init__(
         self,
-        source: str,
+        source: str | PathLike[str],
         *,
         state: Mapping[str, Any] | None = None,
         transformation_ctx: str = "files",

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, T, pd
 from scripts.helpers.display.tables import MAX_SHOWN, Column, Table, need_pandas
-from scripts.helpers.display.units import size_text
+from scripts.helpers.display.units import count_of, size_text
 from scripts.helpers.errors import FileContentError
 from scripts.helpers.files.kept_schemas import KeptSchemas, schema_name
 from scripts.helpers.files.readings import Readings
@@ -28,6 +28,9 @@ from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, chec
 from scripts.helpers.spark.progress import time_limit
 
 K = TypeVar("K")
+INSIDE = {"is_old", "location", "part", "read_with", "readable", "readings"}
+INSIDE |= {"request_payer", "s3_client", "schemas", "table", "unpinned"}
+"""What only this package uses: an editor need not offer it."""
 
 
 class _FirstFiles(Table[dict[str, Any]]):
@@ -92,9 +95,12 @@ class FileDelta:
     s3_client: S3Client | None = None
     is_old: bool = False
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in INSIDE]
+
     def __repr__(self) -> str:
         more = ", and more to come" if self.has_more else ""
-        return f"<FileDelta {str(self.location)!r}: {self.count:,} files, {self.bytes:,} bytes{more}>"
+        return f"<FileDelta {str(self.location)!r}: {count_of(self.count, 'file')}, {self.bytes:,} bytes{more}>"
 
     def _repr_html_(self) -> str:
         """Return count, size and first keys for a notebook, without looking at the source."""

@@ -53,8 +53,9 @@ class Location:
     prefix: str
 
     @classmethod
-    def parse(cls, source: str) -> Location:
+    def parse(cls, source: str | os.PathLike[str]) -> Location:
         """Read a source as users write it. SourceError for one that is not UTF-8, or a prefix without its slash."""
+        source = os.fspath(source)
         try:
             source.encode()
         except UnicodeEncodeError as error:

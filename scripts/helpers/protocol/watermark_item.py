@@ -9,6 +9,25 @@ from scripts.helpers.errors import UnknownWatermarkError
 from scripts.helpers.protocol.items import HASH_KEY, WATERMARKS
 
 
+class StoredBytes(bytes):
+    """Bytes of a state, such as the files that a bookmark knows: they print as their number."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} bytes>"
+
+
+def without_bytes(state: Any) -> Any:
+    """Return a state whose segments of known files print as numbers; any other value as it is."""
+    if not isinstance(state, dict) or not isinstance(state.get("segments"), list):
+        return state
+    return state | {"segments": [_printed(segment) for segment in state["segments"]]}
+
+
+def _printed(segment: Any) -> Any:
+    data = segment.get("data") if isinstance(segment, dict) else None
+    return segment | {"data": StoredBytes(data)} if isinstance(data, bytes) else segment
+
+
 class Watermarked(dict[str, Any]):
     """The values of a run by name. A look-up of another name is an UnknownWatermarkError, which is a KeyError."""
 
@@ -31,4 +50,7 @@ class WatermarkItem(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         """Return the value of the name, as it would be in an item of the original class."""
-        return self[WATERMARKS][name]
+        values = self[WATERMARKS]
+        if name not in values:
+            raise UnknownWatermarkError(values.job_id, name, [*self, *sorted(values)])
+        return values[name]

@@ -173,7 +173,9 @@ def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Ca
     """
     if format not in FORMATS or not (location.is_local or location.is_s3):
         raise SourceError(
-            str(location), f"pandas reads {', '.join(FORMATS)} from S3 or a directory, not {format!r} from here."
+            str(location),
+            f"pandas reads {', '.join(FORMATS)} from S3 or a directory, not {format!r} from here. "
+            + nearest(FORMATS, format),
         )
     nanoseconds, options = nanoseconds_of(format, options)
     if format == "parquet":

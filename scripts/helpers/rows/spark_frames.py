@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from scripts.helpers._lazy import DataFrame, F
-from scripts.helpers.errors import CursorError
+from scripts.helpers.errors import CursorError, SourceOptionError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, missing_column, unordered
 from scripts.helpers.rows.date_partitions import DatePartitions
 from scripts.helpers.rows.dialect import SPARK
@@ -178,7 +178,14 @@ class DataFrameRows(RowSource):
 
 def as_source(source: Any, name: str) -> RowSource:
     """Return a source of rows as it is; a DataFrame or DynamicFrame as one."""
-    return source if isinstance(source, RowSource) else DataFrameRows(source, name=name)
+    if isinstance(source, RowSource):
+        return source
+    if not hasattr(source, "toDF"):
+        raise SourceOptionError(
+            "source",
+            f"a {type(source).__name__} has no rows. Pass a DataFrame, as spark.table(…) returns, or a JdbcTable.",
+        )
+    return DataFrameRows(source, name=name)
 
 
 def _day(bound: Bound | None) -> date | None:

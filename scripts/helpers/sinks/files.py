@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pd
+from scripts.helpers.display.options import nearest
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -156,7 +157,7 @@ class FileSink:
             if self._format.lower() != "parquet":
                 raise InvalidValueError(
                     f"pandas and pyarrow write format='parquet' here, not {self._format!r}. Make the rows a DataFrame "
-                    "of Spark."
+                    f"of Spark. {nearest(['parquet'], self._format)}"
                 )
             check_partition_values(df, self._partition_by)
 

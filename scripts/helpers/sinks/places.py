@@ -464,7 +464,7 @@ def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) 
     InvalidValueError
         Nobody here knows the scheme.
     """
-    if not path or path != path.strip():
+    if not path or path != path.strip() or path.endswith("://"):
         raise InvalidValueError(f"The path {path!r} names no folder. Write s3://bucket/prefix/ or a directory.")
     path = _qualified(path, spark)
     scheme, separator, rest = path.partition("://")
