@@ -13,11 +13,9 @@ from typing import Any
 from scripts.helpers._lazy import Column, F
 from scripts.helpers.errors import MisfitError
 from scripts.helpers.reading.fetched_lines import marked
-from scripts.helpers.reading.records import REASON, RECORD, of_records, value_of
+from scripts.helpers.reading.records import REASON, RECORD, csv_texts, of_records, value_of
 from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, kind_text
 from scripts.helpers.schemas.spark_frames import json_of_values, quoted
-
-_BAD = "_bad"
 
 
 @dataclass(frozen=True)
@@ -87,10 +85,9 @@ class Misfits:
         """Tell a record that cannot be parsed at all, or has more or fewer values than columns."""
         if self.has_reasons:
             return F.col(REASON).isNotNull()
-        return self._texts()[_BAD].isNotNull()
+        return self._texts()[RECORD].isNotNull()
 
     def _text(self, name: str) -> Column:
-
         if self.format == "json":
             return value_of(self._texts(), name)
         return self._texts()[f"c{list(self.columns).index(name)}"]
@@ -102,9 +99,7 @@ class Misfits:
         if self.format == "json":
             # None for no option: Spark Connect makes a map without types of an empty one, which Spark refuses.
             return F.from_json(record, "map<string,string>", options or None)
-        names = [f"c{index} string" for index in range(len(self.columns))]
-        options |= {"columnNameOfCorruptRecord": _BAD}
-        return F.from_csv(record, ", ".join([*names, f"{_BAD} string"]), options)
+        return csv_texts(record, len(self.columns), options)
 
     def _raised_record(self) -> Column:
         if not self.has_reasons:

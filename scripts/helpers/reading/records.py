@@ -308,6 +308,13 @@ class _Json(_Syntax):
         return F.from_json(name, schema, self.options or None).getField(field.name)
 
 
+def csv_texts(record: Column, count: int, options: Mapping[str, str], further: Sequence[str] = ()) -> Column:
+    """Return the values of a record of CSV as texts: ``c0`` and so on, `further`, and `RECORD` where it is bad."""
+    names = [*(f"c{index}" for index in range(count)), *further, RECORD]
+    columns = ", ".join(f"{each} string" for each in names)
+    return F.from_csv(record, columns, {**options, "columnNameOfCorruptRecord": RECORD})
+
+
 def value_of(texts: Column, name: str) -> Column:
     """Return the value of a key of a map, NULL without it: Spark 3.3 raises an error for that in ANSI mode."""
     return F.when(F.array_contains(F.map_keys(texts), name), texts[name])
@@ -453,11 +460,8 @@ class _Csv(_Syntax):
         return is_bad
 
     def _texts(self, name: str, further: Sequence[str] = (), **more: str) -> Column:
-        names = [*(f"c{index}" for index in range(len(self.fields))), *further, RECORD]
-        schema = T.StructType([T.StructField(each, T.StringType()) for each in names])
         text = F.concat(F.col(name), F.lit(f"{self._separator}{_END}")) if further else F.col(name)
-        columns = ", ".join(f"{each} string" for each in schema.names)
-        return F.from_csv(text, columns, {**self.options, "columnNameOfCorruptRecord": RECORD, **more})
+        return csv_texts(text, len(self.fields), {**self.options, **more}, further)
 
     def differs_by_case(self, name: str) -> Column:
         """Return that no name is in a record."""
