@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, T, pd
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pd
 from scripts.helpers.display.tables import MAX_SHOWN, Column, Table, need_pandas
 from scripts.helpers.display.units import count_of, size_text
 from scripts.helpers.errors import FileContentError
 from scripts.helpers.files.kept_schemas import KeptSchemas, schema_name
+from scripts.helpers.files.readable import ReadableWhenSmall
 from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.unchanged import check_unchanged
 from scripts.helpers.listing.listing import Location
@@ -44,7 +45,7 @@ class _FirstFiles(Table[dict[str, Any]]):
 
 
 @dataclass(frozen=True, eq=False)
-class FileDelta:
+class FileDelta(ReadableWhenSmall):
     """The new files of one batch, in the order of their keys' bytes.
 
     An empty delta is a good answer: nothing is new.
@@ -166,92 +167,21 @@ class FileDelta:
             deltas[value] = replace(self, table=self.table.take(rows), has_more=False, gone=0, part=part)
         return deltas
 
-    def read(
-        self,
-        spark: SparkSession,
-        format: str,
-        *,
-        schema: T.StructType | str | None = None,
-        path_column: str | None = None,
-        on_schema_change: OnSchemaChange | None = None,
-        rescue: bool | str = False,
-        **options: Any,
-    ) -> DataFrame:
-        """Read exactly these files with Spark's own reader; see `reading.read_files`.
-
-        It reads the latest version of each. For thousands of small text or JSON objects `read_small`
-        is several times as fast.
-
-        In a job the columns that were read are kept with the watermark, and the next batch is read with them. A value
-        of CSV or JSON that its column's type cannot hold stops the Spark job with a MisfitError: see `rescue`.
-
-        Parameters
-        ----------
-        schema
-            StructType or DDL text, in place of what was kept.
-        on_schema_change
-            What becomes of columns that are not what was kept, or with this argument what `schema` says. ``add`` reads
-            new columns and wider types, and keeps them; ``warn`` leaves new columns out, with a WARNING; ``raise``
-            raises; ``take`` takes the files as they are, and keeps that. None is ``add`` for CSV and JSON, and
-            ``take`` for formats with types of their own. See `docs/files.md` for what is done about which change.
-        rescue
-            True, or the name of a column: values that do not fit, and columns that are left out, go there as JSON.
-        **options
-            Reader options. Columns of CSV with ``header`` are found by their names, by position with ``enforceSchema``.
-            With ``mode`` Spark decides what becomes of values that do not fit.
-
-        Raises
-        ------
-        SchemaChangedError
-            The policy does not let a change pass. Nothing was read.
-        MisfitError
-            A record of JSON cannot be parsed. Spark's jobs raise it inside its own errors; `job.write` as it is.
-        InvalidValueError
-            Options that do not go together.
-        """
+    def _read(self, spark: SparkSession, asked: Asked) -> DataFrame:
         self.unpinned.add("read")
-        asked = Asked.of(
-            format, on_schema_change, rescue,
-            schema=schema, path_column=path_column, options=options, is_old=self.is_old,
-        )  # fmt: skip
 
         def read(table: pa.Table, schema: Any, options: Mapping[str, Any]) -> DataFrame:
             return read_files(
-                spark, self.location, table, format, schema=schema, path_column=path_column, options=options
+                spark, self.location, table, asked.format,
+                schema=schema, path_column=asked.path_column, options=options,
             )  # fmt: skip
 
         return self.read_with(spark, asked, read)
 
-    def read_small(
-        self,
-        spark: SparkSession,
-        format: str,
-        schema: T.StructType | str | None = None,
-        *,
-        path_column: str | None = None,
-        on_changed: OnChanged = "raise",
-        on_schema_change: OnSchemaChange | None = None,
-        rescue: bool | str = False,
-        **options: Any,
-    ) -> DataFrame:
-        """Read many small objects, fetched by the executors; see `small_files.read_small_files`.
-
-        In a job leave `on_changed` as it is, and use that of `new_files`: what is left out here would be
-        committed as taken, if its old bytes are back before the commit.
-
-        Schemas are kept, and values that do not fit stop the Spark job or are rescued, as in `read`, whose errors
-        there are here, too. To infer types, or to look for columns that are not in `schema`, each object is fetched
-        twice; with `schema` and without `on_schema_change` JSON is fetched once. For CSV with ``header`` the driver
-        fetches the start of each file, unless ``enforceSchema`` is given. Columns of folders that neither `schema` nor
-        an earlier batch gives a type are texts.
-        """
-        asked = Asked.of(
-            format, on_schema_change, rescue,
-            schema=schema, path_column=path_column, options=options, is_old=self.is_old,
-        )  # fmt: skip
+    def _read_small(self, spark: SparkSession, asked: Asked, on_changed: OnChanged) -> DataFrame:
         # Before anything is fetched to infer a schema.
-        check_small_files(self.location, format, schema or "inferred", on_changed, options)
-        small = SmallFiles(spark, self.location, format, path_column, on_changed, self.request_payer)
+        check_small_files(self.location, asked.format, asked.schema or "inferred", on_changed, asked.options)
+        small = SmallFiles(spark, self.location, asked.format, asked.path_column, on_changed, self.request_payer)
 
         def fetch(table: pa.Table) -> None:
             # Here first: a task that fails takes its Python worker with it, and seconds.

@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, T
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.partitions import PartitionColumns, PartitionRule, sort_key
+from scripts.helpers.files.readable import Readable
 from scripts.helpers.listing.folders import Value
 from scripts.helpers.listing.objects import LEDGER
 from scripts.helpers.reading.by_schema import Asked
 from scripts.helpers.reading.small_files import OnChanged
 from scripts.helpers.reading.spark_partitions import read_partitions, with_folders
-from scripts.helpers.schemas.policy import OnSchemaChange
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,13 @@ class Partition:
 
 
 @dataclass(frozen=True, eq=False)
-class PartitionDelta:
+class PartitionDelta(Readable):
     """The partitions of one batch. An empty one is a good answer: nothing is new.
+
+    `read` has all ``name=value`` folders as columns, and keeps them in the schema. Their types are those of `schema`
+    where it names them, else those of `types`, else string: the text of the folder as it is. Spark by itself would
+    guess them in each batch. A folder with no value of its type is a SourceError. InvalidValueError is raised if
+    `schema` has a partition column of another type than string, int, bigint or date.
 
     Attributes
     ----------
@@ -106,46 +111,21 @@ class PartitionDelta:
         """Whether `max_partitions` left something for the next batch."""
         return self.files.has_more
 
-    def read(
-        self,
-        spark: SparkSession,
-        format: str,
-        *,
-        schema: T.StructType | str | None = None,
-        path_column: str | None = None,
-        on_schema_change: OnSchemaChange | None = None,
-        rescue: bool | str = False,
-        **options: Any,
-    ) -> DataFrame:
-        """Read exactly these files with Spark's reader of a format, as `FileDelta.read` does.
+    @property
+    def is_old(self) -> bool:
+        """As of the files."""
+        return self.files.is_old
 
-        All ``name=value`` folders are columns. Their types are those of `schema` where it names them, else those of
-        `types`, else string: the text of the folder as it is. Spark by itself would guess them anew in each batch.
-
-        Parameters
-        ----------
-        on_schema_change, rescue
-            As of `FileDelta.read`, whose errors are raised here, too. The schema that is kept has the folders' columns.
-
-        Raises
-        ------
-        SourceError
-            As `read_files`; or a folder holds no value of the type that `schema` asks for.
-        InvalidValueError
-            `schema` has a partition column of another type than string, int, bigint or date.
-        """
+    def _read(self, spark: SparkSession, asked: Asked) -> DataFrame:
         self.files.unpinned.add("read")
         types = dict(zip(self.columns.names, self.columns.types, strict=True))
-        whole = None if schema is None else with_folders(spark, self.files.table, schema, types)
-        asked = Asked.of(
-            format, on_schema_change, rescue,
-            schema=whole, path_column=path_column, options=options, is_old=self.files.is_old,
-        )  # fmt: skip
+        if asked.schema is not None:
+            asked = replace(asked, schema=with_folders(spark, self.files.table, asked.schema, types))
 
         def read(table: pa.Table, schema: Any, options: Mapping[str, Any]) -> DataFrame:
             return read_partitions(
-                spark, self.files.location, table, format, types,
-                schema=schema, path_column=path_column, options=options,
+                spark, self.files.location, table, asked.format, types,
+                schema=schema, path_column=asked.path_column, options=options,
             )  # fmt: skip
 
         return self.files.read_with(spark, asked, read)

@@ -31,6 +31,7 @@ from scripts.helpers.files.diff import Known
 from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between
 from scripts.helpers.files.limits import Block, Blocks, Limits, PlaceInOrder, Stretch, blocks_of, is_earlier, narrowed
 from scripts.helpers.files.pieces import PIECE_ROWS, Gathered
+from scripts.helpers.files.readable import ReadableWhenSmall
 from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import from_bytes, merged_segments, merges, to_bytes
@@ -55,7 +56,6 @@ from scripts.helpers.reading.small_files import (
     typed_fetch_errors,
 )
 from scripts.helpers.reading.spark import check_layouts, layouts_of
-from scripts.helpers.schemas.policy import OnSchemaChange
 from scripts.helpers.spark.tasks import slots_of, spread
 
 if TYPE_CHECKING:
@@ -85,8 +85,16 @@ NAMED_CHANGES = 1_000
 
 
 @dataclass(frozen=True)
-class SparkFileDelta:
-    """The new files of one batch as a DataFrame.
+class SparkFileDelta(ReadableWhenSmall):
+    """The new files of one batch as a DataFrame, which are read as those of a `FileDelta` are.
+
+    `read` keeps the names of all its files on the driver, as Spark's readers do, about a kilobyte each. So it refuses
+    more than 1,000,000 files, and raises what `to_driver` raises. With `read_small` a task finds its files in the
+    ledger, so their names never come to the driver. Which columns their folders give a Spark job looks up first. It
+    needs a schema, which is kept, and values that do not fit stop the run or are rescued. Nothing looks for other
+    columns, and columns of CSV are found by the header of the first file: for the policies ``add``, ``warn`` and
+    ``raise``, and for CSV files with several headers, use ``to_driver().read_small``. A CSV file with another header
+    than the first one is a SourceError.
 
     Attributes
     ----------
@@ -156,64 +164,14 @@ class SparkFileDelta:
         """Full URIs with raw keys, as those of `FileDelta.paths`; errors are those of `to_driver`."""
         return self.to_driver().paths
 
-    def read(
-        self,
-        spark: SparkSession,
-        format: str,
-        *,
-        schema: T.StructType | str | None = None,
-        path_column: str | None = None,
-        on_schema_change: OnSchemaChange | None = None,
-        rescue: bool | str = False,
-        **options: Any,
-    ) -> DataFrame:
-        """Read exactly these files with Spark's own reader, as `FileDelta.read` does.
+    def _read(self, spark: SparkSession, asked: Asked) -> DataFrame:
+        return self.to_driver()._read(spark, asked)
 
-        Spark's readers keep the names of all their files on the driver, about a kilobyte each. So more than
-        1,000,000 files are refused; `read_small` has no such limit. Errors are those of `to_driver` and of
-        `FileDelta.read`.
-        """
-        return self.to_driver().read(
-            spark, format, schema=schema, path_column=path_column, on_schema_change=on_schema_change, rescue=rescue,
-            **options,
-        )  # fmt: skip
-
-    def read_small(
-        self,
-        spark: SparkSession,
-        format: str,
-        schema: T.StructType | str | None = None,
-        *,
-        path_column: str | None = None,
-        on_changed: OnChanged = "raise",
-        on_schema_change: OnSchemaChange | None = None,
-        rescue: bool | str = False,
-        **options: Any,
-    ) -> DataFrame:
-        """Read many small objects, fetched by the executors, as `FileDelta.read_small` does.
-
-        A task finds its files in the ledger, so their names never come to the driver. Which columns their folders
-        give a Spark job looks up first. It needs a schema, which is kept, and values that do not fit stop the run or
-        are rescued. Nothing looks for other columns, and columns of CSV are found by the header of the first file:
-        for the policies ``add``, ``warn`` and ``raise``, and for CSV files with several headers, use
-        ``to_driver().read_small``.
-
-        Raises
-        ------
-        SourceError
-            As of `read_small_files`, or a CSV file has another header than the first one. A MisfitError, as of
-            `FileDelta.read`. Both are raised inside Spark's errors.
-        InvalidValueError
-            Options that do not go together, or a policy that needs a look at all files.
-        """
-        check_small_files(self.location, format, schema, on_changed, options)
-        asked = Asked.of(
-            format, on_schema_change, rescue,
-            schema=schema, path_column=path_column, options=options, is_old=self.is_old,
-        )  # fmt: skip
-        if on_schema_change not in (None, "take"):
+    def _read_small(self, spark: SparkSession, asked: Asked, on_changed: OnChanged) -> DataFrame:
+        check_small_files(self.location, asked.format, asked.schema, on_changed, asked.options)
+        if asked.policy not in (None, "take"):
             raise InvalidValueError(
-                f"on_schema_change is {on_schema_change!r}, and nothing looks for new columns in files whose names "
+                f"on_schema_change is {asked.policy!r}, and nothing looks for new columns in files whose names "
                 "stay with the executors. Leave it out, or use to_driver().read_small."
             )
         taken = _Taken(self.ledger_uri, str(self.location))
@@ -224,16 +182,16 @@ class SparkFileDelta:
         folders = check_layouts(self.location, layouts)
         parts = _slices(self.ledger_files, files_per_task(spark, _rows_in(self.ledger_files), self.bytes))
         first = self._first_file()
-        header = _header_of_first(self, first, options) if asked.finds_by_header else None
-        small = SmallFiles(spark, self.location, format, path_column, on_changed, self.request_payer)
+        header = _header_of_first(self, first, asked.options) if asked.finds_by_header else None
+        small = SmallFiles(spark, self.location, asked.format, asked.path_column, on_changed, self.request_payer)
 
         def read(table: pa.Table, schema: Any, options: Mapping[str, Any]) -> DataFrame:
-            if schema is None and format != "text":
+            if schema is None and asked.format != "text":
                 # Only the names in the first header are asked for.
                 return small(table, None, options)
             return read_shares(
                 spark, self.location, spread(spark, [json.dumps(part).encode() for part in parts]), _Planned(taken),
-                folders, format, schema, path_column=path_column, on_changed=on_changed, options=options,
+                folders, asked.format, schema, path_column=asked.path_column, on_changed=on_changed, options=options,
                 client_options=None, request_payer=self.request_payer, header=header,
             )  # fmt: skip
 
