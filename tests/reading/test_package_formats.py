@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import MissingConnectorError, SourceError
+from scripts.helpers.errors import MisfitError, MissingConnectorError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.reading.fetched_lines import unmarked
 from tests.support import maven_jars
 from tests.support.landing import Landing
 
@@ -106,6 +107,15 @@ def test_rows_are_those_of_all_planned_files_when_xml_has_several(landing: Landi
         (4, april, landing.location.uri("month=04/a%20b+c.xml")),
         (5, april, landing.location.uri("month=04/x.xml")),
     ]
+
+
+def test_folder_of_xml_is_a_misfit_when_its_value_is_not_of_the_type_in_the_schema(landing: Landing) -> None:
+    landing.put("month=x/a.xml", BAYS)
+
+    with pytest.raises(Exception, match="a folder's value of column 'month' is not of type") as caught:
+        read(landing, "xml", [], rowTag="bay", schema="_id INT, month INT").collect()
+
+    assert isinstance(unmarked(str(caught.value)) or caught.value, MisfitError)
 
 
 def test_xml_is_refused_when_braces_of_one_of_several_keys_are_not_in_pairs(landing: Landing) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.helpers._lazy import Column, F
+from scripts.helpers._lazy import Column, F, T
 from scripts.helpers.errors import MisfitError
 from scripts.helpers.reading.fetched_lines import marked
 from scripts.helpers.reading.records import REASON, RECORD, csv_texts, of_records, value_of
@@ -124,3 +124,14 @@ def differing(source: str, name: str, key: str, kind: Kind, before: Kind) -> Mis
 def folder_misfit(name: str, kind: str) -> str:
     """Return what is wrong with a folder's value, and what to do."""
     return f"a folder's value of column {name!r} is not of type {kind}. Give the column another type in schema=."
+
+
+def folder_column(source: str, text: Column, name: str, kind: T.DataType) -> Column:
+    """Return a folder's value in the type that was asked for. One that does not fit stops Spark, as in its readers."""
+    # Spark 4 casts as ANSI does: a value that does not fit would be an error of Spark's own. Spark 3 has no try_cast.
+    cast = getattr(type(text), "try_cast", type(text).cast)
+    value: Column = cast(text, kind)
+    detail = folder_misfit(name, kind.simpleString())
+    error = MisfitError(source, name, kind.simpleString(), detail=detail)
+    fails = F.raise_error(F.lit(marked(error)))
+    return F.when(text.isNotNull() & value.isNull(), fails).otherwise(value).alias(name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers._lazy import DataFrame, F, SparkSession, T
 from scripts.helpers.errors import InvalidValueError, MisfitError, MissingConnectorError, SourceError
 from scripts.helpers.listing.folders import folder_values
-from scripts.helpers.reading.misfits import folder_misfit
+from scripts.helpers.reading.misfits import folder_column, folder_misfit
 from scripts.helpers.spark.jvm import has_jvm, java_of
 
 if TYPE_CHECKING:
@@ -112,7 +112,10 @@ def read_xml(
         folders.setdefault(tuple(value for _, value in folder_values(key)), []).append(path)
     frames = []
     for values, those in folders.items():
-        frames.append(_with_values(_load(reader.schema(of_files), those), kinds, values))
+        frame = _load(reader.schema(of_files), those)
+        for field, value in zip(kinds, values, strict=True):
+            frame = frame.withColumn(field.name, folder_column(str(location), F.lit(value), field.name, field.dataType))
+        frames.append(frame)
     return reduce(lambda one, other: one.union(other), frames)
 
 
@@ -137,9 +140,3 @@ def _folder_fields(
     """Return names and types of folder columns as Spark finds them: for text, whose own schema is known beforehand."""
     found = spark.read.format("text").option("basePath", str(location)).load(list(paths.values())).schema
     return list(found)[-len(columns) :]
-
-
-def _with_values(frame: DataFrame, fields: Sequence[T.StructField], values: Sequence[str | None]) -> DataFrame:
-    for field, value in zip(fields, values, strict=True):
-        frame = frame.withColumn(field.name, F.lit(value).cast(field.dataType))
-    return frame

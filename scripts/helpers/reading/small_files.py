@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers._lazy import Column, DataFrame, F, S3Client, SparkSession, T
-from scripts.helpers.errors import MisfitError, SourceError
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, T
+from scripts.helpers.errors import SourceError
 from scripts.helpers.reading.fetch import WORKERS, WORKERS_HERE, Planned, fetcher_of, planned_of
-from scripts.helpers.reading.fetched_lines import Fetching, LineRules, decompressed, marked, pack, unmarked, unpacked
-from scripts.helpers.reading.misfits import folder_misfit
+from scripts.helpers.reading.fetched_lines import Fetching, LineRules, decompressed, pack, unmarked, unpacked
+from scripts.helpers.reading.misfits import folder_column
 from scripts.helpers.reading.records import REASON, RECORD, ROW, asked_of, columns_of_lines, is_inferred, parsed, plain
 from scripts.helpers.reading.spark import check_folders, check_new_column
 from scripts.helpers.spark.jvm import check_jvm
@@ -189,7 +189,7 @@ def read_shares(
         rows = plain(fetched, format, fields, asked)
         selected = [rows[ROW].getField(name).alias(name) for name in fields.names]
     for index, (name, kind) in enumerate(folders):
-        selected.append(_of_folder(location, rows[f"folder_{index}"], name, kind))
+        selected.append(folder_column(str(location), rows[f"folder_{index}"], name, kind))
     if path_column is not None:
         selected.append(rows["path"].alias(path_column))
     return rows.select(*selected)
@@ -300,14 +300,3 @@ def files_per_task(spark: SparkSession, count: int, total: int) -> int:
     tasks = max(_TASKS_PER_SLOT * slots_of(spark), math.ceil(total / _TASK_BYTES))
     # At least 1: an empty plan would make it 0, which no loop can go on by.
     return max(1, math.ceil(count / tasks))
-
-
-def _of_folder(location: Location, text: Column, name: str, kind: T.DataType) -> Column:
-    """Return a folder's value in the type that was asked for. One that does not fit stops Spark, as in its readers."""
-    # Spark 4 casts as ANSI does: a value that does not fit would be an error of Spark's own. Spark 3 has no try_cast.
-    cast = getattr(type(text), "try_cast", type(text).cast)
-    value: Column = cast(text, kind)
-    detail = folder_misfit(name, kind.simpleString())
-    error = MisfitError(str(location), name, kind.simpleString(), detail=detail)
-    fails = F.raise_error(F.lit(marked(error)))
-    return F.when(text.isNotNull() & value.isNull(), fails).otherwise(value).alias(name)
