@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -17,12 +17,13 @@ from scripts.helpers._lazy import pa, pc
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import (
     EPOCH,
-    MICROSECOND,
     OUTSIDE,
     Bound,
     Cursor,
     CursorColumn,
+    as_number,
     decimal_type,
+    from_number,
     unordered,
 )
 from scripts.helpers.rows.sources import Facts, RowSource, named_zone, says_zone
@@ -37,7 +38,7 @@ OBJECTS = "decimal(38,18)"
 """Type of a column of Python's Decimals, which say none themselves: that which Spark gives them."""
 NS_PER_US = 1_000
 UNREADABLE = "it holds times outside the years 1 to 9999. Fix or filter those rows."
-FIRST_DAY = date(1970, 1, 1)
+FIRST_DAY = EPOCH.toordinal()
 
 
 class MemoryRows(RowSource):
@@ -233,12 +234,10 @@ def _microseconds(name: str, array: pa.Array) -> pa.Array:
 
 def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) -> pa.Array:
     number: Any = value
-    if isinstance(value, datetime):
-        number = (value - EPOCH) // MICROSECOND
-    elif isinstance(value, date):
-        number = (value - FIRST_DAY).days
+    if column.is_time:
+        number = as_number(value, column.type) - (FIRST_DAY if column.type == "date" else 0)
     elif column.is_number and pa.types.is_decimal(values.type):
-        number = Decimal(value)
+        number = Decimal(number)
     # One step outside of 64 bits there is no Arrow number to compare with, and the answer is one for all values.
     if pa.types.is_int64(values.type) and number in OUTSIDE:
         always = sign[0] == ("<" if number > 0 else ">")
@@ -253,8 +252,8 @@ def _cursor(column: CursorColumn, value: Any) -> Cursor:
         found: Cursor = value
         return found
     try:
-        return FIRST_DAY + timedelta(days=value) if column.type == "date" else EPOCH + value * MICROSECOND
-    except OverflowError as error:
+        return from_number(value + (FIRST_DAY if column.type == "date" else 0), column.type)
+    except (OverflowError, ValueError) as error:
         raise CursorError(
             column.name, "its largest value is outside the years 1 to 9999. Fix or filter that row."
         ) from error

@@ -258,6 +258,24 @@ def is_written_plainly(text: str, *, time: bool) -> bool:
     return (_TIME if time else _NUMBER).fullmatch(text) is not None
 
 
+def as_number(value: Cursor, kind: str) -> int:
+    """Return a time, date or number as a whole number of microseconds, days, ones or last decimal places."""
+    if isinstance(value, datetime):
+        return (value - EPOCH) // MICROSECOND
+    if isinstance(value, date):
+        return value.toordinal()
+    return int(EXACT.scaleb(Decimal(value), decimal_type(kind)[1]))
+
+
+def from_number(number: int, kind: str) -> Cursor:
+    """Return the time, date or number that `as_number` wrote as a whole number."""
+    if kind == "date":
+        return date.fromordinal(number)
+    if kind in TIMES:
+        return EPOCH + number * MICROSECOND
+    return number if kind in WHOLE else EXACT.scaleb(Decimal(number), -decimal_type(kind)[1])
+
+
 def decimal_type(kind: str) -> tuple[int, int]:
     """Return precision and scale of ``decimal(p,s)``; none of any other type."""
     found = re.fullmatch(r"decimal\((\d{1,2}),(\d{1,2})\)", kind)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.fields import ImplausibleError
 from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd
-from scripts.helpers.rows.cursors import EPOCH, EXACT, MICROSECOND, TEXTS, Cursor, check_value, decimal_type
+from scripts.helpers.rows.cursors import TEXTS, Cursor, as_number, check_value, from_number
 
 MAX_RANGES = 20_000
 """Of one entry of a state, or of one record: twice as many as `slices` makes. Ranges that touch are one."""
@@ -63,7 +61,10 @@ def _coded(ranges: Iterable[CursorRange], types: Sequence[str]) -> Iterator[list
     before = 0
     for cursor_range in ranges:
         for end in cursor_range:
-            codes = [_code(value, kind) for value, kind in zip(end or (), types, strict=False)]
+            codes: list[Any] = []
+            for value, kind in zip(end or (), types, strict=False):
+                # Whole numbers: JSON's other numbers are floats to most readers.
+                codes.append(value if kind in TEXTS else as_number(value, kind))
             if codes and isinstance(codes[0], int):
                 distance = codes[0] - before
                 before = codes[0]
@@ -91,27 +92,10 @@ def _decoded(ends: Any, types: Sequence[str]) -> list[CursorRange]:
     return ranges
 
 
-def _code(value: Cursor, kind: str) -> int | str:
-    if isinstance(value, datetime):
-        return (value - EPOCH) // MICROSECOND
-    if isinstance(value, date):
-        return value.toordinal()
-    if isinstance(value, Decimal):
-        # As a whole number of its last decimal place: JSON's numbers are floats to most readers.
-        _, scale = decimal_type(kind)
-        return int(EXACT.scaleb(value, scale))
-    return value
-
-
 def _value(code: object, kind: str) -> Cursor:
     value: object = code
     if kind not in TEXTS:
         if type(code) is not int:
             raise TypeError("not a whole number")
-        if kind in ("timestamp", "timestamp_ntz"):
-            value = EPOCH + code * MICROSECOND
-        elif kind == "date":
-            value = date.fromordinal(code)
-        elif decimal_type(kind)[0]:
-            value = EXACT.scaleb(Decimal(code), -decimal_type(kind)[1])
+        value = from_number(code, kind)
     return check_value(value, kind)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -20,15 +20,15 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.rows.cursor_ranges import RangeEnd, range_end
 from scripts.helpers.rows.cursors import (
     DAY,
-    EPOCH,
-    EXACT,
     MICROSECOND,
     WHOLE,
     Bound,
     Cursor,
     CursorColumn,
     Tick,
+    as_number,
     decimal_type,
+    from_number,
 )
 
 End = Cursor | Bound
@@ -105,10 +105,9 @@ class Choice:
                     f"interval= does not fit the cursor {column.name!r}, a {column.type}. Leave it out."
                 )
             return list(reversed(covered)), len(covered)
-        scale = _Scale(column)
-        starts = [scale.of(_start(span, smallest)) for span in covered]
-        ends = [scale.of(first_of(span[1])) for span in covered]
-        width = scale.width(self.interval, sum(ends) - sum(starts))
+        starts = [as_number(_start(span, smallest), column.type) for span in covered]
+        ends = [as_number(first_of(span[1]), column.type) for span in covered]
+        width = _width(column, self.interval, sum(ends) - sum(starts))
         cells = [_Cells(start, end, width) for start, end in zip(starts, ends, strict=True)]
         total = sum(piece.count for piece in cells)
         if self.everything and total > MOST:
@@ -123,8 +122,8 @@ class Choice:
                     first, last = piece.at(within)
                     # The outer ends are those of the range. Where it has no beginning, the oldest interval has none:
                     # the target may have older rows. Of a compound cursor they part rows of one first value.
-                    start = low if within == piece.count - 1 else scale.at(first)
-                    found.append((start, high if within == 0 else scale.at(last)))
+                    start = low if within == piece.count - 1 else from_number(first, column.type)
+                    found.append((start, high if within == 0 else from_number(last, column.type)))
                     break
         return found, total
 
@@ -171,50 +170,22 @@ class _Cells:
         return max(self.start, cell * self.width), min(self.end, (cell + 1) * self.width)
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """The values of a column as whole numbers: microseconds, days, ones or last decimal places."""
-
-    column: CursorColumn
-
-    def of(self, value: Cursor) -> int:
-        if isinstance(value, datetime):
-            return (value - EPOCH) // MICROSECOND
-        if isinstance(value, date):
-            return value.toordinal()
-        if isinstance(value, Decimal):
-            return int(EXACT.scaleb(value, decimal_type(self.column.type)[1]))
-        return int(value)
-
-    def at(self, number: int) -> Cursor:
-        if self.column.type == "date":
-            return date.fromordinal(number)
-        if self.column.is_time:
-            return EPOCH + number * MICROSECOND
-        scale = decimal_type(self.column.type)[1]
-        return EXACT.scaleb(Decimal(number), -scale) if self.column.type not in WHOLE else number
-
-    def width(self, interval: Tick | None, all_steps: int) -> int:
-        if interval is None:
-            if self.column.is_time:
-                interval = DAY
-            else:
-                return max(1, -(-all_steps // PARTS))
-        unfit = InvalidValueError(
-            f"interval={interval!r} does not fit the cursor {self.column.name!r}, a {self.column.type}. Give a "
-            "timedelta from one step up for times and dates, a number above 0 for numbers."
+def _width(column: CursorColumn, interval: Tick | None, all_steps: int) -> int:
+    """Return how many steps of a column an interval has; `all_steps` are those of all that was read."""
+    if interval is None and not column.is_time:
+        return max(1, -(-all_steps // PARTS))
+    interval = DAY if interval is None else interval
+    steps = 0
+    if isinstance(interval, timedelta) and column.is_time:
+        steps = interval // (DAY if column.type == "date" else MICROSECOND)
+    elif isinstance(interval, int | Decimal) and not isinstance(interval, bool) and not column.is_time:
+        steps = as_number(interval, column.type)
+    if steps < 1:
+        raise InvalidValueError(
+            f"interval={interval!r} does not fit the cursor {column.name!r}, a {column.type}. Give a timedelta from "
+            "one step up for times and dates, a number above 0 for numbers."
         )
-        if isinstance(interval, bool) or isinstance(interval, timedelta) != self.column.is_time:
-            raise unfit
-        if isinstance(interval, timedelta):
-            steps = interval // (DAY if self.column.type == "date" else MICROSECOND)
-        elif isinstance(interval, int | Decimal):
-            steps = int(EXACT.scaleb(Decimal(interval), decimal_type(self.column.type)[1]))
-        else:
-            raise unfit
-        if steps < 1:
-            raise unfit
-        return steps
+    return steps
 
 
 def covered_below(coverage: Sequence[tuple[Any, Any]], watermark: End) -> list[Span]:
