@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from scripts.cli.commands import command, context_option, job_argument, read_job
-from scripts.cli.contexts import BEGINNING, END, bound_given, span_rows, state_in
+from scripts.cli.contexts import BEGINNING, END, bound_option, span_rows, state_in
 from scripts.cli.deciding import Said, decide, deciding
 from scripts.cli.documents import emit, head_json
 from scripts.cli.progress import progress
@@ -95,7 +95,7 @@ def backfill(
         # A slice that is begun owns its rows though they are not read yet, so it is a gap and is not offered twice.
         taken = {one.bounds for one in begun}
         planned: list[ShownRange] = []
-        for gap in around.watermarks.gaps(job, name, bound_given(state, start)):
+        for gap in around.watermarks.gaps(job, name, bound_option(state, start, "--from")):
             if gap not in taken:
                 planned += _cut(gap, number)
     work = _Work(around, job, name, state, begun, planned, arguments)

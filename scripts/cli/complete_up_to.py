@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from scripts.cli.commands import command, job_argument, read_job
-from scripts.cli.contexts import bound_given, names_of_kind, state_in
+from scripts.cli.contexts import bound_option, names_of_kind, state_in
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.screen import Cell, bound_text, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import count_of
+from scripts.helpers.rows.cursor_ranges import range_end
 from scripts.jobs.exit_codes import FAILED
 
 NOTHING = "nothing yet"
@@ -33,9 +34,8 @@ def complete_up_to(around: Surroundings, job: str, context: str | None, at: str 
         # Without any, the look-up of the only one raises an error that lists what the job has instead.
         for chosen in named or [""]:
             name, state = state_in(around, job, chosen or None, "rows")
-            wanted, value = bound_given(state, at), around.watermarks.complete_up_to(job, name)
-            first = value[0] if isinstance(value, tuple) else value
-            found.append((name, value, at is None or (first is not None and wanted <= first)))
+            wanted, value = bound_option(state, at, "--at"), around.watermarks.complete_up_to(job, name)
+            found.append((name, value, range_end(wanted) <= range_end(value)))
     # Committed output that is not published yet is not at its target: nobody can read those rows. Looked at last, as
     # what a run commits meanwhile would be among the watermarks and not among this.
     unpublished = len(read_job(around, job).unpublished)

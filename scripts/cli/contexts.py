@@ -13,7 +13,7 @@ from scripts.cli.screen import Cell, bound_text, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import ConfigurationError, InvalidValueError
 from scripts.helpers.protocol.lookups import STATES
-from scripts.helpers.rows.states import RowsState
+from scripts.helpers.rows.states import RowsState, bound_given
 from scripts.helpers.states import typed
 
 BEGINNING, END = "the very beginning", "the very end"
@@ -68,9 +68,9 @@ def names_of_kind(states: Mapping[str, Any], kind: str) -> list[str]:
     return sorted(name for name, state in states.items() if isinstance(state, Mapping) and state.get("kind") == kind)
 
 
-def bound_given(state: RowsState, text: str | None) -> Any:
-    """Read a bound as the first cursor column is."""
-    return None if text is None else state.columns[0].from_typed(text)
+def bound_option(state: RowsState, text: str | None, option: str) -> Any:
+    """Read a bound that was given as an option; None if it was not."""
+    return None if text is None else bound_given(state.columns, text, option, typed=True)
 
 
 def show_spans(around: Surroundings, asked: dict[str, str], name: str, spans: Sequence[Any], *, none: str) -> None:

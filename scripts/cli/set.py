@@ -23,10 +23,11 @@ from scripts.helpers.protocol.items import HEAD_KEY
 from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.cursors import CursorColumn, is_written_plainly
-from scripts.helpers.rows.states import columns_in, is_rows, stored_identity
+from scripts.helpers.rows.states import bound_given, columns_in, is_rows, stored_bound, stored_identity
 
 TYPES = ("str", "int", "float", "decimal", "bool", "datetime", "date", "null")
 _ASSIGNMENT = re.compile(r"([^=]+?)(?::(\w+))?=(.*)", re.DOTALL)
+_FLOAT = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -104,7 +105,7 @@ def _assigned(text: str, state: Mapping[str, Any], where: str) -> tuple[str, Any
     if kind is not None and kind not in TYPES:
         name, kind = f"{name}:{kind}", None
     if name == "value" and is_rows(state):
-        return name, _cursor(value, columns_in(Fields(state, where)))
+        return name, stored_bound(bound_given(columns_in(Fields(state, where)), value, name, typed=True))
     if kind is None:
         kind = _kind_of(state[name]) if name in state else "str"
         if kind == "null" and value:
@@ -117,17 +118,6 @@ def _assigned(text: str, state: Mapping[str, Any], where: str) -> tuple[str, Any
         ) from None
 
 
-def _cursor(text: str, columns: Sequence[CursorColumn]) -> Any:
-    """Read the cursor of a rows context as its columns are; several are parted by commas."""
-    if len(columns) == 1:
-        return columns[0].from_typed(text)
-    parts = text.split(",")
-    if len(parts) > len(columns):
-        raise InvalidValueError(f"value has {len(parts)} parts, but the cursor has {len(columns)} columns.")
-    read = [column.from_typed(part.strip()) for column, part in zip(columns, parts, strict=False)]
-    return [*read, *[None] * (len(columns) - len(read))]
-
-
 def _kind_of(value: Any) -> str:
     kinds = {"NoneType": "null", "Decimal": "decimal"}
     kind = kinds.get(type(value).__name__, type(value).__name__)
@@ -138,6 +128,8 @@ def _kind_of(value: Any) -> str:
 
 def _read(text: str, kind: str) -> Any:
     if kind in ("datetime", "date", "int", "decimal") and not is_written_plainly(text, time=kind.startswith("date")):
+        raise ValueError(kind)
+    if kind == "float" and not _FLOAT.fullmatch(text):
         raise ValueError(kind)
     if kind == "datetime":
         return isoparse(text.replace(" ", "T", 1))

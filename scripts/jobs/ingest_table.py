@@ -14,14 +14,15 @@ from scripts.helpers.batch.modes import Mode
 from scripts.helpers.databases.login import login_of_secret
 from scripts.helpers.databases.snapshot import PostgresSnapshot
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.errors import SourceError
 from scripts.helpers.glue.catalog import Catalog
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import name_in_table
-from scripts.helpers.rows.cursors import WRITTEN, CursorColumn
+from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
 from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import DataFrameRows
+from scripts.helpers.rows.states import bound_given
 from scripts.helpers.rows.window import Nulls
 from scripts.helpers.schemas.policy import POLICIES
 from scripts.helpers.watermarks import Watermarks
@@ -79,8 +80,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--initial-value",
         metavar="VALUE",
-        help="where a first run starts (inclusive): a value of the first cursor column, times as "
-        "2026-01-31T10:00:00+00:00",
+        help="where a first run starts (inclusive): a value of the cursor column, times as "
+        "2026-01-31T10:00:00+00:00; values of a compound cursor have commas between them",
     )
     parser.add_argument(
         "--max-rows",
@@ -213,31 +214,18 @@ def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options
     """Return the slice of a backfill that the arguments name, not yet begun."""
     job_id = name_in_table(arguments.JOB_NAME, arguments.BOOKMARK_CONTEXT)
     state = watermarks.progress.state(job_id, arguments.context)
-    columns = state.columns
     return Backfill(
         watermarks,
         job_id,
         arguments.JOB_RUN_ID,
         transformation_ctx=arguments.context,
-        low=bound_of(columns, arguments, "backfill_from"),
-        high=bound_of(columns, arguments, "backfill_to"),
+        low=option_bound(state.columns, arguments, "backfill_from"),
+        high=option_bound(state.columns, arguments, "backfill_to"),
         delay=timedelta(seconds=arguments.delay_seconds),
         sink=arguments.sink,
         name=arguments.backfill_name,
         **options,
     )
-
-
-def bound_of(columns: Sequence[CursorColumn], arguments: argparse.Namespace, name: str) -> Any:
-    """Return one end of a slice, read as the cursor's columns are; None where there is none."""
-    texts: list[str] = getattr(arguments, name)
-    if len(texts) > len(columns):
-        raise CursorError(columns[0].name, f"{_option(name)} is given {len(texts)} times, and the cursor has "
-                          f"{len(columns)} columns. Give one value for each.")  # fmt: skip
-    values = [option_bound(column, text, name) for column, text in zip(columns, texts, strict=False)]
-    if len(columns) == 1:
-        return values[0] if values else None
-    return tuple(values) or None
 
 
 def fill(backfill: Backfill, arguments: argparse.Namespace) -> bool:
@@ -251,20 +239,16 @@ def fill(backfill: Backfill, arguments: argparse.Namespace) -> bool:
 
 
 def value_of(source: RowSource, arguments: argparse.Namespace, name: str) -> object:
-    """Return a bound, read as the type of the first cursor column says; None if it is not given."""
-    text = getattr(arguments, name)
-    if text is None:
+    """Return a bound of a live job, read as its source's cursor columns are; None if it is not given."""
+    if getattr(arguments, name) is None:
         return None
-    (column,) = source.columns(arguments.cursor_column[:1], arguments.strings)
-    return option_bound(column, text, name)
+    return option_bound(source.columns(arguments.cursor_column, arguments.strings), arguments, name)
 
 
-def option_bound(column: CursorColumn, text: str, name: str) -> object:
-    """Return a bound that was given as the option `name`; CursorError says how it is written."""
-    try:
-        return column.from_typed(text)
-    except CursorError as error:
-        raise CursorError(column.name, f"{_option(name)} is not of type {column.type}. {WRITTEN}") from error
+def option_bound(columns: Sequence[CursorColumn], arguments: argparse.Namespace, name: str) -> Bound | None:
+    """Return a bound, read as the cursor's columns are; None if it is not given."""
+    given = getattr(arguments, name)
+    return None if given in (None, []) else bound_given(columns, given, _option(name), typed=True)
 
 
 def _option(name: str) -> str:

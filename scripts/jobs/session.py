@@ -135,7 +135,8 @@ def parse(made: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse
 
 def positive(text: str) -> int:
     """Read a whole number above 0."""
-    if not text.isdecimal() or int(text) < 1:
+    # Python would read digits of other scripts, too.
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 

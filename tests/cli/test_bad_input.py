@@ -261,7 +261,7 @@ def test_later_is_told_when_the_table_does_not_answer(run: Command, world: Water
         (["gaps", "parking-fines"], "has no context of rows"),
         (
             ["gaps", "parking-permits", "--from", "soon"],
-            "Cursor column 'last_modified': 'soon' is not of type timestamp. Write a timestamp as ",
+            "Cursor column 'last_modified': --from is not of type timestamp. Write a timestamp as ",
         ),
         (["plan", "parking-fines", "--source", "s3://x/"], "--source is for one context of rows"),
         (["jobs", "bad\x07name"], "is not allowed"),

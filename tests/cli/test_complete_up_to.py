@@ -146,11 +146,11 @@ def test_nothing_is_complete_when_a_gap_reaches_down_to_the_beginning(run: Comma
         (["no-such-job"], FAILED, "no-such-job"),
         ([JOB, "--context", "no"], BAD_DATA, "has no context 'no' of rows"),
         (["files"], BAD_DATA, "has no context of rows"),
-        ([JOB, "--at", "soon"], BAD_DATA, "'soon' is not of type timestamp"),
+        ([JOB, "--at", "soon"], BAD_DATA, "--at is not of type timestamp"),
         # A compact date, seconds since 1970, a year: each is some time long ago in microseconds since 1970.
-        ([JOB, "--at", "20260110"], BAD_DATA, "'20260110' is not of type timestamp"),
-        ([JOB, "--at", "1768003200"], BAD_DATA, "'1768003200' is not of type timestamp"),
-        ([JOB, "--at", "2027"], BAD_DATA, "'2027' is not of type timestamp"),
+        ([JOB, "--at", "20260110"], BAD_DATA, "--at is not of type timestamp"),
+        ([JOB, "--at", "1768003200"], BAD_DATA, "--at is not of type timestamp"),
+        ([JOB, "--at", "2027"], BAD_DATA, "--at is not of type timestamp"),
         (["downwards"], BAD_DATA, "reads downwards"),
     ],
 )

@@ -290,11 +290,12 @@ def test_job_is_made_when_a_watermark_is_set_before_its_first_run(run: Command, 
     [
         (["set", "repairs", "seen=nine"], 65, "seen is not of type int"),
         (["set", "repairs", "seen=1_000"], 65, "seen is not of type int"),
+        (["set", "repairs", "a:float=1_000"], 65, "a is not of type float"),
         (["set", "repairs", "a:datetime=2026"], 65, "a is not of type datetime"),
         (["set", "repairs", "a:date=20260110"], 65, "a is not of type date"),
         (["set", "repairs", "seen"], 2, "is not NAME=VALUE"),
         (["set", "repairs", "value=soon", "--context", "repairs"], 65, "last_modified"),
-        (["set", "repairs", "value=2026", "--context", "repairs"], 65, "'2026' is not of type timestamp"),
+        (["set", "repairs", "value=2026", "--context", "repairs"], 65, "value is not of type timestamp"),
         (["set", "repairs", "value=1", "--context", "other"], 2, "Give --cursor-column and --type"),
         (["set", "repairs", "a:datetime=2026-03-01T01:00:00"], 65, "without a time zone"),
         (["rewind", "repairs"], 2, "Give either --to-version or --to-run."),
@@ -421,7 +422,7 @@ def test_cursor_of_several_columns_is_set_when_its_parts_are_separated_by_commas
 @pytest.mark.parametrize(
     ("assigned", "text"),
     [
-        ("value=7,8,9", "value has 3 parts, but the cursor has 2 columns."),
+        ("value=7,8,9", "value has 3 values for 2 columns. Give one each."),
         ("options=7", "A dict cannot be given on the command line. Call set_watermark in Python."),
     ],
     ids=["parts", "kind"],

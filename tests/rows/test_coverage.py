@@ -393,7 +393,7 @@ def test_region_is_empty_when_the_job_found_no_row_yet() -> None:
         ("bigint", "7", "low is a str that does not fit a bigint"),
         ("timestamp", datetime(2026, 1, 1), "low is a datetime without zone"),
         ("date", MOMENT, "low is a datetime that does not fit a date"),
-        ("bigint", (1, 2), "low has 2 values and the cursor 1"),
+        ("bigint", (1, 2), "low has 2 values for 1 columns"),
         (
             "timestamp",
             datetime.max.replace(tzinfo=timezone(timedelta(hours=-3))),

@@ -181,7 +181,7 @@ def test_text_is_refused_without_showing_it_when_python_cannot_hold_it(kind: str
     ],
 )
 def test_typed_value_is_read_when_it_can_mean_one_thing_only(kind: str, text: str, value: Any) -> None:
-    assert CursorColumn("at", kind).from_typed(text) == value
+    assert CursorColumn("at", kind).from_typed(text, "--at") == value
 
 
 @pytest.mark.parametrize(
@@ -206,6 +206,6 @@ def test_typed_value_is_read_when_it_can_mean_one_thing_only(kind: str, text: st
 )
 def test_typed_value_is_refused_when_it_could_mean_another_one(kind: str, text: str) -> None:
     with pytest.raises(CursorError) as caught:
-        CursorColumn("at", kind).from_typed(text)
+        CursorColumn("at", kind).from_typed(text, "--at")
 
-    assert f"{text!r} is not of type {kind}. Write a timestamp as 2026-01-31T10:00:00+00:00" in str(caught.value)
+    assert f"--at is not of type {kind}. Write a timestamp as 2026-01-31T10:00:00+00:00" in str(caught.value)

@@ -136,10 +136,11 @@ def test_longest_lease_is_refused_when_it_is_no_plausible_one(max_lease: timedel
         ("86401", "the lease is 86401 seconds; the limit is 86400 (one day). Give a shorter one"),
         ("9" * 30, "the lease is 999999999999… seconds; the limit is 86400"),
         ("9" * 5_000, "the lease is 999999999999… seconds; the limit is 86400"),
+        ("٣٤", "'٣٤' is not a whole number above 0"),
         ("0", "'0' is not a whole number above 0"),
         ("-1", "'-1' is not a whole number above 0"),
     ],
-    ids=["just-above", "overflow", "thousands-of-digits", "nothing", "negative"],
+    ids=["just-above", "overflow", "thousands-of-digits", "other-digits", "nothing", "negative"],
 )
 def test_job_is_refused_with_the_limit_when_its_lease_is_none(
     capsys: pytest.CaptureFixture[str], text: str, said: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Context, Decimal, InvalidOperation
@@ -180,23 +181,46 @@ class CursorColumn:
     def from_caller(self, value: object, what: str) -> Cursor:
         """Return a bound that the caller gives; CursorError that names the argument where it does not fit.
 
-        A datetime without zone is a wall clock and fits only a column without zone.
+        A datetime without zone is a wall clock and fits only a column without zone. There UTC is the wall clock, too,
+        as states and `gaps` write it.
         """
         if isinstance(value, datetime) and self.type != "date":
             if value.tzinfo is None and self.type == "timestamp":
                 raise CursorError(self.name, f"{what} is a datetime without zone. Give an aware one.")
-            value = value.astimezone(timezone.utc) if value.tzinfo else value.replace(tzinfo=timezone.utc)
+            if value.utcoffset() and self.type == "timestamp_ntz":
+                raise CursorError(self.name, f"{what} has a zone and the column has none. Give one without zone.")
+            try:
+                value = value.astimezone(timezone.utc) if value.tzinfo else value.replace(tzinfo=timezone.utc)
+            except OverflowError:
+                raise CursorError(
+                    self.name, f"{what} is outside the years 1 to 9999 in UTC. Give a nearer one."
+                ) from None
         if self.is_uuid and isinstance(value, UUID):
             value = str(value)
         # True is an int in Python, and would become the bound 1.
         if isinstance(value, int) and not isinstance(value, bool) and self.type.startswith("decimal"):
             value = Decimal(value)
+        self.check_letters(value, what)
         try:
+            if type(value) is int and self.type in WHOLE:
+                limit = 2 ** (8 * 2 ** WHOLE.index(self.type) - 1)
+                _in_range(value, -limit - 1, limit)
             return self.check(value)
-        except CursorError:
+        except (CursorError, OverflowError):
             raise CursorError(
                 self.name, f"{what} is a {type(value).__name__} that does not fit a {self.type}. Give one that does."
             ) from None
+
+    def check_letters(self, value: object, what: str) -> None:
+        """Raise CursorError for a text with letters beyond ASCII."""
+        # The window is compared byte by byte. Only for ASCII is that the order in which keys rise everywhere: UTF-16
+        # puts some letters before others that UTF-8 puts after them, so a later key could be below the watermark.
+        if isinstance(value, str) and not value.isascii():
+            raise CursorError(
+                self.name,
+                f"{what} has letters beyond ASCII, which databases put in different orders. Use a column of ASCII keys "
+                "of fixed width, or a timestamp, date, integer or decimal column.",
+            )
 
     def from_text(self, text: str) -> Cursor:
         """Read the exact text of a value: a timestamp as ISO text with zone or whole microseconds since 1970.
@@ -209,7 +233,7 @@ class CursorColumn:
             outside = "outside the years 1 to 9999" if self.is_time else f"no value of a {self.type}"
             raise CursorError(self.name, f"its largest value is {outside}. Fix or filter that row.") from error
 
-    def from_typed(self, text: str) -> Cursor:
+    def from_typed(self, text: str, what: str) -> Cursor:
         """Read a value that a person or a scheduler has written, such as an option of a command.
 
         Raises
@@ -218,13 +242,11 @@ class CursorColumn:
             It is not of the column, or could be meant otherwise: of digits alone, a time might be a year, a compact
             date, or seconds since 1970.
         """
-        unfit = CursorError(self.name, f"{text!r} is not of type {self.type}. {WRITTEN}")
-        if self.type not in TEXTS and not is_written_plainly(text, time=self.is_time):
-            raise unfit
-        try:
-            return self.check(self.from_text(text))
-        except CursorError as error:
-            raise unfit from error
+        self.check_letters(text if self.type in TEXTS else None, what)
+        if self.type in TEXTS or is_written_plainly(text, time=self.is_time):
+            with suppress(CursorError):
+                return self.from_caller(self.from_text(text), what)
+        raise CursorError(self.name, f"{what} is not of type {self.type}. {WRITTEN}")
 
     def _read(self, text: str) -> Cursor:
         if self.type == "string":

@@ -21,7 +21,7 @@ from scripts.helpers.rows.identity import check_same_source
 from scripts.helpers.rows.open_writers import age_of, oldest_writer, reachable_high, settled_moment
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.sources import UNKNOWN, Facts, OpenWriter, RowSource
-from scripts.helpers.rows.states import RowsState, Undecided, check_types
+from scripts.helpers.rows.states import RowsState, Undecided, bound_given, check_types
 from scripts.helpers.rows.uuids import check_uuid, first_at, is_uuid, moment_of
 from scripts.helpers.rows.window import Nulls, RowWindow, precedes
 
@@ -180,7 +180,7 @@ def _ends(
     if state is None:
         if options.initial_value is None:
             return None, None
-        start = _from_caller(columns, options.initial_value, "initial_value")
+        start = bound_given(columns, options.initial_value, "initial_value")
         return start, start
     check_types(columns, state.columns)
     if state.descending != options.descending:
@@ -195,37 +195,12 @@ def _asked(columns: tuple[CursorColumn, ...], low: Bound | None, options: RowOpt
     """Return the upper bound that the caller gives; CursorError if it is before the watermark."""
     if options.high is None:
         return None
-    asked = _from_caller(columns, options.high, "high")
+    asked = bound_given(columns, options.high, "high")
     if low is not None and precedes(asked, low, descending=options.descending):
         raise CursorError(
             columns[0].name, "high is before the watermark, which never moves back. Leave it out, or rewind the job."
         )
     return asked
-
-
-def _from_caller(columns: tuple[CursorColumn, ...], value: object, what: str) -> Bound:
-    """Return a bound that the caller gives: a value, or a tuple of up to one for each column."""
-    values = list(value) if isinstance(value, tuple | list) else [value]
-    if not 1 <= len(values) <= len(columns):
-        raise CursorError(
-            columns[0].name, f"{what} has {len(values)} values for {len(columns)} columns. Give one each."
-        )
-    found = [column.from_caller(value, what) for column, value in zip(columns, values, strict=False)]
-    bound: Bound = (*found, *[None] * (len(columns) - len(found)))
-    _check_text(columns, bound, what)
-    return bound
-
-
-def _check_text(columns: tuple[CursorColumn, ...], bound: Bound | None, what: str) -> None:
-    # The window is compared byte by byte. Only for ASCII is that the order in which keys rise everywhere: UTF-16
-    # puts some letters before others that UTF-8 puts after them, so a later key could be below the watermark.
-    for column, value in zip(columns, bound or (), strict=False):
-        if isinstance(value, str) and not value.isascii():
-            raise CursorError(
-                column.name,
-                f"{what} has letters beyond ASCII, which databases put in different orders. Use a column of ASCII keys "
-                "of fixed width, or a timestamp, date, integer or decimal column.",
-            )
 
 
 def check_nulls(columns: tuple[CursorColumn, ...], count: int, policy: Nulls, context: str) -> None:
@@ -290,7 +265,8 @@ class _Look:
     def check(self) -> None:
         """Refuse what would lose rows: partitions left out too early, texts without one order, clocks set back."""
         self._check_slack()
-        _check_text(self.columns, self.last_row, "its last value")
+        for column, value in zip(self.columns, self.last_row or (), strict=False):
+            column.check_letters(value, "its last value")
         self._warn_of_texts()
         self._check_uuids()
         self._check_sequences()

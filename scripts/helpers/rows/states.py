@@ -7,7 +7,7 @@ names the life of a context between two resets, so that a reset forgets them too
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -17,7 +17,7 @@ from scripts.helpers.errors import CursorError, SourceChangedError
 from scripts.helpers.protocol.fields import Fields, ImplausibleError
 from scripts.helpers.protocol.values import MAX_BYTES
 from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, merged, range_end, uncovered
-from scripts.helpers.rows.cursors import Bound, CursorColumn, as_list, widened
+from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, as_list, widened
 from scripts.helpers.rows.identity import SOURCE, as_text, remembered
 from scripts.helpers.rows.packed_ranges import decode_ranges, encode_ranges
 
@@ -229,14 +229,8 @@ class RowsState:
         return uncovered(bounds, self.ranges) == [bounds] and not uncovered(bounds, [self.passed])
 
     def end_that_fits(self, bound: Any, what: str) -> RangeEnd:
-        """Return a bound that a person gives, checked against the columns; CursorError if it does not fit."""
-        end, names = range_end(bound), ", ".join(self.names)
-        if len(end) > len(self.columns):
-            raise CursorError(names, f"{what} has {len(end)} values and the cursor {len(self.columns)}.")
-        try:
-            return tuple(column.from_caller(value, what) for column, value in zip(self.columns, end, strict=False))
-        except OverflowError:
-            raise CursorError(names, f"{what} is outside the years 1 to 9999 in UTC. Give a nearer one.") from None
+        """Return an end that a caller gives; see `bound_given`. None is the very beginning, or the very end."""
+        return () if bound is None else range_end(bound_given(self.columns, bound, what))
 
     def with_coverage(self, before: RowsState | None, read: Iterable[CursorRange], origin: str) -> RowsState:
         """Return the state that follows another one once some ranges are read as well."""
@@ -371,3 +365,21 @@ def bound_in(fields: Fields, name: str, columns: Sequence[CursorColumn]) -> Boun
     if len(found) != known or len(values) != len(columns) or any(value is not None for value in values[known:]):
         raise fields.wrong(name, f"a value of type {', '.join(column.type for column in columns)}")
     return (*found, *[None] * (len(columns) - known))
+
+
+def bound_given(columns: Sequence[CursorColumn], given: Any, what: str, *, typed: bool = False) -> Bound:
+    """Return a bound that a caller gives: a value, or a tuple of up to one for each column; CursorError names `what`.
+
+    Where it is `typed`, the values are texts that a person or a scheduler has written; one text for several columns
+    has commas between them.
+    """
+    if typed and isinstance(given, str) and len(columns) > 1:
+        given = given.replace(", ", ",").split(",")
+    values = range_end(given)
+    if not 1 <= len(values) <= len(columns):
+        raise CursorError(
+            columns[0].name, f"{what} has {len(values)} values for {len(columns)} columns. Give one each."
+        )
+    read: Callable[[CursorColumn, Any, str], Cursor] = CursorColumn.from_typed if typed else CursorColumn.from_caller
+    found = [read(column, value, what) for column, value in zip(columns, values, strict=False)]
+    return (*found, *[None] * (len(columns) - len(found)))
