@@ -220,6 +220,19 @@ def test_run_stops_before_it_reads_when_changes_are_refused(nights: Nights, head
     assert (caught.value.context, nights.state) == ("files", before)
 
 
+def test_run_ends_with_a_misfit_when_changes_are_refused_and_a_number_is_text_by_now(nights: Nights) -> None:
+    """A column without any value looks like text, too, so the values decide."""
+    nights.put("1.csv", "id,bay", "1,A")
+    nights.run("csv", **HEADER)
+    before = nights.state
+    nights.put("2.csv", "id,bay", "q,B")
+
+    with pytest.raises(MisfitError, match="column 'id' has a value that is not of type int"):
+        nights.run("csv", **HEADER, on_schema_change="raise")
+
+    assert nights.state == before
+
+
 # --- CSV by its headers -----------------------------------------------------------------------------------------------
 
 
