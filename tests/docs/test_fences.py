@@ -14,6 +14,7 @@ RUN = {
     ("protocol.md", "mermaid"): "docs/test_site.py::test_picture_is_in_the_page",
     ("rows.md", "mermaid"): "docs/test_site.py::test_picture_is_in_the_page",
     ("README.md", "python"): "docs/test_readme.py::test_readme_examples_work",
+    ("batches.md", "python"): "docs/test_batches_page.py::test_totals_are_those_of_the_whole_source",
     ("command-line.md", "console"): "cli/test_page.py::test_output_is_that_of_the_page",
     ("cost.md", "python"): "docs/test_cost_page.py::test_units_and_dollars_are_those_of_the_page",
     ("failures.md", "console"): "docs/test_failures_page.py::test_stories_happen_as_they_are_told",
