@@ -50,9 +50,12 @@ def tests_of(path: str) -> list[str]:
     return [node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
 
 
-def run_page(page: str, names: dict[str, Any]) -> int:
-    """Run the examples and commands of a page; return how many there are. ``…`` in an output stands for anything."""
-    blocks = [(kind, block) for kind, block in fences(page) if kind in ("python", "console")]
+def run_page(page: str, names: dict[str, Any], first: int | None = None) -> int:
+    """Run the examples and commands of a page, or only the first ones; return how many there are.
+
+    ``…`` in an output stands for anything.
+    """
+    blocks = [(kind, block) for kind, block in fences(page) if kind in ("python", "console")][:first]
     for kind, block in blocks:
         if kind == "console":
             run_commands(page, block)

@@ -13,6 +13,7 @@ RUN = {
     ("files.md", "mermaid"): "docs/test_site.py::test_picture_is_in_the_page",
     ("protocol.md", "mermaid"): "docs/test_site.py::test_picture_is_in_the_page",
     ("rows.md", "mermaid"): "docs/test_site.py::test_picture_is_in_the_page",
+    ("README.md", "console"): "docs/test_readme.py::test_first_minute_goes_as_the_page_shows",
     ("README.md", "python"): "docs/test_readme.py::test_readme_examples_work",
     ("batches.md", "python"): "docs/test_batches_page.py::test_totals_are_those_of_the_whole_source",
     ("command-line.md", "console"): "cli/test_page.py::test_output_is_that_of_the_page",
@@ -50,7 +51,7 @@ RUN = {
 }
 """Which test runs the blocks of a page in a language."""
 NOT_RUN = {
-    ("README.md", "text"): "a picture of a run",
+    ("README.md", "text"): "a picture of a run, and what docs/test_readme.py compares",
     ("merge.md", "text"): "a part of a job: sinks/test_database_on_spark.py merges rows with missing ones",
     ("api.md", "{eval-rst}"): "for Sphinx: test_site.py builds it, and a name that is not there fails the build",
     ("index.md", "{toctree}"): "for Sphinx: test_site.py builds it, and a page that is not there fails the build",
@@ -83,6 +84,7 @@ NEEDED = {
     r"\.new_files\(": {"files"},
     r"\bspark\.read\.": {"spark"},
     r"\.to_pandas\(": {"notebook"},
+    r"\.read_pandas\(": {"pandas"},
 }
 """What a page shows, and the extras that it takes."""
 

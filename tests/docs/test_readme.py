@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
-from tests.docs.pages import run_command, shell_commands
+from tests.docs.pages import fences, run_command, run_page, shell_commands, text_of
 from tests.support.doctests import run_doctest
 from tests.support.no_aws import no_aws
 from tests.support.places import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+WITHOUT_SPARK = 3
+"""Blocks of the first minute: a job, its runs, and what the command line shows of them."""
+_, ON_SPARK = README.split("## On Spark")
+BLOCKS = re.findall(r"```python\n(.*?)```", ON_SPARK, re.DOTALL)
 
 
 @pytest.fixture(params=["glue-watermarks", "sqlite:watermarks.db"])
@@ -31,6 +34,22 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setenv("WATERMARKS_TABLE", name)
         Watermarks(name).create_table()
     return name
+
+
+def test_first_minute_goes_as_the_page_shows_when_nothing_but_the_package_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_aws(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+
+    assert run_page("README.md", {}, WITHOUT_SPARK) == WITHOUT_SPARK
+    assert README.index("## Try it") < README.index("## On Spark")
+
+
+def test_jobs_look_as_the_command_shows_them_when_the_readme_has_a_picture_of_it() -> None:
+    [shown] = [text for _, text in fences("README.md") if text.startswith("$ watermarks jobs\n")]
+
+    assert shown in text_of("command-line.md")
 
 
 def test_readme_examples_work_when_run_in_order(table: str, spark: Any, tmp_path: Path) -> None:

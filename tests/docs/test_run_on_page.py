@@ -14,6 +14,7 @@ import pytest
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_files, ingest_table, session
 from tests.docs.pages import PAGES, fences, is_test, metadata, run_page, shell_commands, text_of
+from tests.support.maven_jars import TABLES
 from tests.support.places import REPOSITORY
 
 JOBS = {"scripts/jobs/ingest_files.py": ingest_files, "scripts/jobs/ingest_table.py": ingest_table}
@@ -42,6 +43,15 @@ def test_wheel_is_called_as_the_pages_say() -> None:
     named = {name for page in PAGES for name in re.findall(r"glue_watermarks-[\w.]+-py3-none-any", text_of(page))}
 
     assert named == {f"glue_watermarks-{metadata()['metadata']['version']}-py3-none-any"}
+
+
+def test_connectors_are_those_that_tests_use_when_a_page_names_them() -> None:
+    named = {
+        name for page in PAGES for name in re.findall(r"(?:io\.delta|org\.apache\.iceberg):[\w.:-]*\w", text_of(page))
+    }
+
+    assert named
+    assert named <= {name for names in TABLES.values() for name in names}
 
 
 SMALL = ("small/spark-3.3.txt", "small/spark-4.1.txt")
