@@ -1,4 +1,4 @@
-"""read_small_files beside Spark's own readers: the same rows of the same files, whatever is in them."""
+"""SmallFiles beside Spark's own readers: the same rows of the same files, whatever is in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from scripts.helpers.errors import ChangedObjectError, SourceError
 from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.listing.objects import LISTED
-from scripts.helpers.reading.small_files import read_small_files, typed_fetch_errors
+from scripts.helpers.reading.small_files import SmallFiles, typed_fetch_errors
 from scripts.helpers.reading.spark import read_files
 from tests.support.held_bucket import serve_held_bucket
 from tests.support.landing import Landing
@@ -82,9 +82,9 @@ class Read(Landing):
     def small(self, format: str, schema: str | None = None, table: pa.Table | None = None, **options: Any) -> Any:
         if self.client is not None:
             options["client_options"] = {"endpoint_url": self.client.meta.endpoint_url}
-        return read_small_files(
-            self.spark, self.location, self.plan() if table is None else table, format, schema, **options
-        )
+        given = {name: options.pop(name) for name in ("path_column", "on_changed", "client_options") if name in options}
+        reader = SmallFiles(self.spark, self.location, format, **given)
+        return reader.read(self.plan() if table is None else table, schema, options.get("options", {}))
 
     def spark_reader(self, format: str, schema: str | None = None, **options: Any) -> Any:
         return read_files(self.spark, self.location, self.plan(), format, schema=schema, **options)
@@ -283,9 +283,8 @@ def test_next_reads_work_when_spark_kills_a_task_whose_sibling_met_a_changed_obj
     def read(*keys: str) -> int:
         table = pa.Table.from_pylist([{"key": key, "etag": "1", "size": 9} for key in keys], LISTED)
         with typed_fetch_errors():
-            return read_small_files(
-                spark, location, table, "json", "id int", client_options={"endpoint_url": bucket.url}
-            ).count()
+            reader = SmallFiles(spark, location, "json", client_options={"endpoint_url": bucket.url})
+            return reader.read(table, "id int", {}).count()
 
     with serve_held_bucket() as bucket:
         read("a.json", "b.json")  # starts the workers, so that Spark's monitors of a task's workers tick together

@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.listing import Location
-from scripts.helpers.reading.small_files import read_shares
+from scripts.helpers.reading.small_files import SmallFiles
 from scripts.helpers.spark.settings import TEXTS_OF_FOLDERS, settings
 
 INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
@@ -43,12 +43,9 @@ def test_schema_is_refused_when_text_is_to_have_two_columns() -> None:
         [StructField("line", StringType()), StructField("id", LongType()), StructField("day", LongType())]
     )
     spark: Any = SimpleNamespace(createDataFrame=lambda _, schema: SimpleNamespace(schema=schema))
-    asked: dict[str, Any] = {"path_column": None, "on_changed": "raise", "options": None, "client_options": None}
+    reader = SmallFiles(spark, Location.parse("s3://landing/"), "text")
 
     with pytest.raises(SourceError) as caught:
-        read_shares(
-            spark, Location.parse("s3://landing/"), spark, lambda _: [], ["day"], "text", fields, request_payer=False,
-            **asked,
-        )  # fmt: skip
+        reader.read_shares(spark, lambda _: [], ["day"], fields, {})
 
     assert str(caught.value) == "Source 's3://landing/': text has one column, and the schema names 2: ['line', 'id']."

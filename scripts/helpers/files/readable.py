@@ -86,7 +86,7 @@ class ReadableWhenSmall(Readable):
         rescue: bool | str = False,
         **options: Any,
     ) -> DataFrame:
-        """Read many small objects, fetched by the executors; see `small_files.read_small_files`.
+        """Read many small objects, fetched by the executors; see `small_files.SmallFiles`.
 
         In a job leave `on_changed` as it is, and use that of `new_files`: what is left out here would be
         committed as taken, if its old bytes are back before the commit.

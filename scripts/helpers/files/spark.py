@@ -52,7 +52,6 @@ from scripts.helpers.reading.small_files import (
     check_small_files,
     files_per_task,
     header_of,
-    read_shares,
     typed_fetch_errors,
 )
 from scripts.helpers.reading.spark import check_layouts, layouts_of
@@ -189,11 +188,8 @@ class SparkFileDelta(ReadableWhenSmall):
             if schema is None and asked.format != "text":
                 # Only the names in the first header are asked for.
                 return small(table, None, options)
-            return read_shares(
-                spark, self.location, spread(spark, [json.dumps(part).encode() for part in parts]), _Planned(taken),
-                folders, asked.format, schema, path_column=asked.path_column, on_changed=on_changed, options=options,
-                client_options=None, request_payer=self.request_payer, header=header,
-            )  # fmt: skip
+            shares = spread(spark, [json.dumps(part).encode() for part in parts])
+            return small.read_shares(shares, _Planned(taken), folders, schema, options, header)
 
         # By the first file alone: its folders are those of all.
         alone = FileDelta(self.location, first, request_payer=self.request_payer, schemas=self.schemas)

@@ -11,7 +11,6 @@ from scripts.helpers._lazy import lazy
 if TYPE_CHECKING:
     from scripts.helpers.reading.fetch import ObjectFetcher as ObjectFetcher
     from scripts.helpers.reading.pandas_files import read_pandas as read_pandas
-    from scripts.helpers.reading.small_files import read_small_files as read_small_files
     from scripts.helpers.reading.spark import read_files as read_files
 
 __getattr__, __dir__, __all__ = lazy(
@@ -19,7 +18,6 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "fetch": ["ObjectFetcher"],
         "pandas_files": ["read_pandas"],
-        "small_files": ["read_small_files"],
         "spark": ["read_files"],
     },
 )

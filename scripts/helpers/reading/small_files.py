@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
 
 OnChanged = Literal["raise", "skip"]
+PlannedIn = Callable[[pa.RecordBatch], Iterable[Planned]]
 FORMATS = ("json", "csv", "text")
 _TASK_BYTES = 64 * 1024 * 1024
 """About what one task fetches, where there is much: less to do again when one fails."""
@@ -36,20 +37,9 @@ _JAVA_BLANK = bytes(range(33))
 """What Java's `trim` removes; Spark's CSV reader drops lines of nothing else."""
 
 
-def read_small_files(
-    spark: SparkSession,
-    location: Location,
-    table: pa.Table,
-    format: str,
-    schema: T.StructType | str | None = None,
-    *,
-    path_column: str | None = None,
-    on_changed: OnChanged = "raise",
-    options: Mapping[str, Any] | None = None,
-    client_options: Mapping[str, Any] | None = None,
-    request_payer: bool = False,
-) -> DataFrame:
-    """Read many small objects: each with one request, many requests at once in every task.
+@dataclass(frozen=True)
+class SmallFiles:
+    """Reads many small objects: each with one request, many requests at once in every task.
 
     Spark's own readers ask S3 about five times for each object, one after the other. The rows are
     those of Spark's reader with the same schema: its `from_json` and `from_csv` parse the lines.
@@ -57,70 +47,109 @@ def read_small_files(
 
     Parameters
     ----------
-    table
-        The planned objects: key, etag, version_id, size.
     format
         json (an object a line, or one a file with ``multiLine``), csv or text. For others: `read_files`.
-    schema
-        StructType or DDL text; needed but for text, as nothing is read to infer it. It names the
-        columns of ``name=value`` folders too, which come last as in Spark's readers.
     path_column
         Name of a column to add, with the URI of each row's file and its key as it is.
     on_changed
         ``raise`` fails the Spark job at the first object that was overwritten or deleted since; ``skip``
         leaves it out. Whether any was left out `unchanged.check_unchanged` tells, called before the commit.
-    options
-        Reader options. Not the mode DROPMALFORMED, csv's ``multiLine`` and ``enforceSchema=False``, and
-        encodings other than UTF-8.
+    request_payer
+        Pay for the requests, as buckets of others may demand.
     client_options
         For boto3's S3 client on the executors, such as ``endpoint_url`` and ``region_name``. Otherwise
         all comes from botocore's session there: environment, profile or instance role.
-    request_payer
-        Pay for the requests, as buckets of others may demand.
-
-    Returns
-    -------
-    DataFrame
-        Lazily read: each action fetches again.
-
-    Raises
-    ------
-    SourceError
-        A format, option or schema that this reader does not know. While Spark reads, `typed_fetch_errors`
-        turns what executors raise back into ChangedObjectError and SourceError.
-    """
-    check_small_files(location, format, schema, on_changed, options)
-    keys: list[str] = table.column("key").to_pylist()
-    names = check_folders(location, keys) if keys else ()
-    return read_shares(
-        spark, location, _packed(spark, table, len(keys)), unpacked, names, format, schema, path_column=path_column,
-        on_changed=on_changed, options=options, client_options=client_options, request_payer=request_payer,
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class SmallFiles:
-    """Reads small objects for a `by_schema.SchemaReader`; the parameters are those of `read_small_files`.
-
-    Without a schema the objects are fetched once more, and Spark infers one from their records. Columns of folders are
-    texts then: Spark would guess their types anew in each batch.
     """
 
     spark: SparkSession
     location: Location
     format: str
-    path_column: str | None
-    on_changed: OnChanged
-    request_payer: bool
+    path_column: str | None = None
+    on_changed: OnChanged = "raise"
+    request_payer: bool = False
+    client_options: Mapping[str, Any] | None = None
 
     def __call__(self, table: pa.Table, schema: T.StructType | None, options: Mapping[str, Any]) -> DataFrame:
-        """Return the rows of some objects."""
+        """Return the rows of some objects, for a `by_schema.SchemaReader`.
+
+        Without a schema the objects are fetched once more, and Spark infers one from their records. Columns of folders
+        are texts then: Spark would guess their types in each batch.
+        """
         if schema is None and self.format != "text":
             schema = self._inferred(table, options) if table.num_rows else T.StructType([])
-        return read_small_files(
-            self.spark, self.location, table, self.format, schema, path_column=self.path_column,
-            on_changed=self.on_changed, options=options, request_payer=self.request_payer,
-        )  # fmt: skip
+        return self.read(table, schema, options)
+
+    def read(self, table: pa.Table, schema: T.StructType | str | None, options: Mapping[str, Any]) -> DataFrame:
+        """Read objects with a schema.
+
+        Parameters
+        ----------
+        table
+            The planned objects: key, etag, version_id, size.
+        schema
+            StructType or DDL text; needed but for text, as nothing is read to infer it. It names the
+            columns of ``name=value`` folders too, which come last as in Spark's readers.
+        options
+            Reader options. Not the mode DROPMALFORMED, csv's ``multiLine`` and ``enforceSchema=False``, and
+            encodings other than UTF-8.
+
+        Returns
+        -------
+        DataFrame
+            Lazily read: each action fetches again.
+
+        Raises
+        ------
+        SourceError
+            A format, option or schema that this reader does not know. While Spark reads, `typed_fetch_errors`
+            turns what executors raise back into ChangedObjectError and SourceError.
+        """
+        check_small_files(self.location, self.format, schema, self.on_changed, options)
+        keys: list[str] = table.column("key").to_pylist()
+        names = check_folders(self.location, keys) if keys else ()
+        return self.read_shares(_packed(self.spark, table), unpacked, names, schema, options)
+
+    def read_shares(
+        self, shares: DataFrame, planned: PlannedIn, names: Sequence[str], schema: T.StructType | str | None,
+        options: Mapping[str, Any], header: bytes | None = None,
+    ) -> DataFrame:  # fmt: skip
+        """Read objects, as `read` does, that are named to each task by its share of a plan.
+
+        Parameters
+        ----------
+        shares
+            One binary column.
+        planned
+            Finds the objects in a share; executors get it by pickle.
+        names
+            The columns that the folders of all keys give.
+        header
+            The header that each file must have; None compares none.
+        """
+        asked = asked_of(options or {})
+        fields, folders = _split_schema(self.spark, self.location, "value string" if schema is None else schema, names)
+        if self.path_column is not None:
+            check_new_column(self.location, [*fields.names, *names], self.path_column)
+        if self.format == "text" and len(fields) != 1:
+            raise SourceError(
+                str(self.location), f"text has one column, and the schema names {len(fields)}: {fields.names}."
+            )
+        parse_times_strictly(self.spark)
+        fetching = self._fetching(_rules(self.format, asked), len(names), planned, header)
+        columns = ["record binary", "path string", *(f"folder_{index} string" for index in range(len(names)))]
+        fetched = shares.mapInArrow(fetching, ", ".join(columns))
+        if RECORD in fields.names:
+            in_files = type(fields)([field for field in fields if field.name != RECORD])
+            rows = parsed(fetched, self.format, in_files, asked, is_inferred=is_inferred(fields))
+            selected = [rows[ROW].getField(name).alias(name) for name in (*fields.names, REASON)]
+        else:
+            rows = plain(fetched, self.format, fields, asked)
+            selected = [rows[ROW].getField(name).alias(name) for name in fields.names]
+        for index, (name, kind) in enumerate(folders):
+            selected.append(folder_column(str(self.location), rows[f"folder_{index}"], name, kind))
+        if self.path_column is not None:
+            selected.append(rows["path"].alias(self.path_column))
+        return rows.select(*selected)
 
     def _inferred(self, table: pa.Table, options: Mapping[str, Any]) -> T.StructType:
         check_small_files(self.location, self.format, "inferred", self.on_changed, options)
@@ -129,8 +158,8 @@ class SmallFiles:
         asked = asked_of(options or {})
         # With the headers of CSV: Spark leaves out all lines that are like the first one.
         rules = replace(_rules(self.format, asked), header=False)
-        fetching = Fetching(self.location, rules, 0, self.on_changed == "skip", (), self.request_payer, unpacked)
-        fetched = _packed(self.spark, table, table.num_rows).mapInArrow(fetching, "record binary, path string")
+        fetching = self._fetching(rules, 0, unpacked)
+        fetched = _packed(self.spark, table).mapInArrow(fetching, "record binary, path string")
         # Inferred at once, from records that are fetched for it.
         with typed_fetch_errors():
             schema = columns_of_lines(fetched, self.format, options)
@@ -138,61 +167,10 @@ class SmallFiles:
             schema = schema.add(name, "string")
         return schema
 
-
-def read_shares(
-    spark: SparkSession,
-    location: Location,
-    shares: DataFrame,
-    planned: Callable[[pa.RecordBatch], Iterable[Planned]],
-    names: Sequence[str],
-    format: str,
-    schema: T.StructType | str | None,
-    *,
-    path_column: str | None,
-    on_changed: OnChanged,
-    options: Mapping[str, Any] | None,
-    client_options: Mapping[str, Any] | None,
-    request_payer: bool,
-    header: bytes | None = None,
-) -> DataFrame:
-    """Read many small objects, as `read_small_files` does, that are named to each task by its share of a plan.
-
-    Parameters
-    ----------
-    shares
-        One binary column.
-    planned
-        Finds the objects in a share; executors get it by pickle.
-    names
-        The columns that the folders of all keys give.
-    header
-        The header that each file must have; None compares none.
-    """
-    asked = asked_of(options or {})
-    fields, folders = _split_schema(spark, location, "value string" if schema is None else schema, names)
-    if path_column is not None:
-        check_new_column(location, [*fields.names, *names], path_column)
-    if format == "text" and len(fields) != 1:
-        raise SourceError(str(location), f"text has one column, and the schema names {len(fields)}: {fields.names}.")
-    parse_times_strictly(spark)
-    for_client = tuple(sorted((client_options or {}).items()))
-    fetching = Fetching(
-        location, _rules(format, asked), len(names), on_changed == "skip", for_client, request_payer, planned, header
-    )
-    columns = ["record binary", "path string", *(f"folder_{index} string" for index in range(len(names)))]
-    fetched = shares.mapInArrow(fetching, ", ".join(columns))
-    if RECORD in fields.names:
-        in_files = type(fields)([field for field in fields if field.name != RECORD])
-        rows = parsed(fetched, format, in_files, asked, is_inferred=is_inferred(fields))
-        selected = [rows[ROW].getField(name).alias(name) for name in (*fields.names, REASON)]
-    else:
-        rows = plain(fetched, format, fields, asked)
-        selected = [rows[ROW].getField(name).alias(name) for name in fields.names]
-    for index, (name, kind) in enumerate(folders):
-        selected.append(folder_column(str(location), rows[f"folder_{index}"], name, kind))
-    if path_column is not None:
-        selected.append(rows["path"].alias(path_column))
-    return rows.select(*selected)
+    def _fetching(self, rules: LineRules, folders: int, planned: PlannedIn, header: bytes | None = None) -> Fetching:
+        for_client = tuple(sorted((self.client_options or {}).items()))
+        skip = self.on_changed == "skip"
+        return Fetching(self.location, rules, folders, skip, for_client, self.request_payer, planned, header)
 
 
 def header_of(
@@ -218,7 +196,7 @@ def try_small_files(location: Location, table: pa.Table, *, request_payer: bool 
 
 @contextmanager
 def typed_fetch_errors() -> Iterator[None]:
-    """Turn what executors of `read_small_files` raise inside Spark's errors into our own, such as ChangedObjectError.
+    """Turn what executors of `SmallFiles` raise inside Spark's errors into our own, such as ChangedObjectError.
 
     Examples
     --------
@@ -237,7 +215,7 @@ def typed_fetch_errors() -> Iterator[None]:
 def check_small_files(
     location: Location, format: str, schema: Any, on_changed: str, options: Mapping[str, Any] | None
 ) -> None:
-    """Refuse what would give other rows than Spark's reader; see `read_small_files`."""
+    """Refuse what would give other rows than Spark's reader; see `SmallFiles.read`."""
     asked = asked_of(options or {})
     reason = None
     if not location.is_local and not location.is_s3:
@@ -257,7 +235,7 @@ def check_small_files(
     elif asked.get("encoding", asked.get("charset", "utf-8")).lower() not in ("utf-8", "utf8"):
         reason = "the encoding is not UTF-8."
     if reason is not None:
-        raise SourceError(str(location), f"read_small_files cannot read it so: {reason} Spark's own reader can: read.")
+        raise SourceError(str(location), f"read_small cannot read it so: {reason} Spark's own reader can: read.")
 
 
 def _rules(format: str, asked: Mapping[str, str]) -> LineRules:
@@ -286,12 +264,12 @@ def _split_schema(
     return in_files, [(kinds[name].name, kinds[name].dataType) for name in lower]
 
 
-def _packed(spark: SparkSession, table: pa.Table, count: int) -> DataFrame:
+def _packed(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Spread the plan over tasks: a few for each slot, more where there is much to fetch."""
     planned = table.select(list(Planned._fields))
     total = pc.sum(planned.column("size")).as_py() or 0
-    each = files_per_task(spark, count, total)
-    parts = [pack(planned.slice(start, each)) for start in range(0, count, each)]
+    each = files_per_task(spark, table.num_rows, total)
+    parts = [pack(planned.slice(start, each)) for start in range(0, table.num_rows, each)]
     return spread(spark, parts)
 
 
