@@ -19,7 +19,6 @@ from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.reach import begin
 from scripts.helpers.batch.rows import relationalize, rows_since
 from scripts.helpers.batch.writing import write
-from scripts.helpers.display.options import check_options, names_of
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import name_in_table, new_run_id, split_name
@@ -710,9 +709,7 @@ class IncrementalJob:
         if find_spec("pyarrow") is None:
             raise SourceError(source, "files need pyarrow. Install it: pip install pyarrow.")
         from scripts.helpers.batch.files import FileSource
-        from scripts.helpers.files.rules import FileOptions
 
-        check_options(options, names_of(FileOptions))
         return FileSource(self._begun, source, context, on_changed, options)
 
     def _write(self, df: Any, target: str | PathLike[str] | Sink, layout: Layout) -> int:

@@ -28,11 +28,10 @@ Call = Callable[[IncrementalJob, str], Any]
         (lambda job, _: job.rows_since(ROWS, "id", delya=None), "delay"),
         (lambda job, folder: job.rows_since(DeltaTable(folder), max_version=1), "max_versions"),
         (lambda job, folder: job.new_files(folder, max_file=1), "max_files"),
-        (lambda job, folder: job.new_files_on_spark(folder, on_unreadble="raise"), "on_unreadable"),
         (lambda job, folder: job.new_partitions(folder, "day", readymarker="_SUCCESS"), "ready_marker"),
         (lambda job, folder: job.latest_partition(folder, "day", Include=["*.csv"]), "include"),
     ],
-    ids=["rows", "table", "files", "files on Spark", "partitions", "latest partition"],
+    ids=["rows", "table", "files", "partitions", "latest partition"],
 )
 def test_option_that_was_meant_is_named_when_one_is_misspelt(
     watermarks: Watermarks, tmp_path: Path, call: Call, meant: str

@@ -18,23 +18,13 @@ ALIKE, AS_GOOD = 0.5, 0.1
 
 
 def options_of(kind: type[T], given: Mapping[str, Any]) -> T:
-    """Return options as a value of their class. SourceOptionError for one that there is not."""
-    check_options(given, names_of(kind))
-    return kind(**given)
-
-
-def names_of(kind: type[Any]) -> list[str]:
-    """Return the names of the options of a class."""
-    return [field.name for field in fields(kind)]
-
-
-def check_options(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse an option that there is not. SourceOptionError says what may have been meant."""
-    known = list(known)
+    """Return options as a value of their class. SourceOptionError for one that there is not says what may be meant."""
+    known = [field.name for field in fields(kind)]
     for name in given:
         if name not in known:
             why = nearest(known, name) or f"Use {', '.join(known)}."
             raise SourceOptionError(name, f"there is none of that name. {why}")
+    return kind(**given)
 
 
 def nearest(names: Iterable[str], wanted: str) -> str:
