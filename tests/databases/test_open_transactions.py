@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from scripts.helpers.databases.mysql import MySQL
+from scripts.helpers.databases.snapshot import PostgresSnapshot
 from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.sql import in_quotes, sql
 from scripts.helpers.rows.window import RowWindow
@@ -397,6 +399,23 @@ def test_lower_id_is_taken_when_another_server_commits_it_later(
 
     assert (before, after) == ([], [1, 2, 3])
     assert "event=undecided_rows context=repairs column=id open_transactions=unknown" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown", "cursor"),
+    [("foreign_table", "shown", "xmin"), ("foreign_partition", "shown", "xmin"), ("foreign_table", "seen", "id")],
+)
+def test_snapshot_is_refused_when_another_server_writes_the_rows(
+    request: pytest.FixtureRequest, postgres: Any, table_in: Maker, kind: str, shown: str, cursor: str
+) -> None:
+    """The other server has ids of its own, and of ``xmin`` a foreign table has 0: later rows would be lost."""
+    request.getfixturevalue(kind)
+    postgres.sql("CREATE VIEW seen AS SELECT * FROM shown")
+
+    with pytest.raises(CursorError, match="foreign") as caught:
+        plan(table_in(shown, PostgresSnapshot), cursor)
+
+    assert "Use JdbcTable with a delay" in str(caught.value)
 
 
 @pytest.mark.parametrize(

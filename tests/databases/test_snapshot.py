@@ -177,7 +177,7 @@ def test_server_uses_the_index_when_transaction_ids_have_one(
     assert len(sent) == 3  # facts, how many rows there are, and the rows
     for statement in sent:
         explained = "\n".join(row[0] for row in postgres.sql(f"EXPLAIN {statement[statement.index('SELECT') :]}"))
-        assert "Index" in explained and "Seq Scan" not in explained, explained
+        assert f"using {name}_changed_idx" in explained and f"Seq Scan on {name}" not in explained, explained
 
 
 @pytest.mark.parametrize("nulls", ["raise", "take"])

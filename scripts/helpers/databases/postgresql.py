@@ -20,9 +20,11 @@ UNEQUAL = ("json", "xml", "point", "box", "polygon", "line", "path")
 """Types that have no equality."""
 ALIKE = ("citext", "text", "character")
 """Types whose equality takes different texts for the same."""
+FOREIGN = sql("EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'f')")
+"""Condition that some of ``kin`` are foreign tables."""
 WRITTEN_ELSEWHERE = sql(
-    "(pg_is_in_recovery() OR EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'f')"
-    " OR EXISTS (SELECT 1 FROM kin k JOIN pg_subscription_rel s ON s.srrelid = k.oid))"
+    "(pg_is_in_recovery() OR {} OR EXISTS (SELECT 1 FROM kin k JOIN pg_subscription_rel s ON s.srrelid = k.oid))",
+    FOREIGN,
 )
 """Condition that transactions of another server write to some of ``kin``, which locks and activity here do not show: of
 the primary of a replica, of the publisher of a subscriber, or of the server that a foreign table is on."""
@@ -231,6 +233,10 @@ class PostgreSQL(WritableDatabase):
             self._kin(parts), self.text(column), CODE, numbers, in_quotes(CACHED), is_early, in_quotes(NO_SEQUENCE),
             is_table, WRITTEN_ELSEWHERE,
         )  # fmt: skip
+
+    def has_foreign(self, parts: Sequence[str]) -> SQL:
+        """Write 1 if rows of a table are in foreign tables, or come through them, else 0."""
+        return sql("(WITH RECURSIVE {} SELECT CASE WHEN {} THEN 1 ELSE 0 END)", self._kin(parts), FOREIGN)
 
     def _kin(self, parts: Sequence[str]) -> SQL:
         """Write the tables that rows of a table are in, or come through; of a query, all of the database."""

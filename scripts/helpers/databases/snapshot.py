@@ -88,7 +88,8 @@ class PostgresSnapshot(JdbcTable):
       server, though only new rows travel; after 2^32 transactions, old rows are taken once again.
 
     Neither sees deletes. Ids belong to one cluster: after a restore or a move by dump, or on a
-    logical replica, reset the job. Where that shows, the run is refused.
+    logical replica, reset the job. Where that shows, the run is refused. So is a foreign table, and one
+    with foreign partitions: their rows have ids of another cluster, or none.
 
     Parameters
     ----------
@@ -143,8 +144,15 @@ class PostgresSnapshot(JdbcTable):
         # In one statement, and so of one snapshot: asked one after the other, a transaction could begin and commit in
         # between, and its id would be taken for one that the server has not given out.
         row = self._ask(
-            ceiling=OLDEST, following=sql("CAST({} AS text)", NEXT), nulls=self._queries.nulls(columns), last=last
-        )
+            ceiling=OLDEST, following=sql("CAST({} AS text)", NEXT), nulls=self._queries.nulls(columns), last=last,
+            foreign=PostgreSQL().has_foreign(self._parts),
+        )  # fmt: skip
+        if int(row[4]):
+            raise CursorError(
+                column.name,
+                "the table is a foreign table or has foreign partitions. Transactions of another server write their "
+                "rows, and no transaction id of this one bounds them. Use JdbcTable with a delay, or read that server.",
+            )
         if row[3] is not None and int(row[3]) >= int(row[1]):
             raise CursorError(
                 column.name,
