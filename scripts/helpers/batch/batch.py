@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from scripts.helpers._lazy import S3Client
+from scripts.helpers._lazy import DataFrame, S3Client
 from scripts.helpers.batch.counts import METRICS, counts_to_save, files_read
 from scripts.helpers.batch.reach import Reach, reach_of
 from scripts.helpers.batch.unsaved_run import UnsavedRun
@@ -165,6 +165,8 @@ class Batch:
         Whether files are among the sources.
     folders
         Prefixes of sources of files, and folders of tables that are read.
+    frames
+        What was read with Spark of new files, by context.
     left_out
         Columns that are not in what was read, by context: how many, and the names of the first of them.
     """
@@ -187,6 +189,7 @@ class Batch:
         self.reads_files = False
         self.has_more = False
         self.folders: list[str] = []
+        self.frames: dict[str, list[DataFrame]] = {}
         self.left_out: dict[str, dict[str, Any]] = {}
         self._states: dict[str, Mapping[str, Any]] = {}
         self._readers: list[RowReader] = []

@@ -112,11 +112,18 @@ class FileSource:
                 self.batch.run.job_id, delta.location, delta.count,
             )  # fmt: skip
 
-    def schemas(self, delta: FileDelta | SparkFileDelta) -> KeptSchemas:
-        """Return the columns of earlier batches, with what keeps those that a delta is read with."""
+    def schemas(self, delta: FileDelta | SparkFileDelta, *, whole: bool = False) -> KeptSchemas:
+        """Return the columns of earlier batches, with what keeps those that a delta is read with.
+
+        Parameters
+        ----------
+        whole
+            The delta has all rows of its partitions.
+        """
         kept = SchemaKeeping(self.batch)
+        frames = self.batch.frames.setdefault(self.context, []) if self.context and not whole else []
         return KeptSchemas(
-            self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location))
+            self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), frames
         )
 
     def taken(

@@ -114,7 +114,7 @@ class NewPartitions(FileSource):
     def _taken(
         self, delta: PartitionDelta, planned: FilesPlan, state: FilesState | PartitionState | None
     ) -> SourcePart[PartitionDelta]:
-        files = replace(delta.files, schemas=self.schemas(delta.files))
+        files = replace(delta.files, schemas=self.schemas(delta.files, whole=self.rule.whole))
         delta = replace(delta, files=files)
         emptied = delta.emptied
         if emptied:

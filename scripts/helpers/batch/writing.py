@@ -42,6 +42,11 @@ def write(batch: Batch, df: DataFrame | pd.DataFrame, target: str | PathLike[str
     check_names(df, is_marked=sink.rules is not None)
     sink.check(df)
     _check_apart_from_sources(batch, sink, df)
+    if batch.saves and (batch.frames or batch.counts.names) and hasattr(df, "sparkSession"):
+        # Here, as only plans of Spark are looked at.
+        from scripts.helpers.batch.parts import warn_of_part
+
+        warn_of_part(batch, sink, df)
     batch.publication.witness.ask(sink)
     # The plan is frozen before the first byte: what another attempt would write are these rows.
     batch_id = batch.freeze().id

@@ -237,6 +237,7 @@ class FileDelta(ReadableWhenSmall):
         # Here, and not while a file that cannot be read is searched for in parts of the batch.
         if kept is not None and self.readable.num_rows:
             kept.keep(name, decisions[-1])
+            kept.frames.append(frame)
         return frame
 
     def read_pandas(

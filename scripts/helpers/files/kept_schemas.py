@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from scripts.helpers._lazy import DataFrame
 from scripts.helpers.schemas.kinds import Columns
 from scripts.helpers.schemas.policy import Decision
 
@@ -21,11 +22,14 @@ class KeptSchemas:
         The columns of earlier batches, by what they are of.
     on_kept
         Told what was decided on, and of what: puts it into the state that follows the plan.
+    frames
+        What was read with Spark.
     """
 
     context: str | None
     known: Mapping[str, Columns]
     on_kept: Callable[[str, Decision], None]
+    frames: list[DataFrame] = field(default_factory=list)
     _now: dict[str, Columns] = field(default_factory=dict)
 
     def of(self, name: str) -> Columns | None:
@@ -33,7 +37,7 @@ class KeptSchemas:
         return self._now.get(name, self.known.get(name))
 
     def keep(self, name: str, decision: Decision) -> None:
-        """Keep what was decided on; a further read of this batch goes on from there."""
+        """Keep what was decided on; a further read of this batch continues from there."""
         self._now[name] = decision.kept
         self.on_kept(name, decision)
 

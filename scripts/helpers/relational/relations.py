@@ -14,6 +14,8 @@ from scripts.helpers.relational.ids import BUCKET_BITS, RANK_BITS, IdBlock
 from scripts.helpers.relational.order import check_order, exactly, inner_types, is_loose, with_sorted_maps
 from scripts.helpers.relational.schema import ID, INDEX, Fields, RelatedTable, tables_of
 
+_BUCKET = "glue_watermarks_bucket"
+"""A name of this package, by which `batch.parts` ignores the window over it."""
 TOO_MANY = "glue-watermarks: too many ids in one bucket"
 
 
@@ -123,7 +125,7 @@ class Relations:
         rows = self._rows()
         hashed = rows.withColumn("hash", F.xxhash64("row"))
         # Unsigned: half of all hashes are below 0, and a bucket below 0 would reach into another block of ids.
-        dealt = hashed.withColumn("bucket", F.shiftrightunsigned("hash", 64 - BUCKET_BITS))
+        dealt = hashed.withColumn(_BUCKET, F.shiftrightunsigned("hash", 64 - BUCKET_BITS))
         # The row after its hash: two rows may share a hash, and a replay has to count them in the same order.
         order = ["hash", "row"]
         # Spark sorts 0.0 and -0.0 as one, in any order. Only what is exact tells them apart in a replay.
@@ -136,10 +138,10 @@ class Relations:
         inner = [F.size(_elements(table)) for table in self._tables if table.parent and table.has_children]
         needed = F.greatest(F.lit(1), *inner) if inner else F.lit(1)
         # By rows: the default frame is a range, which would give rows that are equal one sum, and so the same ids.
-        before = Window.partitionBy("bucket").orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
+        before = Window.partitionBy(_BUCKET).orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
         counted = dealt.withColumn("needed", needed.cast("bigint")).withColumn("upto", F.sum("needed").over(before))
-        first = F.lit(self.block.first) + F.shiftleft("bucket", RANK_BITS) + F.col("upto") - F.col("needed")
-        # One id more would be one of the next bucket, and join the rows of two parents without a word.
+        first = F.lit(self.block.first) + F.shiftleft(_BUCKET, RANK_BITS) + F.col("upto") - F.col("needed")
+        # One id more would be one of the next bucket, and join the rows of two parents silently.
         fits = F.col("upto") <= (1 << RANK_BITS)
         return counted.select(
             "row", F.when(fits, first).otherwise(F.raise_error(F.lit(TOO_MANY)).cast("bigint")).alias("first")

@@ -9,6 +9,7 @@ from typing import Any
 
 from scripts.helpers._lazy import DataFrame, F
 from scripts.helpers.errors import CursorError
+from scripts.helpers.protocol.names import new_token
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import sql
@@ -29,11 +30,17 @@ class RowCounts:
     counts no more than it came to see, and rows that no action took are not counted. Filters that
     come later are not pushed to the source, as all rows of the window count. Nothing here ever
     fails or stops a job.
+
+    Attributes
+    ----------
+    names
+        The context of each Observation, by its name.
     """
 
     def __init__(self) -> None:
         self._watched: dict[str, tuple[CursorColumn | None, Observed] | None] = {}
         self._empty: set[str] = set()
+        self.names: dict[str, str] = {}
         self._counted: dict[str, dict[str, Any]] = {}
 
     def add(self, context: str, counts: Mapping[str, Any]) -> None:
@@ -65,11 +72,11 @@ class RowCounts:
             name = SPARK.quote(column.name)
             aggregates.append(F.expr(sql("{} AS minimum", SPARK.exact(sql("min({})", name), column.type))))
             aggregates.append(F.expr(sql("{} AS maximum", SPARK.exact(sql("max({})", name), column.type))))
-        watched, observed = observe(rows, aggregates)
+        watched, observed = observe(rows, aggregates, mark := new_token())
         if observed is None:
             logger.warning("event=rows_not_counted context=%s: %s", context, CANNOT_OBSERVE)
         else:
-            self._watched[context] = (column, observed)
+            self._watched[context], self.names[mark] = (column, observed), context
         return watched
 
     def metrics(self) -> dict[str, Any]:

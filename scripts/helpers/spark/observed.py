@@ -26,7 +26,7 @@ class Observed(Protocol):
         """Return the aggregates, of an action that has ended: wait until Spark tells of it. None if it never does."""
 
 
-def observe(df: DataFrame, aggregates: Sequence[Column]) -> tuple[DataFrame, Observed | None]:
+def observe(df: DataFrame, aggregates: Sequence[Column], name: str | None = None) -> tuple[DataFrame, Observed | None]:
     """Return the same rows, which compute aggregates when they are first read, and where those are found then.
 
     Returns
@@ -37,14 +37,14 @@ def observe(df: DataFrame, aggregates: Sequence[Column]) -> tuple[DataFrame, Obs
     if not is_connect(df):
         from pyspark.sql import Observation
 
-        observation = Observation()
+        observation = Observation(name)
         return df.observe(observation, *aggregates), _OfJvm(df.sparkSession, observation)
     try:
         from pyspark.sql.connect.observation import Observation as OfConnect  # type: ignore[import-not-found]
     except ImportError:
         # PySpark 3.5 sends the aggregates to the server, and drops what comes back.
         return df, None
-    observation = OfConnect()
+    observation = OfConnect(name)
     return df.observe(observation, *aggregates), _OfConnect(observation)
 
 

@@ -1,0 +1,127 @@
+"""Looks in Spark's plan of a frame for what a batch cannot answer, as it is a part of its source.
+
+New rows are recognised by the node that counts them, and new files by the relations that read them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, field
+
+from scripts.helpers._lazy import DataFrame
+from scripts.helpers.batch.batch import Batch
+from scripts.helpers.rows.sql import internal
+from scripts.helpers.sinks.sink import Sink
+from scripts.helpers.spark.jvm import analysed_plan
+
+logger = logging.getLogger(__name__)
+
+NODE = re.compile(r"((?:[: ]  )*(?:[:+]- )?)([A-Z]\w*)(?= |$)")
+"""The start of a line of a plan. A text in an expression may have lines of its own, which begin otherwise."""
+JOINS = ("Join", "AsOfJoin")
+DISTINCT = "a distinct"
+WITHIN = {"Aggregate": "an aggregate", "Window": "a window", "Deduplicate": DISTINCT, "Distinct": DISTINCT}
+WITHIN |= dict.fromkeys(("FlatMapGroupsInPandas", "FlatMapGroupsInArrow"), "an aggregate")
+"""Nodes whose rows depend on other rows of the same source."""
+BY_KEYS = re.compile(
+    r"Window \[row_number\(\) windowspecdefinition\((?!.*windowspecdefinition).*?\], \[(?P<exactly>.*?)\], \["
+    r"|Deduplicate \[.* more fields|Deduplicate \[(?P<among>.*)\]|Distinct"
+)
+"""What leaves one row of each key, or rows that a merge makes one of."""
+Part = tuple[set[str], set[str]]
+COLUMN = re.compile(r"(?:^|, )([^,]+?)#\d+L?")
+
+
+@dataclass
+class Node:
+    """A node of a plan. Plans of subqueries are below none."""
+
+    text: str
+    kind: str
+    below: list[Node] = field(default_factory=list)
+
+
+def warn_of_part(batch: Batch, sink: Sink, df: DataFrame) -> None:
+    """Log a WARNING for rows that are computed from new rows alone. Nothing is logged for a plan that cannot be read."""
+    try:
+        if found := _found(batch, sink, df):
+            logger.warning(
+                "event=batch_is_a_part job=%s target=%s: its rows are computed by %s of new rows alone, and earlier "
+                "runs took the others. Compute them from the whole source: see docs/batches.md",
+                batch.run.job_id, sink.name, " and ".join(sorted(found)),
+            )  # fmt: skip
+    except Exception as error:
+        logger.debug("event=plan_not_read job=%s error=%s", batch.run.job_id, type(error).__name__)
+
+
+def _found(batch: Batch, sink: Sink, df: DataFrame) -> set[str]:
+    nodes = _nodes(analysed_plan(df).toString())
+    if {node.kind for node in nodes}.isdisjoint((*JOINS, *WITHIN)):
+        return set()
+    marks = {f"CollectMetrics {name}": context for name, context in batch.counts.names.items()}
+    for context, frames in batch.frames.items():
+        # Only these, as the expressions of a frame of CSV or JSON are long.
+        leaves = "".join(analysed_plan(frame).collectLeaves().mkString() for frame in frames)
+        marks |= {node.text: context for node in _nodes(leaves)}
+    keys = sink.rules.keys if sink.rules is not None else ()
+    return _computed(nodes[0], marks, {key.lower() for key in keys}, {})[1]
+
+
+def _nodes(plan: str) -> list[Node]:
+    nodes: list[Node] = []
+    path: list[Node] = []
+    for line in plan.splitlines():
+        if (found := NODE.match(line)) is None:
+            continue
+        node, depth = Node(line[found.end(1) :], found[2]), len(found[1]) // 3
+        # A subquery is two levels deeper than its node.
+        if 0 < depth <= len(path):
+            path[depth - 1].below.append(node)
+        path[depth:] = [node] * max(1, 1 + depth - len(path))
+        nodes.append(node)
+    return nodes
+
+
+def _computed(node: Node, marks: dict[str, str], keys: set[str], tables: dict[str, Part]) -> Part:
+    """Return of which contexts the rows of a node are a part, and what was computed from that.
+
+    Parameters
+    ----------
+    marks
+        Which context a node is of, by its text.
+    keys
+        Those of a merge.
+    tables
+        What was found of those of a WITH clause.
+    """
+    name = node.text.partition(",")[0]
+    if (context := marks.get(node.text, marks.get(name))) is not None:
+        return {context}, set()
+    if node.kind == "CTERelationRef":
+        return tables[name.split()[1]]
+    below = [_computed(child, marks, keys, tables) for child in node.below]
+    contexts, found = ({part for parts in below for part in parts[at]} for at in (0, 1))
+    if node.kind == "CTERelationDef":
+        tables[name.split()[1]] = contexts, found
+        return set(), set()
+    if node.kind in JOINS:
+        if all(contexts for contexts, _ in below):
+            return contexts, found | ({"a join"} if len(contexts) > 1 else set())
+        if node.text.startswith(("Join LeftSemi", "Join LeftAnti")):
+            return below[0]
+        if DISTINCT in found:
+            # The keys that changed, with all the rows that a whole table has of them.
+            return set(), found - {DISTINCT}
+    elif contexts and node.kind in WITHIN and not _is_by_keys(node, keys):
+        found.add(WITHIN[node.kind])
+    return contexts, found
+
+
+def _is_by_keys(node: Node, keys: set[str]) -> bool:
+    """Return whether what a merge leaves of the rows is the same, or the node is one of this package's own."""
+    by = BY_KEYS.match(node.text) if keys else None
+    if by is None:
+        return internal("") in node.text
+    columns = {name.lower() for name in COLUMN.findall(by["exactly"] or by["among"] or "")}
+    return columns == keys if by["exactly"] is not None else not columns or columns >= keys
