@@ -54,8 +54,8 @@ audit: .venv/ready ## what CI installs as CycloneDX (build/sbom.json), and known
 docs: .venv/ready ## the documentation, as build/docs/index.html
 	$(BIN)/python -m sphinx -W -q -b html docs build/docs
 
-bench: .venv/ready ## what the package costs beside the same raw calls of boto3 and of sqlite3
-	missed=0; for part in overhead one_file; do $(BIN)/python -m benchmarks.$$part || missed=1; done; exit $$missed
+bench: .venv/ready ## what the package costs beside raw calls of boto3 and sqlite3, and how long the README's first minute takes
+	missed=0; for part in overhead one_file first_minute; do $(BIN)/python -m benchmarks.$$part || missed=1; done; exit $$missed
 
 bench-files: .venv/bench ## listing, finding and reading files beside Spark, dlt and others; an hour or two
 	@mkdir -p benchmarks/out; rm -f benchmarks/out/*.log; missed=0; \

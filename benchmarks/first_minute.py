@@ -1,0 +1,72 @@
+"""The README's first minute, on a machine that has Python and nothing else: from a clone to the rows, in seconds.
+
+The commands and the code are those of the README. They run with an environment of their own and no variables: no Java,
+no AWS, no packages of this repository's environment. pip downloads into an empty cache.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.goals import Goal, judge, say
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+MOST_SECONDS = 60
+PASTED = """
+import doctest, sys, tempfile
+exec(sys.argv[1])
+session = doctest.DocTestParser().get_doctest(sys.argv[2], dict(globals()), "README.md", None, 0)
+sys.exit(doctest.DocTestRunner().run(session).failed)
+"""
+"""The two blocks, as they are pasted: the second one has what it prints."""
+
+
+def main() -> int:
+    """Walk once, say what each step took, and judge the whole."""
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    job, session = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[:2]
+    packages = re.findall(r"`pip install ('.*')` in the clone", readme)[0].strip("'")
+    git, python = shutil.which("git"), getattr(sys, "_base_executable", sys.executable)
+    with tempfile.TemporaryDirectory() as empty:
+        folder, own = Path(empty), f"{empty}/venv/bin"
+        variables = {"HOME": empty, "PATH": own, **_of_pip()}
+
+        def run(*command: str) -> Callable[[], None]:
+            return lambda: subprocess.run(command, cwd=folder / "clone", env=variables, check=True) and None
+
+        folder.joinpath("clone").mkdir()
+        steps = {
+            "git clone": run(str(git), "clone", "--quiet", str(REPOSITORY), "."),
+            "venv": run(python, "-m", "venv", f"{empty}/venv"),
+            f"pip install '{packages}'": run(f"{own}/pip", "install", "--quiet", packages),
+            "the README's blocks": run(f"{own}/python", "-c", PASTED, job, session),
+            "watermarks history": run(f"{own}/watermarks", "history", "parking", "--table", "sqlite:watermarks.db"),
+        }
+        taken = {name: _seconds(step) for name, step in steps.items()}
+    for name, seconds in taken.items():
+        say(f"{name:40} {seconds:6.1f} s")
+    return judge([Goal("from the clone to the rows, seconds", sum(taken.values()), MOST_SECONDS, more=False)])
+
+
+def _of_pip() -> dict[str, str]:
+    """Return where pip is set to take packages from: the only setting that a walk keeps."""
+    kept = ("PIP_", "SSL_", "REQUESTS_", "HTTP", "http", "NO_PROXY", "no_proxy")
+    return {name: value for name, value in os.environ.items() if name.startswith(kept)}
+
+
+def _seconds(step: Callable[[], None]) -> float:
+    before = time.monotonic()
+    step()
+    return time.monotonic() - before
+
+
+if __name__ == "__main__":
+    sys.exit(main())
