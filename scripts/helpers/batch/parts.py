@@ -43,7 +43,7 @@ class Node:
 
 
 def warn_of_part(batch: Batch, sink: Sink, df: DataFrame) -> None:
-    """Log a WARNING for rows that are computed from new rows alone. Nothing is logged for a plan that cannot be read."""
+    """Log a WARNING for rows that are computed from new rows alone. Nothing is logged if the plan cannot be read."""
     try:
         if found := _found(batch, sink, df):
             logger.warning(
