@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,21 @@ import pandas as pd
 import pytest
 
 from scripts.cli.main import cli
+from scripts.helpers.errors import PlanConflictError, RunClosedError, RunInProgressError, WatermarkError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.watermarks import Watermarks
+from tests.support.databases import PostgresServer
 from tests.support.places import REPOSITORY
 
 SKILL = (REPOSITORY / "scripts" / "helpers" / "SKILL.md").read_text(encoding="utf-8")
-JOB, ON_GLUE, TOTALS = range(3)
+ROWS, FILES, MERGE, TOTALS, JOIN = range(5)
+TABLES = {
+    "sales": "sale bigint PRIMARY KEY, shop bigint, day text, amount bigint, last_modified timestamptz",
+    "totals": "day text PRIMARY KEY, total bigint, computed_at timestamptz",
+    "pairs": "shop bigint, sale bigint PRIMARY KEY, day text, amount bigint, sale_modified timestamptz, name text, "
+    "shop_modified timestamptz",
+}
 
 
 def run(example: int, names: dict[str, Any]) -> None:
@@ -26,10 +37,31 @@ def run(example: int, names: dict[str, Any]) -> None:
     exec(compile(block, "SKILL.md", "exec"), names)
 
 
-def add_sales(spark: Any, folder: str, *rows: tuple[str, int, str]) -> None:
-    sales = spark.createDataFrame(rows, "day STRING, amount BIGINT, stamp STRING")
-    stamped = sales.selectExpr("day", "amount", "cast(stamp as timestamp) as last_modified")
-    stamped.write.mode("append").parquet(folder)
+def add(folder: str, *rows: tuple[Any, ...]) -> None:
+    """Add a file of sales, or of shops: names, and when they were changed."""
+    columns = ("sale", "shop", "day", "amount") if len(rows[0]) == 5 else ("shop", "name")
+    frame = pd.DataFrame([row[:-1] for row in rows], columns=columns)
+    frame["last_modified"] = pd.to_datetime([row[-1] for row in rows], utc=True).astype("datetime64[us, UTC]")
+    Path(folder).mkdir(exist_ok=True)
+    frame.to_parquet(f"{folder}/{len(list(Path(folder).iterdir()))}.parquet")
+
+
+@pytest.fixture
+def names(jdbc: Any, postgres: PostgresServer, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """Return what the skill's jobs find: sales and shops, and a target for each that merges."""
+    postgres.sql(*(f"CREATE TABLE public.{name} ({columns})" for name, columns in TABLES.items()))
+    # By the clock of this machine: totals of one moment would have no order.
+    watermarks = Watermarks(f"sqlite:{tmp_path}/watermarks.db")
+    watermarks.create_table()
+    sinks = {
+        name: DatabaseSink(f"public.{name}", spark=jdbc, url=postgres.url, properties=postgres.properties)
+        for name in TABLES
+    }
+    yield {
+        "spark": jdbc, "watermarks": watermarks, "IncrementalJob": IncrementalJob, "source": f"{tmp_path}/sales",
+        "other": f"{tmp_path}/shops", "sinks": sinks,
+    }  # fmt: skip
+    postgres.sql(*(f"DROP TABLE IF EXISTS public.{name}" for name in [*TABLES, "glue_watermarks_batches"]))
 
 
 def test_skill_begins_with_its_name_and_says_when_to_use_it_when_it_is_read() -> None:
@@ -41,56 +73,91 @@ def test_skill_begins_with_its_name_and_says_when_to_use_it_when_it_is_read() ->
     assert len(head[1]) <= 1024
 
 
-@pytest.mark.usefixtures("default_table")
-def test_job_of_the_skill_writes_each_file_once_when_it_runs_twice(tmp_path: Path) -> None:
-    (tmp_path / "landing").mkdir()
-    (tmp_path / "landing" / "1.csv").write_text("id\n1\n2\n")
-    names: dict[str, Any] = {"source": f"{tmp_path}/landing/", "target": f"{tmp_path}/raw/"}
-
-    for _ in range(2):
-        run(JOB, names)
-
-    assert sorted(pd.read_parquet(tmp_path / "raw")["id"]) == [1, 2]
-
-
 @pytest.mark.parametrize(
     ("option", "written", "jobs"),
     [(["--job-bookmark-option", "job-bookmark-enable"], [1, 2], 1), ([], [1, 1, 2], 0)],
     ids=["enabled", "as Glue starts it"],
 )
-def test_job_on_glue_saves_when_bookmarks_are_enabled(
+def test_job_of_rows_saves_on_glue_when_bookmarks_are_enabled(
     default_table: Watermarks, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: list[str],
     written: list[int], jobs: int,
 ) -> None:  # fmt: skip
     source, target = f"{tmp_path}/sales", f"{tmp_path}/raw"
-    names = ["--JOB_NAME", "sales", "--source", source, "--target", target]
-    monkeypatch.setattr(sys, "argv", ["job.py", *names, *option])
+    arguments = ["--JOB_NAME", "sales", "--source", source, "--target", target]
+    monkeypatch.setattr(sys, "argv", ["job.py", *arguments, *option])
     for number in (1, 2):
-        add_sales(spark, source, ("mon", number, f"2026-01-0{number}"))
+        add(source, (number, 1, "mon", 10, f"2026-01-0{number}"))
 
-        run(ON_GLUE, {})
+        run(ROWS, {})
 
-    assert sorted(row.amount for row in spark.read.parquet(target).collect()) == written
+    assert sorted(pd.read_parquet(target)["sale"]) == written
     assert len(default_table.list_jobs()) == jobs
 
 
-@pytest.mark.usefixtures("default_table")
-def test_total_of_a_day_is_that_of_all_its_rows_when_they_arrive_in_two_runs(
-    spark_with_tables: Any, tmp_path: Path
+def test_job_of_files_writes_each_file_once_when_it_runs_twice(watermarks: Watermarks, tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing" / "1.csv").write_text("id\n1\n2\n")
+    names: dict[str, Any] = {"watermarks": watermarks, "IncrementalJob": IncrementalJob}
+    names |= {"source": f"{tmp_path}/landing/", "target": f"{tmp_path}/raw/"}
+
+    for _ in range(2):
+        run(FILES, names)
+
+    assert sorted(pd.read_parquet(tmp_path / "raw")["id"]) == [1, 2]
+
+
+def test_jobs_that_merge_leave_what_the_whole_source_says_when_it_arrives_in_several_runs(
+    names: dict[str, Any], postgres: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    names: dict[str, Any] = {
-        "spark": spark_with_tables, "source": f"{tmp_path}/sales", "target": f"{tmp_path}/totals",
-        "IncrementalJob": IncrementalJob, "watermarks": Watermarks(),
-    }  # fmt: skip
-    add_sales(spark_with_tables, names["source"], ("mon", 10, "2026-01-05"), ("mon", 5, "2026-01-05"))
-    add_sales(spark_with_tables, names["source"], ("sun", 3, "2026-01-04"))
-    run(TOTALS, names)
-    add_sales(spark_with_tables, names["source"], ("mon", 7, "2026-01-06"), ("tue", 1, "2026-01-06"))
+    def run_all() -> None:
+        for job, sink in ((MERGE, "sales"), (TOTALS, "totals"), (JOIN, "pairs")):
+            run(job, {**names, "sink": names["sinks"][sink]})
 
-    run(TOTALS, names)
+    # The shop of sale 2 comes after it. Sale 1 is changed.
+    add(names["source"], (1, 1, "mon", 10, "2026-01-05"), (2, 2, "mon", 5, "2026-01-05"))
+    add(names["other"], (1, "north", "2026-01-01"))
+    run_all()
+    add(names["source"], (3, 1, "mon", 7, "2026-01-06"), (4, 1, "tue", 1, "2026-01-06"))
+    add(names["other"], (2, "south", "2026-01-06"))
+    run_all()
 
-    totals = spark_with_tables.read.format("delta").load(names["target"]).collect()
-    assert sorted((row.day, row.total) for row in totals) == [("mon", 22), ("sun", 3), ("tue", 1)]
+    sales = postgres.sql("SELECT sale, amount FROM public.sales ORDER BY sale")
+    totals = postgres.sql("SELECT day, total FROM public.totals ORDER BY day")
+    pairs = postgres.sql("SELECT sale, name FROM public.pairs ORDER BY sale")
+    assert sales == [(1, 10), (2, 5), (3, 7), (4, 1)]
+    assert totals == [("mon", 22), ("tue", 1)]
+    assert pairs == [(1, "north"), (2, "south"), (3, "north"), (4, "north")]
+    assert "event=batch_is_a_part" not in caplog.text
+
+
+# --- the mistakes that it names ------------------------------------------------------------------------
+
+
+def test_mistake_is_warned_of_or_refused_when_it_goes_through_the_job(
+    spark: Any, watermarks: Watermarks, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for folder, row in (("sales", (1, 1, "mon", 10, "2026-01-05")), ("shops", (1, "north", "2026-01-05"))):
+        add(f"{tmp_path}/{folder}", row)
+    job = IncrementalJob(watermarks, "sales", "jr_1", spark=spark)
+    with job:
+        with pytest.raises(WatermarkError, match="delay"):
+            job.new_files(f"{tmp_path}/sales", dealy=timedelta(0))  # type: ignore[call-arg]
+        with pytest.raises(RunInProgressError), IncrementalJob(watermarks, "sales"):
+            pass
+        new, other = (
+            job.new_files(f"{tmp_path}/{name}", transformation_ctx=name).read(spark, "parquet")
+            for name in ("sales", "shops")
+        )
+        job.write(new.join(other.drop("last_modified"), "shop"), f"{tmp_path}/joined")
+        job.write(new.groupBy("day").count(), f"{tmp_path}/totals")
+        with pytest.raises(PlanConflictError, match="Plan all sources"):
+            job.new_files(f"{tmp_path}/late", transformation_ctx="late")
+    with pytest.raises(RunClosedError):
+        job.write(new, f"{tmp_path}/raw")
+
+    assert [re.findall("computed by (.*?) of", line) for line in caplog.messages if "batch_is_a_part" in line] == [
+        ["a join"], ["an aggregate"],
+    ]  # fmt: skip
 
 
 def test_command_of_the_skill_has_each_option_when_it_is_named() -> None:
