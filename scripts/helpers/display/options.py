@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from inspect import signature
 from typing import Any, TypeVar
 
 from scripts.helpers.errors import SourceOptionError
@@ -19,7 +19,7 @@ ALIKE, AS_GOOD = 0.5, 0.1
 
 def options_of(kind: type[T], given: Mapping[str, Any]) -> T:
     """Return options as a value of their class. SourceOptionError for one that there is not says what may be meant."""
-    known = [field.name for field in fields(kind)]
+    known = list(signature(kind).parameters)
     for name in given:
         if name not in known:
             why = nearest(known, name) or f"Use {', '.join(known)}."
