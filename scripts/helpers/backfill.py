@@ -13,6 +13,7 @@ from scripts.helpers._lazy import DataFrame
 from scripts.helpers.batch.batch import FrozenBatch
 from scripts.helpers.batch.end_of_run import utc_now
 from scripts.helpers.batch.rows import as_rows
+from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import (
     BoundsError,
     InvalidValueError,
@@ -120,8 +121,7 @@ class Backfill:
         **options: Any,
     ) -> None:
         backfill_bounds(transformation_ctx, low, high, endless=True)
-        if sink not in get_args(Sink):
-            raise BoundsError(transformation_ctx, f"sink={sink!r} is unknown. Use 'append' or 'merge'.")
+        check_choice("sink", sink, get_args(Sink))
         if unfit := sorted(options.keys() - set(OPTIONS)):
             raise InvalidValueError(f"A backfill has no option {', '.join(unfit)}. It takes {', '.join(OPTIONS)}.")
         self.live_job_id, self.run_id, self.transformation_ctx = job_id, run_id or new_run_id(), transformation_ctx

@@ -82,7 +82,7 @@ def test_option_is_refused_when_it_is_no_choice(given: str) -> None:
 
 
 def test_mode_is_refused_when_it_is_unknown() -> None:
-    with pytest.raises(InvalidValueError, match=r"mode='off' is unknown\. Use 'enable', 'pause' or 'disable'\."):
+    with pytest.raises(InvalidValueError, match=r"'mode': 'off' is unknown\. Use 'enable', 'pause' or 'disable'\."):
         Mode("off")  # type: ignore[arg-type]
 
 

@@ -86,7 +86,7 @@ def test_columns_are_those_of_the_files_when_no_policy_is_given(nights: Nights) 
 
 
 def test_read_is_refused_when_the_policy_is_unknown(nights: Nights) -> None:
-    with pytest.raises(InvalidValueError, match="on_schema_change is 'append'"):
+    with pytest.raises(InvalidValueError, match="'on_schema_change': 'append' is unknown"):
         nights.take(FIRST, on_schema_change="append")
 
 

@@ -373,7 +373,7 @@ def test_copy_has_the_metadata_of_its_source_and_says_what_it_was_made_of(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"after_commit": "move"}, "after_commit is 'move'"),
+        ({"after_commit": "move"}, "Option 'after_commit': 'move' is unknown"),
         ({"after_commit": "archive"}, "archive_to is None"),
         ({"after_commit": "archive", "archive_to": ""}, "archive_to is ''"),
         ({"after_commit": "delete", "archive_to": "/x"}, "Give it with after_commit='archive' only"),

@@ -185,7 +185,7 @@ def test_skip_is_refused_and_the_plan_stays_when_a_file_could_be_lost(
 
 
 def test_on_changed_is_refused_when_it_is_not_known(runs: Runs) -> None:
-    with pytest.raises(InvalidValueError, match=r"on_changed is 'ignore'\. Use 'raise', 'skip' or None\."):
+    with pytest.raises(InvalidValueError, match=r"'on_changed': 'ignore' is unknown\. Use 'raise', 'skip' or None\."):
         runs.run(on_changed="ignore")
 
     assert runs.version == 0

@@ -10,16 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.display.options import options_of
+from scripts.helpers.errors import InvalidValueError, SourceOptionError
 from scripts.helpers.files.rules import FileOptions, folders_of, hidden, oldest_first
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.listing.paths import is_hidden
 from tests.support.buckets import NOON
 
 BAD = [
-    ("on_modified", "ignored", "Use one of raise, skip, take."),
-    ("compare", "md5", "Use one of etag, mtime."),
-    ("on_archived", "restore", "Use one of raise, skip_and_remember, skip, take."),
     ("max_files", 0, "Use a whole number from 1."),
     ("max_files", 1.5, "Use a whole number from 1."),
     ("max_files", True, "Use a whole number from 1."),
@@ -46,6 +44,21 @@ def test_option_is_refused_with_its_remedy_when_it_makes_no_sense(name: str, val
         FileOptions(**{name: value})
 
     assert str(caught.value) == f"{name} is {value!r}. {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("on_modified", "Use 'raise', 'skip' or 'take'."),
+        ("compare", "Use 'etag' or 'mtime'."),
+        ("on_archived", "Use 'raise', 'skip_and_remember', 'skip' or 'take'."),
+    ],
+)
+def test_choice_is_refused_with_the_others_when_there_is_none_of_that_name(name: str, remedy: str) -> None:
+    with pytest.raises(SourceOptionError) as caught:
+        options_of(FileOptions, {name: "restore"})
+
+    assert str(caught.value) == f"Option {name!r}: 'restore' is unknown. {remedy}"
 
 
 @pytest.mark.parametrize("layout", ["%Y/%m/%d/%H/%M/", "%Y/%S/", "%Y/%c/", "%Y/%/"])

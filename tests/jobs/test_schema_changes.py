@@ -742,8 +742,8 @@ def test_each_part_keeps_a_schema_of_its_own_when_a_delta_is_split(nights: Night
 @pytest.mark.parametrize(
     ("format", "options", "message"),
     [
-        ("json", {"on_schema_change": "append"}, "on_schema_change is 'append'"),
-        ("json", {"on_schema_change": True}, "on_schema_change is True"),
+        ("json", {"on_schema_change": "append"}, "Option 'on_schema_change': 'append' is unknown"),
+        ("json", {"on_schema_change": True}, "Option 'on_schema_change': True is unknown"),
         ("json", {"rescue": ""}, "rescue is ''"),
         ("json", {"rescue": 1}, "rescue is 1"),
         ("json", {"rescue": True, "mode": "FAILFAST"}, "rescue does not go with mode"),

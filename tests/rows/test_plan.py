@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pandas as pd
 import pytest
 
-from scripts.helpers.errors import CursorError, SourceBehindError, SourceChangedError
+from scripts.helpers.errors import CursorError, SourceBehindError, SourceChangedError, SourceOptionError
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.options import RowOptions
@@ -615,14 +615,11 @@ def test_lookback_goes_no_further_than_the_initial_value_when_the_cursor_is_comp
         (KEY, {"lookback": 1, "sink": "merge"}, "lookback=1 does not fit a string."),
         (AT, {"delay": -MINUTE}, "is not a duration of 0 or more. Give a timedelta."),
         (AT, {"delay": 300}, "delay=300 is not a duration of 0 or more."),
-        (ID, {"nulls": "ignore"}, "nulls='ignore' is unknown. Use 'raise', 'take' or 'skip'."),
-        (ID, {"sink": "upsert"}, "sink='upsert' is unknown. Use 'append' or 'merge'."),
         (AT, {"descending": True}, "descending=True is for numbers only. Leave it out."),
         (KEY, {"descending": True}, "descending=True is for numbers only."),
         (ID, {"settled": "no"}, "settled='no' is neither True nor False. Give one of them."),
         (ID, {"descending": 1}, "descending=1 is neither True nor False."),
         (KEY, {"strings": "yes"}, "strings='yes' is neither True nor False."),
-        (ID, {"behind": None}, "behind=None is unknown."),
         (ID, {"max_rows": True}, "max_rows=True is not a whole number of 1 or more."),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
@@ -1072,10 +1069,21 @@ def test_last_row_is_asked_for_only_when_nothing_is_new(monkeypatch: pytest.Monk
     assert (before, len(asked)) == (0, 1)
 
 
-def test_option_behind_is_refused_when_it_is_neither() -> None:
-    assert "behind='never' is unknown. Use 'raise', 'warn', 'source' or 'strict'." in refused(
-        source_of(ID, 1), behind="never"
-    )
+@pytest.mark.parametrize(
+    ("option", "choices"),
+    [
+        ("behind", "'raise', 'warn', 'source' or 'strict'"), ("nulls", "'raise', 'take' or 'skip'"),
+        ("sink", "'append' or 'merge'"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("value", ["never", None])
+def test_choice_is_refused_with_the_others_when_there_is_none_of_that_name(
+    option: str, choices: str, value: Any
+) -> None:
+    with pytest.raises(SourceOptionError) as caught:
+        plan(source_of(ID, 1), **{option: value})
+
+    assert str(caught.value) == f"Option {option!r}: {value!r} is unknown. Use {choices}."
 
 
 # --- columns without zone ---------------------------------------------------------------------------------

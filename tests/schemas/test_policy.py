@@ -134,7 +134,7 @@ def test_error_counts_the_columns_when_there_are_many() -> None:
 
 @pytest.mark.parametrize("policy", ["", "ADD", None, True, 1, ["add"]])
 def test_policy_is_refused_when_there_is_none_of_that_name(policy: Any) -> None:
-    with pytest.raises(InvalidValueError, match=r"on_schema_change is .*'add', 'warn', 'raise', 'take'"):
+    with pytest.raises(InvalidValueError, match=r"'on_schema_change': .* Use 'add', 'warn', 'raise' or 'take'\."):
         check_policy(policy)
 
 

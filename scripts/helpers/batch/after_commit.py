@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import pa
+from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.places import is_within
@@ -43,8 +44,7 @@ class AfterCommit:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense. InvalidValueError names option, value and remedy."""
-        if self.after_commit not in (None, *ACTIONS):
-            raise InvalidValueError(f"after_commit is {self.after_commit!r}. Use 'archive', 'delete' or None.")
+        check_choice("after_commit", self.after_commit, (*ACTIONS, None))
         if self.after_commit == "archive" and (not isinstance(self.archive_to, str) or not self.archive_to):
             raise InvalidValueError(
                 f"archive_to is {self.archive_to!r}. Name the prefix or directory that files are moved to."

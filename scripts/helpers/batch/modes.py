@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import InvalidValueError, JobArgumentError
 from scripts.helpers.protocol.names import check_run_id
 
@@ -43,8 +44,7 @@ class Mode:
 
     def __post_init__(self) -> None:
         """Refuse what does not go together, in Glue's words."""
-        if self.name not in get_args(ModeName):
-            raise InvalidValueError(f"mode={self.name!r} is unknown. Use 'enable', 'pause' or 'disable'.")
+        check_choice("mode", self.name, get_args(ModeName))
         ends = {"--job-bookmark-from": self.from_run, "--job-bookmark-to": self.to_run}
         missing = [option for option, run_id in ends.items() if not run_id]
         if self.name == "pause" and len(missing) == 1:

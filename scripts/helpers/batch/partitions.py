@@ -6,16 +6,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from scripts.helpers._lazy import SparkSession
 from scripts.helpers.batch.batch import SourcePart, Stored
 from scripts.helpers.batch.files import PLANNED, FileSource, check_same_call
 from scripts.helpers.batch.reach import Reach
 from scripts.helpers.batch.unsaved_run import UnsavedRun
+from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.files.catalogue import located
-from scripts.helpers.files.latest import LatestPartition, OnSame, check_on_same
+from scripts.helpers.files.latest import LatestPartition, OnSame
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionColumns, PartitionRule, is_file_start
 from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState
@@ -76,7 +77,7 @@ def latest_partition(
 ) -> PartitionDelta:
     """Return the largest partition; see `IncrementalJob.latest_partition`."""
     asked, known = _located(asked, "latest_partition", NOT_LATEST, columns, types, spark, whole=True)
-    check_on_same(on_same)
+    check_choice("on_same", on_same, get_args(OnSame))
     rule = PartitionRule(asked.source, known, whole=True, nulls="take", latest=True)
     return asked.batch.take(asked.context, LargestPartition(**vars(asked), rule=rule, on_same=on_same))
 

@@ -27,6 +27,14 @@ def options_of(kind: type[T], given: Mapping[str, Any]) -> T:
     return kind(**given)
 
 
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Refuse a value that an option does not have. SourceOptionError names those that it has."""
+    known = list(choices)
+    if value not in known:
+        *others, last = map(repr, known)
+        raise SourceOptionError(name, f"{value!r} is unknown. Use {', '.join(others)} or {last}.")
+
+
 def nearest(names: Iterable[str], wanted: str) -> str:
     """Ask whether names were meant that look like the one given; nothing where none does."""
     by_lower = {name.lower(): name for name in names}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
-from scripts.helpers.errors import InvalidValueError, SnapshotBehindError, SnapshotUnchangedError, SourceChangedError
+from scripts.helpers.errors import SnapshotBehindError, SnapshotUnchangedError, SourceChangedError
 from scripts.helpers.files.partition_delta import Partition, PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule, Values, sort_key
 from scripts.helpers.files.states import PartitionState, opened_state
@@ -85,12 +85,6 @@ class LatestPartition:
             self._location.name, columns.names, columns.types, _values(partition), partition.files.count,
             _digest(partition),
         )  # fmt: skip
-
-
-def check_on_same(on_same: str) -> None:
-    """Refuse an `on_same` that is unknown; InvalidValueError."""
-    if on_same not in get_args(OnSame):
-        raise InvalidValueError(f"on_same is {on_same!r}. Use one of {', '.join(get_args(OnSame))}.")
 
 
 def _values(partition: Partition) -> Values:

@@ -12,6 +12,7 @@ from datetime import date, datetime
 from typing import Any, Literal, NamedTuple, get_args
 
 from scripts.helpers._lazy import pa, pc
+from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.files.states import PlannedPartitions
 from scripts.helpers.listing.folders import Value, folder_kind, folder_values, typed_value
@@ -157,8 +158,7 @@ class PartitionRule:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense; InvalidValueError."""
-        if self.nulls not in get_args(Nulls):
-            raise InvalidValueError(f"nulls is {self.nulls!r}. Use one of {', '.join(get_args(Nulls))}.")
+        check_choice("nulls", self.nulls, get_args(Nulls))
         if self.whole not in (True, False):
             raise InvalidValueError(f"whole is {self.whole!r}. Use True or False.")
         most = self.max_partitions

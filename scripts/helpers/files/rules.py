@@ -13,6 +13,7 @@ from functools import cache
 from typing import Literal, TypedDict
 
 from scripts.helpers._lazy import pa, pc
+from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.paths import is_hidden
 
@@ -129,9 +130,7 @@ class FileOptions:
     def __post_init__(self) -> None:
         """Refuse what makes no sense. InvalidValueError names option, value and remedy."""
         for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise InvalidValueError(f"{name} is {value!r}. Use one of {', '.join(choices)}.")
+            check_choice(name, getattr(self, name), choices)
         for name in ("max_files", "max_bytes", "workers"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers._lazy import S3Client
+from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError
 from scripts.helpers.files.diff import Known, compare
 from scripts.helpers.files.rules import folders_of
@@ -36,8 +37,7 @@ def check_on_changed(on_changed: str | None, location: Location, options: FileOp
     The plan was frozen with that file as taken, and a plan never changes. So the next batch has it only
     if what it finds then is another object than the planned one, and if it takes changed objects.
     """
-    if on_changed not in ("raise", "skip", None):
-        raise InvalidValueError(f"on_changed is {on_changed!r}. Use 'raise', 'skip' or None.")
+    check_choice("on_changed", on_changed, ("raise", "skip", None))
     if on_changed != "skip":
         return
     if options.on_modified != "take":

@@ -8,13 +8,14 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Literal, TypedDict, get_args
 
+from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import CursorError
 from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.rows.cursors import EXACT, CursorColumn, Tick
 from scripts.helpers.rows.window import Nulls, RowWindow
 
 Sink = Literal["append", "merge"]
-Behind = Literal["warn", "source", "raise", "strict"]
+Behind = Literal["raise", "warn", "source", "strict"]
 
 DEFAULT_DELAY = timedelta(minutes=5)
 """How far the upper bound of times stays behind the clock: a transaction that commits up to five
@@ -98,16 +99,10 @@ class RowOptions:
     max_rows: int | None = None
 
     def check(self, columns: tuple[CursorColumn, ...]) -> None:
-        """Refuse what cannot be meant, before the source is asked; CursorError names option and remedy."""
+        """Refuse what cannot be meant, before the source is asked; the error names option and remedy."""
         first = columns[0]
-        if self.nulls not in get_args(Nulls):
-            raise CursorError(first.name, f"nulls={self.nulls!r} is unknown. Use 'raise', 'take' or 'skip'.")
-        if self.sink not in get_args(Sink):
-            raise CursorError(first.name, f"sink={self.sink!r} is unknown. Use 'append' or 'merge'.")
-        if self.behind not in get_args(Behind):
-            raise CursorError(
-                first.name, f"behind={self.behind!r} is unknown. Use 'raise', 'warn', 'source' or 'strict'."
-            )
+        for name, kind in (("nulls", Nulls), ("sink", Sink), ("behind", Behind)):
+            check_choice(name, getattr(self, name), get_args(kind))
         # 'no' counts as true in Python, and settled='no' would let rows be lost.
         for name, answer in (
             ("settled", self.settled), ("descending", self.descending), ("strings", self.strings)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import InvalidValueError, SchemaChangedError
 from scripts.helpers.schemas.kinds import Columns, Kind, common, differing_by_case, kind_text, new_fields
 
@@ -76,11 +77,8 @@ class Decision:
 
 
 def check_policy(policy: object) -> None:
-    """Raise InvalidValueError for what is no policy."""
-    if policy not in POLICIES:
-        raise InvalidValueError(
-            f"on_schema_change is {policy!r}. Use one of {', '.join(map(repr, POLICIES))}, or leave it out."
-        )
+    """Raise SourceOptionError for what is no policy."""
+    check_choice("on_schema_change", policy, POLICIES)
 
 
 def changes_between(kept: Columns, found: Columns) -> list[ColumnChange]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
-from scripts.helpers.display.options import options_of
+from scripts.helpers.display.options import check_choice, options_of
 from scripts.helpers.errors import SourceOptionError
 
 Changes = Literal["append", "feed"]
@@ -104,9 +104,7 @@ class TableOptions:
     def check(self) -> None:
         """Refuse what cannot be meant, before the table is asked."""
         for name, allowed in CHOICES.items():
-            value = getattr(self, name)
-            if not isinstance(value, str) or value not in allowed:
-                raise SourceOptionError(name, f"{value!r} is unknown. Use {' or '.join(map(repr, allowed))}.")
+            check_choice(name, getattr(self, name), allowed)
         # True is an int in Python.
         if self.max_versions is not None and (type(self.max_versions) is not int or self.max_versions < 1):
             raise SourceOptionError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeGuard, get_args
 
+from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import SourceError, SourceExpiredError, SourceOptionError, TargetError, WatermarkError
 from scripts.helpers.sinks.java_errors import reason_of
 from scripts.helpers.tables.frames import Returns, of_arrow
@@ -109,8 +110,7 @@ class TableSource(ABC):
     _engine: TableEngine
 
     def __init__(self, name: str, returns: Returns | None, *, with_spark: bool) -> None:
-        if returns not in (None, *get_args(Returns)):
-            raise SourceOptionError("returns", f"{returns!r} is unknown. Use 'pandas' or 'arrow'.")
+        check_choice("returns", returns, (*get_args(Returns), None))
         if returns is not None and with_spark:
             raise SourceOptionError("returns", "it is of rows without Spark. Leave it out, or leave spark out.")
         self.name, self._returns = name, returns or "pandas"
