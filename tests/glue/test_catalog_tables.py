@@ -173,10 +173,11 @@ def test_rows_are_the_elements_of_the_row_tag_when_a_table_of_xml_names_it(
     assert ids(found) == [1, 2]
 
 
+@pytest.mark.parametrize("is_empty", [False, True])
 def test_xml_is_refused_when_nothing_names_its_rows(
-    glue_context: GlueContext, table: Table, put: Put, landing: str
+    is_empty: bool, glue_context: GlueContext, table: Table, put: Put, landing: str
 ) -> None:
-    put("a.xml", body="<bays><bay><id>1</id></bay></bays>")
+    put("_a.xml" if is_empty else "a.xml", body="<bays><bay><id>1</id></bay></bays>")
     database = table("events", landing, "xml")
 
     for read in (

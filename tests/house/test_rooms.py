@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "databases": {"rows"},
     "listing": {"display"},
     "schemas": {"protocol.fields", "protocol.packed_json"},
-    "reading": {"listing", "schemas", "spark", "rows.sql"},
+    "reading": {"listing", "schemas", "spark", "rows.dialect", "rows.sql"},
     "files": {"reading", "protocol.chunks", "protocol.fields", "protocol.names", "protocol.values"},
     "sinks": {
         "listing",

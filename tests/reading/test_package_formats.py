@@ -118,6 +118,29 @@ def test_folder_of_xml_is_a_misfit_when_its_value_is_not_of_the_type_in_the_sche
     assert isinstance(unmarked(str(caught.value)) or caught.value, MisfitError)
 
 
+def test_values_of_xml_are_rescued_when_they_do_not_fit(landing: Landing) -> None:
+    bays = "<bay><id>1</id><n>x</n><d>1.5</d></bay><bay><id>2</id><n>1</n><d>1.005</d></bay><bay><id>3</id><n/></bay>"
+    landing.put("a.xml", f"<bays>{bays}</bays>".encode())
+    landing.put("b.xml", b"<bays><bay><id>4</m></bay></bays>")
+
+    frame = read(landing, "xml", [], rowTag="bay", schema="id STRING, n BIGINT, d DECIMAL(9,2)", rescue=True)
+
+    rows = {row["id"]: row.asDict() for row in frame.collect()}
+    assert {row["_rescued"] for row in rows.values()} == {'{"n":"x"}', '{"d":"1.005"}', None, rows[None]["_rescued"]}
+    assert "<id>4</m>" in json.loads(rows[None]["_rescued"])["_corrupt_record"]
+    assert [(one, row["n"], str(row["d"])) for one, row in sorted(rows.items(), key=str)] == [
+        ("1", None, "1.50"), ("2", 1, "None"), ("3", None, "None"), (None, None, "None")
+    ]  # fmt: skip
+
+
+def test_xml_is_refused_when_its_bytes_are_not_of_the_encoding(landing: Landing) -> None:
+    landing.put("a.xml", "<bays><bay><id>Zo\xeb</id></bay></bays>".encode("latin-1"))
+
+    # Spark 4 raises an error of its own.
+    with pytest.raises(Exception, match=r"not in the encoding of the read|Encountered error while reading|aborted"):
+        read(landing, "xml", [], rowTag="bay").collect()
+
+
 def test_xml_is_refused_when_braces_of_one_of_several_keys_are_not_in_pairs(landing: Landing) -> None:
     landing.put("a.xml", BAYS)
     landing.put("}b{.xml", BAYS)

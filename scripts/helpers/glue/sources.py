@@ -27,6 +27,7 @@ from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.paths import folder_contexts
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
+from scripts.helpers.reading.dialects import check_reader_options
 from scripts.helpers.sinks.places import is_same_folder
 from scripts.helpers.spark.settings import TEXTS_OF_FOLDERS, settings
 from scripts.helpers.tables.delta import DeltaTable
@@ -66,6 +67,8 @@ def read_folders(
     """
     name = spark_format(format)
     options, path_column = spark_options(name, format_options)
+    # Here as well: a run without new files reads none.
+    check_reader_options(name, options)
 
     def frame_of(part: FileDelta, folders: Sequence[str]) -> DataFrame:
         # As Glue: each batch has the types that it has, and nothing of it is kept.

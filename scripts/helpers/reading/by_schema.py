@@ -12,7 +12,7 @@ import pyarrow as pa
 from scripts.helpers._lazy import Column, DataFrame, F, S3Client, SparkSession, T
 from scripts.helpers.errors import InvalidValueError, MisfitError
 from scripts.helpers.listing.paths import folder_columns
-from scripts.helpers.reading.dialects import check_reader_options, nanoseconds_of, with_dialect
+from scripts.helpers.reading.dialects import check_reader_options, format_name, nanoseconds_of, with_dialect
 from scripts.helpers.reading.fetched_lines import marked
 from scripts.helpers.reading.headers import avro_schema, by_header, can_compare, csv_header
 from scripts.helpers.reading.misfits import Misfits, differing
@@ -25,7 +25,7 @@ from scripts.helpers.schemas.spark_frames import check_rescue, columns_of_schema
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
 
-TEXTS = ("csv", "json")
+TEXTS = ("csv", "json", "xml")
 """Formats whose types are inferred, and whose values may not fit them."""
 RESCUED = "_rescued"
 
@@ -51,9 +51,10 @@ class Asked:
     Attributes
     ----------
     format, schema, path_column, options
-        As of `read_files`.
+        As of `read_files`; the format as `format_name` has it.
     policy
-        What becomes of columns that are not as before. None: ``add`` for formats of `TEXTS`, else ``take``.
+        What becomes of columns that are not as before. None: ``add`` for CSV and JSON, else ``take``. One element of
+        XML is no list, and several are one, so that its types change with what a batch has.
     rescue
         Name of the column of values that do not fit; None for none.
     """
@@ -88,14 +89,15 @@ class Asked:
         InvalidValueError
             It is none of the values that there are, or does not go with the other options.
         """
-        check_reader_options(format, options)
+        called = format_name(format)
+        check_reader_options(called, options)
         if policy is not None:
             check_policy(policy)
         if not isinstance(rescue, (bool, str)) or rescue == "":
             raise InvalidValueError(f"rescue is {rescue!r}. Use True, or the name of a column.")
         name = RESCUED if rescue is True else rescue or None
-        options = dict(options) if is_old else with_dialect(format, options)
-        made = cls(format, policy=policy, rescue=name, options=options, **others)
+        options = dict(options) if is_old else with_dialect(called, options)
+        made = cls(called, policy=policy, rescue=name, options=options, **others)
         if name is not None and name == made.path_column:
             raise InvalidValueError(f"rescue and path_column are both {name!r}. Give one of them another name.")
         if name is not None and made.handles_misfits:
@@ -118,16 +120,13 @@ class Asked:
     @property
     def finds_by_header(self) -> bool:
         """Whether columns of CSV are found by their names. Spark's enforceSchema, if given, goes by position."""
-        return self.format == "csv" and self.is_on("header") and self.option("enforceSchema") is None
+        has_header = str(self.option("header")).lower() == "true"
+        return self.format == "csv" and has_header and self.option("enforceSchema") is None
 
     @property
     def policy_in_force(self) -> OnSchemaChange:
         """The policy, where none was given."""
-        return self.policy or ("add" if self.is_text else "take")
-
-    def is_on(self, option: str) -> bool:
-        """Tell whether a reader option is true."""
-        return str(self.option(option)).lower() == "true"
+        return self.policy or ("add" if self.format in ("csv", "json") else "take")
 
     def option(self, option: str) -> Any:
         """Return a reader option, whose name Spark takes in any case; None if it is not given."""
@@ -188,7 +187,7 @@ class SchemaReader:
         parts = [self._found(part) for part in self._groups(table)]
         found = self._merged(parts)
         policy = asked.policy_in_force
-        decision = decide(self._where(), self.kept, found, policy, rescues=asked.rescue is not None)
+        decision = decide(self._where(), self.kept, found, policy, rescues=self._rescues)
         return decision, parts
 
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
@@ -206,7 +205,7 @@ class SchemaReader:
         if asked.rescue is not None:
             check_rescue(asked.rescue, decision.target)
         as_it_is = asked.policy_in_force == "take" and asked.rescue is None
-        if asked.is_text and not (as_it_is and len(parts) == 1):
+        if asked.is_text and not (as_it_is and asked.policy is not None and len(parts) == 1):
             frames = [self._texts(decision, part) for part in parts]
             return reduce(lambda one, other: one.unionByName(other), frames)
         frames = []
@@ -234,8 +233,14 @@ class SchemaReader:
             raise InvalidValueError(f"schema names {', '.join(alike)}, which differ only by case. Rename one of them.")
         return given
 
+    @property
+    def _rescues(self) -> bool:
+        """Whether a value of another type goes to the rescue column. Of XML it may be read, with a part of it."""
+        return self.asked.rescue is not None and self.asked.format != "xml"
+
     def _where(self) -> Given:
-        is_text, may_lack = self.asked.is_text, self.asked.format == "json"
+        # Of XML Spark's reader drops all but the last element where its column is no list: no other type may pass.
+        is_text, may_lack = self.asked.format in ("csv", "json"), self.asked.format in ("json", "xml")
         return Given(str(self.location), self.context, is_text, may_lack)
 
     def _by_given_schema(self, table: pa.Table) -> tuple[Decision, list[Part]]:
@@ -244,12 +249,14 @@ class SchemaReader:
         assert wanted is not None
         if not asked.is_text or (asked.format == "csv" and not self.asked.finds_by_header):
             if asked.policy not in (None, "take"):
+                why = f"columns of {asked.format} have their types in the files"
+                if asked.is_text:
+                    why = "CSV without a header has no names of columns to compare"
                 raise InvalidValueError(
-                    f"on_schema_change={asked.policy!r} does not go with schema= here: {self._without_names}. Leave "
-                    "one of them out."
+                    f"on_schema_change={asked.policy!r} does not go with schema= here: {why}. Leave one of them out."
                 )
             return Decision(wanted, wanted), [Part(table, wanted)]
-        if asked.format == "json" and asked.policy in (None, "take"):
+        if asked.format != "csv" and asked.policy in (None, "take"):
             # Nothing is read to look for other columns: a schema may be meant to choose some.
             return Decision(wanted, wanted), [Part(table, wanted)]
         parts = [self._found(part) for part in self._groups(table)]
@@ -257,13 +264,7 @@ class SchemaReader:
             self._check_names(wanted, parts)
             return Decision(wanted, wanted), parts
         found = self._merged(parts)
-        return decide(self._where(), wanted, found, asked.policy, rescues=asked.rescue is not None), parts
-
-    @property
-    def _without_names(self) -> str:
-        if self.asked.is_text:
-            return "CSV without a header has no names of columns to compare"
-        return f"columns of {self.asked.format} have their types in the files"
+        return decide(self._where(), wanted, found, asked.policy, rescues=self._rescues), parts
 
     def _check_names(self, wanted: Columns, parts: list[Part]) -> None:
         """Refuse a schema that names no column of a header: it was meant for values by position."""

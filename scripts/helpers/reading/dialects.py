@@ -81,7 +81,7 @@ TABLE = (
     Option("avro", "avroSchema", "those of all files", "the columns to read, as a schema of Avro"),
     Option("avro", "datetimeRebaseMode", "CORRECTED", "dates and times before 1900; LEGACY for those of Spark 2"),
     Option("xml", "rowTag", "an error", "the element that is a row", "rowTag"),
-    Option("xml", "charset", "UTF-8", "of the bytes", "encoding", "UTF-8"),
+    Option("xml", "charset", "UTF-8", "of the bytes; others in a file are an error", "encoding", "UTF-8"),
     Option("xml", "dateFormat", "2026-11-24", "of dates", "dateFormat"),
     Option("xml", "timestampFormat", "ISO 8601", "of times", "timestampFormat"),
     Option("json", "multiLine", "false", "a file is one text of up to 2 GB, not a text a line", "multiLine", "false"),
@@ -124,6 +124,12 @@ _OTHERS = {
 """Options that Spark's readers have, of Spark 3.3 to 4.1, beside those of `TABLE`."""
 
 
+def format_name(format: str) -> str:
+    """Return a format as it is called here: Spark takes its names in any case, and those of the first packages."""
+    name = format.lower().removeprefix("com.databricks.spark.")
+    return name if name in _OTHERS else format
+
+
 def reader_options(format: str) -> list[str]:
     """Return the options of a format's reader; none of a format that is not of `TABLE`, whose options are unknown."""
     if format.lower() not in _OTHERS:
@@ -139,12 +145,17 @@ def unknown_options(format: str, options: Iterable[str]) -> list[str]:
 
 
 def check_reader_options(format: str, options: Iterable[str]) -> None:
-    """Refuse an option that the reader of a format does not use: InvalidValueError says what may have been meant."""
+    """Refuse an option that the reader of a format does not use: InvalidValueError says what may have been meant.
+
+    XML without the name of the element that is a row is refused, too: the package for Spark 3 looks for ``ROW``.
+    """
     for name in unknown_options(format, options):
         why = nearest([*reader_options(format), *glue_names(format)], name) or "Leave it out."
         for theirs, ours in glue_names(format).items():
             why = why.replace(f" {theirs}", f" {ours}")
         raise InvalidValueError(f"{name!r} is no option of the reader of {format}. {why}")
+    if format == "xml" and "rowtag" not in map(str.lower, options):
+        raise InvalidValueError("rowTag is missing, and XML does not say what a row is. Name the element of a row.")
 
 
 def with_dialect(format: str, options: Mapping[str, Any]) -> dict[str, Any]:

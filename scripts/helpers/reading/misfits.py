@@ -1,4 +1,4 @@
-"""Values of CSV and JSON that their column's type cannot hold: found in what Spark's own reader marks.
+"""Values of CSV, JSON and XML that their column's type cannot hold: found in what Spark's own reader marks.
 
 Spark makes such a value NULL, and can keep the text of its record in a column. Only the records that it keeps are
 parsed once more, as texts, to tell which values were lost.
@@ -27,7 +27,7 @@ class Misfits:
     source
         For error texts.
     format
-        ``csv`` or ``json``.
+        ``csv``, ``json`` or ``xml``.
     columns
         The columns in the files, in their order and without those of folders, as they are read.
     options
@@ -88,7 +88,7 @@ class Misfits:
         return self._texts()[RECORD].isNotNull()
 
     def _text(self, name: str) -> Column:
-        if self.format == "json":
+        if self.format != "csv":
             return value_of(self._texts(), name)
         return self._texts()[f"c{list(self.columns).index(name)}"]
 
@@ -96,7 +96,7 @@ class Misfits:
         """Return the values of a kept record as texts."""
         record = F.col(RECORD)
         options = of_records(self.options)
-        if self.format == "json":
+        if self.format != "csv":
             # None for no option: Spark Connect makes a map without types of an empty one, which Spark refuses.
             return F.from_json(record, "map<string,string>", options or None)
         return csv_texts(record, len(self.columns), options)
@@ -121,9 +121,10 @@ def differing(source: str, name: str, key: str, kind: Kind, before: Kind) -> Mis
     return MisfitError(source, name, now, detail=f"{detail} Read them apart: delta.split.")
 
 
-def folder_misfit(name: str, kind: str) -> str:
-    """Return what is wrong with a folder's value, and what to do."""
-    return f"a folder's value of column {name!r} is not of type {kind}. Give the column another type in schema=."
+def folder_misfit(source: str, name: str, kind: str) -> MisfitError:
+    """Return the error of a folder's value that is not of its column's type."""
+    detail = f"a folder's value of column {name!r} is not of type {kind}. Give the column another type in schema=."
+    return MisfitError(source, name, kind, detail=detail)
 
 
 def folder_column(source: str, text: Column, name: str, kind: T.DataType) -> Column:
@@ -131,7 +132,5 @@ def folder_column(source: str, text: Column, name: str, kind: T.DataType) -> Col
     # Spark 4 casts as ANSI does: a value that does not fit would be an error of Spark's own. Spark 3 has no try_cast.
     cast = getattr(type(text), "try_cast", type(text).cast)
     value: Column = cast(text, kind)
-    detail = folder_misfit(name, kind.simpleString())
-    error = MisfitError(source, name, kind.simpleString(), detail=detail)
-    fails = F.raise_error(F.lit(marked(error)))
+    fails = F.raise_error(F.lit(marked(folder_misfit(source, name, kind.simpleString()))))
     return F.when(text.isNotNull() & value.isNull(), fails).otherwise(value).alias(name)

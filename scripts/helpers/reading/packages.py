@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, F, SparkSession, T
-from scripts.helpers.errors import InvalidValueError, MisfitError, MissingConnectorError, SourceError
+from scripts.helpers.errors import MissingConnectorError, SourceError
 from scripts.helpers.listing.folders import folder_values
 from scripts.helpers.reading.misfits import folder_column, folder_misfit
 from scripts.helpers.spark.jvm import has_jvm, java_of
@@ -19,25 +19,13 @@ if TYPE_CHECKING:
 
     from scripts.helpers.listing.listing import Location
 
-_XML = ("xml", "com.databricks.spark.xml")
-_FOLDER_MISFIT = re.compile(r"Failed to cast value `.*` to `(\w+)` for partition column `(.*)`")
+_FOLDER_MISFIT = re.compile(r"""Failed to cast value .* to (?:data type )?[`"](\w+)[`"] for partition column `(.*?)`""")
 _NOT_FOUND = ("Failed to find data source", "Failed to find the data source")
-
-
-def is_xml(format: str) -> bool:
-    """Return whether a format is XML, by either of its names."""
-    return format.lower() in _XML
-
-
-def check_row_tag(format: str, options: Mapping[str, Any]) -> None:
-    """Refuse XML without the name of the element that is a row: the package for Spark 3 looks for ``ROW``."""
-    if is_xml(format) and "rowtag" not in map(str.lower, options):
-        raise InvalidValueError("rowTag is missing, and XML does not say what a row is. Name the element of a row.")
 
 
 def is_xml_of_spark_3(spark: SparkSession, format: str) -> bool:
     """Return whether a format is that of the package spark-xml. Spark 4 reads XML as it reads other files."""
-    return is_xml(format) and int(spark.version.partition(".")[0]) < 4
+    return format == "xml" and int(spark.version.partition(".")[0]) < 4
 
 
 @contextmanager
@@ -48,7 +36,7 @@ def typed_errors(spark: SparkSession, location: Location, format: str) -> Iterat
     except Exception as error:
         if folder := _FOLDER_MISFIT.search(str(error)):
             kind, name = folder.groups()
-            raise MisfitError(str(location), name, kind, detail=folder_misfit(name, kind)) from error
+            raise folder_misfit(str(location), name, kind) from error
         package = package_of(spark, format)
         if package is None or not any(words in str(error) for words in _NOT_FOUND):
             raise
@@ -62,7 +50,7 @@ def package_of(spark: SparkSession, format: str) -> str | None:
     else:
         # The server does not tell. This is what Spark's own distributions are built with.
         scala = "2.12" if int(spark.version.partition(".")[0]) < 4 else "2.13"
-    if format.lower() == "avro":
+    if format == "avro":
         # A vendor's build is called 3.5.2-amzn-1, and is no version of the package.
         return f"org.apache.spark:spark-avro_{scala}:{spark.version.partition('-')[0]}"
     if is_xml_of_spark_3(spark, format):
@@ -106,7 +94,9 @@ def read_xml(
     else:
         of_files = type(whole)([field for field in whole if field.name.lower() not in lower])
     given = {} if whole is None else {field.name.lower(): field for field in whole}
-    kinds = [given.get(field.name.lower(), field) for field in _folder_fields(spark, location, paths, columns)]
+    # As Spark finds them for text, whose own schema is known beforehand.
+    text = spark.read.format("text").option("basePath", str(location)).load(list(paths.values()))
+    kinds = [given.get(field.name.lower(), field) for field in list(text.schema)[-len(columns) :]]
     folders: dict[tuple[str | None, ...], list[str]] = {}
     for key, path in paths.items():
         folders.setdefault(tuple(value for _, value in folder_values(key)), []).append(path)
@@ -132,11 +122,3 @@ def _in_pairs(key: str) -> bool:
         if depth < 0:
             return False
     return depth == 0
-
-
-def _folder_fields(
-    spark: SparkSession, location: Location, paths: Mapping[str, str], columns: Sequence[str]
-) -> list[T.StructField]:
-    """Return names and types of folder columns as Spark finds them: for text, whose own schema is known beforehand."""
-    found = spark.read.format("text").option("basePath", str(location)).load(list(paths.values())).schema
-    return list(found)[-len(columns) :]

@@ -1,8 +1,9 @@
-"""Lines of CSV and JSON parsed by Spark, strictly: a record from which anything would be lost is marked with a reason.
+"""Records of CSV, JSON and XML parsed by Spark, strictly: one that would lose anything is marked with a reason.
 
 Spark's own parsers drop what follows the first object of a line, shift values at a quote that they do not expect, and
 replace bytes that are not of the encoding. All of this is found in the same parse: each line gets one more value at its
-end, which arrives only if the parser came that far. Only lines for which it did not are looked at more closely.
+end, which arrives only if the parser came that far. Only lines for which it did not are looked at more closely. Of XML
+Spark's reader is asked for texts, as it takes 12 from 12abc and rounds decimals; they are cast here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any
 
 from scripts.helpers._lazy import Column, DataFrame, F, T
 from scripts.helpers.errors import MisfitError
-from scripts.helpers.rows.sql import SQL, sql, whole
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import SQL, joined, sql, whole
 from scripts.helpers.schemas.spark_frames import in_backticks, quoted
 from scripts.helpers.spark.inferred import inferred_schema
 
@@ -131,41 +133,33 @@ def marker(*, inferred: bool) -> T.StructField:
     return T.StructField(RECORD, T.StringType(), metadata={"inferred": inferred})
 
 
-def is_inferred(schema: T.StructType) -> bool:
-    """Return what `marker` was made with."""
-    return bool(schema[RECORD].metadata.get("inferred"))
-
-
-def parsed(
-    lines: DataFrame, format: str, fields: T.StructType, options: Mapping[str, Any], *, is_inferred: bool = False
-) -> DataFrame:
-    """Parse lines of CSV or JSON, and mark those from which a value would be lost.
+def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping[str, Any]) -> DataFrame:
+    """Parse records of CSV, JSON or XML, and mark those from which a value would be lost.
 
     Parameters
     ----------
     lines
-        The column ``record`` with the bytes of each line, in UTF-8, and others that stay.
-    fields
-        The columns of the records, in the order of the files for CSV.
+        The column ``record`` with the bytes of each line, in UTF-8, and others that stay. XML has `texts_of` instead.
+    schema
+        The columns of the records, in the order of the files for CSV, and `marker`: where nobody asked for the types, a
+        whole number that its column of doubles does not hold is lost.
     options
         Of Spark's reader.
-    is_inferred
-        Nobody asked for the types: a whole number that its column of doubles does not hold is lost.
 
     Returns
     -------
     DataFrame
-        The other columns of `lines`, and the struct `ROW` of `fields`, `RECORD` and `REASON`. A value that was lost is
+        The other columns of `lines`, and the struct `ROW` of `schema` and `REASON`. A value that was lost is
         NULL.
     """
-    # As one column, so that none of them is called as a step here is.
+    fields = T.StructType([field for field in schema if field.name != RECORD])
+    is_inferred = bool(schema[RECORD].metadata["inferred"])
+    if format == "xml":
+        return _typed(lines, fields, options, is_inferred)
     names = [name for name in lines.columns if name != "record"]
-    others = F.struct(F.lit(0).alias(RECORD), *map(quoted, names)).alias("others")
-    # Times that are instants, whatever spark.sql.timestampType is. Spark 3.3 has no others.
-    instant = sql("timestamp") if lines.sparkSession.version < "3.4" else sql("timestamp_ltz")
-    syntax = (_Json if format == "json" else _Csv)(fields, of_records(options), instant)
-    kinds = [syntax.kind_to_parse(field.dataType) for field in fields]
-    to_parse = [T.StructField(field.name, kind) for field, kind in zip(fields, kinds, strict=True)]
+    others = _beside(names)
+    syntax = (_Json if format == "json" else _Csv)(fields, of_records(options), _instant(lines))
+    to_parse = syntax.to_parse()
     mark = T.StructField(RECORD, T.StringType())
     with_end = T.StructType([*to_parse, T.StructField(_END, T.StringType()), mark])
     # One step each, or Spark would parse again for each column that is taken from a record.
@@ -193,8 +187,54 @@ def parsed(
     text = F.coalesce("text", F.col("record").cast("string"))
     is_marked = F.coalesce(F.col("again").getField(RECORD).isNotNull(), F.lit(False))
     frame = frame.select("others", text.alias("text"), is_marked.alias("is_marked"), reason.alias(REASON), *values)
-    columns, lost = [], [F.col("is_marked"), F.col(REASON).isNotNull()]
+    return _marked(frame, syntax, names, is_inferred)
+
+
+def texts_of(fields: T.StructType, options: Mapping[str, Any]) -> T.StructType:
+    """Return what Spark's reader of XML is asked for, with `RECORD` for those that it cannot parse; see `_typed`."""
+    texts = _Xml(fields, of_records(options), sql("timestamp")).to_parse()
+    # Spark 4 refuses to read `RECORD` alone, as of files without a record that can be parsed.
+    return T.StructType([*texts, T.StructField(_END, T.StringType()), T.StructField(RECORD, T.StringType())])
+
+
+def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], is_inferred: bool) -> DataFrame:
+    """Give records of XML, read as `texts_of` has them, their types; parameters and result are those of `parsed`.
+
+    The text of a record is JSON of its values, from which `Misfits` takes those that were lost.
+    """
+    names = [name for name in texts.columns if name not in (*fields.names, _END, RECORD)]
+    syntax = _Xml(fields, of_records(options), _instant(texts))
+    values = []
     for index, field in enumerate(fields):
+        value = quoted(field.name)
+        if not isinstance(field.dataType, (T.StringType, T.StructType, T.ArrayType, T.MapType)):
+            # An empty element is no value.
+            value = F.when(_is_text(value), value)
+        values.append(value.alias(f"value_{index}"))
+    is_marked = F.col(RECORD).isNotNull()
+    text = F.coalesce(RECORD, F.to_json(F.struct(*map(quoted, fields.names), _END)))
+    # The package for Spark 3 replaces bytes that are not of the encoding.
+    reason = F.when(is_marked, UNPARSED).when(text.contains(_REPLACED), ENCODING)
+    frame = texts.select(
+        _beside(names), text.alias("text"), is_marked.alias("is_marked"), reason.alias(REASON), *values
+    )
+    return _marked(frame, syntax, names, is_inferred)
+
+
+def _instant(frame: DataFrame) -> SQL:
+    """Return the type of times that are instants, whatever spark.sql.timestampType is. Spark 3.3 has no others."""
+    return sql("timestamp") if frame.sparkSession.version < "3.4" else sql("timestamp_ltz")
+
+
+def _beside(names: Sequence[str]) -> Column:
+    """Return columns as one, so that none of them is called as a step here is."""
+    return F.struct(F.lit(0).alias(RECORD), *map(quoted, names)).alias("others")
+
+
+def _marked(frame: DataFrame, syntax: _Syntax, names: Sequence[str], is_inferred: bool) -> DataFrame:
+    """Return `ROW` of the values that were parsed, each in its own type, and the columns that are beside them."""
+    columns, lost = [], [F.col("is_marked"), F.col(REASON).isNotNull()]
+    for index, field in enumerate(syntax.fields):
         value, kept = F.col(f"value_{index}"), syntax.converted(index, is_inferred=is_inferred)
         columns.append((value if kept is None else kept).alias(field.name))
         if kept is not None:
@@ -230,18 +270,21 @@ class _Syntax:
         given = {name.lower(): value for name, value in options.items()}
         self.option = given.get
 
+    def to_parse(self) -> list[T.StructField]:
+        """Return the fields that the parser is asked for."""
+        return [T.StructField(field.name, self.kind_to_parse(field.dataType)) for field in self.fields]
+
     def kind_to_parse(self, kind: T.DataType) -> T.DataType:
         """Return the type that the parser is asked for: one in which it loses nothing silently."""
-
-        def widened(kind: T.DataType) -> T.DataType:
-            return T.DecimalType(38, 38 - kind.precision + kind.scale) if isinstance(kind, T.DecimalType) else kind
-
-        return T.StringType() if self._is_as_text(kind) else _with_each(kind, widened)
+        return T.StringType() if self._is_as_text(kind) else _with_each(kind, _widened)
 
     def _is_as_text(self, kind: T.DataType) -> bool:
-        name = kind.typeName()
-        is_plain = self.option(f"{name}format") is None and (name == "date" or self.option("timezone") is None)
-        return name in self.as_text and is_plain
+        return kind.typeName() in self.as_text and self._is_plain(kind)
+
+    def _is_plain(self, kind: T.DataType) -> bool:
+        """Return whether no option says how the texts of a type are written."""
+        name = kind.typeName().replace("_", "")
+        return self.option(f"{name}format") is None and (name != "timestamp" or self.option("timezone") is None)
 
     def converted(self, index: int, *, is_inferred: bool) -> Column | None:
         """Return a parsed value in its own type, NULL if that does not hold it; None if it always does."""
@@ -308,6 +351,27 @@ class _Json(_Syntax):
         return F.from_json(name, schema, self.options or None).getField(field.name)
 
 
+class _Xml(_Syntax):
+    as_text = ("byte", "short", "integer", "long", "float", "double", "decimal", "date", "timestamp", "timestamp_ntz")
+
+    def kind_to_parse(self, kind: T.DataType) -> T.DataType:
+        return _with_each(kind, lambda one: T.StringType() if one.typeName() in self.as_text else one)
+
+    def converted(self, index: int, *, is_inferred: bool) -> Column | None:
+        kind, text = self.fields[index].dataType, F.col(f"value_{index}")
+        wide = _with_each(kind, _widened)
+        in_cast = _with_each(wide, lambda one: one if self._is_plain(one) else T.StringType())
+        value = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(in_cast, self.instant)))
+        if in_cast != wide:
+            # By the parser of JSON: that of XML for Spark 3 takes 30.02.2024 for the day before.
+            schema = T.StructType([T.StructField(ROW, wide)])
+            value = F.from_json(F.to_json(F.struct(value.alias(ROW))), schema, self.options).getField(ROW)
+        lost = [_any(_is_gone, wide, value, text), _any(_is_cut, kind, value, value)]
+        if is_inferred:
+            lost.append(_any(_is_rounded, kind, value, text))
+        return F.when(~reduce(or_, lost), value.cast(_with_each(kind, lambda one: one)))
+
+
 def csv_texts(record: Column, count: int, options: Mapping[str, str], further: Sequence[str] = ()) -> Column:
     """Return the values of a record of CSV as texts: ``c0`` and so on, `further`, and `RECORD` where it is bad."""
     names = [*(f"c{index}" for index in range(count)), *further, RECORD]
@@ -329,6 +393,23 @@ def _with_each(kind: T.DataType, change: Callable[[T.DataType], T.DataType]) -> 
     return T.MapType(kind.keyType, _with_each(kind.valueType, change)) if isinstance(kind, T.MapType) else change(kind)
 
 
+def _widened(kind: T.DataType) -> T.DataType:
+    """Return a decimal that has room for more digits behind the point."""
+    return T.DecimalType(38, 38 - kind.precision + kind.scale) if isinstance(kind, T.DecimalType) else kind
+
+
+def _type_name(kind: T.DataType, instant: SQL) -> SQL:
+    """Write a type as Spark's SQL does, with names of fields in quotes."""
+    if isinstance(kind, T.StructType):
+        parts = [sql("{}: {}", SPARK.quote(one.name), _type_name(one.dataType, instant)) for one in kind]
+        return sql("struct<{}>", joined(", ", parts))
+    if isinstance(kind, T.ArrayType):
+        return sql("array<{}>", _type_name(kind.elementType, instant))
+    if isinstance(kind, T.MapType):
+        return sql("map<{}, {}>", _type_name(kind.keyType, instant), _type_name(kind.valueType, instant))
+    return instant if isinstance(kind, T.TimestampType) else SPARK.type_name(kind.simpleString())
+
+
 Lost = Callable[["T.DataType", "Column", "Column"], "Column | None"]
 """Returns whether a value is lost, given its type and, of some values, its text; None of other types."""
 
@@ -346,6 +427,16 @@ def _any(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> Column
         return F.coalesce(F.exists(each, lambda one: one), F.lit(False))
     found = is_lost(kind, value, text)
     return F.lit(False) if found is None else F.coalesce(found, F.lit(False))
+
+
+def _is_text(value: Column) -> Column:
+    """Return whether a value has more than blanks in its text."""
+    return value.cast("string").rlike(r"\S")
+
+
+def _is_gone(_: T.DataType, value: Column, text: Column) -> Column:
+    """Return whether a text is none of the type that it was cast to."""
+    return value.isNull() & _is_text(text)
 
 
 def _is_cut(kind: T.DataType, value: Column, _: Column) -> Column | None:

@@ -17,7 +17,7 @@ from scripts.helpers.errors import SourceError
 from scripts.helpers.reading.fetch import WORKERS, WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import Fetching, LineRules, decompressed, pack, unmarked, unpacked
 from scripts.helpers.reading.misfits import folder_column
-from scripts.helpers.reading.records import REASON, RECORD, ROW, asked_of, columns_of_lines, is_inferred, parsed, plain
+from scripts.helpers.reading.records import REASON, RECORD, ROW, asked_of, columns_of_lines, parsed, plain
 from scripts.helpers.reading.spark import check_folders, check_new_column
 from scripts.helpers.spark.jvm import check_jvm
 from scripts.helpers.spark.settings import parse_times_strictly
@@ -138,13 +138,9 @@ class SmallFiles:
         fetching = self._fetching(_rules(self.format, asked), len(names), planned, header)
         columns = ["record binary", "path string", *(f"folder_{index} string" for index in range(len(names)))]
         fetched = shares.mapInArrow(fetching, ", ".join(columns))
-        if RECORD in fields.names:
-            in_files = type(fields)([field for field in fields if field.name != RECORD])
-            rows = parsed(fetched, self.format, in_files, asked, is_inferred=is_inferred(fields))
-            selected = [rows[ROW].getField(name).alias(name) for name in (*fields.names, REASON)]
-        else:
-            rows = plain(fetched, self.format, fields, asked)
-            selected = [rows[ROW].getField(name).alias(name) for name in fields.names]
+        is_strict = RECORD in fields.names
+        rows = (parsed if is_strict else plain)(fetched, self.format, fields, asked)
+        selected = [rows[ROW].getField(name).alias(name) for name in (*fields.names, *([REASON] if is_strict else []))]
         for index, (name, kind) in enumerate(folders):
             selected.append(folder_column(str(self.location), rows[f"folder_{index}"], name, kind))
         if self.path_column is not None:

@@ -13,8 +13,8 @@ from scripts.helpers.errors import FileContentError, MisfitError, SourceError
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import nanoseconds_of
 from scripts.helpers.reading.misfits import differing
-from scripts.helpers.reading.packages import check_row_tag, is_xml, is_xml_of_spark_3, read_xml, typed_errors
-from scripts.helpers.reading.records import RECORD, ROW, asked_of, columns_of_lines, is_inferred, parsed, plain
+from scripts.helpers.reading.packages import is_xml_of_spark_3, read_xml, typed_errors
+from scripts.helpers.reading.records import RECORD, ROW, asked_of, columns_of_lines, parsed, plain, texts_of
 from scripts.helpers.schemas.kinds import Columns, common, is_number, kind_text
 from scripts.helpers.schemas.spark_frames import columns_of_schema, quoted
 from scripts.helpers.spark.jvm import is_connect
@@ -95,17 +95,15 @@ def read_files(
         have a column called `path_column` already. Or a path has a character of Hadoop's globs, and Spark would infer
         the schema of whole files: CSV with ``multiLine``, and XML on Spark 4.
     InvalidValueError
-        The session or an option makes Spark skip files that it cannot read; see `check_all_is_read`. Or there is
-        no ``rowTag`` for XML.
+        The session or an option makes Spark skip files that it cannot read; see `check_all_is_read`.
     MissingConnectorError
         The session does not have the package that reads Avro or XML; its coordinate is named.
     """
     options = options or {}
     check_all_is_read(spark, options)
-    check_row_tag(format, options)
     parse_times_strictly(spark)
     nanoseconds, options = nanoseconds_of(format, times_as_written(spark, format, options))
-    if format.lower() in _WITH_SCHEMA and "size" in table.column_names:
+    if format in _WITH_SCHEMA and "size" in table.column_names:
         # Spark takes no rows of it, but its schema where it is the first.
         table = table.filter([size > 0 for size in table.column("size").to_pylist()])
     keys: list[str] = table.column("key").to_pylist()
@@ -120,7 +118,7 @@ def read_files(
         columns = check_folders(location, keys)
         if schema is None and _infers_by_glob(spark, format, options):
             # The header of CSV is looked up by inference also where a schema is given.
-            remedy = "Rename it." if format.lower() == "csv" else "Give schema=, or rename it."
+            remedy = "Rename it." if format == "csv" else "Give schema=, or rename it."
             _check_no_glob(location, keys, remedy)
         paths = dict(zip(keys, map(literal, location.readable_uris(keys)), strict=True))
         reader = spark.read.format(format).option("basePath", str(location))
@@ -132,7 +130,7 @@ def read_files(
                 frame = read_xml(spark, location, paths, columns, schema, options)
             else:
                 reader = reader.options(**options)
-                if schema is not None and format.lower() == "orc":
+                if schema is not None and format == "orc":
                     _check_orc(spark, location, paths, columns_of_schema(_no_rows(spark, schema).schema))
                 try:
                     frame = reader.load(list(paths.values()))
@@ -201,15 +199,18 @@ def _fault(
 
 
 def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: Mapping[str, Any]) -> bool:
-    """Return whether Spark hands out lines for `records`: those of JSON, and of CSV if values are looked at."""
+    """Return whether `records` parses what Spark hands out: lines of JSON; if values are looked at, CSV and XML."""
     if format == "json":
         return True
-    if format != "csv" or schema is None or isinstance(schema, str):
+    if format not in ("csv", "xml") or schema is None or isinstance(schema, str) or RECORD not in schema.names:
         return False
+    if format == "xml":
+        # Without it the schema is of texts, for Spark's reader.
+        return "inferred" in schema[RECORD].metadata
     asked = asked_of(options)
     # A header is compared by Spark's reader of its columns.
     is_cut = asked.get("multiline", "").lower() != "true" and asked.get("enforceschema", "").lower() != "false"
-    return is_cut and RECORD in schema.names and LINE not in schema.names
+    return is_cut and LINE not in schema.names
 
 
 def _check_objects(spark: SparkSession, location: Location, table: pa.Table, options: Mapping[str, Any]) -> None:
@@ -241,10 +242,14 @@ def _by_lines(
     path_column: str | None,
     options: Mapping[str, Any],
 ) -> DataFrame:
-    """Read lines, without the header of CSV, or whole files of JSON, and parse them: strictly if there is a marker."""
+    """Read lines, without the header of CSV, whole files of JSON, or elements of XML, and parse them.
+
+    It is done strictly if there is a marker, which XML always has here.
+    """
     folders = {name.lower() for name in check_folders(location, table.column("key").to_pylist())}
     whole = T.StructType([]) if schema is None else _no_rows(spark, schema).schema
     of_folders = [field for field in whole if field.name.lower() in folders]
+    in_files = T.StructType([field for field in whole if field.name.lower() not in folders and field.name != RECORD])
     of_files = {name: value for name, value in options.items() if name.lower() in _OF_LINES}
     one = T.StructType().add(LINE, "string")
     if format == "json":
@@ -257,6 +262,8 @@ def _by_lines(
             # Of lines Hadoop takes the mark away.
             has_mark = data.substr(1, 3) == F.lit(bytearray(_BOM))
             data = F.when(has_mark, data.substr(4, 2**31 - 1)).otherwise(data)
+    elif format == "xml":
+        line_format, of_files, one = format, dict(options), texts_of(in_files, options)
     else:
         # Each byte is one sign in this encoding, so that those of the file come back whatever they are. A line with
         # the separator is kept as a whole in the other column.
@@ -272,13 +279,14 @@ def _by_lines(
         options=of_files,
     )  # fmt: skip
     others = [name for name in lines.columns if name not in one.names]
-    records = lines.select(*map(quoted, others), data.alias("record"))
-    found = columns_of_lines(records, format, options) if schema is None else whole
-    in_files = T.StructType([field for field in found if field.name.lower() not in folders and field.name != RECORD])
+    records = lines if format == "xml" else lines.select(*map(quoted, others), data.alias("record"))
+    if schema is None:
+        found = columns_of_lines(records, format, options)
+        in_files = T.StructType([field for field in found if field.name.lower() not in folders])
     if path_column is not None:
         check_new_column(location, in_files.names, path_column)
     if RECORD in whole.names:
-        rows = parsed(records, format, in_files, options, is_inferred=is_inferred(schema))
+        rows = parsed(records, format, T.StructType([*in_files, whole[RECORD]]), options)
     else:
         rows = plain(records, format, in_files, options)
     of_rows = [f"{ROW}.*"] if in_files.names or RECORD in whole.names else []
@@ -317,9 +325,9 @@ def _infers_by_glob(spark: SparkSession, format: str, options: Mapping[str, Any]
     It does so for CSV with ``multiLine`` (CSVDataSource.createBaseRdd), for JSON with it where Spark Connect infers
     columns, and for the XML that it reads by itself.
     """
-    if is_xml(format):
+    if format == "xml":
         return not is_xml_of_spark_3(spark, format)
-    return format.lower() in ("json", "csv") and asked_of(options).get("multiline", "").lower() == "true"
+    return format in ("json", "csv") and asked_of(options).get("multiline", "").lower() == "true"
 
 
 def _check_no_glob(location: Location, keys: list[str], remedy: str) -> None:

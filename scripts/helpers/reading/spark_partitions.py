@@ -68,10 +68,7 @@ def with_folders(
 ) -> T.StructType:
     """Return a schema with all columns that the folders of planned files give, as `read_partitions` reads them."""
     # As the folders are called and in their order; of an empty batch only those with types are known.
-    folders: dict[str, str] = {}
-    for key in table.column("key").to_pylist():
-        for name, _ in folder_values(key):
-            folders[name.lower()] = name
+    folders = {name.lower(): name for name, _ in _values(table)}
     for name in types:
         folders.setdefault(name.lower(), name)
     asked = {name.lower(): kind for name, kind in types.items()}

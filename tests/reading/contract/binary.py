@@ -497,6 +497,88 @@ XML = [
     ),
     Case("file of 0 bytes beside one", "xml", {"1.xml": b"", "2.xml": xml("<bay><n>1</n></bay>")}, rows("n", ("1",))),
 ]
+XML += [Case("record that cannot be parsed", "xml", {"1.xml": xml("<bay><n>1</m></bay>", "<bay><n>2</n></bay>")}, None)]
 XML = [Case(**{**vars(case), "options": BAY, "ways": SPARK}) for case in XML]
+TYPED = {
+    "text in BIGINT": ("<n>1</n><n2>x</n2>", "n BIGINT, n2 BIGINT"),
+    "fraction in INT": ("<n>1.5</n>", "n INT"),
+    "number that is too large": ("<n>3000000000</n>", "n INT"),
+    "number and text in DOUBLE": ("<n>12abc</n>", "n DOUBLE"),
+    "text in BOOLEAN": ("<n>maybe</n>", "n BOOLEAN"),
+    "digits beyond the scale": ("<n>1.005</n>", "n DECIMAL(9,2)"),
+    "impossible date": ("<n>2024-02-30</n>", "n DATE"),
+    "impossible time": ("<n>2024-02-30T10:00:00</n>", "n TIMESTAMP"),
+    "text in a list": ("<n>1</n><n>x</n>", "n ARRAY<BIGINT>"),
+    "digits beyond the scale, within": ("<n><x>1</x><y.z><q>1.005</q></y.z></n>",
+        "n STRUCT<x: BIGINT, `y.z`: STRUCT<q: DECIMAL(9,2)>>"),
+    "text in a map": ("<n><x>1</x><y>b</y></n>", "n MAP<STRING, INT>"),
+    "record that cannot be parsed, with a schema": ("<n>1</m>", "n STRING"),
+}  # fmt: skip
+"""Values that are none of their type, by what they are."""
+XML += [
+    Case(name, "xml", {"1.xml": xml(f"<bay>{body}</bay>")}, None, schema=schema, ways=("read",), options=BAY)
+    for name, (body, schema) in TYPED.items()
+]
+XML += [
+    Case(
+        "text in BIGINT",
+        "XML",
+        {"1.xml": xml("<bay><n>x</n></bay>")},
+        None,
+        schema="n BIGINT",
+        ways=("read",),
+        options=BAY,
+    ),
+    Case(
+        "impossible date of a format",
+        "xml",
+        {"1.xml": xml("<bay><n>30.02.2024</n></bay>")},
+        None,
+        schema="n DATE",
+        ways=("read",),
+        options={**BAY, "dateFormat": "dd.MM.yyyy"},
+    ),
+    Case(
+        "values of all types",
+        "xml",
+        {
+            "1.xml": xml(
+                "<bay id='7'><x>1.500</x><day>2024-02-29</day><at>2024-02-29T10:00:00Z</at><is>true</is>"
+                "<f>1e3</f></bay>",
+                "<bay id=''><x/><day/><at/><is/><f></f></bay>",
+            )
+        },
+        rows(
+            "_id x day at is f",
+            ("7", "1.50", "2024-02-29", "2024-02-29T10:00:00Z", "true", "1000.0"),
+            (None, None, None, None, None, None),
+        ),
+        schema="_id BIGINT, x DECIMAL(9,2), day DATE, at TIMESTAMP, is BOOLEAN, f DOUBLE",
+        ways=("read",),
+        options=BAY,
+    ),
+    Case(
+        "values of all types, within",
+        "xml",
+        {"1.xml": xml("<bay><s><x.y>1.500</x.y><n/></s><l>1</l><l>2</l><m><k>1</k></m></bay>", "<bay><s/></bay>")},
+        rows(
+            "s l m",
+            ("{'x.y': Decimal('1.50'), 'n': None}", "[1, 2]", "[('k', 1)]"),
+            ("{'x.y': None, 'n': None}", None, None),
+        ),
+        schema="s STRUCT<`x.y`: DECIMAL(9,2), n: INT>, l ARRAY<BIGINT>, m MAP<STRING, INT>",
+        ways=("read",),
+        options=BAY,
+    ),
+    Case(
+        "dates of a format",
+        "xml",
+        {"1.xml": xml("<bay><n>29.02.2024</n></bay>")},
+        rows("n", ("2024-02-29",)),
+        schema="n DATE",
+        ways=("read",),
+        options={**BAY, "dateFormat": "dd.MM.yyyy"},
+    ),
+]
 
 CASES = [*COLUMNAR, *EMPTY, *BROKEN, *AVRO, *XML]

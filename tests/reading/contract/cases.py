@@ -343,6 +343,7 @@ JSON = [
     ),
     Case("digits beyond the scale", "json", {"1.json": b'{"x":1.005}\n'}, None, ways=OWN, schema="x DECIMAL(9,2)"),
     Case("impossible date", "json", {"1.json": b'{"x":"2024-02-30"}\n'}, None, ways=OWN, schema="x DATE"),
+    Case("format in capitals", "JSON", {"1.json": b'{"x":"a"}\n'}, None, ways=OWN, schema="x BIGINT"),
     Case("impossible time", "json", {"1.json": b'{"x":"2024-02-30 10:00:00"}\n'}, None, ways=OWN, schema="x TIMESTAMP"),
     Case(
         "impossible date within",
