@@ -227,6 +227,15 @@ class RowSource(ABC):
         return ()
 
 
+def _of_source(question: str) -> Any:
+    """Return the method of a `ForwardingRows` that passes a question on."""
+
+    def ask(rows: ForwardingRows, *asked: Any, **named: Any) -> Any:
+        return getattr(rows.source, question)(*asked, **named)
+
+    return ask
+
+
 class ForwardingRows(RowSource):
     """Rows of another source, and all that it knows. A test holds that no question is left out here."""
 
@@ -242,51 +251,12 @@ class ForwardingRows(RowSource):
         """Whether the source is right in UTC where nobody gave its zone."""
         return self.source.assumes_utc
 
-    def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
-        """See `RowSource`, as of all below."""
-        return self.source.columns(names, strings)
-
-    def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:  # noqa: D102
-        return self.source.facts(columns, low, descending)
-
-    def rows(self, window: RowWindow) -> Any:  # noqa: D102
-        return self.source.rows(window)
-
-    def typed_errors(self) -> AbstractContextManager[None]:  # noqa: D102
-        return self.source.typed_errors()
-
-    def counts(self, rows: Any, window: RowWindow) -> Mapping[str, Any] | None:  # noqa: D102
-        return self.source.counts(rows, window)
-
-    def identity(self) -> Mapping[str, Any] | None:  # noqa: D102
-        return self.source.identity()
-
-    def zone_is_known(self, now: datetime) -> bool | None:  # noqa: D102
-        return self.source.zone_is_known(now)
-
-    def wall_clock(self, column: CursorColumn) -> str | None:  # noqa: D102
-        return self.source.wall_clock(column)
-
-    def is_partition(self, column: CursorColumn) -> bool | None:  # noqa: D102
-        return self.source.is_partition(column)
-
-    def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | Unknown | None:  # noqa: D102
-        return self.source.last(columns, descending)
-
-    def cursor_at(self, window: RowWindow, position: int) -> Bound | Unknown | None:  # noqa: D102
-        return self.source.cursor_at(window, position)
-
-    def newest(self, window: RowWindow, most: int) -> Sequence[SeenRow] | Unknown | None:  # noqa: D102
-        return self.source.newest(window, most)
-
-    def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:  # noqa: D102
-        return self.source.writers(column, longest)
-
-    def open_writers(self, delay: timedelta) -> OpenWriters | None:  # noqa: D102
-        return self.source.open_writers(delay)
-
-    def sequences(self, column: str) -> Sequence[NumberSequence]:  # noqa: D102
-        return self.source.sequences(column)
+    columns, facts, rows = _of_source("columns"), _of_source("facts"), _of_source("rows")
+    typed_errors, counts, identity = _of_source("typed_errors"), _of_source("counts"), _of_source("identity")
+    zone_is_known, wall_clock = _of_source("zone_is_known"), _of_source("wall_clock")
+    is_partition, last, cursor_at = _of_source("is_partition"), _of_source("last"), _of_source("cursor_at")
+    newest, writers = _of_source("newest"), _of_source("writers")
+    open_writers, sequences = _of_source("open_writers"), _of_source("sequences")
 
 
 def says_zone(now: datetime) -> bool:
