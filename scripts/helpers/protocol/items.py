@@ -40,6 +40,10 @@ MAX_METRICS_BYTES = 8 * 1024
 LONGEST_LEASE = timedelta(days=2 * 366)
 """After the begin of its run, renewals included: the highest `max_lease` and a year. A lease that lasts longer is taken
 for over."""
+CHANGE_TEXTS = {"byRun": "run_id", "planId": "plan_id", "why": "why", "who": "who", "previousRun": "previous_run_id"}
+"""Attributes of a change that it need not have, and its fields."""
+CHANGE_COUNTS = ("fence", "runs", "failed")
+"""Likewise, each under its own name."""
 
 
 def log_key(version: int) -> str:
@@ -168,16 +172,8 @@ def _change_to_map(change: Change) -> Item:
     }
     item["metrics"], item["metricTypes"] = encode_metrics(change.metrics, {})
     item |= _counts_to_map(change)
-    texts = {
-        "byRun": change.run_id,
-        "planId": change.plan_id,
-        "why": change.why,
-        "who": change.who,
-        "previousRun": change.previous_run_id,
-    }
-    for name, text in texts.items():
-        if text is not None:
-            item[name] = {"S": text}
+    texts = {name: getattr(change, field) for name, field in CHANGE_TEXTS.items()}
+    item |= {name: {"S": text} for name, text in texts.items() if text is not None}
     if change.started_at:
         item["startedAt"] = _moment(change.started_at)
     if change.outputs:
@@ -199,7 +195,7 @@ def _releases(releases: tuple[Release, ...]) -> Attribute:
 
 
 def _counts_to_map(change: Change) -> Item:
-    counts = {"fence": change.fence, "runs": change.runs, "failed": change.failed}
+    counts = {name: getattr(change, name) for name in CHANGE_COUNTS}
     return {name: number(count) for name, count in counts.items() if count is not None}
 
 
@@ -337,21 +333,16 @@ def _log_entry(item: Item) -> LogEntry:
 
 
 def _change(item: Item, job_id: str) -> Change:
+    given: dict[str, Any] = {field: _text_or_none(item, name) for name, field in CHANGE_TEXTS.items()}
+    given |= {name: _whole(item, name) for name in CHANGE_COUNTS if name in item}
     return Change(
+        **given,
         op=_text(item, "op"),
         commit_id=_text(item, "commitId"),
         at=_moment_in(item, "at"),
-        run_id=_text_or_none(item, "byRun"),
-        plan_id=_text_or_none(item, "planId"),
         attempt=_whole(item, "attempt"),
-        why=_text_or_none(item, "why"),
-        who=_text_or_none(item, "who"),
-        previous_run_id=_text_or_none(item, "previousRun"),
         started_at=_moment_in(item, "startedAt") if "startedAt" in item else None,
         metrics=_values_in(item, "metrics", "metricTypes"),
-        fence=_count(item, "fence"),
-        runs=_count(item, "runs"),
-        failed=_count(item, "failed"),
         outputs=_records_in(item, "outputs", Output.from_record, job_id),
         releases=_releases_in(item),
     )
@@ -447,19 +438,9 @@ def _epoch(found: str, name: str) -> str:
 
 
 def _releases_in(item: Item) -> tuple[Release, ...]:
-    found = []
-    for at, one in enumerate(_json_in(item, "releases")):
-        fields = Fields(one, f"releases[{at}]")
-        found.append(
-            Release(
-                run_id=fields.text("run_id"),
-                at=fields.utc("at"),
-                who=fields.text("who"),
-                why=fields.text("why"),
-                token=fields.text("token"),
-            )
-        )
-    return tuple(found)
+    found = [Fields(one, f"releases[{at}]") for at, one in enumerate(_json_in(item, "releases"))]
+    texts = ("run_id", "who", "why", "token")
+    return tuple(Release(at=one.utc("at"), **{name: one.text(name) for name in texts}) for one in found)
 
 
 def _lease_in(item: Item) -> timedelta | None:
@@ -469,10 +450,6 @@ def _lease_in(item: Item) -> timedelta | None:
     """
     seconds = float(attribute_of(item, "leaseSeconds", "N")) if "leaseSeconds" in item else 0.0
     return timedelta(seconds=seconds) if 0 < seconds <= LONGEST_LEASE.total_seconds() else None
-
-
-def _count(item: Item, name: str) -> int | None:
-    return _whole(item, name) if name in item else None
 
 
 def _whole(item: Item, name: str) -> int:
