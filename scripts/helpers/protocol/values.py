@@ -6,7 +6,6 @@ and a Decimal are numbers. What DynamoDB cannot tell apart stands beside them in
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Set
 from datetime import date, datetime, timezone
 from decimal import Context, Decimal, InvalidOperation
@@ -221,19 +220,17 @@ class _Encoder:
         return _number_text(number)
 
     def floating(self, value: float, path: str) -> str:
-        if not math.isfinite(value):
-            raise self.refuse(path, "is NaN or infinite; stored numbers are finite", "Leave it out or store None.")
         text = repr(float(value))
         self.check_number(Decimal(text), path)
         return text
 
     def decimal(self, value: Decimal, path: str) -> str:
-        if not value.is_finite():
-            raise self.refuse(path, "is NaN or infinite; stored numbers are finite", "Leave it out or store None.")
         self.check_number(value, path)
         return _number_text(value)
 
     def check_number(self, value: Decimal, path: str) -> None:
+        if not value.is_finite():
+            raise self.refuse(path, "is NaN or infinite; stored numbers are finite", "Leave it out or store None.")
         if value.is_zero():
             return
         digits = len("".join(map(str, value.as_tuple().digits)).strip("0"))
