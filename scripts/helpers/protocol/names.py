@@ -19,6 +19,7 @@ MAX_NAME = 255
 _DERIVED = re.compile(r"(.+)-(?:backfill|coverage)-[0-9a-f]{16}", re.DOTALL)
 _OF_GLUE = re.compile(r"(jr_[0-9a-f]+)(?:_attempt_([0-9]+))?")
 _RUN_ID = re.compile(r"[\x22-\x7d][\x20-\x7e]{0,254}")
+OF_PRINTABLE = "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
 _READABLE_RUN_ID = re.compile(r"[^!~].{0,1023}", re.DOTALL)
 """DynamoDB's own limit for a range key is 1,024 bytes."""
 
@@ -33,9 +34,7 @@ def check_job_id(job_id: str, rule: str = JOB_ID_RULE) -> str:
 
 def check_run_id(run_id: str) -> str:
     """Return a run id of 1 to 255 printable ASCII bytes that starts with none of ``! ~`` and space."""
-    return _check(
-        "Run id", run_id, _RUN_ID, "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
-    )
+    return _check("Run id", run_id, _RUN_ID, OF_PRINTABLE)
 
 
 def check_readable_run_id(run_id: str) -> str:
@@ -57,9 +56,7 @@ def same_run(owner: str, run_id: str) -> bool:
 
 def check_context(context: str) -> str:
     """Return a transformation context's name that keeps the rule of run ids."""
-    return _check(
-        "Context", context, _RUN_ID, "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
-    )
+    return _check("Context", context, _RUN_ID, OF_PRINTABLE)
 
 
 def _check(what: str, text: str, rule: re.Pattern[str], remedy: str) -> str:
