@@ -114,11 +114,9 @@ class DynamoTable:
         action = {Put: "put_item", Update: "update_item", Delete: "delete_item"}[type(write)]
         try:
             getattr(self.client, action)(**write_item(self.name, write))
-        except ClientError as error:
-            if error.response["Error"]["Code"] == _CONFLICT:
+        except (ClientError, BotoCoreError) as error:
+            if isinstance(error, ClientError) and error.response["Error"]["Code"] == _CONFLICT:
                 return False
-            raise self.translate(error, action) from error
-        except BotoCoreError as error:
             raise self.translate(error, action) from error
         return True
 
