@@ -464,11 +464,8 @@ class Run:
 
     def _is_claimed_by_us(self, current: Head) -> bool:
         # By the token, not by the run id: a retry under the same id is another process, which fences this one.
-        return current.claim is not None and current.claim.token == self._token
-
-    @property
-    def _token(self) -> str | None:
-        return self._head.claim.token if self._head.claim else None
+        ours, theirs = self._head.claim, current.claim
+        return ours is not None and theirs is not None and theirs.token == ours.token
 
     # --- after the commit -----------------------------------------------------------------------
 
