@@ -79,7 +79,9 @@ class FakeDynamoDB:
         self.fault: Callable[[int, str, dict[str, Any]], str | None] | None = None
         self.seen: Callable[[Key, Item | None, Item | None], None] | None = None
         self.page_items: int | None = None
-        self.meta = SimpleNamespace(region_name="eu-west-2", method_to_api_mapping=dict(OPERATIONS))
+        self.meta = SimpleNamespace(
+            region_name="eu-west-2", endpoint_url="http://memory", method_to_api_mapping=dict(OPERATIONS)
+        )
         self._lock = threading.RLock()
         self._items: dict[Key, bytes] = {}
         self._before: dict[Key, bytes] = {}
