@@ -341,7 +341,7 @@ def test_run_stops_when_nothing_else_is_asked_for(nights: Nights) -> None:
 def test_option_is_refused_when_it_is_neither_of_the_two(nights: Nights) -> None:
     nights.options = {"on_unreadable": "skip"}
 
-    with pytest.raises(InvalidValueError, match="on_unreadable is 'skip'"):
+    with pytest.raises(InvalidValueError, match="Option 'on_unreadable': 'skip' is unknown"):
         nights.run()
 
 
