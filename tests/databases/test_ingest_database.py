@@ -301,7 +301,7 @@ def test_bound_is_read_as_the_columns_type_says_when_it_is_given(name: str, kind
     source = ListedRows((CursorColumn("at", kind),))
     arguments = Namespace(**{name: text}, cursor_column=["at"], strings=True)
 
-    assert ingest_table.value_of(source, arguments, name) == value
+    assert ingest_table.value_of(source, arguments, name) == (value,)
 
 
 @pytest.mark.parametrize(
