@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,7 +55,7 @@ class AsRole:
 
     def __init__(self, double: FakeDynamoDB, document: str) -> None:
         self._double, self._document = double, document
-        self.meta = SimpleNamespace(**vars(double.meta), endpoint_url="memory")
+        self.meta = double.meta
         self.refused = 0
 
     def __getattr__(self, method: str) -> Callable[..., Any]:

@@ -51,7 +51,7 @@ def test_notebook_shows_history_delta_and_reasons_when_it_is_run(executed: Any) 
     assert [line.split()[:2] for line in before.splitlines()[2:]] == [["2", "COMMIT"], ["1", "COMMIT"]]
     assert [line.split()[1] for line in after.splitlines()[2:]] == ["COMMIT", "REWIND", "COMMIT", "COMMIT"]
     assert table.startswith("<table><caption>parking-to-raw</caption>")
-    assert "/landing/: 1 files, 12 bytes" in delta
+    assert "/landing/: 1 file, 12 bytes" in delta
     assert explained[0].startswith("'taken at version 2 by run jr_")
     assert explained[1] == "'it is not there, and nothing is remembered of it'"
 
@@ -59,4 +59,4 @@ def test_notebook_shows_history_delta_and_reasons_when_it_is_run(executed: Any) 
 def test_notebook_takes_the_last_file_again_when_it_has_gone_back(executed: Any) -> None:
     (again,) = outputs(executed, "watermarks.rewind")
 
-    assert re.fullmatch("<FileDelta 'file:///.*/landing/': 1 files, 12 bytes>", again)
+    assert re.fullmatch("<FileDelta 'file:///.*/landing/': 1 file, 12 bytes>", again)

@@ -32,7 +32,7 @@ def test_rows_are_observed_when_the_client_of_spark_connect_hands_out_what_it_co
 
     monkeypatch.setattr(Frame, "__module__", "pyspark.sql.connect.dataframe")
     observation, frame = SimpleNamespace(get={"rows": 3}), Frame()
-    module = SimpleNamespace(Observation=lambda: observation)
+    module = SimpleNamespace(Observation=lambda _name: observation)
     monkeypatch.setitem(sys.modules, "pyspark.sql.connect.observation", module)
 
     rows, observed = observe(cast("DataFrame", frame), cast("list[Column]", ["count", "max"]))
