@@ -106,7 +106,7 @@ class FileDelta(ReadableWhenSmall):
     def _repr_html_(self) -> str:
         """Return count, size and first keys for a notebook, without looking at the source."""
         more = f", of which the first {MAX_SHOWN} are" if self.count > MAX_SHOWN else ""
-        caption = f"{self.location}: {self.count:,} files, {size_text(self.bytes)}{more}"
+        caption = f"{self.location}: {count_of(self.count, 'file')}, {size_text(self.bytes)}{more}"
         return _FirstFiles(self.table.slice(0, MAX_SHOWN).to_pylist(), caption)._repr_html_()
 
     def to_pandas(self) -> pd.DataFrame:
