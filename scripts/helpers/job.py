@@ -323,7 +323,7 @@ class IncrementalJob:
     def verify(
         self,
         source: DataFrame | RowSource | Any,
-        target: str | DataFrame | RowSource | Any,
+        target: str | PathLike[str] | DataFrame | RowSource | Any,
         *,
         transformation_ctx: str = "rows",
         format: str = "parquet",
@@ -453,7 +453,7 @@ class IncrementalJob:
 
     def new_partitions(
         self,
-        source: str,
+        source: str | PathLike[str],
         columns: str | Sequence[str],
         *,
         whole: bool = False,
@@ -515,7 +515,7 @@ class IncrementalJob:
 
     def latest_partition(
         self,
-        source: str,
+        source: str | PathLike[str],
         columns: str | Sequence[str],
         *,
         types: Mapping[str, str] | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +28,7 @@ ROWS = pd.DataFrame({"id": [1]})
         (lambda job, target: job.write(ROWS, f"{target}/out", format="parqet"), "Did you mean parquet?"),
         (lambda job, source: job.new_files(source).read_pandas("jsn"), "Did you mean json?"),
         (lambda job, _: job.new_files("s4://bucket/landing/"), "Use s3://"),
-        (lambda _, table: Watermarks(cast(Any, 3)), "The table's name is a int. Pass a text"),
+        (lambda _, table: Watermarks(cast(Any, 3)), "The table's name is of type int. Pass a text"),
     ],
     ids=["text-for-rows", "option", "no-bucket", "format", "format-of-files", "scheme", "number-for-a-table"],
 )
@@ -104,3 +105,10 @@ def test_folders_are_taken_as_paths_when_a_script_has_them_so(watermarks: Waterm
         job.write(job.new_files(landing).read_pandas("json"), tmp_path / "raw")
 
     assert pd.read_parquet(tmp_path / "raw")["id"].tolist() == [1]
+
+
+def test_target_is_compared_when_verify_is_given_it_as_a_path(watermarks: Watermarks, tmp_path: Path) -> None:
+    with IncrementalJob(watermarks, "parking") as job:
+        job.write(job.rows_since(ROWS, "id", delay=timedelta(0)), tmp_path / "raw")
+
+    assert IncrementalJob(watermarks, "parking").verify(ROWS, tmp_path / "raw").is_equal

@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa
@@ -72,8 +73,8 @@ def verify(
     ours = rows.columns(names, strings=True)[0]
     engine = _engine_of(rows, ours)
     there = target
-    if isinstance(target, str):
-        there = target_rows(target, format, spark or engine.session, s3_client)
+    if isinstance(target, (str, PathLike)):
+        there = target_rows(fspath(target), format, spark or engine.session, s3_client)
     other = as_rows(there, "target")
     theirs = other.columns(names, strings=True)[0]
     if type(_engine_of(other, theirs)) is not type(engine):

@@ -85,7 +85,7 @@ def _watch_copies() -> None:
 def is_file(table_name: str) -> bool:
     """Return whether a table's name is that of a file, such as ``sqlite:watermarks.db``."""
     if not isinstance(table_name, str):
-        raise InvalidValueError(f"The table's name is a {type(table_name).__name__}. Pass a text: 'glue-watermarks'.")
+        raise InvalidValueError(f"The table's name is of type {type(table_name).__name__}. Pass a text.")
     return table_name.startswith(SCHEME)
 
 

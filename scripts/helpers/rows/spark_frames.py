@@ -182,8 +182,7 @@ def as_source(source: Any, name: str) -> RowSource:
         return source
     if not hasattr(source, "toDF"):
         raise SourceOptionError(
-            "source",
-            f"a {type(source).__name__} has no rows. Pass a DataFrame, as spark.table(…) returns, or a JdbcTable.",
+            "source", f"a {type(source).__name__} has no rows. Pass a DataFrame, as of spark.table(…)."
         )
     return DataFrameRows(source, name=name)
 
