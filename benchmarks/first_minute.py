@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.goals import Goal, judge, say
@@ -35,22 +34,21 @@ def main() -> int:
     job, session = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[:2]
     packages = re.findall(r"`pip install ('.*')` in the clone", readme)[0].strip("'")
     git, python = shutil.which("git"), getattr(sys, "_base_executable", sys.executable)
+    taken: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as empty:
-        folder, own = Path(empty), f"{empty}/venv/bin"
-        variables = {"HOME": empty, "PATH": own, **_of_pip()}
-
-        def run(*command: str) -> Callable[[], None]:
-            return lambda: subprocess.run(command, cwd=folder / "clone", env=variables, check=True) and None
-
-        folder.joinpath("clone").mkdir()
+        clone, own = Path(empty, "clone"), f"{empty}/venv/bin"
+        clone.mkdir()
         steps = {
-            "git clone": run(str(git), "clone", "--quiet", str(REPOSITORY), "."),
-            "venv": run(python, "-m", "venv", f"{empty}/venv"),
-            f"pip install '{packages}'": run(f"{own}/pip", "install", "--quiet", packages),
-            "the README's blocks": run(f"{own}/python", "-c", PASTED, job, session),
-            "watermarks history": run(f"{own}/watermarks", "history", "parking", "--table", "sqlite:watermarks.db"),
+            "git clone": (str(git), "clone", "--quiet", str(REPOSITORY), "."),
+            "venv": (python, "-m", "venv", f"{empty}/venv"),
+            f"pip install '{packages}'": (f"{own}/pip", "install", "--quiet", packages),
+            "the README's blocks": (f"{own}/python", "-c", PASTED, job, session),
+            "watermarks history": (f"{own}/watermarks", "history", "parking", "--table", "sqlite:watermarks.db"),
         }
-        taken = {name: _seconds(step) for name, step in steps.items()}
+        for name, command in steps.items():
+            before = time.monotonic()
+            subprocess.run(command, cwd=clone, env={"HOME": empty, "PATH": own, **_of_pip()}, check=True)
+            taken[name] = time.monotonic() - before
     for name, seconds in taken.items():
         say(f"{name:40} {seconds:6.1f} s")
     return judge([Goal("from the clone to the rows, seconds", sum(taken.values()), MOST_SECONDS, more=False)])
@@ -60,12 +58,6 @@ def _of_pip() -> dict[str, str]:
     """Return where pip is set to take packages from: the only setting that a walk keeps."""
     kept = ("PIP_", "SSL_", "REQUESTS_", "HTTP", "http", "NO_PROXY", "no_proxy")
     return {name: value for name, value in os.environ.items() if name.startswith(kept)}
-
-
-def _seconds(step: Callable[[], None]) -> float:
-    before = time.monotonic()
-    step()
-    return time.monotonic() - before
 
 
 if __name__ == "__main__":
