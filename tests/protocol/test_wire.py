@@ -1,21 +1,31 @@
-"""What each call costs on the wire: its requests one by one, and the capacity that they consume."""
+"""What each call costs on the wire: its requests one by one, and the capacity that they consume.
+
+Those of a whole run from S3 to S3 are the ones that docs/cost.md names, in its order, with its reasons.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qs, unquote
 
 import boto3
 import pytest
 
 from scripts.helpers.errors import WatermarkError
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
+from tests.docs.pages import text_of
 from tests.protocol.capacity import Meter
 from tests.support.clock import Clock
 from tests.support.faults import ONE_ATTEMPT, Wire
+from tests.support.moto_server import MotoServer, OneAtATime
 from tests.support.steps import add
 
 JOB, LEGACY_JOB = "parking", "parking-legacy"
@@ -247,3 +257,107 @@ def test_fenced_run_sends_one_write_and_one_read_when_it_commits(metered: Metere
         old.commit()
 
     assert metered.labels == [WRITE, READ, "GetItem log"] or metered.labels == [WRITE, READ]
+
+
+KINDS = (
+    (r"landing/.*", "source"),
+    (r"raw/_glue_watermarks_columns", "columns"),
+    (r"raw/_glue_watermarks/.*", "record"),
+    (r".*/_may-write", "probe"),
+    (r"raw/.*", "target"),
+    (r".*/_target", "note"),
+    (r".*/_manifest", "manifest"),
+    (r".*/_glue_watermarks_columns", "staged columns"),
+    (r".*", "staged"),
+)
+"""What a key of the bucket is for."""
+
+
+class Asked:
+    """An application of a server, and what was asked of it, by boto3 or by anything else."""
+
+    def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
+        self.lines: list[str] = []
+        self._application = application
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if "HTTP_X_AMZ_TARGET" in environ or environ["REQUEST_METHOD"] == "POST":
+            body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+            environ = environ | {"wsgi.input": io.BytesIO(body)}
+            self.lines.append(of_dynamodb(environ, body) if "HTTP_X_AMZ_TARGET" in environ else deletion(body))
+        else:
+            self.lines.append(of_s3(environ))
+        return self._application(environ, start_response)
+
+
+def of_dynamodb(environ: dict[str, Any], body: bytes) -> str:
+    given = json.loads(body)
+    key = given.get("Item") or given.get("Key") or {}
+    return f"{environ['HTTP_X_AMZ_TARGET'].rpartition('.')[2]} {kind(key.get('runId', {}).get('S'))}".strip()
+
+
+def deletion(body: bytes) -> str:
+    return f"DeleteObjects {', '.join(sorted({*map(kind_of, re.findall('<Key>(.*?)</Key>', body.decode()))}))}"
+
+
+def of_s3(environ: dict[str, Any]) -> str:
+    query = parse_qs(environ["QUERY_STRING"])
+    if "list-type" in query:
+        return f"ListObjectsV2 {kind_of(query['prefix'][0])}"
+    method = "Copy" if "HTTP_X_AMZ_COPY_SOURCE" in environ else environ["REQUEST_METHOD"].title()
+    return f"{method}Object {kind_of(unquote(environ['PATH_INFO']).split('/', 2)[2])}"
+
+
+def kind_of(key: str) -> str:
+    return next(name for pattern, name in KINDS if re.fullmatch(pattern, key))
+
+
+class WholeRun:
+    """A job that writes the new files of one folder of a bucket to another."""
+
+    def __init__(self, asked: Asked, server: MotoServer, bucket: str, clock: Clock) -> None:
+        self.asked, self.bucket, self.clock = asked, bucket, clock
+        self.s3 = boto3.client("s3", endpoint_url=server.url)
+        self.watermarks = Watermarks("requests", boto3.client("dynamodb", endpoint_url=server.url), clock=clock)
+        if not self.watermarks.exists():
+            self.watermarks.create_table()
+
+    def run(self, *new: str) -> list[str]:
+        """Run the job with some new files; return its requests."""
+        for name in new:
+            self.s3.put_object(Bucket=self.bucket, Key=f"landing/{name}", Body=b"id,name\n1,a\n")
+        self.clock.move(minutes=1)
+        self.asked.lines.clear()
+        with IncrementalJob(self.watermarks, self.bucket, s3_client=self.s3, clock=self.clock) as job:
+            found = job.new_files(f"s3://{self.bucket}/landing/")
+            job.write(found.read_pandas("csv"), f"s3://{self.bucket}/raw/")
+        return list(self.asked.lines)
+
+
+@pytest.fixture
+def job(bucket: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[WholeRun]:
+    asked = Asked(OneAtATime())
+    server = MotoServer(asked)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    yield WholeRun(asked, server, bucket, clock)
+    server.stop()
+
+
+def of_page(heading: str) -> list[str]:
+    """Return the requests that a table of the page names."""
+    table = text_of("cost.md").partition(heading)[2].partition("\n#")[0]
+    return re.findall(r"^\| `(.+?)` \|", table, re.M)
+
+
+def test_run_sends_the_requests_of_the_page_when_one_file_is_new(job: WholeRun) -> None:
+    job.run("1.csv")
+    job.run("2.csv")
+
+    assert job.run("3.csv") == of_page("### One new file")
+
+
+def test_run_sends_the_requests_of_the_page_when_nothing_is_new(job: WholeRun) -> None:
+    job.run("1.csv")
+    job.run("2.csv")
+
+    assert job.run() == of_page("### Nothing new")
