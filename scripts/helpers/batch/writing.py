@@ -49,8 +49,11 @@ def write(batch: Batch, df: DataFrame | pd.DataFrame, target: str | PathLike[str
         warn_of_part(batch, sink, df)
     batch.publication.witness.ask(sink)
     # The plan is frozen before the first byte: what another attempt would write are these rows.
+    is_frozen_before = batch.run.plan is not None
     batch_id = batch.freeze().id
-    batch.run.check()
+    # A freeze that wrote the head has found that the run still has the job. One from before may be long ago.
+    if is_frozen_before:
+        batch.run.check()
     # What only this sink can reach comes before what it is given now: readers see batches in their order.
     batch.publication.finish(sink)
     with batch.looked_into(), batch.typed_errors():
