@@ -11,7 +11,7 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import BytesIO
@@ -35,7 +35,7 @@ MAX_COPY_BYTES = 5 * 1024**3
 S3_SCHEMES = ("s3", "s3a", "s3n")
 """All are the same bucket: Spark writes to one, and pandas to the other."""
 PROBE = "_may-write"
-"""An object that is put and deleted to see whether that is allowed. Readers pass over its name."""
+"""An object that is put and deleted to see whether that is allowed. Readers skip its name."""
 MAX_DELETED = 1_000
 """Keys in one request to delete."""
 MAX_UPDATES = 100
@@ -308,25 +308,29 @@ class S3Place:
         # IAM has no question that tells the same.
         self.write(PROBE, b"")
         self._copy(PROBE, to, PROBE, 0)
-        self.delete([PROBE])
         # A lake may forbid to delete anything there, which is no reason to write nothing.
-        with suppress(TargetError):
-            to.delete([PROBE])
+        self._delete([self._key(PROBE)], may_stay=[to._key(PROBE)])
 
     def delete(self, names: Collection[str]) -> None:
         # Names of S3 may have empty components, such as those of the markers that S3A leaves of folders.
-        left = [{"Key": self._prefix + _checked(self, name, literal=True)} for name in names]
+        self._delete([self._prefix + _checked(self, name, literal=True) for name in names])
+
+    def _delete(self, keys: Sequence[str], may_stay: Sequence[str] = ()) -> None:
+        left = [{"Key": key} for key in (*keys, *may_stay)]
         while left:
             part, left = left[:MAX_DELETED], left[MAX_DELETED:]
             with _typed("s3:DeleteObject on", self.uri("")):
                 answer = self._client.delete_objects(Bucket=self.bucket, Delete={"Objects": part, "Quiet": True})  # type: ignore[typeddict-item]
             # S3 answers 200 also where it refused to delete some of the keys.
             for refused in answer.get("Errors", []):
-                raise _refused(self.uri(""), f"s3:DeleteObject of {refused.get('Key')!r} on", str(refused.get("Code")))
+                if refused.get("Key") not in may_stay:
+                    key, code = refused.get("Key"), str(refused.get("Code"))
+                    raise _refused(self.uri(""), f"s3:DeleteObject of {key!r} on", code)
 
     def delete_folder(self, folder: str, last: str) -> None:
-        self.delete([name for name in self.files(_checked(self, folder)) if name != last])
-        self.delete([last])
+        # In one request where they are few. All of a batch is at its target by then, or is never to be published: that
+        # S3 may delete the last one first, and not all of the others, leaves what the next run sweeps.
+        self.delete([*(name for name in self.files(_checked(self, folder)) if name != last), last])
 
     def _copy(self, old: str, to: S3Place, new: str, size: int) -> bool:
         source: Any = {"Bucket": self.bucket, "Key": self._key(old)}
