@@ -116,8 +116,8 @@ class MemoryPlace:
         for name in sorted(names):
             self.storage.change("delete", partial(self.storage.held.pop, self.uri(name), None))
 
-    def delete_folder(self, folder: str, last: str) -> None:
-        self.delete([name for name in self.files(folder) if name != last])
+    def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
+        self.delete([name for name in (self.files(folder) if found is None else found) if name != last])
         self.delete([last])
 
 

@@ -128,6 +128,8 @@ class FileSink:
         self.staging = staging_for(self.target, staging, spark, s3_client)
         self._batch_folders, self._beside_others = batch_folders, beside_others
         self._format, self._partition_by, self._options = format, list(partition_by), options
+        # What this object staged last is not read back to be published: the sizes of its files, and its columns.
+        self._own: dict[Output, tuple[Mapping[str, int], bytes | None]] = {}
 
     @classmethod
     def of(
@@ -228,10 +230,14 @@ class FileSink:
         self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
 
+        columns: bytes | None = None
+
         def fill(place: Place, folder: str) -> Any:
+            nonlocal columns
             written = write(rows, place, folder, schema)
             if schema is not None:
-                place.write(f"{folder}/{COLUMNS}", replace(schema, attempt=folder).to_bytes())
+                columns = replace(schema, attempt=folder).to_bytes()
+                place.write(f"{folder}/{COLUMNS}", columns)
             return written
 
         made = Output(
@@ -243,6 +249,7 @@ class FileSink:
         # Once, and before anything is there that could be taken back.
         if staged.names and not any(found and found[0] == made.job for found in map(batch_of, ours)):
             self.staging.place.write(f"{made.job}/{NOTE}", self.name.encode())
+        self._own = {output: (staged.sizes, None if output.rows == 0 else columns)}
         return output
 
     def publish(self, output: Output) -> None:
@@ -276,7 +283,9 @@ class FileSink:
             self.target.write(record_of(output.job, output.batch), b"")
         # Not when the batch is staged: an attempt that never commits must not refuse the columns of those that do.
         if output.columns:
-            store_schema(self.target, self.staging.place.read(f"{output.folder}/{COLUMNS}"), output.version)
+            is_own = output in self._own
+            columns = self._own[output][1] if is_own else self.staging.place.read(f"{output.folder}/{COLUMNS}")
+            store_schema(self.target, columns, output.version)
         self._move(output, moves, {f"{output.folder}/{name}": size for name, size in manifest.items()})
 
     def _warn_of_others(self, output: Output) -> None:
@@ -300,7 +309,8 @@ class FileSink:
 
     def _manifest(self, output: Output) -> Mapping[str, int] | None:
         """Return the files of an attempt; None where all of them are at the target, StagedFilesLostError if not."""
-        manifest = self.staging.manifest(output)
+        # Should a person have taken them back meanwhile, there is nothing to copy, and `_move` finds that.
+        manifest = self._own[output][0] if output in self._own else self.staging.manifest(output)
         # Deleted after all files were moved, or by a person's order to drop them. Then the head has forgotten the
         # output, which the caller knows. What is left is that somebody else emptied the place.
         if manifest is None and len(self.published(output)) < output.files:
@@ -308,6 +318,7 @@ class FileSink:
         return manifest
 
     def clear(self, output: Output) -> None:
+        self._own = {}
         self.staging.clear(self.staging.own(output))
 
     def drop(self, output: Output) -> None:

@@ -83,8 +83,11 @@ class Place(Protocol):
     def delete(self, names: Collection[str]) -> None:
         """Delete files; they may be gone."""
 
-    def delete_folder(self, folder: str, last: str) -> None:
-        """Delete a folder with all that is in it, the file `last` after all others."""
+    def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
+        """Delete a folder with all that is in it, the file `last` after all others.
+
+        On S3 only what was `found` there, if that is given, and `last`.
+        """
 
 
 class LocalPlace:
@@ -172,7 +175,7 @@ class LocalPlace:
             with _typed("delete", self.uri(name)), suppress(FileNotFoundError):
                 os.remove(self._path(name))
 
-    def delete_folder(self, folder: str, last: str) -> None:
+    def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
         # Of a link to a folder only the link is deleted.
         path = self._path(folder)
         self.delete([folder] if os.path.islink(path) else [name for name in self.files(folder) if name != last])
@@ -327,10 +330,11 @@ class S3Place:
                     key, code = refused.get("Key"), str(refused.get("Code"))
                     raise _refused(self.uri(""), f"s3:DeleteObject of {key!r} on", code)
 
-    def delete_folder(self, folder: str, last: str) -> None:
+    def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
         # In one request where they are few. All of a batch is at its target by then, or is never to be published: that
         # S3 may delete the last one first, and not all of the others, leaves what the next run sweeps.
-        self.delete([*(name for name in self.files(_checked(self, folder)) if name != last), last])
+        found = self.files(_checked(self, folder)) if found is None else found
+        self.delete([*(name for name in found if name != last), last])
 
     def _copy(self, old: str, to: S3Place, new: str, size: int) -> bool:
         source: Any = {"Bucket": self.bucket, "Key": self._key(old)}
@@ -427,7 +431,7 @@ class HadoopPlace:
             with _typed("delete", self.uri(name)):
                 self._system.delete(self._named(name), False)
 
-    def delete_folder(self, folder: str, last: str) -> None:
+    def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
         path = self._named(folder)
         self.delete([name for name in self.files(folder) if name != last])
         with _typed("delete", self.uri(folder)):

@@ -6,7 +6,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scripts.helpers.display.units import count_of
@@ -30,6 +30,7 @@ class StagedRows:
     folder: str
     place: Place | None = None
     names: Sequence[str] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def uris(self) -> list[str]:
@@ -110,6 +111,10 @@ def _checked_files(found: Any) -> dict[str, int]:
     return dict(found)
 
 
+def _folders(names: Collection[str]) -> list[str]:
+    return sorted({"/".join(name.split("/")[:2]) for name in names if name.count("/") >= 2})
+
+
 class Attempts(ABC):
     """What attempts leave where no reader looks, each under its `Output.folder`, until the head has named one."""
 
@@ -145,6 +150,10 @@ class Attempts(ABC):
     @abstractmethod
     def left(self, job: str) -> list[str]:
         """Return what attempts of a job, as `mark_of` writes it, have left, each as `Output.folder`."""
+
+    def beside(self, output: Output) -> list[str]:
+        """Return what attempts of the job of an output have left, as `left` does; perhaps as it was at its staging."""
+        return self.left(output.job)
 
     @abstractmethod
     def left_at(self, folder: str) -> str:
@@ -184,7 +193,7 @@ class Attempts(ABC):
         # Versions above this one may be at work, or have won and wait to be published: a process that sleeps
         # here for a day and goes on then must not touch them.
         losers = []
-        for folder in self.left(output.job):
+        for folder in self.beside(output):
             version = version_of(folder, output.epoch)
             if version is not None and version <= output.version and folder not in kept:
                 losers.append(folder)
@@ -199,6 +208,7 @@ class Staging(Attempts):
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self._last, self._found = "", dict[str, int]()
 
     def stage(self, batch: BatchId, output: Output, write: Callable[[Place, str], Any]) -> tuple[Output, StagedRows]:
         """Let `write` fill a folder of this attempt alone, for an output; it may return how many rows it wrote.
@@ -213,7 +223,9 @@ class Staging(Attempts):
             # All is written by then. After another failure tasks of Spark may still write here, and a later run sweeps.
             self.drop(folder)
             raise
-        staged = self.place.files(folder)
+        # Of all attempts of the job, in one listing: what others left until then is swept after the publication.
+        self._last, self._found = folder, self.place.files(folder.partition("/")[0])
+        staged = {name: size for name, size in self._found.items() if name.startswith(f"{folder}/")}
         if isinstance(rows, int) and rows == 0:
             # A file without rows is one more to open for each reader, after each quiet night.
             self.place.delete(staged)
@@ -247,7 +259,7 @@ class Staging(Attempts):
             output, staging=self.place.uri(""), folder=folder, rows=rows if isinstance(rows, int) else None,
             files=len(sizes), bytes=sum(sizes.values()),
         )  # fmt: skip
-        return output, StagedRows(folder, self.place, sorted(sizes))
+        return output, StagedRows(folder, self.place, sorted(sizes), sizes)
 
     def find(self, output: Output) -> StagedRows:
         manifest = self.manifest(output)
@@ -289,8 +301,10 @@ class Staging(Attempts):
         self.place.write(f"{folder}/{MANIFEST}", manifest.to_bytes())
 
     def clear(self, folder: str) -> None:
-        # The manifest last: as long as it is there, anybody can go on from where this process may die.
-        self.place.delete_folder(folder, f"{folder}/{MANIFEST}")
+        # The manifest last: as long as it is there, anybody can go on from where this process may die. What a task of
+        # Spark has added since the listing waits for the next run, which sweeps it.
+        found = [name for name in self._found if name.startswith(f"{folder}/")] if folder == self._last else None
+        self.place.delete_folder(folder, f"{folder}/{MANIFEST}", found)
 
     def drop(self, folder: str) -> None:
         # The manifest first: without it nobody takes the missing files for lost ones.
@@ -298,7 +312,12 @@ class Staging(Attempts):
         self.place.delete_folder(folder, f"{folder}/{MANIFEST}")
 
     def left(self, job: str) -> list[str]:
-        return sorted({"/".join(name.split("/")[:2]) for name in self.place.files(job) if name.count("/") >= 2})
+        return _folders(self.place.files(job))
+
+    def beside(self, output: Output) -> list[str]:
+        if output.folder != self._last:
+            return self.left(output.job)
+        return [folder for folder in _folders(self._found) if folder != output.folder]
 
     def left_at(self, folder: str) -> str:
         count = len(self.place.files(folder).keys() - {f"{folder}/{MANIFEST}", f"{folder}/{COLUMNS}"})
