@@ -714,6 +714,6 @@ class IncrementalJob:
 
     def _write(self, df: Any, target: str | PathLike[str] | Sink, layout: Layout) -> int:
         output = write(self._begun, df, target, layout)
-        rows = output.rows or 0
-        add_written(self.metrics, rows, output.bytes)
+        rows, size = (output.rows or 0, output.bytes) if output else (0, 0)
+        add_written(self.metrics, rows, size)
         return rows

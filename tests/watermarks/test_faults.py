@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import StoreUnavailableError
+from scripts.helpers.errors import FencedError, StoreUnavailableError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import ClientFaults, Faults, anything, head_write
@@ -52,6 +52,35 @@ def test_freeze_stores_the_plan_once_when_its_write_fails(
     assert faults.hits == times
     assert (head.plan, head.version, head.fence) == (plan, 0, 1)
     run.check()
+
+
+@fault_cases
+def test_commit_stores_its_own_plan_once_when_its_write_fails(
+    hooked: Watermarks, faults: Faults, job_id: str, stored: Stored, fault: str, times: int
+) -> None:
+    run = hooked.begin(job_id, "r1")
+    plan = run.unfrozen({"a": {"files": []}}, {"n": 1})
+    before = hooked.latest(job_id)
+    faults.by_name(fault, head_write, times)
+
+    outcome = run.commit((), plan, rows=0)
+
+    head = hooked.latest(job_id)
+    assert (before.plan, outcome, faults.hits) == (None, "done", times)
+    assert (head.version, head.watermarks, head.claim, head.plan) == (1, {"n": 1}, None, None)
+    assert log_keys(stored()) == ["!c#0000000000000000001"]
+
+
+def test_commit_of_its_own_plan_changes_nothing_when_another_took_over(watermarks: Watermarks, job_id: str) -> None:
+    old = watermarks.begin(job_id, "r1")
+    plan = old.unfrozen({}, {"n": 1})
+    watermarks.begin(job_id, "r1")
+
+    with pytest.raises(FencedError):
+        old.commit((), plan)
+
+    head = watermarks.latest(job_id)
+    assert (head.version, head.plan, dict(head.watermarks)) == (0, None, {})
 
 
 @fault_cases

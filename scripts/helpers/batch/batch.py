@@ -21,6 +21,7 @@ from scripts.helpers.errors import (
     UnreadableFilesError,
     WatermarkError,
 )
+from scripts.helpers.protocol.head import Plan
 from scripts.helpers.protocol.names import BatchId, check_context
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.values import Spilled
@@ -402,16 +403,21 @@ class Batch:
         """Store the plan of all sources planned so far, and return the batch. Later sources are refused."""
         if self._frozen is None:
             if self.run.plan is None:
-                if not self.contexts and not self.may_be_empty:
-                    raise PlanConflictError(
-                        self.run.job_id, "no source is planned. Call rows_since or new_files first."
-                    )
-                # What other contexts remember goes on, also that of sources which this run did not ask for.
-                self.run.freeze(self.contexts, {**self.run.watermarks, **self._states})
-            # Kept here, as the head has no plan any more once it is committed.
-            at = self.run.plan.at if self.run.plan is not None else None
-            self._frozen = FrozenBatch(self.run.batch_id, at and at.astimezone(timezone.utc))
+                self.run.freeze(*self._planned())
+            self._frozen = self._frozen_as(self.run.plan)
         return self._frozen
+
+    def _planned(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return what is planned, and the watermarks that follow."""
+        if not self.contexts and not self.may_be_empty:
+            raise PlanConflictError(self.run.job_id, "no source is planned. Call rows_since or new_files first.")
+        # What other contexts remember goes on, also that of sources which this run did not ask for.
+        return self.contexts, {**self.run.watermarks, **self._states}
+
+    def _frozen_as(self, plan: Plan | None) -> FrozenBatch:
+        """Return what is kept here, as the head has no plan any more once it is committed."""
+        at = plan.at if plan is not None else None
+        return FrozenBatch(self.run.batch_id, at and at.astimezone(timezone.utc))
 
     def check_open(self, verb: str) -> None:
         """Raise RunClosedError if the run was committed or aborted."""
@@ -440,9 +446,15 @@ class Batch:
         return self._outcome
 
     def _commit(self, metrics: dict[str, Any]) -> str:
-        self.freeze()
-        assert self.run.plan is not None
-        unread = set(self.run.plan.contexts) - set(self.contexts)
+        read, made = files_read(self.contexts), None
+        if isinstance(self.run, Run) and self.run.plan is None and not read.get("files_read"):
+            # No sink was given a row, and no file is looked at again: the commit stores the plan with its own change.
+            made = self.run.unfrozen(*self._planned())
+        else:
+            self.freeze()
+        plan = made or self.run.plan
+        assert plan is not None
+        unread = set(plan.contexts) - set(self.contexts)
         if unread:
             raise PlanConflictError(
                 self.run.job_id,
@@ -452,10 +464,13 @@ class Batch:
         # As late as can be: a file that changes between this look and the commit is committed in its old form.
         self.end.check()
         metrics.update(self.counts.metrics())
-        metrics.update(files_read(self.contexts))
+        metrics.update(read)
         if self.left_out:
             metrics["columns_left_out"] = self.left_out
-        return self.publication.commit(counts_to_save(metrics, self.run.plan.next))
+        outcome = self.publication.commit(counts_to_save(metrics, plan.next), made)
+        if made:
+            self._frozen = self._frozen_as(made)
+        return outcome
 
     def abort(self) -> None:
         """Let go of the job without saving anything; a frozen plan stays for the next run. Safe to call again."""

@@ -22,6 +22,7 @@ from scripts.helpers.errors import (
     WatermarkError,
     retracting,
 )
+from scripts.helpers.protocol.head import Plan
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.choice import is_sink_of, opened, sink_of
@@ -86,7 +87,7 @@ class Publication:
         UnpublishedError
             It cannot be published. It would be in nobody's sight if this run went on.
         """
-        for record in self._proven(self._due):
+        for record in self._proven(self.due):
             sink = opened(record, self._spark, self._s3_client)
             # Where it is None, only the script knows how to log in. Its first write to that target finishes it.
             if sink is not None:
@@ -111,7 +112,7 @@ class Publication:
         RetractionError, UnpublishedError
             It cannot be done.
         """
-        for record in self._proven(self._due):
+        for record in self._proven(self.due):
             # What could be reached without the script was deleted at the start. What is published, however its target
             # is written now, comes before this batch: a table that has recorded this one takes no earlier one.
             is_new = isinstance(record, Output) or opened(record, self._spark, self._s3_client) is None
@@ -126,7 +127,7 @@ class Publication:
         """
         assert isinstance(self.run, Run)
         failed: list[tuple[Output | Retraction, WatermarkError]] = []
-        for record in self._due:
+        for record in self.due:
             try:
                 # None for a record that is not of this job: the doctor reports it, and no run publishes it.
                 for proven in self._proven([record]):
@@ -149,11 +150,14 @@ class Publication:
         else:
             self._resume(sink, record)
 
-    def commit(self, metrics: Mapping[str, Any]) -> str:
-        """Commit the run together with what is staged; return its outcome. Nothing is published by that."""
+    def commit(self, metrics: Mapping[str, Any], plan: Plan | None = None) -> str:
+        """Commit the run together with what is staged, and a plan that is not frozen; return its outcome.
+
+        Nothing is published by that.
+        """
         # From here on it is not ours to drop: an answer may get lost.
         self.is_tried = True
-        return self.run.commit(tuple(output for _, output in self.staged), **metrics)
+        return self.run.commit(tuple(output for _, output in self.staged), plan, **metrics)
 
     def publish(self) -> None:
         """Show readers what the run committed; to be called after the commit.
@@ -193,7 +197,7 @@ class Publication:
             self._clear(sink.drop, output)
 
     @property
-    def _due(self) -> Sequence[Output | Retraction]:
+    def due(self) -> Sequence[Output | Retraction]:
         """What decisions took back, and then what waits to be published, as the run knows of it."""
         return [*self.run.retracting, *self.run.unpublished] if isinstance(self.run, Run) else []
 

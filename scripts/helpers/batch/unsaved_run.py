@@ -123,7 +123,7 @@ class UnsavedRun:
         if self._closed:
             raise RunClosedError(self.job_id, self.run_id, self._closed, "check")
 
-    def commit(self, outputs: Outputs = (), /, **metrics: Any) -> str:
+    def commit(self, outputs: Outputs = (), plan: Plan | None = None, /, **metrics: Any) -> str:
         """End the run, which saves nothing; return ``"unsaved"``."""
         self._closed = "committed"
         logger.info("event=not_saved job=%s run=%s mode=%s", self.job_id, self.run_id, self.mode.name)

@@ -15,13 +15,16 @@ from scripts.helpers.sinks.choice import Layout, sink_for
 from scripts.helpers.sinks.merge_frames import check_names
 from scripts.helpers.sinks.places import is_within, place_of_name
 from scripts.helpers.sinks.sink import Sink
+from scripts.helpers.sinks.staged_rows import columns_of
 
 IN_THE_TABLE = ("database", "iceberg")
 """Kinds of sinks that stage beside the rows of their table, where its name in another spelling leads as well."""
 
 
-def write(batch: Batch, df: DataFrame | pd.DataFrame, target: str | PathLike[str] | Sink, layout: Layout) -> Output:
-    """Return what was staged; see `IncrementalJob.write`."""
+def write(
+    batch: Batch, df: DataFrame | pd.DataFrame, target: str | PathLike[str] | Sink, layout: Layout
+) -> Output | None:
+    """Return what was staged, or None for rows of a source where nothing is new; see `IncrementalJob.write`."""
     batch.check_open("write")
     if isinstance(target, (str, PathLike)):
         sink = sink_for(fspath(target), df, layout, batch.s3_client)
@@ -49,6 +52,9 @@ def write(batch: Batch, df: DataFrame | pd.DataFrame, target: str | PathLike[str
         warn_of_part(batch, sink, df)
     batch.publication.witness.ask(sink)
     # The plan is frozen before the first byte: what another attempt would write are these rows.
+    # Of a run that saves nothing, an earlier attempt may have published rows that are to go.
+    if batch.saves and not columns_of(df) and not batch.publication.due:
+        return None
     is_frozen_before = batch.run.plan is not None
     batch_id = batch.freeze().id
     # A freeze that wrote the head has found that the run still has the job. One from before may be long ago.

@@ -46,7 +46,8 @@ class Run:
        `amend` does 2 and 3 once more, and deletes the chunks of the plan that it replaced.
     4. The job writes to its sink under `batch_id`. -- The next run writes the same batch under the same id.
     5. `commit` replaces the head: the plan's `next` are the watermarks, the version is one higher, claim and
-       plan are gone. This is the one write that decides. -- The job is committed and free.
+       plan are gone. This is the one write that decides. -- The job is committed and free. Where nothing is new
+       it is given the plan, and 3 is no write of its own.
     6. The run item is written, then the log entry. -- The next begin or decision writes both, from the head.
     7. With a retention, the version before gets its end. -- That version stays in the history.
     8. Chunks of the plan are deleted. -- `doctor` with `repair` deletes them.
@@ -161,6 +162,14 @@ class Run:
         with self._calls:
             return self._put_plan("freeze", contexts, next_watermarks, Head.planned)
 
+    def unfrozen(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
+        """Return a plan for `commit` to store with its own change; only its large parts are written.
+
+        For a batch that no sink was given a row of: nothing depends on the plan before the commit.
+        """
+        with self._calls:
+            return self._put_plan("commit", contexts, next_watermarks, None)
+
     def amend(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
         """Replace the frozen plan by one without files that cannot be read; the batch keeps its id.
 
@@ -184,9 +193,9 @@ class Run:
         verb: str,
         contexts: Mapping[str, Any],
         next_watermarks: Mapping[str, Any],
-        transition: Callable[[Head, Plan], Head],
+        transition: Callable[[Head, Plan], Head] | None,
     ) -> Plan:
-        """Write a plan's chunks, and then the plan into the head by a transition."""
+        """Write a plan's chunks, and then the plan into the head by a transition, if there is one."""
         self._check_open(verb)
         chunks: dict[str, list[bytes]] = {}
         token = new_token()
@@ -201,6 +210,8 @@ class Run:
         chunks |= large
         self._store.write_chunks(self.job_id, chunks)
         self._written.update(chunks)
+        if transition is None:
+            return plan
         with self._lock:
             # A signal handler may have aborted in this very thread while chunks were written. To freeze now would
             # take the job again, for a handle that can do nothing more.
@@ -239,13 +250,15 @@ class Run:
         self._check_open("check")
         self._require(self._head, self._store.read_head(self.job_id))
 
-    def commit(self, outputs: Outputs = (), /, **metrics: Any) -> str:
+    def commit(self, outputs: Outputs = (), plan: Plan | None = None, /, **metrics: Any) -> str:
         """Make the plan's progress durable in one write, and let go of the job.
 
         Parameters
         ----------
         outputs
             What this attempt staged for its targets, as sinks return it. Publish it after this call.
+        plan
+            Of `unfrozen`, where none is frozen.
         **metrics
             Counts to keep beside the watermark (rows, bytes); none may have a watermark's name.
 
@@ -263,11 +276,12 @@ class Run:
         """
         with self._calls, self._lock:
             self._check_open("commit")
-            items.encode_metrics(metrics, self.plan.next if self.plan else {})
-            before = self._head
+            stored = self._head
+            before = stored if plan is None else stored.planned(plan)
+            items.encode_metrics(metrics, before.plan.next if before.plan else {})
             after = before.committed(token=new_token(), now=self._clock(), metrics=metrics, outputs=outputs)
             try:
-                outcome = self._store.swap(before, after, self._budget)
+                outcome = self._store.swap(stored, after, self._budget)
             except StoreUnavailableError as error:
                 raise CommitUnknownError(self.job_id, self.run_id) from error
             said = "done"
