@@ -215,11 +215,12 @@ def _asked(around: Surroundings, name: str, state: RowsState, source: dict[str, 
     rows = source_of(spark, asked)
     delay: timedelta | None = source["delay"]
     lookback: timedelta | None = source["lookback"]
-    window = plan_window(
-        rows, state.names, now=around.now(), state=state.to_store(), context=name, lookback=lookback,
-        delay=DEFAULT_DELAY if delay is None else delay, sink="merge", nulls="skip", strings=True,
-        descending=state.descending,
-    )  # fmt: skip
+    with rows.asking():
+        window = plan_window(
+            rows, state.names, now=around.now(), state=state.to_store(), context=name, lookback=lookback,
+            delay=DEFAULT_DELAY if delay is None else delay, sink="merge", nulls="skip", strings=True,
+            descending=state.descending,
+        )  # fmt: skip
     count = 0
     if not window.is_empty:
         with rows.typed_errors():

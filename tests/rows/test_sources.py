@@ -19,7 +19,9 @@ ID = CursorColumn("id", "bigint")
 QUESTIONS = sorted(
     name for name in vars(RowSource) if not name.startswith("_") and inspect.isfunction(vars(RowSource)[name])
 )
-OF_A_SLICE = {"columns", "cursor_at", "counts", "is_partition", "open_writers", "rows", "typed_errors", "writers"}
+OF_A_SLICE = {
+    "asking", "columns", "cursor_at", "counts", "is_partition", "open_writers", "rows", "typed_errors", "writers",
+}  # fmt: skip
 """What a slice does not answer by itself. The rest is about rows past the slice; see `tests/jobs/test_backfill.py`."""
 
 

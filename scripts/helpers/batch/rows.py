@@ -101,20 +101,22 @@ class CursorRows:
 
     def plan(self, reach: Reach) -> SourcePart[Any]:
         """Fix the window of the rows to take, and the watermark that follows, with what is covered."""
-        window = self._window(reach)
-        state = None
-        if reach.saves:
-            read = ranges_read(window.columns, window.read_low, window.high, window.descending)
-            before = None if reach.before is None else RowsState.read(reach.before, self.context or "rows")
-            state = window.state.with_coverage(before, read, new_token()).to_store()
-        return self._taken(window, window.to_plan() | self.options.to_plan(), state, reach.before)
+        with self.rows.asking():
+            window = self._window(reach)
+            state = None
+            if reach.saves:
+                read = ranges_read(window.columns, window.read_low, window.high, window.descending)
+                before = None if reach.before is None else RowsState.read(reach.before, self.context or "rows")
+                state = window.state.with_coverage(before, read, new_token()).to_store()
+            return self._taken(window, window.to_plan() | self.options.to_plan(), state, reach.before)
 
     def resume(self, stored: Stored) -> SourcePart[Any]:
         """Take the window of a frozen plan."""
         window = RowWindow.from_plan(stored, self.names, self.context or "rows")
         self.options.check_replay(window)
-        check_same_plan(stored, self.rows, self.batch.run.job_id)
-        return self._taken(window, stored, None, self.batch.run.state(self.context or ""))
+        with self.rows.asking():
+            check_same_plan(stored, self.rows, self.batch.run.job_id)
+            return self._taken(window, stored, None, self.batch.run.state(self.context or ""))
 
     def nothing(self) -> Any:
         """Return no rows, with the columns of the source."""

@@ -7,8 +7,9 @@ their SQLSTATE, since drivers' texts hold hosts and values.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,9 @@ def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator
     dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
     connection = dialect.createConnectionFactory(found).apply(-1)
     try:
+        # A transaction over several statements would show each of them the data of the first one's moment.
+        if not connection.getAutoCommit():
+            connection.setAutoCommit(True)
         if found.sessionInitStatement().isDefined():
             connection.createStatement().execute(found.sessionInitStatement().get())
         yield connection
@@ -48,12 +52,66 @@ def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator
             connection.close()
 
 
-def ask(spark: SparkSession, options: Mapping[str, str], query: SQL, names: Sequence[str]) -> list[Any]:
+class Connections(threading.local):
+    """Connections to one database: a question opens one of its own, or shares that of the questions before it.
+
+    Each thread has its own: several may plan with one source.
+
+    Parameters
+    ----------
+    connect
+        Returns what opens a connection and closes it after, such as `jdbc_connection`.
+    """
+
+    def __init__(self, connect: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._connect = connect
+        self._kept: ExitStack | None = None
+        self._connection: Any = None
+
+    @contextmanager
+    def kept(self) -> Iterator[ExitStack]:
+        """Keep the connection of the first question for those that follow, and close it in the end."""
+        if self._kept is not None:
+            yield self._kept
+            return
+        with ExitStack() as stack:
+            self._kept = stack
+            try:
+                yield stack
+            finally:
+                self._kept = self._connection = None
+
+    def close(self) -> None:
+        """Close the connection that is kept; the next question opens another one."""
+        self._connection = None
+        if self._kept is not None:
+            self._kept.close()
+
+    @contextmanager
+    def one(self) -> Iterator[Any]:
+        """Return the connection that is kept, or a new one. One in which a question failed is not used again."""
+        with self.kept() as stack:
+            if self._connection is None:
+                self._connection = stack.enter_context(self._connect())
+            try:
+                yield self._connection
+            except BaseException:
+                self.close()
+                raise
+
+
+def ask(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    query: SQL,
+    names: Sequence[str],
+    connections: Connections | None = None,
+) -> list[Any]:
     """Return the rows of a query, every value as text: some drivers cannot tell the type of an expression.
 
     A ``queryTimeout`` among the options holds. The names are those of the query's columns, in order.
     """
-    with jdbc_connection(spark, options) as connection:
+    with jdbc_connection(spark, options) if connections is None else connections.one() as connection:
         # On Spark Connect there is no JVM to reach: the question goes as a Spark job.
         if connection is None:
             schema = ", ".join(f"{name} STRING" for name in names)
@@ -63,7 +121,10 @@ def ask(spark: SparkSession, options: Mapping[str, str], query: SQL, names: Sequ
         # Spark's reader takes options in any case of letters, so `queryTimeout` must hold here in any. 0 is no limit.
         by_lower_name = {name.lower(): value for name, value in options.items()}
         statement.setQueryTimeout(int(by_lower_name.get("querytimeout", 0)))
-        return rows_of(statement.executeQuery(query))
+        found = rows_of(statement.executeQuery(query))
+        # Or SQLite would keep its lock, and others could not write.
+        statement.close()
+        return found
 
 
 def rows_of(found: Any) -> list[tuple[str | None, ...]]:
@@ -75,15 +136,13 @@ def rows_of(found: Any) -> list[tuple[str | None, ...]]:
     return rows
 
 
-def columns_of_query(
-    spark: SparkSession, options: Mapping[str, str], query: SQL
-) -> list[tuple[str, str, int, int]] | None:
+def columns_of_query(connections: Connections, query: SQL) -> list[tuple[str, str, int, int]] | None:
     """Return name, type, precision and scale of each column of a query, which is prepared and not run.
 
     None on Spark Connect, and if the driver cannot. Whether a column can hold NULL is not asked: drivers say what holds
     in the table it comes from, which an outer join changes.
     """
-    with jdbc_connection(spark, options) as connection:
+    with connections.one() as connection:
         found = None if connection is None else connection.prepareStatement(query).getMetaData()
         return None if found is None else [
             (found.getColumnLabel(at), str(found.getColumnTypeName(at)), found.getPrecision(at), found.getScale(at))

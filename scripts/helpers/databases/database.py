@@ -279,9 +279,6 @@ class Database(Dialect):
         """
         raise NotImplementedError
 
-    lists_itself = False
-    """Whether a connection with `listing_options` is among the writers as `OWN`, unless the server's list is old."""
-
     def writers(self, parts: Sequence[str], column: str) -> SQL:
         """Return the query for the open transactions that may hold numbers of a column, by names that are used once.
 
@@ -303,9 +300,16 @@ class Database(Dialect):
         """
         return sql("")
 
-    def listing_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        """Return the options of a connection that asks for `writers` or `open_since`."""
-        return dict(options)
+    def asking_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the options of a connection that asks questions, one after the other."""
+        return options
+
+    def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str] | None:
+        """Return the options of a connection that is among `writers` or `open_since` as `OWN`, unless the list is old.
+
+        Each look opens one. None where the list is never old: it is asked as any question is.
+        """
+        return None
 
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
         """Return the query for the sequences that number a column: name, step, and whether it starts again (1, 0).

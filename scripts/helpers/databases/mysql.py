@@ -225,10 +225,9 @@ class MySQL(WritableDatabase):
             in_quotes(OWN), began, WRITES, in_quotes(ELSEWHERE), NO_TEXT, FOLLOWS,
         )  # fmt: skip
 
-    lists_itself = True
-
-    def listing_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        # InnoDB renews its list after a tenth of a second in which nobody has asked for it.
+    def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        # InnoDB renews its list after a tenth of a second in which nobody has asked for it. An older list may show an
+        # earlier question of a connection that is used again, as OWN, and would count as new.
         begins = sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return {**self.filling_options(options), "sessionInitStatement": begins}
 

@@ -299,9 +299,9 @@ class PostgreSQL(WritableDatabase):
             in_quotes(ELSEWHERE), WRITTEN_ELSEWHERE,
         )  # fmt: skip
 
-    def listing_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        # To compile the query takes more than a second, to run it some milliseconds. Servers before 11 have no such
-        # setting.
+    def asking_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        # To compile the query for writers takes more than a second, to run it some milliseconds. Servers before 11 have
+        # no such setting.
         given = {name.lower(): name for name in options}.get("sessioninitstatement", "sessionInitStatement")
         no_jit = sql("SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'jit'")
         return {**options, given: "; ".join(filter(None, [options.get(given), no_jit]))}

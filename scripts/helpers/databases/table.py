@@ -9,13 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from dateutil.parser import isoparse
 
 from scripts.helpers._lazy import DataFrame, SparkSession
-from scripts.helpers.databases.connection import ask, columns_of_query, typed_database_errors
+from scripts.helpers.databases.connection import (
+    Connections,
+    ask,
+    columns_of_query,
+    jdbc_connection,
+    typed_database_errors,
+)
 from scripts.helpers.databases.database import (
     BEGAN,
     CATALOGUE,
@@ -175,12 +181,17 @@ class JdbcTable(RowSource):
                     "sessionVariables.",
                 )
             self._options["sessionInitStatement"] = self._database.session
+        self._asking_options = self._database.asking_options(self._options)
+        self._connections = Connections(partial(jdbc_connection, spark, self._asking_options))
 
     def __repr__(self) -> str:
         """Show the table, and nothing of the connection."""
         return f"{type(self).__name__}({self.name!r})"
 
     # --- a source of rows -----------------------------------------------------------------------
+
+    def asking(self) -> AbstractContextManager[Any]:
+        return self._connections.kept()
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         self._forget()
@@ -324,6 +335,8 @@ class JdbcTable(RowSource):
         ranges = self._ranges(window)
         texts = self._queries.as_text(columns)
         relation = self._queries.relation(window, texts)
+        # Spark opens one of its own, and a user may have no more than one at a time.
+        self._connections.close()
         with self.typed_errors():
             found = self._read(relation, ranges)
             # Within, as over Spark Connect this is what asks the database.
@@ -364,7 +377,7 @@ class JdbcTable(RowSource):
 
     def _queries_of(self, query: QueryText) -> TableQueries:
         with self.typed_errors():
-            columns = columns_of_query(self._spark, self._options, query.text)
+            columns = columns_of_query(self._connections, query.text)
         if columns is None:
             raise SourceError(self.name, "its driver cannot report its columns. Create a view and read it.")
         catalogue: dict[str, TableColumn] = {}
@@ -417,7 +430,7 @@ class JdbcTable(RowSource):
             time.sleep(pause)
             found = self._query(query, names, options)
             others = [row for row in found if row[0] != OWN]
-            if not self._database.lists_itself or len(others) < len(found):
+            if options is None or len(others) < len(found):
                 return others
         logger.warning(
             "event=stale_transactions source=%s: the server shows an old list of open transactions, as another client "
@@ -455,7 +468,7 @@ class JdbcTable(RowSource):
         """Cut a large window by its first column, into ranges of which the outer ones are open."""
         first = window.columns[0]
         most = self._partitions or min(MAX_PARTITIONS, PER_CORE * slots_of(self._spark))
-        holds_rows = window.high is not None or window.whole
+        holds_rows = (window.high is not None or window.whole) and not window.is_empty
         if most == 1 or not holds_rows or not self.dialect.cuts_by(first):
             return ONE_QUERY
         predicate = window.predicate(self.dialect)
@@ -498,7 +511,9 @@ class JdbcTable(RowSource):
 
     def _query(self, query: SQL, names: Sequence[str], options: Mapping[str, str] | None = None) -> list[Any]:
         with self.typed_errors():
-            return ask(self._spark, options or self._options, query, names)
+            if options is not None:
+                return ask(self._spark, options, query, names)
+            return ask(self._spark, self._asking_options, query, names, self._connections)
 
 
 def moment_of(text: str) -> datetime:

@@ -162,6 +162,10 @@ class RowSource(ABC):
     def rows(self, window: RowWindow) -> Any:
         """Return the rows of a window as a DataFrame, lazily; the predicate reaches the source."""
 
+    def asking(self) -> AbstractContextManager[Any]:
+        """Return what a plan asks its questions within; a source may keep one connection for all of them."""
+        return nullcontext()
+
     def typed_errors(self) -> AbstractContextManager[None]:
         """Return what lets an error of a read of the rows come out as a SourceError; by default none is changed."""
         return nullcontext()
@@ -251,6 +255,7 @@ class ForwardingRows(RowSource):
         """Whether the source is right in UTC where nobody gave its zone."""
         return self.source.assumes_utc
 
+    asking = _of_source("asking")
     columns, facts, rows = _of_source("columns"), _of_source("facts"), _of_source("rows")
     typed_errors, counts, identity = _of_source("typed_errors"), _of_source("counts"), _of_source("identity")
     zone_is_known, wall_clock = _of_source("zone_is_known"), _of_source("wall_clock")
