@@ -80,8 +80,8 @@ once, and Oracle's 10, at a round trip each."""
 class JdbcTable(RowSource):
     """A table, a view or a query, read by a cursor column.
 
-    Planning is one query, for the source's clock, the largest cursor and the count of NULLs. Where a
-    time or UUID keeps a delay, another one asks for the oldest open transaction.
+    A plan asks in one connection: one query for the source's clock, the largest cursor and the count of NULLs. Where
+    a time or UUID keeps a delay, another one asks for the oldest open transaction.
     A window is read by one query, or by several side by side if it has more than `MANY` rows. Each
     query sees the data of its own moment: a row that is updated meanwhile is in the next window,
     as its cursor moves past this one. Plan, read and replay are connections of their own: they must
