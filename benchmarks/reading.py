@@ -26,7 +26,7 @@ from scripts.demo.local_s3 import spark_conf
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.reading.by_schema import Asked, SchemaReader
-from scripts.helpers.reading.small_files import read_small_files
+from scripts.helpers.reading.small_files import SmallFiles
 from scripts.helpers.reading.spark import read_files
 
 ROWS = 20
@@ -98,9 +98,7 @@ def main() -> int:
             "read": lambda rows: checked(
                 rows, lambda part, schema, more: read_files(spark, location, part, "json", schema=schema, options=more)
             ),
-            "read_small": lambda rows: checked(
-                rows, lambda part, schema, more: read_small_files(spark, location, part, "json", schema, options=more)
-            ),
+            "read_small": lambda rows: checked(rows, SmallFiles(spark, location, "json")),
         }
         for reader in readers.values():
             consumed(reader(table.slice(0, min(500, len(paths)))))

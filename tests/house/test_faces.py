@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import pickle
 import pkgutil
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 import pyarrow as pa
@@ -13,6 +15,8 @@ import pytest
 import scripts.helpers
 from scripts.helpers import _lazy
 from tests.support.blocked_packages import run_without
+from tests.support.imports import files_below, names_imported
+from tests.support.places import REPOSITORY
 
 START = "scripts.helpers."
 ROOMS = sorted(module.name for module in pkgutil.iter_modules(scripts.helpers.__path__) if module.ispkg)
@@ -72,3 +76,16 @@ def test_module_is_imported_when_an_optional_package_is_not_there(package: str) 
 
 def test_package_is_itself_when_a_worker_of_spark_gets_what_stands_for_it() -> None:
     assert pickle.loads(pickle.dumps(_lazy.pa)) is pa
+
+
+@pytest.mark.parametrize("path", files_below(REPOSITORY / "benchmarks"), ids=lambda path: path.stem)
+def test_benchmark_finds_what_it_imports_when_code_has_moved(path: Path) -> None:
+    found = [name.rpartition(".") for name in names_imported(path) if name.startswith(("scripts.", "tests."))]
+
+    missing = [
+        f"{module}.{name}"
+        for module, _, name in found
+        if not hasattr(importlib.import_module(module), name) and find_spec(f"{module}.{name}") is None
+    ]
+
+    assert missing == []

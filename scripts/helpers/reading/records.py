@@ -165,11 +165,12 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
     # One step each, or Spark would parse again for each column that is taken from a record.
     frame = lines.select(others, "record", syntax.with_end().alias("bytes"))
     frame = frame.select("*", _decoded(F.col("bytes")).alias("whole"))
-    frame = frame.select("*", syntax.parse("whole", with_end).alias("parsed"))
     is_utf8 = _is_utf8(F.col("whole"), F.col("bytes"))
+    frame = frame.select("others", "record", "whole", is_utf8.alias("is_utf8"))
+    frame = frame.select("*", syntax.parse("whole", with_end).alias("parsed"))
     ended = F.col("parsed").getField(RECORD).isNull() & F.col("parsed").getField(_END).isNotNull()
-    is_fine = ended & is_utf8 & ~F.coalesce(syntax.is_doubtful(F.col("parsed")), F.lit(False))
-    frame = frame.select("others", "record", "parsed", is_utf8.alias("is_utf8"), is_fine.alias("is_fine"))
+    is_fine = ended & F.col("is_utf8") & ~F.coalesce(syntax.is_doubtful(F.col("parsed")), F.lit(False))
+    frame = frame.select("others", "record", "parsed", "is_utf8", is_fine.alias("is_fine"))
     frame = frame.select("*", F.when(~F.col("is_fine"), F.col("record").cast("string")).alias("text"))
     frame = syntax.records(frame)
     again = F.when(F.col("text").isNotNull(), syntax.parse("text", T.StructType([*to_parse, mark])))
@@ -234,11 +235,16 @@ def _beside(names: Sequence[str]) -> Column:
 def _marked(frame: DataFrame, syntax: _Syntax, names: Sequence[str], is_inferred: bool) -> DataFrame:
     """Return `ROW` of the values that were parsed, each in its own type, and the columns that are beside them."""
     columns, lost = [], [F.col("is_marked"), F.col(REASON).isNotNull()]
+    found = {index: syntax.converted(index, is_inferred=is_inferred) for index in range(len(syntax.fields))}
+    kept = {index: column.alias(f"kept_{index}") for index, column in found.items() if column is not None}
+    # A step of its own, or each would be converted twice.
+    frame = frame.select("*", *kept.values())
     for index, field in enumerate(syntax.fields):
-        value, kept = F.col(f"value_{index}"), syntax.converted(index, is_inferred=is_inferred)
-        columns.append((value if kept is None else kept).alias(field.name))
-        if kept is not None:
-            lost.append(value.isNotNull() & kept.isNull())
+        value = F.col(f"value_{index}")
+        if index in kept:
+            lost.append(value.isNotNull() & F.col(f"kept_{index}").isNull())
+            value = F.col(f"kept_{index}")
+        columns.append(value.alias(field.name))
     row = F.struct(*columns, F.when(reduce(or_, lost), F.col("text")).alias(RECORD), REASON)
     # As a list of one: Spark would push a filter by a value to before all steps, with each step in it many times.
     rows = F.explode_outer(F.array(row)).alias(ROW)
@@ -289,9 +295,11 @@ class _Syntax:
     def converted(self, index: int, *, is_inferred: bool) -> Column | None:
         """Return a parsed value in its own type, NULL if that does not hold it; None if it always does."""
         kind, value = self.fields[index].dataType, F.col(f"value_{index}")
-        if self._is_as_text(kind):
-            kind_of_text = sql("date") if kind.typeName() == "date" else self.instant
-            return F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), kind_of_text))
+        is_decimal = isinstance(kind, T.DecimalType)
+        if is_decimal or self._is_as_text(kind):
+            kept = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
+            # That of a decimal rounds. To compare both costs a tenth of what the remainder of a division does.
+            return F.when(kept == value, kept) if is_decimal else kept
         lost = []
         if "decimal" in kind.simpleString():
             lost.append(_any(_is_cut, kind, value, value))
