@@ -29,7 +29,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.file_schema import COLUMNS
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import MANIFEST, NOTE, final_name, staging_beside
+from scripts.helpers.sinks.outputs import MANIFEST, NOTE, final_name, mark_of, staging_beside
 from scripts.helpers.sinks.places import Place
 from tests.sinks.rights import RIGHTS, refusing, staged_in
 
@@ -374,6 +374,21 @@ def test_loss_is_told_when_a_person_took_the_files_back_before_the_attempt_publi
         sink.publish(output)
 
     assert seen(sink) == []
+
+
+def test_records_of_earlier_batches_are_deleted_ten_at_once_when_batches_follow_each_other(
+    make: Callable[..., FileSink],
+) -> None:
+    sink, kept = make(), []
+    for version in range(1, 14):
+        recorded = sink.recorded(mark_of(BATCH.job_id))
+        output = sink.stage_files(BatchId("repairs", "e1", version), 7, fill)
+        sink.publish(output)
+        sink.sweep(output, [], recorded)
+        kept.append(sink.recorded(output.job))
+
+    assert [len(one.files) for one in kept] == [*range(1, 11), 1, 2, 3]
+    assert [one.epochs for one in kept] == [{"e1": version} for version in range(1, 14)]
 
 
 def test_requests_are_as_documented_when_a_batch_goes_to_s3(s3: Any, bucket: str) -> None:

@@ -72,6 +72,9 @@ logger = logging.getLogger(__name__)
 LOOKED_AT = 1_000
 """Files of a target that are looked at to tell how it is laid out: one page of S3."""
 
+MOST_RECORDS = 10
+"""So many earlier records of a job are deleted at once, not one after each batch: a listing has room for 1,000."""
+
 
 class FileSink:
     """Files below one folder, in any format that is written as files: Parquet, ORC, CSV, JSON.
@@ -329,7 +332,9 @@ class FileSink:
         found = {name for name in (recorded.files if recorded is not None else ()) if name.startswith(start)}
         # The last one stays, though it may be of an earlier batch: one without rows has none.
         own = {record_of(output.job, output.batch)} if output.files else set()
-        self.target.delete(sorted(found | own)[:-1])
+        earlier = sorted(found | own)[:-1]
+        if len(earlier) >= MOST_RECORDS:
+            self.target.delete(earlier)
         return self.staging.sweep(output, kept)
 
     def staged(self, job: str) -> list[str]:
