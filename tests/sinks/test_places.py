@@ -7,10 +7,12 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from scripts.helpers.errors import CredentialsError, InvalidValueError, TargetError
 from scripts.helpers.sinks import places
@@ -531,6 +533,29 @@ def test_action_and_path_are_named_when_hadoop_may_not_write_there_or_make_a_fol
     (tmp_path / "raw").chmod(0o555)
 
     with pytest.raises(TargetError, match=rf": write below file://.*/{name}: .*AccessControlException"):
+        staging.check_rights(target)
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["the-request", "the-key"])
+@pytest.mark.parametrize("refused", ["raw", "staging"])
+def test_only_a_deletion_beside_the_target_has_to_be_allowed_when_rights_are_tried(
+    s3: Any, bucket: str, refused: str, *, is_whole: bool
+) -> None:
+    staging, target = (S3Place(f"s3://{bucket}/{name}", s3) for name in ("staging", "raw"))
+    asked: list[str] = []
+
+    def note(params: Any, **_: Any) -> None:
+        asked[:] = [one["Key"] for one in params["Delete"]["Objects"]]
+        if is_whole and any(key.startswith(refused) for key in asked):
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DeleteObjects")
+
+    def refuse(parsed: Any, **_: Any) -> None:
+        parsed["Errors"] = [{"Key": key, "Code": "AccessDenied"} for key in asked if key.startswith(refused)]
+
+    s3.meta.events.register("provide-client-params.s3.DeleteObjects", note)
+    s3.meta.events.register("after-call.s3.DeleteObjects", refuse)
+
+    with nullcontext() if refused == "raw" else pytest.raises(TargetError, match=r"s3:DeleteObject .*AccessDenied"):
         staging.check_rights(target)
 
 

@@ -312,23 +312,24 @@ class S3Place:
         self.write(PROBE, b"")
         self._copy(PROBE, to, PROBE, 0)
         # A lake may forbid to delete anything there, which is no reason to write nothing.
-        self._delete([self._key(PROBE)], may_stay=[to._key(PROBE)])
+        try:
+            self._delete([self._key(PROBE), to._key(PROBE)])
+        except TargetError:
+            self.delete([PROBE])
 
     def delete(self, names: Collection[str]) -> None:
         # Names of S3 may have empty components, such as those of the markers that S3A leaves of folders.
         self._delete([self._prefix + _checked(self, name, literal=True) for name in names])
 
-    def _delete(self, keys: Sequence[str], may_stay: Sequence[str] = ()) -> None:
-        left = [{"Key": key} for key in (*keys, *may_stay)]
+    def _delete(self, keys: Sequence[str]) -> None:
+        left = [{"Key": key} for key in keys]
         while left:
             part, left = left[:MAX_DELETED], left[MAX_DELETED:]
             with _typed("s3:DeleteObject on", self.uri("")):
                 answer = self._client.delete_objects(Bucket=self.bucket, Delete={"Objects": part, "Quiet": True})  # type: ignore[typeddict-item]
             # S3 answers 200 also where it refused to delete some of the keys.
             for refused in answer.get("Errors", []):
-                if refused.get("Key") not in may_stay:
-                    key, code = refused.get("Key"), str(refused.get("Code"))
-                    raise _refused(self.uri(""), f"s3:DeleteObject of {key!r} on", code)
+                raise _refused(self.uri(""), f"s3:DeleteObject of {refused.get('Key')!r} on", str(refused.get("Code")))
 
     def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
         # In one request where they are few. All of a batch is at its target by then, or is never to be published: that
