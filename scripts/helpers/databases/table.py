@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -77,63 +78,21 @@ FETCH_SIZE = 10_000
 once, and Oracle's 10, at a round trip each."""
 
 
-class JdbcTable(RowSource):
-    """A table, a view or a query, read by a cursor column.
+class DatabaseTable(RowSource):
+    """A table, a view or a query of a database: its questions and guards. How it is reached is for others.
 
-    A plan asks in one connection: one query for the source's clock, the largest cursor and the count of NULLs. Where
-    a time or UUID keeps a delay, another one asks for the oldest open transaction.
-    A window is read by one query, or by several side by side if it has more than `MANY` rows. Each
-    query sees the data of its own moment: a row that is updated meanwhile is in the next window,
-    as its cursor moves past this one. Plan, read and replay are connections of their own: they must
-    reach one server, never an endpoint with several replicas behind it.
-
-    Parameters
-    ----------
-    spark
-        The session; the driver's jar is on its class path.
-    url
-        Such as ``jdbc:postgresql://host:5432/database``. Never shown anywhere.
-    table
-        ``table`` or ``schema.table``, or its parts in a list if one holds a dot. Each is quoted.
-    query
-        One SELECT whose rows are read instead of a table's, such as a join. Its text is part of what the source is, as
-        `where` is. A window is asked of its result: the database must bring the condition on the cursor down to the
-        tables. Of ids nobody can tell which transactions may commit lower ones, as for views. Your own text only.
-    properties
-        Of the connection, such as ``user`` and ``password``; options of Spark's reader as well.
-    partitions
-        Ranges that a large window is cut into, and so connections at a time, up to the number of
-        cores. By default two for each core; 1 for a single query. Give more where a few rows
-        lie far from the others, such as at a stamp of 1970.
-    zone
-        Zone whose wall clock the columns without zone, and dates, are stamped with, such as ``Europe/London`` or
-        ``UTC``. A first run by such a column is a CursorError without it. A run of a watermark that there was before
-        goes on in UTC, with a WARNING: west of Greenwich there is no delay then.
-    remade
-        The table is dropped and made anew with the same rows, as by dbt or a nightly restore: it is known by its
-        name only. Otherwise a table of PostgreSQL that was made anew is a SourceReplacedError.
-    columns
-        The columns to read, such as without one of a type that Spark does not know; the cursors always are read. None
-        for all.
-    where
-        A condition in the database's SQL that rows meet, as in ``where="region = 'north'"``. It is part of what the
-        source is: with another one the run is a SourceReplacedError, as rows below the watermark would be passed over.
-        Your own text only: nothing in it is quoted. States and errors show it.
-
-    Notes
-    -----
-    Given to a job as ``job.rows_since(JdbcTable(spark, url, "public.repairs", properties=login), "last_modified")``,
-    with ``login = {"user": user, "password": password}``.
+    See `JdbcTable` for the parameters.
     """
+
+    _connections: Connections
+    """Those by which questions are asked."""
 
     def __init__(
         self,
-        spark: SparkSession,
         url: str,
         table: str | Sequence[str] = (),
         *,
         query: str | None = None,
-        properties: Mapping[str, str] | None = None,
         partitions: int | None = None,
         zone: str | None = None,
         remade: bool = False,
@@ -151,9 +110,6 @@ class JdbcTable(RowSource):
         else:
             if table:
                 raise SourceError(f"{self._database.name} query", "a table is named as well. Give one of the two.")
-            check_jvm(
-                spark, "query=, whose columns only a driver can tell,", "Make a view of the query, and read that."
-            )
             text = QueryText(query, self._database.orders_within, f"{self._database.name} query")
             self._query_text, self.name = text, f"{self._database.name} query {text.digest}"
         if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 10_000):
@@ -162,27 +118,10 @@ class JdbcTable(RowSource):
         if not isinstance(remade, bool):
             raise SourceError(self.name, f"remade={remade!r} is neither True nor False. Give one of them.")
         self._selected, self._where = _checked_columns(self.name, columns), _checked_where(self.name, where)
-        self._spark, self._parts, self._partitions = spark, parts, partitions
+        self._parts, self._partitions = parts, partitions
         self._zone = named_zone("UTC" if zone is None else zone, self.name)
         self._zone_is_known = zone is not None
-        # In this order: the caller's properties win over what each database needs by default, but not over the URL.
-        self._options = {
-            "driver": self._database.driver,
-            "fetchsize": str(FETCH_SIZE),
-            **self._database.options,
-            **(properties or {}),
-            "url": url,
-        }
-        if self._database.session:
-            if "sessioninitstatement" in map(str.lower, self._options):
-                raise SourceError(
-                    self.name,
-                    "sessionInitStatement is taken: it sets each session to UTC. Give settings in the URL, as "
-                    "sessionVariables.",
-                )
-            self._options["sessionInitStatement"] = self._database.session
-        self._asking_options = self._database.asking_options(self._options)
-        self._connections = Connections(partial(jdbc_connection, spark, self._asking_options))
+        self._options: dict[str, str] = {"url": url}
 
     def __repr__(self) -> str:
         """Show the table, and nothing of the connection."""
@@ -327,33 +266,6 @@ class JdbcTable(RowSource):
             return found
         return []
 
-    def rows(self, window: RowWindow) -> DataFrame:
-        """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
-        self._forget()
-        columns = tuple(self._queries.column(column.name, strings=True) for column in window.columns)
-        check_types(columns, window.columns)
-        ranges = self._ranges(window)
-        texts = self._queries.as_text(columns)
-        relation = self._queries.relation(window, texts)
-        # Spark opens one of its own, and a user may have no more than one at a time.
-        self._connections.close()
-        with self.typed_errors():
-            found = self._read(relation, ranges)
-            # Within, as over Spark Connect this is what asks the database.
-            self._check_names(found)
-        return found.selectExpr(*shown_columns(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
-
-    def typed_errors(self) -> AbstractContextManager[None]:
-        return typed_database_errors(self.name)
-
-    def toDF(self) -> DataFrame:  # noqa: N802
-        """Return all rows as Spark's own reader shows them, as `missing_keys` needs: only the columns that are used."""
-        relation = self._queries.relation(RowWindow((), None, None, whole=True), ())
-        with self.typed_errors():
-            found = self._read(relation, ONE_QUERY)
-        self._check_names(found)
-        return found
-
     # --- within ---------------------------------------------------------------------------------
 
     @property
@@ -377,15 +289,15 @@ class JdbcTable(RowSource):
 
     def _queries_of(self, query: QueryText) -> TableQueries:
         with self.typed_errors():
-            columns = columns_of_query(self._connections, query.text)
+            columns = self._columns_of(query.text)
         if columns is None:
             raise SourceError(self.name, "its driver cannot report its columns. Create a view and read it.")
         catalogue: dict[str, TableColumn] = {}
-        for name, kind, precision, scale in columns:
+        for name, declared in columns:
             # Whatever the case of letters, as Spark compares names without it.
             if name.lower() in map(str.lower, catalogue):
                 raise SourceError(self.name, f"it has the column {name!r} twice. Name one of them otherwise (AS).")
-            catalogue[name] = TableColumn(self._database.declared(kind, precision, scale), indexed=None, nullable=True)
+            catalogue[name] = TableColumn(declared, indexed=None, nullable=True)
         self._check_selected(catalogue)
         return TableQueries(self._database, query.relation, catalogue, self._where, self._selected)
 
@@ -451,6 +363,12 @@ class JdbcTable(RowSource):
         """
         self.__dict__.pop("_queries", None)
 
+    def _columns_now(self, window: RowWindow) -> tuple[CursorColumn, ...]:
+        self._forget()
+        columns = tuple(self._queries.column(column.name, strings=True) for column in window.columns)
+        check_types(columns, window.columns)
+        return columns
+
     @property
     def _table(self) -> SQL:
         """What follows FROM, with a name."""
@@ -467,7 +385,7 @@ class JdbcTable(RowSource):
     def _ranges(self, window: RowWindow) -> list[SQL]:
         """Cut a large window by its first column, into ranges of which the outer ones are open."""
         first = window.columns[0]
-        most = self._partitions or min(MAX_PARTITIONS, PER_CORE * slots_of(self._spark))
+        most = self._partitions or min(MAX_PARTITIONS, PER_CORE * self._slots())
         holds_rows = (window.high is not None or window.whole) and not window.is_empty
         if most == 1 or not holds_rows or not self.dialect.cuts_by(first):
             return ONE_QUERY
@@ -488,6 +406,142 @@ class JdbcTable(RowSource):
         logger.info("event=parallel_read source=%s column=%s queries=%d", self.name, first.name, len(cuts) + 1)
         return self._queries.ranges(first, cuts, with_nulls=window.nulls == "take")
 
+    def _ask(self, **expressions: SQL) -> Any:
+        (row,) = self._query(self.dialect.as_row(**expressions), tuple(expressions))
+        return row
+
+    def _query(self, query: SQL, names: Sequence[str], options: Mapping[str, str] | None = None) -> list[Any]:
+        with self.typed_errors():
+            return self._found(query, names, options)
+
+    @abstractmethod
+    def _found(self, query: SQL, names: Sequence[str], options: Mapping[str, str] | None) -> list[Any]:
+        """Return the rows of a query, every value as text; with options, by a connection of its own that has them."""
+
+    @abstractmethod
+    def _columns_of(self, query: SQL) -> list[tuple[str, str]] | None:
+        """Return the name and the declared type of each column of a query that is not run; None if nobody can say."""
+
+    @abstractmethod
+    def _slots(self) -> int:
+        """Return how many queries can be read side by side."""
+
+
+class JdbcTable(DatabaseTable):
+    """A table, a view or a query, read by a cursor column.
+
+    A plan asks in one connection: one query for the source's clock, the largest cursor and the count of NULLs. Where
+    a time or UUID keeps a delay, another one asks for the oldest open transaction.
+    A window is read by one query, or by several side by side if it has more than `MANY` rows. Each
+    query sees the data of its own moment: a row that is updated meanwhile is in the next window,
+    as its cursor moves past this one. Plan, read and replay are connections of their own: they must
+    reach one server, never an endpoint with several replicas behind it.
+
+    Parameters
+    ----------
+    spark
+        The session; the driver's jar is on its class path.
+    url
+        Such as ``jdbc:postgresql://host:5432/database``. Never shown anywhere.
+    table
+        ``table`` or ``schema.table``, or its parts in a list if one holds a dot. Each is quoted.
+    query
+        One SELECT whose rows are read instead of a table's, such as a join. Its text is part of what the source is, as
+        `where` is. A window is asked of its result: the database must bring the condition on the cursor down to the
+        tables. Of ids nobody can tell which transactions may commit lower ones, as for views. Your own text only.
+    properties
+        Of the connection, such as ``user`` and ``password``; options of Spark's reader as well.
+    partitions
+        Ranges that a large window is cut into, and so connections at a time, up to the number of
+        cores. By default two for each core; 1 for a single query. Give more where a few rows
+        lie far from the others, such as at a stamp of 1970.
+    zone
+        Zone whose wall clock the columns without zone, and dates, are stamped with, such as ``Europe/London`` or
+        ``UTC``. A first run by such a column is a CursorError without it. A run of a watermark that there was before
+        goes on in UTC, with a WARNING: west of Greenwich there is no delay then.
+    remade
+        The table is dropped and made anew with the same rows, as by dbt or a nightly restore: it is known by its
+        name only. Otherwise a table of PostgreSQL that was made anew is a SourceReplacedError.
+    columns
+        The columns to read, such as without one of a type that Spark does not know; the cursors always are read. None
+        for all.
+    where
+        A condition in the database's SQL that rows meet, as in ``where="region = 'north'"``. It is part of what the
+        source is: with another one the run is a SourceReplacedError, as rows below the watermark would be passed over.
+        Your own text only: nothing in it is quoted. States and errors show it.
+
+    Notes
+    -----
+    Given to a job as ``job.rows_since(JdbcTable(spark, url, "public.repairs", properties=login), "last_modified")``,
+    with ``login = {"user": user, "password": password}``.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        url: str,
+        table: str | Sequence[str] = (),
+        *,
+        query: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        partitions: int | None = None,
+        zone: str | None = None,
+        remade: bool = False,
+        columns: Sequence[str] | None = None,
+        where: str = "",
+    ) -> None:
+        if query is not None:
+            check_jvm(
+                spark, "query=, whose columns only a driver can tell,", "Make a view of the query, and read that."
+            )
+        super().__init__(
+            url, table, query=query, partitions=partitions, zone=zone, remade=remade, columns=columns, where=where
+        )
+        self._spark = spark
+        # In this order: the caller's properties win over what each database needs by default, but not over the URL.
+        self._options = {
+            "driver": self._database.driver,
+            "fetchsize": str(FETCH_SIZE),
+            **self._database.options,
+            **(properties or {}),
+            "url": url,
+        }
+        if self._database.session:
+            if "sessioninitstatement" in map(str.lower, self._options):
+                raise SourceError(
+                    self.name,
+                    "sessionInitStatement is taken: it sets each session to UTC. Give settings in the URL, as "
+                    "sessionVariables.",
+                )
+            self._options["sessionInitStatement"] = self._database.session
+        self._asking_options = self._database.asking_options(self._options)
+        self._connections = Connections(partial(jdbc_connection, spark, self._asking_options))
+
+    def rows(self, window: RowWindow) -> DataFrame:
+        """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
+        columns = self._columns_now(window)
+        ranges = self._ranges(window)
+        texts = self._queries.as_text(columns)
+        relation = self._queries.relation(window, texts)
+        # Spark opens one of its own, and a user may have no more than one at a time.
+        self._connections.close()
+        with self.typed_errors():
+            found = self._read(relation, ranges)
+            # Within, as over Spark Connect this is what asks the database.
+            self._check_names(found)
+        return found.selectExpr(*shown_columns(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
+
+    def typed_errors(self) -> AbstractContextManager[None]:
+        return typed_database_errors(self.name)
+
+    def toDF(self) -> DataFrame:  # noqa: N802
+        """Return all rows as Spark's own reader shows them, as `missing_keys` needs: only the columns that are used."""
+        relation = self._queries.relation(RowWindow((), None, None, whole=True), ())
+        with self.typed_errors():
+            found = self._read(relation, ONE_QUERY)
+        self._check_names(found)
+        return found
+
     def _check_names(self, df: DataFrame) -> None:
         """Refuse names that would end where Spark quotes them and go on as SQL: it does not double quotes."""
         quotes = {'"', "`", self._database.quotes[1]}
@@ -505,15 +559,19 @@ class JdbcTable(RowSource):
         options = dict(self._options)
         return self._spark.read.jdbc(options.pop("url"), relation, predicates=list(ranges), properties=options)
 
-    def _ask(self, **expressions: SQL) -> Any:
-        (row,) = self._query(self.dialect.as_row(**expressions), tuple(expressions))
-        return row
+    def _found(self, query: SQL, names: Sequence[str], options: Mapping[str, str] | None) -> list[Any]:
+        if options is not None:
+            return ask(self._spark, options, query, names)
+        return ask(self._spark, self._asking_options, query, names, self._connections)
 
-    def _query(self, query: SQL, names: Sequence[str], options: Mapping[str, str] | None = None) -> list[Any]:
-        with self.typed_errors():
-            if options is not None:
-                return ask(self._spark, options, query, names)
-            return ask(self._spark, self._asking_options, query, names, self._connections)
+    def _columns_of(self, query: SQL) -> list[tuple[str, str]] | None:
+        found = columns_of_query(self._connections, query)
+        if found is None:
+            return None
+        return [(name, self._database.declared(kind, precision, scale)) for name, kind, precision, scale in found]
+
+    def _slots(self) -> int:
+        return slots_of(self._spark)
 
 
 def moment_of(text: str) -> datetime:
