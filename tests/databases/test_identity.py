@@ -11,7 +11,9 @@ import pytest
 from scripts.helpers.databases.table import JdbcTable, server_of
 from scripts.helpers.errors import CorruptItemError, PlanConflictError, SourceBehindError, SourceReplacedError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.watermarks import Watermarks
+from tests.support.database_fixtures import BOTH
 from tests.support.steps import commit
 
 Maker = Callable[..., JdbcTable]
@@ -20,7 +22,8 @@ Maker = Callable[..., JdbcTable]
 def run(watermarks: Watermarks, source: JdbcTable, run_id: str, **options: Any) -> list[int]:
     with IncrementalJob(watermarks, "repairs", run_id) as job:
         found = job.rows_since(source, "id", transformation_ctx="repairs", **options)
-        return sorted(row.id for row in found.collect())
+        rows = found.read_all().to_pylist() if isinstance(found, ArrowStream) else found.collect()
+        return sorted(row["id"] for row in rows)
 
 
 def identity(watermarks: Watermarks) -> Any:
@@ -33,6 +36,7 @@ def numbered(postgres: Any, last: int) -> str:
     return name
 
 
+@BOTH
 def test_state_holds_server_database_schema_table_and_numbers_when_postgres_is_read(
     watermarks: Watermarks, postgres: Any, table_in: Maker
 ) -> None:
@@ -48,6 +52,7 @@ def test_state_holds_server_database_schema_table_and_numbers_when_postgres_is_r
     assert kept == {"database": "postgres", "schema": "public", "table": name, "oid": oid, "cluster": cluster}
 
 
+@BOTH
 def test_run_is_refused_when_the_context_is_given_another_table(
     watermarks: Watermarks, postgres: Any, table_in: Maker
 ) -> None:

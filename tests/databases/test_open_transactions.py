@@ -20,6 +20,7 @@ from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.sql import in_quotes, sql
 from scripts.helpers.rows.window import RowWindow
+from tests.support.database_fixtures import BOTH
 from tests.support.databases import MariaServer
 from tests.support.row_windows import JOB_CLOCK, plan, taken
 
@@ -47,6 +48,7 @@ def run(source: Any, before: RowWindow | None = None, **options: Any) -> tuple[R
     return window, taken(source, window)
 
 
+@BOTH
 @pytest.mark.parametrize(
     "columns", [SERIAL, "id serial PRIMARY KEY, s text", "id int DEFAULT nextval('shared'), s text"]
 )
@@ -478,6 +480,7 @@ def wait_past_the_delay(postgres: Any) -> None:
     postgres.sql("SELECT pg_sleep(0.5)")
 
 
+@BOTH
 @pytest.mark.parametrize("columns", [STAMPED, STAMPED.replace("timestamptz", "timestamp")], ids=["zone", "no zone"])
 def test_stamp_is_taken_once_when_its_transaction_is_open_past_the_delay(
     postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture, columns: str

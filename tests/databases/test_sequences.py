@@ -11,6 +11,7 @@ from scripts.helpers.databases.mysql import MariaDB
 from scripts.helpers.databases.snapshot import PostgresSnapshot
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError
+from tests.support.database_fixtures import BOTH
 from tests.support.row_windows import plan, taken
 
 Maker = Callable[..., JdbcTable]
@@ -43,6 +44,7 @@ AGAIN = {
 }
 
 
+@BOTH
 @pytest.mark.parametrize("columns", DOWNWARDS.values(), ids=list(DOWNWARDS))
 def test_ids_of_a_sequence_that_runs_downwards_are_refused_unless_they_are_read_so(
     postgres_table: Any, table_in: Maker, columns: tuple[str, ...]

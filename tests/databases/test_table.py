@@ -15,6 +15,7 @@ from scripts.helpers.errors import CursorError, SourceBehindError, SourceError
 from scripts.helpers.protocol.fields import ImplausibleError
 from scripts.helpers.protocol.values import decode, encode
 from scripts.helpers.rows.window import RowWindow
+from tests.support.database_fixtures import BOTH
 from tests.support.row_windows import plan, taken
 
 UTC = timezone.utc
@@ -30,6 +31,7 @@ def stamped(postgres: Any, rows: str, columns: str = "id int NOT NULL, at timest
 # --- NULLs -----------------------------------------------------------------------------------------------
 
 
+@BOTH
 def test_plan_raises_cursor_error_with_count_when_cursors_are_null(postgres: Any, table_in: Maker) -> None:
     source = table_in(stamped(postgres, "(1, '2026-01-01'), (2, NULL), (3, NULL)"))
 
@@ -37,6 +39,7 @@ def test_plan_raises_cursor_error_with_count_when_cursors_are_null(postgres: Any
         plan(source, "at")
 
 
+@BOTH
 @pytest.mark.parametrize(("nulls", "runs"), [("skip", [[1], [4]]), ("take", [[1, 2, 3], [2, 3, 4]])])
 def test_rows_with_null_are_taken_by_the_policy_when_some_are_null(
     postgres: Any, table_in: Maker, nulls: str, runs: list[list[int]]
@@ -53,6 +56,7 @@ def test_rows_with_null_are_taken_by_the_policy_when_some_are_null(
     assert [before, taken(source, second)] == runs
 
 
+@BOTH
 def test_null_in_a_second_column_is_counted_and_never_pins_the_window_when_cursor_is_compound(
     postgres: Any, table_in: Maker
 ) -> None:
@@ -66,6 +70,7 @@ def test_null_in_a_second_column_is_counted_and_never_pins_the_window_when_curso
     assert taken(source, window) == [1]
 
 
+@BOTH
 def test_infinite_stamps_are_before_and_after_all_others_when_postgres_holds_them(
     postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,6 +103,7 @@ def test_ties_are_split_by_the_second_column_when_cursor_is_compound(postgres: A
     assert third.is_empty
 
 
+@BOTH
 def test_falling_numbers_are_taken_once_when_cursor_descends(postgres: Any, table_in: Maker) -> None:
     name = postgres.new_table("id int primary key")
     postgres.sql(f"INSERT INTO {name} VALUES (10), (8)")
@@ -127,6 +133,7 @@ def test_rows_are_read_again_when_lookback_is_given_and_sink_merges(postgres: An
 # --- the clock -------------------------------------------------------------------------------------------
 
 
+@BOTH
 def test_window_stays_behind_the_clock_of_the_database_when_delay_is_given(postgres: Any, table_in: Maker) -> None:
     source = table_in(stamped(postgres, "(1, now() - interval '2 hours'), (2, now())"))
 
@@ -184,6 +191,7 @@ def test_plan_raises_source_behind_error_when_the_clock_went_back(postgres: Any,
 # --- the table changes -----------------------------------------------------------------------------------
 
 
+@BOTH
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -354,6 +362,7 @@ def test_column_name_never_reaches_the_server_when_the_table_has_no_such_column(
     assert attack not in postgres.log_since(before).replace('""', '"')
 
 
+@BOTH
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_column_is_quoted_when_it_really_has_such_a_name(postgres: Any, table_in: Maker, attack: str) -> None:
     quoted = '"' + attack.replace('"', '""') + '"'

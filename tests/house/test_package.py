@@ -139,7 +139,7 @@ def test_extras_are_those_of_users_when_the_wheel_is_built(metadata: Any) -> Non
     everything = brought.pop("all")
 
     assert brought.keys() == {
-        "spark", "files", "fast", "iceberg", "pandas", "delta", "telemetry", "cli", "notebook", "report",
+        "spark", "files", "fast", "iceberg", "pandas", "delta", "telemetry", "cli", "notebook", "report", "sql",
     }  # fmt: skip
     assert everything == set().union(*brought.values())
 

@@ -20,7 +20,7 @@ LOCKED = [
     for name in ("constraints.txt", "checkov.txt", "small/spark-3.3.txt", "small/spark-4.1.txt")
 ]
 INSTALLERS = [REPOSITORY / ".ci" / name for name in ("setup", "install-locked", "small/run")]
-OF_CI = ("spark", "fast", "pandas", "telemetry", "cli", "notebook", "report")
+OF_CI = ("spark", "fast", "pandas", "telemetry", "cli", "notebook", "report", "sql")
 """The extras whose packages the tests need."""
 NEEDED_BY_DEMO = ("boto3", "python-dateutil", "pyspark", "click", "rich", "Jinja2")
 """What the package, its command and its page need."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
+from scripts.helpers.databases.sql_table import SqlTable
 from scripts.helpers.databases.table import JdbcTable
 from tests.support.components import JDBC_JARS, find_jdbc_jars, missing_component
 from tests.support.databases import MariaServer, PostgresServer, SQLiteFile
@@ -50,13 +52,25 @@ def maria() -> Iterator[MariaServer]:
 
 
 @pytest.fixture
-def table_in(jdbc: Any, postgres: PostgresServer) -> Callable[..., JdbcTable]:
-    """Return a maker of `JdbcTable` over a table of the PostgreSQL server."""
+def table_in(request: pytest.FixtureRequest, jdbc: Any, postgres: PostgresServer) -> Callable[..., Any]:
+    """Return a maker of `JdbcTable`, or of `SqlTable`, over a table of the PostgreSQL server."""
+    if getattr(request, "param", JdbcTable) is SqlTable:
+        return partial(sql_table, postgres)
 
     def make(name: str, kind: type[JdbcTable] = JdbcTable, **options: Any) -> JdbcTable:
         return kind(jdbc, postgres.url, name, **({"properties": postgres.properties} | options))
 
     return make
+
+
+def sql_table(server: Any, name: Any = (), **options: Any) -> SqlTable:
+    """Return a `SqlTable` over a table of a server of the tests."""
+    login = {key: value for key, value in server.properties.items() if key in ("user", "password")}
+    return SqlTable(server.url.removeprefix("jdbc:"), name, **({"properties": login} | options))
+
+
+BOTH = pytest.mark.parametrize("table_in", [JdbcTable, SqlTable], indirect=True)
+"""Of tests that hold of a table with Spark and without."""
 
 
 @pytest.fixture(scope="session")

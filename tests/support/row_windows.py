@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from scripts.helpers.protocol.values import decode, encode
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.window import RowWindow
 
@@ -33,4 +34,7 @@ def plan(source: Any, cursor: str | list[str], before: RowWindow | None = None, 
 
 
 def taken(source: Any, window: RowWindow, column: str = "id") -> list[Any]:
-    return sorted(row[column] for row in source.rows(window).select(column).collect())
+    rows = source.rows(window)
+    if isinstance(rows, ArrowStream):
+        return sorted(rows.read_all()[column].to_pylist())
+    return sorted(row[column] for row in rows.select(column).collect())

@@ -14,6 +14,7 @@ from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa
 from scripts.helpers.batch.rows import as_rows
 from scripts.helpers.errors import CursorError, InvalidValueError, UnpublishedError
 from scripts.helpers.rows.arrow_columns import MemoryRows
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, as_list, decimal_type
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.identity import check_same_source
@@ -183,7 +184,7 @@ def _engine_of(rows: RowSource, column: CursorColumn) -> Comparer:
     if isinstance(rows, MemoryRows):
         return ArrowEngine()
     nothing = rows.rows(RowWindow((column,), None, None))
-    return SparkEngine(nothing.sparkSession)
+    return ArrowEngine() if isinstance(nothing, ArrowStream) else SparkEngine(nothing.sparkSession)
 
 
 class SparkEngine:
@@ -286,6 +287,8 @@ class ArrowEngine:
 
 
 def _table(rows: Any) -> pa.Table:
+    if isinstance(rows, ArrowStream):
+        return rows.read_all()
     return rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)
 
 

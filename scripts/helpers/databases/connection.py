@@ -195,12 +195,8 @@ def typed_database_errors(source: str) -> Iterator[None]:
         yield
     except Exception as error:
         # What Spark raises itself, on an executor.
-        if unfit := UNFIT.search(str(error)):
-            raise SourceError(
-                source,
-                f"{unfit[0]}, as which it is read. Read it through a view that casts it to a decimal of its own, or to "
-                "a text, or leave it out with columns=.",
-            ) from None
+        if misfit := UNFIT.search(str(error)):
+            raise unfit(source, misfit[0]) from None
         for cause in _causes(error):
             kind = cause.getClass().getName()
             if kind.endswith("ClassNotFoundException") and str(_ask(cause, "getMessage")).endswith(("Driver", "JDBC")):
@@ -215,6 +211,15 @@ def typed_database_errors(source: str) -> Iterator[None]:
             if found.meaning.startswith(start):
                 raise SourceError(source, f"the database {reason} ({found.shown}).") from None
         raise SourceError(source, f"the database refused the query ({found.shown}). Its own log says why.") from None
+
+
+def unfit(source: str, what: str) -> SourceError:
+    """Return the error of a column that has a value which does not fit its type."""
+    return SourceError(
+        source,
+        f"{what}, as which it is read. Read it through a view that casts it to a decimal of its own, or to a text, or "
+        "leave it out with columns=.",
+    )
 
 
 @dataclass(frozen=True)
@@ -258,6 +263,10 @@ class DriverError:
 
 
 GENERAL, CONNECTION = "HY000", "08001"
+ADBC = "adbc_driver_manager"
+"""The package of the errors of ADBC's drivers."""
+LOGIN, REFUSED = "28000", re.compile("authentication failed|no pg_hba.conf entry|role .* does not exist")
+"""What libpq says of a login that PostgreSQL refuses, without its SQLSTATE."""
 BROKEN_OFF = ("SQLTransientConnectionException", "SQLRecoverableException")
 """Classes of JDBC that say that the connection is at fault. Some of MariaDB's driver have the general SQLSTATE."""
 
@@ -265,13 +274,13 @@ BROKEN_OFF = ("SQLTransientConnectionException", "SQLRecoverableException")
 def driver_error(error: Exception) -> DriverError | None:
     """Return what a driver says behind an exception of Spark or of a Python driver; None if it is none of a driver."""
     package = type(error).__module__.partition(".")[0]
-    if package in MODULES:
+    if package in MODULES or package == ADBC:
         kind, code = f"{package}.{type(error).__name__}", error.args[0] if error.args else 0
         code = code if isinstance(code, int) else 0
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
         # A connection that cannot be opened has no state: psycopg says so by its class.
         if not state and not code and kind.endswith(".OperationalError") and package != "sqlite3":
-            state = CONNECTION
+            state = LOGIN if REFUSED.search(str(error)) else CONNECTION
         return DriverError(state, kind, _meaning(state, code, kind, str(error)))
     # The outermost cause that is a driver's. Its class decides where it has no SQLSTATE.
     for cause in _causes(error):

@@ -256,6 +256,18 @@ class Database(Dialect):
             return found.read_decimal(self.plain_decimal)
         return kind if kind in TIMES else None
 
+    def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
+        """Write a column for a reader without Spark, with the type that it is read as; None where none is exact.
+
+        For columns that are not read as exact text.
+        """
+        kind, _ = self.cursor_type(declared) or (self.kind(declared), None)
+        return None if kind is None else (column, kind)
+
+    def inside(self, expression: SQL, kind: str) -> SQL:
+        """Write a time so that every reader has its value: its exact text, or the time itself within the years."""
+        return self.exact(expression, kind)
+
     def declared(self, kind: str, precision: int, scale: int) -> str:
         """Write a type as the catalogue does, from what a driver says of a column of a query."""
         base, _, rest = kind.lower().partition(" ")

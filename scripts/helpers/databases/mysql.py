@@ -22,6 +22,8 @@ STATES: Mapping[int, str] = {
 }  # fmt: skip
 """SQLSTATEs of what has a general one, or none from a Python driver, by number: a login or a right that is missing, a
 server that is gone, a lock that is not given in time, a deadlock, a value that does not fit its column."""
+TEXT_LIKE = ("uuid", "enum", "set", "json", "inet4", "inet6")
+"""Types that are read as their texts."""
 BY_BYTES = sql(" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 NO_TEXT = sql("CAST(NULL AS CHAR)")
 """NULL with a type: over Spark Connect, Spark asks for that of each column, and refuses NULL alone."""
@@ -152,6 +154,20 @@ class MySQL(WritableDatabase):
         larger = {"tinyint": "bigint", "int": "bigint", "bigint": "decimal(20,0)"}
         kind = larger.get(kind, kind) if "unsigned" in declared.lower() else kind.replace("tinyint", "int")
         return (kind, tick) if kind else None
+
+    def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
+        base, kind, is_unsigned = Declared.parse(declared).base, self.kind(declared), "unsigned" in declared
+        if base == "float":
+            # As a text, the server writes one with 6 digits.
+            return sql("{} + 0e0", column), "double"
+        if base == "bit":
+            return (sql("{} + 0", column), "boolean") if declared in ("bit", "bit(1)") else None
+        if base in TEXT_LIKE:
+            return sql("CAST({} AS CHAR)", column), "string"
+        if kind == "year" or (is_unsigned and base in ("tinyint", "smallint", "mediumint")):
+            return column, "smallint" if base == "tinyint" else "int"
+        is_same = kind in ("tinyint", "binary") and not is_unsigned
+        return (column, str(kind)) if is_same else super().plain(column, declared)
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
         # MySQL marks a default that is an expression as DEFAULT_GENERATED; the others are computed columns.

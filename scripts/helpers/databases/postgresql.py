@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from scripts.helpers.databases.database import MAX, Declared, TableColumn, ends_early
 from scripts.helpers.databases.writing import Arriving, WritableDatabase
-from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.cursors import TIMES, CursorColumn
 from scripts.helpers.rows.sources import CACHED, ELSEWHERE, NO_SEQUENCE, UNSEEN
 from scripts.helpers.rows.sql import SQL, in_quotes, sql
 
@@ -20,6 +20,12 @@ UNEQUAL = ("json", "xml", "point", "box", "polygon", "line", "path")
 """Types that have no equality."""
 ALIKE = ("citext", "text", "character")
 """Types whose equality takes different texts for the same."""
+ENDS = {
+    "timestamp": (sql("TIMESTAMPTZ '0001-01-01 00:00+00'"), sql("TIMESTAMPTZ '9999-12-31 23:59:59.999999+00'")),
+    "timestamp_ntz": (sql("TIMESTAMP '0001-01-01 00:00'"), sql("TIMESTAMP '9999-12-31 23:59:59.999999'")),
+    "date": (sql("DATE '0001-01-01'"), sql("DATE '9999-12-31'")),
+}
+"""The first and the last time of each type that every reader has."""
 FOREIGN = sql("EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'f')")
 """Condition that some of ``kin`` are foreign tables."""
 WRITTEN_ELSEWHERE = sql(
@@ -131,20 +137,32 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        # Infinity, and what is outside the years 1 to 9999, as their ends, not as errors: one row stamped 'infinity'
-        # would stop the job, and is left for later as any row from the future is.
         if kind == "timestamp":
-            first, last = sql("TIMESTAMPTZ '0001-01-01 00:00+00'"), sql("TIMESTAMPTZ '9999-12-31 23:59:59.999999+00'")
-            return _text_in_utc(_between(expression, first, last))
-        if kind == "timestamp_ntz":
-            first, last = sql("TIMESTAMP '0001-01-01 00:00'"), sql("TIMESTAMP '9999-12-31 23:59:59.999999'")
-            return sql("to_char({}, 'YYYY-MM-DD HH24:MI:SS.US')", _between(expression, first, last))
-        if kind == "date":
-            inside = _between(expression, sql("DATE '0001-01-01'"), sql("DATE '9999-12-31'"))
-            return sql("to_char({}, 'YYYY-MM-DD')", inside)
+            return _text_in_utc(self.inside(expression, kind))
+        if kind in TIMES:
+            form = sql("YYYY-MM-DD" if kind == "date" else "YYYY-MM-DD HH24:MI:SS.US")
+            return sql("to_char({}, {})", self.inside(expression, kind), in_quotes(form))
         if kind == "string":
             return sql("encode(convert_to({}, 'UTF8'), 'hex')", expression)
         return sql("CAST({} AS text)", expression)
+
+    def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
+        kind = self.kind(declared)
+        if declared.endswith("[]"):
+            return None
+        if declared == "smallint":
+            return column, declared
+        if kind == "timestamp":
+            return self.inside(column, kind), kind
+        # Every type has a text, which is what drivers return of those without a class of their own.
+        return (
+            (sql("CAST({} AS text)", column), "string") if kind in (None, "uuid") else super().plain(column, declared)
+        )
+
+    def inside(self, expression: SQL, kind: str) -> SQL:
+        # Infinity, and what is outside the years 1 to 9999, as their ends, not as errors: one row stamped 'infinity'
+        # would stop the job, and is left for later as any row from the future is.
+        return sql("CASE WHEN {0} < {1} THEN {1} WHEN {0} > {2} THEN {2} ELSE {0} END", expression, *ENDS[kind])
 
     def read_as_text(self, declared: str) -> str | None:
         kind = super().read_as_text(declared)
@@ -357,7 +375,3 @@ class PostgreSQL(WritableDatabase):
         if Declared.parse(declared.removesuffix("[]")).base in (*UNEQUAL, *ALIKE):
             one, other = map(self.binary, (one, other))
         return sql("{} IS DISTINCT FROM {}", one, other)
-
-
-def _between(expression: SQL, first: SQL, last: SQL) -> SQL:
-    return sql("CASE WHEN {0} < {1} THEN {1} WHEN {0} > {2} THEN {2} ELSE {0} END", expression, first, last)

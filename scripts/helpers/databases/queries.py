@@ -206,13 +206,23 @@ class TableQueries:
         predicate = window.predicate(self.dialect)
         return sql("(SELECT {} FROM {} t WHERE {}) window_rows", joined(", ", selected), self.table, predicate)
 
+    def rows_as(self, window: RowWindow, written: Mapping[str, SQL], within: SQL) -> SQL:
+        """Write the query for the rows of a window within a range, each column as it is written for its name."""
+        selected = (sql("{} AS {}", text, self.dialect.quote(name)) for name, text in written.items())
+        predicate = window.predicate(self.dialect)
+        predicate = sql("({}) AND ({})", predicate, within) if within else predicate
+        return sql("SELECT {} FROM {} t WHERE {}", joined(", ", selected), self.table, predicate)
+
+    def wanted(self, cursors: Sequence[str]) -> list[str]:
+        """Return the columns to read, in their order: every one, or those asked for and the cursors."""
+        chosen = {*(self.catalogue if self._selected is None else self._selected), *cursors}
+        return [name for name in self.catalogue if name in chosen and name not in self.dialect.system_columns]
+
     def _plain_columns(self, cursors: Sequence[str]) -> list[SQL]:
         """Write what is selected as it stands: every column, or those asked for and the cursors."""
         if self._selected is None and self._star_is_plain:
             return [sql("t.*")]
-        wanted = {*(self.catalogue if self._selected is None else self._selected), *cursors}
-        wanted -= set(self.dialect.system_columns)
-        return [sql("t.{}", self.dialect.quote(name)) for name in self.catalogue if name in wanted]
+        return [sql("t.{}", self.dialect.quote(name)) for name in self.wanted(cursors)]
 
     def ranges(self, column: CursorColumn, cuts: Sequence[Cursor], *, with_nulls: bool) -> list[SQL]:
         """Write the filters of the ranges between cuts; together they take every row, and each row once.

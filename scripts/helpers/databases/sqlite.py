@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from scripts.helpers.databases.database import Database
+from scripts.helpers.databases.database import Database, Declared
 from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.rows.cursors import TIMES, WHOLE, CursorColumn, Tick
 from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
@@ -98,6 +98,18 @@ class SQLite(WritableDatabase):
         if affinity == "integer":
             return "bigint", None
         return ("string", None) if affinity == "text" or "date" in lower or "timestamp" in lower else None
+
+    def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
+        affinity, found = self.kind(declared), Declared.parse(declared)
+        kind = {"integer": "bigint", "real": "double", "text": "string", "blob": "binary"}.get(affinity)
+        if kind is not None:
+            return (column, kind) if declared else None
+        # A column of numbers may hold texts as well: what does not fit is an error.
+        kind, _ = self.cursor_type(declared) or (None, None)
+        if found.base in ("decimal", "numeric") and found.numbers:
+            kind = found.decimal(None)
+        kind = "boolean" if found.base in ("boolean", "bool") else kind
+        return None if kind is None else (sql("CAST({} AS TEXT)", column), kind)
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
         # Hidden are those of virtual tables (1), and in other ways those that SQLite computes (2, 3), which count.

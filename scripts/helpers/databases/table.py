@@ -266,6 +266,9 @@ class DatabaseTable(RowSource):
             return found
         return []
 
+    def typed_errors(self) -> AbstractContextManager[None]:
+        return typed_database_errors(self.name)
+
     # --- within ---------------------------------------------------------------------------------
 
     @property
@@ -293,11 +296,11 @@ class DatabaseTable(RowSource):
         if columns is None:
             raise SourceError(self.name, "its driver cannot report its columns. Create a view and read it.")
         catalogue: dict[str, TableColumn] = {}
-        for name, declared in columns:
+        for name, kind, precision, scale in columns:
             # Whatever the case of letters, as Spark compares names without it.
             if name.lower() in map(str.lower, catalogue):
                 raise SourceError(self.name, f"it has the column {name!r} twice. Name one of them otherwise (AS).")
-            catalogue[name] = TableColumn(declared, indexed=None, nullable=True)
+            catalogue[name] = TableColumn(self._database.declared(kind, precision, scale), indexed=None, nullable=True)
         self._check_selected(catalogue)
         return TableQueries(self._database, query.relation, catalogue, self._where, self._selected)
 
@@ -385,7 +388,7 @@ class DatabaseTable(RowSource):
     def _ranges(self, window: RowWindow) -> list[SQL]:
         """Cut a large window by its first column, into ranges of which the outer ones are open."""
         first = window.columns[0]
-        most = self._partitions or min(MAX_PARTITIONS, PER_CORE * self._slots())
+        most = self._partitions or min(MAX_PARTITIONS, self._slots())
         holds_rows = (window.high is not None or window.whole) and not window.is_empty
         if most == 1 or not holds_rows or not self.dialect.cuts_by(first):
             return ONE_QUERY
@@ -419,12 +422,12 @@ class DatabaseTable(RowSource):
         """Return the rows of a query, every value as text; with options, by a connection of its own that has them."""
 
     @abstractmethod
-    def _columns_of(self, query: SQL) -> list[tuple[str, str]] | None:
-        """Return the name and the declared type of each column of a query that is not run; None if nobody can say."""
+    def _columns_of(self, query: SQL) -> list[tuple[str, str, int, int]] | None:
+        """Return name, type, precision and scale of each column of a query that is not run; None if nobody can say."""
 
     @abstractmethod
     def _slots(self) -> int:
-        """Return how many queries can be read side by side."""
+        """Return how many ranges to cut a large window into, unless somebody says."""
 
 
 class JdbcTable(DatabaseTable):
@@ -531,9 +534,6 @@ class JdbcTable(DatabaseTable):
             self._check_names(found)
         return found.selectExpr(*shown_columns(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
 
-    def typed_errors(self) -> AbstractContextManager[None]:
-        return typed_database_errors(self.name)
-
     def toDF(self) -> DataFrame:  # noqa: N802
         """Return all rows as Spark's own reader shows them, as `missing_keys` needs: only the columns that are used."""
         relation = self._queries.relation(RowWindow((), None, None, whole=True), ())
@@ -564,14 +564,11 @@ class JdbcTable(DatabaseTable):
             return ask(self._spark, options, query, names)
         return ask(self._spark, self._asking_options, query, names, self._connections)
 
-    def _columns_of(self, query: SQL) -> list[tuple[str, str]] | None:
-        found = columns_of_query(self._connections, query)
-        if found is None:
-            return None
-        return [(name, self._database.declared(kind, precision, scale)) for name, kind, precision, scale in found]
+    def _columns_of(self, query: SQL) -> list[tuple[str, str, int, int]] | None:
+        return columns_of_query(self._connections, query)
 
     def _slots(self) -> int:
-        return slots_of(self._spark)
+        return PER_CORE * slots_of(self._spark)
 
 
 def moment_of(text: str) -> datetime:

@@ -10,6 +10,7 @@ from typing import Any
 from scripts.helpers._lazy import DataFrame, F
 from scripts.helpers.errors import CursorError
 from scripts.helpers.protocol.names import new_token
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import sql
@@ -42,13 +43,17 @@ class RowCounts:
         self._empty: set[str] = set()
         self.names: dict[str, str] = {}
         self._counted: dict[str, dict[str, Any]] = {}
+        self._streams: dict[str, ArrowStream] = {}
 
     def add(self, context: str, counts: Mapping[str, Any]) -> None:
         """Take over what was counted already: ``rows`` and, if it has any, ``minimum`` and ``maximum``."""
         self._counted[context] = dict(counts)
 
-    def watch(self, context: str, rows: DataFrame, window: RowWindow) -> DataFrame:
+    def watch(self, context: str, rows: Any, window: RowWindow) -> Any:
         """Return the rows of a window, which count themselves."""
+        if isinstance(rows, ArrowStream):
+            self._streams[context] = rows
+            return rows
         return self.watch_all(context, rows, window.columns[0], is_empty=window.is_empty)
 
     def watch_all(
@@ -82,6 +87,7 @@ class RowCounts:
     def metrics(self) -> dict[str, Any]:
         """Return ``rows_collected``, and what is known of each context; the sum only if each was counted."""
         contexts: dict[str, dict[str, Any]] = {context: {"rows": 0} for context in self._empty} | self._counted
+        contexts |= {name: {"rows": rows.count} for name, rows in self._streams.items() if rows.count is not None}
         for context, watched in self._watched.items():
             if watched is not None:
                 column, observed = watched
@@ -92,7 +98,7 @@ class RowCounts:
             return {}
         counts: dict[str, Any] = {"contexts": contexts}
         # A sum that leaves out a context would look like rows that were lost.
-        if contexts.keys() >= self._watched.keys():
+        if contexts.keys() >= {*self._watched, *self._streams}:
             counts["rows_collected"] = sum(found["rows"] for found in contexts.values())
         return counts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from scripts.helpers._lazy import pa, pd
@@ -58,7 +59,11 @@ def fitted_rows(rows: Any, decision: Decision) -> Any:
         from scripts.helpers.schemas.spark_frames import fitted
 
         return fitted(rows, decision)
-    return _fitted_pandas(rows, decision.target) if engine == "pandas" else _fitted_arrow(rows, decision.target)
+    if engine == "pandas":
+        return _fitted_pandas(rows, decision.target)
+    # Of rows that come in batches each batch is fitted.
+    fit = partial(_fitted_arrow, target=decision.target)
+    return rows.mapped(fit) if hasattr(rows, "mapped") else fit(rows)
 
 
 def _fitted_pandas(frame: pd.DataFrame, target: Columns) -> pd.DataFrame:

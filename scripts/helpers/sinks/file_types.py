@@ -106,7 +106,7 @@ def fit_to_schema(
     if has_dialect and (not ours or (there is not None and "escape" in there.options)):
         options = with_dialect(format, options)
     is_spark = spark_of(rows) is not None
-    if there is not None and not is_spark:
+    if there is not None and not is_spark and partition_by:
         rows = _with_whole_numbers(rows, {name: there.partitions.get(name, VOID) for name in partition_by})
     found = types_by_path(rows.schema.jsonValue()) if is_spark else types_of_arrow(rows.schema)
     known = {name: kind for name, kind in found.items() if kind != VOID or format == "csv"}

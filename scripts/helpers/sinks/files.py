@@ -32,8 +32,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.rows.arrow_tables import is_arrow
-from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.sinks.file_schema import COLUMNS, FileSchema, store_schema
 from scripts.helpers.sinks.file_types import FORMATS, check_same_format, fit_to_schema
 from scripts.helpers.sinks.merging import Merge
@@ -158,11 +157,15 @@ class FileSink:
         check_frame(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
         check_columns_left(self._partition_by, columns_of(df))
-        if is_pandas(df) or is_arrow(df):
+        if spark_of(df) is None:
             if self._format.lower() != "parquet":
                 raise InvalidValueError(
                     f"pandas and pyarrow write format='parquet' here, not {self._format!r}. Make the rows a DataFrame "
                     f"of Spark. {nearest(['parquet'], self._format)}"
+                )
+            if isinstance(df, ArrowStream) and self._partition_by:
+                raise InvalidValueError(
+                    "partition_by needs all rows in memory, and these come in batches. Write rows.read_all()."
                 )
             check_partition_values(df, self._partition_by)
 
@@ -399,7 +402,7 @@ class FileSink:
     def _compared(self, rows: Any, ours: Mapping[str, int], *, is_written_here: bool) -> tuple[Any, FileSchema | None]:
         """Compare rows with the schema of the target; return them as they are written, and the schema with theirs."""
         kind = self._format.lower()
-        if rows is not None and spark_of(rows) is None:
+        if rows is not None and spark_of(rows) is None and not isinstance(rows, ArrowStream):
             from scripts.helpers.sinks.pandas_files import file_rows
 
             rows = file_rows(rows, self._partition_by, self.name)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from decimal import Decimal
 from io import BytesIO
+from tempfile import TemporaryFile
 from typing import Any
 
 from scripts.helpers._lazy import pa, pd, pq
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import NULL_FOLDER
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of, exact_cast, plain_type, without_types
 
+WRITTEN = {"coerce_timestamps": "us", "allow_truncated_timestamps": True}
 ESCAPED = str.maketrans({one: f"%{ord(one):02X}" for one in ["\x7f", *"\"#%'*/:=?\\{[]^", *map(chr, range(32))]})
 """The characters that Hive, and Spark in `ExternalCatalogUtils.escapePathName`, escape in the name of a folder."""
 
@@ -52,7 +55,11 @@ def file_rows(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequen
 
 
 def write_arrow(
-    table: pa.Table, place: Place, folder: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
+    table: pa.Table | ArrowStream,
+    place: Place,
+    folder: str,
+    options: Mapping[str, Any],
+    partition_by: Sequence[str] = (),
 ) -> int:
     """Write rows to one file, or to one for each value of some columns; return how many. Spark names the folders so.
 
@@ -66,6 +73,12 @@ def write_arrow(
     TargetError
         The files cannot be written there.
     """
+    if isinstance(table, ArrowStream):
+        with TemporaryFile() as packed:
+            rows = _pack_batches(table, packed, options)
+            packed.seek(0)
+            place.write(f"{folder}/part-00000.parquet", packed)
+        return rows
     if not table.num_columns:
         return 0
     if not partition_by:
@@ -88,10 +101,24 @@ def write_arrow(
 
 def _packed(table: pa.Table, options: Mapping[str, Any]) -> bytes:
     packed = BytesIO()
-    given = {"coerce_timestamps": "us", "allow_truncated_timestamps": True}
     with _typed(options):
-        pq.write_table(table, packed, **(given | dict(options)))
+        pq.write_table(table, packed, **{**WRITTEN, **options})
     return packed.getvalue()
+
+
+def _pack_batches(rows: ArrowStream, packed: Any, options: Mapping[str, Any]) -> int:
+    """Write rows to an open file, batch by batch; return how many."""
+    given, count = {**WRITTEN, **options}, 0
+    size = given.pop("row_group_size", None)
+    with _typed(options):
+        writer = pq.ParquetWriter(packed, rows.schema, **given)
+    with writer, closing(rows.reader()) as reader:
+        # What a source raises passes as it is.
+        for batch in reader:
+            with _typed(options):
+                writer.write_batch(batch, size)
+            count += batch.num_rows
+    return count
 
 
 @contextmanager

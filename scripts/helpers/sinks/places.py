@@ -14,9 +14,10 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import BytesIO
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -39,6 +40,8 @@ PROBE = "_may-write"
 MAX_DELETED = 1_000
 """Keys in one request to delete."""
 MAX_UPDATES = 100
+PART_BYTES = 1024**2
+"""Of a file that is passed to Hadoop at a time."""
 CHANGED_MEANWHILE = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412", "409", "404")
 """What S3 answers if an object is not the one that a condition names: another one, one being written, or gone."""
 
@@ -57,8 +60,8 @@ class Place(Protocol):
     def read(self, name: str, last: int | None = None) -> bytes | None:
         """Return what a file holds, or at most so many of its last bytes; None if it is not there."""
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file as a whole: whoever reads it sees all of it or nothing."""
+    def write(self, name: str, data: bytes | BinaryIO) -> None:
+        """Write a file as a whole: whoever reads it sees all of it or nothing. An open file is read to its end."""
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
         """Write what a function returns for the content of a file, which is None if it is not there; nothing for None.
@@ -118,14 +121,14 @@ class LocalPlace:
             except FileNotFoundError:
                 return None
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | BinaryIO) -> None:
         # Under another name, which becomes its own when all is on disk.
         path = self._path(name)
         unfinished = f"{path}.unfinished"
         with _typed("write", self.uri(name)):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(unfinished, "wb", opener=open_itself) as file:
-                file.write(data)
+                shutil.copyfileobj(_opened(data), file)
                 file.flush()
                 # Else a power cut after the rename may leave an empty file under the final name.
                 os.fsync(file.fileno())
@@ -276,10 +279,10 @@ class S3Place:
                     return None, ""
                 raise
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | BinaryIO) -> None:
         with _typed("s3:PutObject on", self.uri(name)):
             # In parts where it is large: a single request takes no more than 5 GB.
-            self._client.upload_fileobj(BytesIO(data), self.bucket, self._key(name))
+            self._client.upload_fileobj(_opened(data), self.bucket, self._key(name))
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
         # A boto3 from before 2024-11, as on Glue 4, sends no condition.
@@ -391,12 +394,13 @@ class HadoopPlace:
             finally:
                 stream.close()
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | BinaryIO) -> None:
         # Under another name, which becomes its own when it is closed.
         path, unfinished = self._named(name), self._path(f"{name}.unfinished")
         with _typed("write", self.uri(name)):
             stream = self._system.create(unfinished, True)
-            stream.write(bytearray(data))
+            for part in iter(partial(_opened(data).read, PART_BYTES), b""):
+                stream.write(bytearray(part))
             stream.close()
             self._system.delete(path, False)
             self._system.rename(unfinished, path)
@@ -587,6 +591,10 @@ def _typed(action: str, uri: str) -> Iterator[None]:
             raise
         reason = str(error.java_exception).splitlines()[0]  # type: ignore[attr-defined]
         raise _refused(uri, action, reason) from error
+
+
+def _opened(data: bytes | BinaryIO) -> BinaryIO:
+    return BytesIO(data) if isinstance(data, bytes) else data
 
 
 def _refused(uri: str, action: str, reason: str) -> TargetError:

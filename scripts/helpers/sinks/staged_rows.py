@@ -10,6 +10,7 @@ from typing import Any
 from scripts.helpers._lazy import DataFrame, F, SparkSession, pa, pc, pd, pq
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, TargetLayoutError, TargetSchemaError
 from scripts.helpers.protocol.outputs import Retraction
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
@@ -70,7 +71,7 @@ def check_frame(df: Any, target: str) -> None:
 
     These are an index of pandas with a name, and NaN of `decimal`, which pandas takes for a missing value.
     """
-    if not (is_pandas(df) or is_arrow(df) or spark_of(df) is not None):
+    if not (is_pandas(df) or is_arrow(df) or isinstance(df, ArrowStream) or spark_of(df) is not None):
         raise InvalidValueError(
             f"The rows for {target!r} are a {type(df).__name__}, not a DataFrame of Spark or pandas, or a table of "
             "pyarrow."

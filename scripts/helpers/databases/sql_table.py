@@ -1,0 +1,337 @@
+"""A table of a database as a source of rows without Spark: by ADBC, or by a Python driver, as batches of Arrow."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from importlib import import_module
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from scripts.helpers._lazy import pa
+from scripts.helpers.databases.connection import Connections, unfit
+from scripts.helpers.databases.database import TIME
+from scripts.helpers.databases.queries import TextColumn
+from scripts.helpers.databases.table import FETCH_SIZE, DatabaseTable
+from scripts.helpers.errors import SourceError, SourceUnavailableError
+from scripts.helpers.rows.arrow_streams import ArrowStream
+from scripts.helpers.rows.cursors import TIMES, CursorColumn, decimal_type
+from scripts.helpers.rows.sql import SQL, sql
+from scripts.helpers.rows.window import RowWindow
+
+ARROW = {
+    "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "float": "float32", "double": "float64",
+    "boolean": "bool_", "string": "string", "binary": "binary", "date": "date32",
+}  # fmt: skip
+"""Functions of pyarrow that make a type, by Spark's name of it."""
+HELD = {"bigint": int, "double": float, "string": str, "binary": bytes}
+"""What values of SQLite are in Python, whose columns hold any. pyarrow would make 1 of 1.5 without an error."""
+
+
+class SqlTable(DatabaseTable):
+    """A table, a view or a query, read by a cursor column without Spark.
+
+    Plans, guards and windows are those of `JdbcTable`, and so is what a state says of the table: a job may go from one
+    to the other. `rows` returns an `ArrowStream`, which reads the window again each time it is asked. Values are those
+    of `JdbcTable`. Columns whose types Arrow does not have, such as JSON and UUIDs, come as texts. A type without an
+    exact form, such as an array, is a SourceError.
+
+    Parameters
+    ----------
+    url
+        ``postgresql://host:5432/database``, ``mysql://host/database``, ``mariadb://host/database`` or ``sqlite:PATH``.
+        Never shown anywhere. PostgreSQL requires the package ``adbc-driver-postgresql``, and MySQL and MariaDB
+        ``PyMySQL``.
+    properties
+        Of the connection, such as ``user`` and ``password``: parameters of libpq, or arguments of PyMySQL.
+    partitions
+        Ranges that a large window of PostgreSQL is cut into, by default one for each core. As many are read at a time
+        as there are cores.
+    table, query, zone, remade, columns, where
+        See `JdbcTable`. A query of MySQL and MariaDB is refused: create a view.
+
+    Notes
+    -----
+    Given to a job as ``job.rows_since(SqlTable(url, "public.repairs", properties=login), "last_modified")``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: str | Sequence[str] = (),
+        *,
+        query: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        partitions: int | None = None,
+        zone: str | None = None,
+        remade: bool = False,
+        columns: Sequence[str] | None = None,
+        where: str = "",
+    ) -> None:
+        url = re.sub("^postgres:", "postgresql:", url)
+        scheme = url.partition(":")[0]
+        if scheme not in SESSIONS:
+            starts = ", ".join(f"{one}:" for one in SESSIONS)
+            raise SourceError("SqlTable", f"its URL starts with none of {starts}. Check it; JdbcTable reads others.")
+        self._session_of = SESSIONS[scheme]
+        super().__init__(
+            f"jdbc:{url}", table,
+            query=query, partitions=partitions, zone=zone, remade=remade, columns=columns, where=where,
+        )  # fmt: skip
+        self._url, self._login = url, properties or {}
+        if self._database.session:
+            self._options["sessionInitStatement"] = self._database.session
+        self._connections = Connections(partial(self._session, self._options))
+
+    def rows(self, window: RowWindow) -> ArrowStream:
+        """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
+        cursors = self._columns_now(window)
+        planned = self._planned(cursors)
+        written = {column.name: column.written for column in planned}
+        queries = [self._queries.rows_as(window, written, within) for within in self._ranges(window)]
+        schema = pa.schema([(column.name, _type_of(column.kind)) for column in planned])
+        return ArrowStream(schema, partial(self._batches, queries, planned, schema))
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _planned(self, cursors: Sequence[CursorColumn]) -> list[TextColumn]:
+        """Return the columns to read, each as it is written and the type that it is read as."""
+        texts = {text.name: text for text in self._queries.as_text(cursors)}
+        found = []
+        for name in self._queries.wanted([cursor.name for cursor in cursors]):
+            column, declared = sql("t.{}", self.dialect.quote(name)), self._queries.catalogue[name].declared
+            plain = self.dialect.plain(column, declared)
+            if name in texts:
+                written, kind = texts[name].written, texts[name].kind
+                # What a driver has no say in need not become a text on the way.
+                written = self.dialect.inside(column, kind) if kind in TIMES else written
+            elif plain is not None:
+                written, kind = plain
+            else:
+                raise SourceError(
+                    self.name,
+                    f"column {name!r} is {declared or 'without a type'}, which has no exact type in Arrow. Leave it "
+                    "out with columns=, or read it through a view that casts it.",
+                )
+            found.append(TextColumn(name, name, written, "string" if kind == TIME else kind))
+        return found
+
+    def _batches(
+        self, queries: Sequence[SQL], planned: Sequence[TextColumn], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        def read(query: SQL) -> Iterator[pa.RecordBatch]:
+            with self._session(self._options) as session:
+                for found in session.columns_of_rows(query):
+                    arrays = [self._array(session, column, one) for column, one in zip(planned, found, strict=True)]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+        try:
+            with self.typed_errors():
+                yield from side_by_side([partial(read, query) for query in queries], self._session_of.most)
+        except OSError as error:
+            # What PostgreSQL raises while rows arrive comes without its SQLSTATE. Its text may hold values.
+            if "ERROR:" not in str(error) or "conflict with recovery" in str(error):
+                raise SourceUnavailableError(self.name, "the connection broke off") from None
+            raise SourceError(self.name, "the database failed while rows were read. Its own log says why.") from None
+
+    def _array(self, session: _Session, column: TextColumn, values: Any) -> pa.Array:
+        try:
+            array, kind = session.array(column.kind, values), _type_of(column.kind)
+            return array if array.type == kind else array.cast(kind)
+        except pa.ArrowException:
+            raise unfit(self.name, f"column {column.name!r} has a value that does not fit {column.kind}") from None
+
+    def _found(self, query: SQL, names: Sequence[str], options: Mapping[str, str] | None) -> list[Any]:
+        with self._connections.one() if options is None else self._session(options) as session:
+            return session.texts(query)
+
+    def _columns_of(self, query: SQL) -> list[tuple[str, str, int, int]] | None:
+        with self._connections.one() as session:
+            found: list[tuple[str, str, int, int]] | None = session.columns(query)
+        return found
+
+    def _slots(self) -> int:
+        return self._session_of.most
+
+    @contextmanager
+    def _session(self, options: Mapping[str, str]) -> Iterator[_Session]:
+        """Open a connection."""
+        try:
+            module = import_module(self._session_of.module)
+        except ImportError:
+            package = self._session_of.package
+            raise SourceError(self.name, f"it requires {package}. Install it: pip install {package}") from None
+        with closing(self._session_of(module, self._url, self._login)) as session:
+            if "sessionInitStatement" in options:
+                with session.ran(options["sessionInitStatement"]):
+                    pass
+            yield session
+
+
+def _type_of(kind: str) -> pa.DataType:
+    precision, scale = decimal_type(kind)
+    if precision:
+        return pa.decimal128(precision, scale)
+    if kind in ("timestamp", "timestamp_ntz"):
+        return pa.timestamp("us", "UTC" if kind == "timestamp" else None)
+    return getattr(pa, ARROW[kind])()
+
+
+# --- drivers ----------------------------------------------------------------------------------------
+
+
+class _Session:
+    """A connection of a Python driver, in which each statement is its own transaction."""
+
+    module = package = ""
+    most = 1
+    """Connections that read side by side. Python's drivers hold the interpreter's lock while they read."""
+
+    def __init__(self, module: Any, url: str, given: Mapping[str, Any]) -> None:
+        self._connection: Any
+
+    def close(self) -> None:
+        """Close it."""
+        self._connection.close()
+
+    @contextmanager
+    def ran(self, statement: str) -> Iterator[Any]:
+        """Run a statement, and return its cursor."""
+        with closing(self._connection.cursor()) as cursor:
+            cursor.execute(str(statement))
+            yield cursor
+
+    def texts(self, query: SQL) -> list[Any]:
+        """Return the rows of a query, every value as text."""
+        with self.ran(query) as cursor:
+            return [tuple(map(_text, row)) for row in cursor.fetchall()]
+
+    def columns(self, query: SQL) -> list[tuple[str, str, int, int]] | None:
+        """Return name, type, precision and scale of each column of a query that is not run; None if nobody can say."""
+        return None
+
+    def columns_of_rows(self, query: SQL) -> Iterator[Sequence[Any]]:
+        """Yield the values of each column, for some rows after the other."""
+        with self.ran(query) as cursor:
+            while rows := cursor.fetchmany(FETCH_SIZE):
+                yield list(zip(*rows, strict=True))
+
+    def array(self, kind: str, values: Any) -> pa.Array:
+        """Return values in a type that can be cast to their own, which has Spark's name `kind`."""
+        return pa.array(values, pa.binary() if kind == "binary" else pa.string())
+
+
+class _Adbc(_Session):
+    """PostgreSQL by ADBC, which reads by COPY, batch by batch."""
+
+    module, package = "adbc_driver_postgresql.dbapi", "adbc-driver-postgresql"
+    most = os.cpu_count() or 1
+
+    def __init__(self, module: Any, url: str, given: Mapping[str, Any]) -> None:
+        # Else texts would come in the encoding of the database, and be taken for UTF-8.
+        options = urlencode({**given, "client_encoding": "utf8"}, quote_via=quote)
+        self._connection = module.connect(f"{url}{'&' if '?' in url else '?'}{options}", autocommit=True)
+
+    def columns(self, query: SQL) -> list[tuple[str, str, int, int]]:
+        with closing(self._connection.cursor()) as cursor:
+            schema = cursor.adbc_execute_schema(str(query))
+        return [(field.name, *_declared(field.metadata)) for field in schema]
+
+    def columns_of_rows(self, query: SQL) -> Iterator[Sequence[Any]]:
+        with self.ran(query) as cursor, closing(cursor.fetch_record_batch()) as reader:
+            for batch in reader:
+                yield batch.columns
+
+    def array(self, kind: str, values: Any) -> pa.Array:
+        # Of types that Arrow does not have, ADBC returns an extension over what they are stored as.
+        return values.storage if isinstance(values, pa.ExtensionArray) else values
+
+
+class _PyMySQL(_Session):
+    """MySQL and MariaDB by PyMySQL. Values come as texts, as the server writes them, and row by row."""
+
+    module, package = "pymysql", "PyMySQL"
+
+    def __init__(self, module: Any, url: str, given: Mapping[str, Any]) -> None:
+        parts = urlsplit(url)
+        login = {"user": unquote(parts.username or ""), "password": unquote(parts.password or "")}
+        login = {**login, **dict(parse_qsl(parts.query)), **given}
+        self._connection = module.connect(
+            host=parts.hostname, port=parts.port or 3306, database=unquote(parts.path[1:]), charset="utf8mb4",
+            autocommit=True, conv={}, cursorclass=module.cursors.SSCursor, **login,
+        )  # fmt: skip
+
+
+class _SQLite(_Session):
+    """SQLite by Python's own module, which never makes a file. ADBC's driver guesses types from the first rows."""
+
+    module = package = "sqlite3"
+
+    def __init__(self, module: Any, url: str, given: Mapping[str, Any]) -> None:
+        path = quote(url.partition(":")[2])
+        # Batches may be read by several threads, one after the other.
+        self._connection = module.connect(
+            f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, **given
+        )
+
+    def columns(self, query: SQL) -> list[tuple[str, str, int, int]]:
+        with self.ran(sql("CREATE TEMPORARY VIEW IF NOT EXISTS asked AS {}", query)):
+            pass
+        return [
+            (name, kind, 0, 0) for name, kind in self.texts(sql("SELECT name, type FROM pragma_table_info('asked')"))
+        ]
+
+    def array(self, kind: str, values: Any) -> pa.Array:
+        # pyarrow would make 1 of 1.5 without an error.
+        if {type(value) for value in values} - {HELD.get(kind, str), type(None)}:
+            raise pa.ArrowInvalid
+        return pa.array(values, _type_of(kind) if kind in HELD else pa.string())
+
+
+SESSIONS: Mapping[str, type[_Session]] = {
+    "postgresql": _Adbc, "mysql": _PyMySQL, "mariadb": _PyMySQL, "sqlite": _SQLite,
+}  # fmt: skip
+"""By how URLs begin."""
+
+
+def _text(value: Any) -> str | None:
+    return value.decode() if isinstance(value, bytes) else None if value is None else str(value)
+
+
+def _declared(metadata: Mapping[bytes, bytes] | None) -> tuple[str, int, int]:
+    """Return type, precision and scale of a column, as PostgreSQL's `typmod` has them."""
+    found = metadata or {}
+    kind, numbers = found.get(b"POSTGRESQL:type", b"").decode(), int(found.get(b"POSTGRESQL:typmod", b"-1")) - 4
+    if kind == "numeric" and numbers >= 0:
+        # Of the scale 11 bits count, one of them for its sign.
+        return kind, numbers >> 16, ((numbers & 0x7FF) ^ 0x400) - 0x400
+    return kind, 0, 6
+
+
+def side_by_side(reads: Sequence[Callable[[], Any]], most: int) -> Iterator[Any]:
+    """Yield what generators find, `most` of them at a time, in whatever order it comes.
+
+    Each is one find ahead: it reads while what it found before is used.
+    """
+    with ExitStack() as stack, ThreadPoolExecutor(most) as pool:
+        left = [stack.enter_context(closing(read())) for read in reads]
+        running: dict[Future[Any], Any] = {}
+
+        def go_on(finds: Any) -> None:
+            running[pool.submit(next, finds, None)] = finds
+
+        for finds in left[:most]:
+            go_on(finds)
+        del left[:most]
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                finds, found = running.pop(future), future.result()
+                if found is not None:
+                    go_on(finds)
+                    yield found
+                elif left:
+                    go_on(left.pop())

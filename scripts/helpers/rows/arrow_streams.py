@@ -1,0 +1,73 @@
+"""Rows that come in batches of Arrow, of which a few are in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from scripts.helpers._lazy import pa
+
+
+class ArrowStream:
+    """Rows that are read when they are asked for, batch by batch, and from the source again each time.
+
+    Whatever takes Arrow's stream interface takes it, such as ``polars.from_arrow`` and DuckDB. `read_all` returns a
+    table of pyarrow, with all rows in memory.
+
+    Parameters
+    ----------
+    schema
+        Of each batch.
+    read
+        Reads all batches, from the first one.
+
+    Attributes
+    ----------
+    count
+        How many rows the last whole reading found; None before.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> batch = pa.record_batch({"id": [1, 2]})
+    >>> rows = ArrowStream(batch.schema, lambda: [batch, batch])
+    >>> rows.read_all().num_rows, sum(len(batch) for batch in rows.reader()), rows.count
+    (4, 4, 4)
+    """
+
+    def __init__(self, schema: pa.Schema, read: Callable[[], Iterable[pa.RecordBatch]]) -> None:
+        self.schema, self._batches = schema, read
+        self.count: int | None = None
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.schema.names)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return a reader that begins with the first row. Close it if it is not read to its end."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._counted())
+
+    def read_all(self) -> pa.Table:
+        """Return all rows, in memory."""
+        return self.reader().read_all()
+
+    def mapped(self, change: Callable[[pa.Table], pa.Table]) -> ArrowStream:
+        """Return the rows as a function of tables makes them of each batch."""
+
+        def read() -> Iterator[pa.RecordBatch]:
+            for batch in self._counted():
+                yield from change(pa.Table.from_batches([batch])).to_batches()
+
+        return ArrowStream(change(self.schema.empty_table()).schema, read)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        """Return the rows as Arrow's C stream interface has them."""
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def _counted(self) -> Iterator[pa.RecordBatch]:
+        count = 0
+        for batch in self._batches():
+            count += batch.num_rows
+            yield batch
+        self.count = count

@@ -1,0 +1,339 @@
+"""Rows of a database without Spark: the same plans and values as by JDBC, in batches, from three real databases."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from scripts.helpers.databases import table as tables
+from scripts.helpers.databases.sql_table import SqlTable
+from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.errors import InvalidValueError, SourceError, SourceUnavailableError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.schemas.frames import kind_of_arrow
+from scripts.helpers.watermarks import Watermarks
+from tests.support.blocked_packages import run_without
+from tests.support.database_fixtures import sql_table
+from tests.support.row_windows import plan, replayed, taken
+
+COLUMNS = {
+    "postgres": {
+        "small smallint": "-32768", "whole integer": "2147483647", "large bigint": "-9223372036854775808",
+        "single real": "0.1", "twice double precision": "0.1", "yes boolean": "true", "note text": "'é '' \\'",
+        "short varchar(5)": "'ab '", "padded char(5)": "'ab'", "data bytea": "'\\x00ff'", "day date": "'0001-01-01'",
+        "far_day date": "'infinity'", "clock time": "'24:00:00'", "clock_tz timetz": "'12:00:01+02'",
+        "wall timestamp": "'2026-10-25 00:30:00.000001'", "far_wall timestamp": "'-infinity'",
+        "at timestamptz": "'2026-10-25 00:30:00.000001+00'", "price numeric(12,2)": "1.5",
+        "amount numeric": "0.123456789012345678", "wide numeric(60,2)": "9",
+        "key uuid": "'0190a0a0-0000-7000-8000-000000000000'", "doc jsonb": "'{\"a\": [1]}'",
+        "raw json": "'{\"a\":  1}'", "net inet": "'10.0.0.1/8'", "mood mood": "'fine'", "page xml": "'<a/>'",
+    },
+    "maria": {
+        "tiny tinyint": "-128", "flag tinyint(1)": "2", "small smallint": "-32768", "mid mediumint": "8388607",
+        "whole int": "2147483647", "larger int unsigned": "4294967295", "large bigint": "-9223372036854775808",
+        "largest bigint unsigned": "18446744073709551615", "single float": "0.5", "twice double": "0.1",
+        "tiny_plus tinyint unsigned": "255", "small_plus smallint unsigned": "65535",
+        "yes bit(1)": "b'1'", "note text": "'é '' \\\\'", "short varchar(5)": "'ab '",
+        "data varbinary(5)": "x'00ff'", "blobbed blob": "x'00ff'", "day date": "'1582-10-10'",
+        "clock time": "'838:59:59'", "wall datetime(6)": "'2026-10-25 00:30:00.000001'",
+        "at timestamp(6)": "'2026-10-25 00:30:00.000001'", "price decimal(12,2)": "1.5",
+        "amount decimal(65,30)": "12345678.5", "born year": "2026", "mood enum('fine', 'low')": "'fine'",
+        "doc json": "'{\"a\":  1}'",
+    },
+    "sqlite": {
+        "whole integer": "2147483647", "note text": "'é '''", "short varchar(5)": "'ab '", "twice real": "0.1",
+        "data blob": "x'00ff'", "price decimal(12,2)": "1.5", "yes boolean": "1", "clock text": "'12:00:01.5'",
+    },
+}  # fmt: skip
+"""A value for each common type; a second row has none."""
+
+
+KINDS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+SERVERS = pytest.mark.parametrize("server", ["postgres", "maria", "sqlite"], indirect=True)
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+def ids_in(folder: Path) -> list[int]:
+    return sorted(value for path in folder.glob("*.parquet") for value in pq.read_table(path)["id"].to_pylist())
+
+
+# --- values ----------------------------------------------------------------------------------------------
+
+
+@SERVERS
+def test_values_and_types_are_those_of_jdbc_when_a_table_has_every_common_type(
+    jdbc: Any, server: Any, request: pytest.FixtureRequest
+) -> None:
+    columns = COLUMNS[request.node.callspec.params["server"]]
+    if "mood mood" in columns:
+        server.sql("DROP TYPE IF EXISTS mood", "CREATE TYPE mood AS ENUM ('fine', 'low')")
+    name = server.new_table(f"id bigint NOT NULL, {', '.join(f'{column} NULL' for column in columns)}")
+    server.sql(
+        f"INSERT INTO {name} VALUES (1, {', '.join(columns.values())})",
+        f"INSERT INTO {name} VALUES (2, {', '.join('NULL' for _ in columns)})",
+    )
+    source, other = sql_table(server, name), JdbcTable(jdbc, server.url, name, properties=server.properties)
+
+    found = source.rows(plan(source, "id")).read_all().sort_by("id")
+    rows = other.rows(plan(other, "id")).orderBy("id")
+
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
+        tuple(value.replace(tzinfo=timezone.utc) if isinstance(value, datetime) and rows.schema[at].dataType.typeName()
+              == "timestamp" else value for at, value in enumerate(row)) for row in rows.collect()
+    ]  # fmt: skip
+    kinds = {field.name: kind_of_arrow(str(field.type)) for field in found.schema}
+    # Of SQLite the driver decides by what a column is called, and an INTEGER has 64 bits.
+    widths = {"id", "whole"} if "sqlite" in server.url else set()
+    assert {name: KINDS.get(kind, kind) for name, kind in kinds.items() if name not in widths} == {
+        name: kind for name, kind in rows.dtypes if name not in widths
+    }
+
+
+def test_infinite_instants_are_the_ends_of_time_when_they_are_read(postgres: Any) -> None:
+    name = postgres.new_table("id int NOT NULL, at timestamptz")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, 'infinity'), (2, '-infinity'), (3, '20000-01-01 00:00+00')")
+    source = sql_table(postgres, name)
+
+    found = source.rows(plan(source, "id")).read_all().sort_by("id")["at"].to_pylist()
+
+    last, first = datetime(9999, 12, 31, 23, 59, 59, 999_999), datetime(1, 1, 1)
+    assert [value.replace(tzinfo=None) for value in found] == [last, first, last]
+
+
+def test_float_is_exact_when_mariadb_would_show_six_digits(maria: Any) -> None:
+    name = maria.new_table("id int NOT NULL, single float")
+    maria.sql(f"INSERT INTO {name} VALUES (1, 16777215)")
+    source = sql_table(maria, name)
+
+    assert taken(source, plan(source, "id"), "single") == [16777215.0]
+
+
+@pytest.mark.parametrize(
+    ("server", "declared", "value"),
+    [
+        ("postgres", "numeric", "'NaN'"),
+        ("postgres", "numeric", "0.1234567890123456789012"),
+        ("postgres", "numeric(12,2)", "'NaN'"),
+        ("maria", "decimal(65,30)", "123456789.5"),
+        ("sqlite", "integer", "1.5"),
+        ("sqlite", "integer", "'secret'"),
+        ("sqlite", "decimal(5,2)", "1.555"),
+        ("sqlite", "boolean", "7"),
+    ],
+    indirect=["server"],
+)
+def test_source_error_names_the_column_and_no_value_when_one_does_not_fit(
+    server: Any, declared: str, value: str
+) -> None:
+    name = server.new_table(f"id integer NOT NULL, price {declared}")
+    server.sql(f"INSERT INTO {name} VALUES (1, {value})")
+    source = sql_table(server, name)
+
+    with pytest.raises(SourceError, match=r"column 'price' has a value that does not fit .* columns=") as caught:
+        source.rows(plan(source, "id")).read_all()
+
+    assert value.strip("'") not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("server", "declared"),
+    [("postgres", "int[]"), ("maria", "bit(3)"), ("maria", "point"), ("sqlite", "numeric"), ("sqlite", "")],
+    indirect=["server"],
+)
+def test_column_is_refused_by_name_unless_it_is_left_out_when_its_type_is_not_exact(server: Any, declared: str) -> None:
+    name = server.new_table(f"id integer NOT NULL, odd {declared}")
+    source = sql_table(server, name)
+
+    with pytest.raises(SourceError, match=r"column 'odd' is .*no exact type in Arrow.*columns="):
+        source.rows(plan(source, "id"))
+    chosen = sql_table(server, name, columns=["id"])
+    assert chosen.rows(plan(chosen, "id")).column_names == ["id"]
+
+
+# --- queries, conditions and ranges ----------------------------------------------------------------------
+
+
+@SERVERS
+def test_rows_of_a_query_have_its_condition_and_the_types_of_its_table(
+    server: Any, request: pytest.FixtureRequest
+) -> None:
+    name = server.new_table("id integer PRIMARY KEY, price decimal(12,2), bay varchar(9)")
+    server.sql(f"INSERT INTO {name} VALUES (1, 1.5, 'north'), (2, 2.5, 'south')")
+    source = sql_table(server, query=f"SELECT id, price, bay FROM {name}", where="bay = 'north'")
+
+    if "maria" in str(request.node.callspec.params):
+        with pytest.raises(SourceError, match=r"cannot report its columns\. Create a view"):
+            plan(source, "id")
+        return
+    found = source.rows(plan(source, "id")).read_all()
+
+    assert found["price"].type == pa.decimal128(12, 2)
+    assert found["id"].to_pylist() == [1]
+
+
+@SERVERS
+def test_columns_that_are_asked_for_come_with_the_cursor(server: Any) -> None:
+    name = server.new_table("id integer PRIMARY KEY, price decimal(12,2), bay varchar(9)")
+    source = sql_table(server, name, columns=["bay"])
+
+    assert source.rows(plan(source, "id")).column_names == ["id", "bay"]
+
+
+def test_ranges_tile_the_window_and_rows_are_read_again_when_it_is_large(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MANY", 100)
+    name = postgres.new_table("id int PRIMARY KEY, at int")
+    postgres.sql(f"INSERT INTO {name} SELECT n, nullif(n, 7) FROM generate_series(1, 1000) n")
+    source = sql_table(postgres, name, partitions=5)
+    window = plan(source, "at", nulls="take", sink="merge")
+    before = postgres.log()
+
+    rows = source.rows(window)
+    found = [sorted(rows.read_all()["id"].to_pylist()) for _ in range(2)]
+
+    assert found == [list(range(1, 1001))] * 2
+    assert rows.count == 1000
+    assert postgres.log_since(before).count("COPY (SELECT t.") == 10
+    assert taken(source, replayed(window)) == found[0]
+
+
+def test_memory_is_flat_when_a_window_is_large(postgres: Any, watermarks: Watermarks, tmp_path: Path) -> None:
+    name = postgres.new_table("id int PRIMARY KEY, note text")
+    postgres.sql(f"INSERT INTO {name} SELECT n, repeat(md5(n::text), 32) FROM generate_series(1, 100000) n")
+    source, before, most = sql_table(postgres, name, partitions=1), pa.total_allocated_bytes(), 0
+
+    with IncrementalJob(watermarks, "repairs", "jr_1") as job:
+        rows = job.rows_since(source, "id")
+
+        def watched(table: pa.Table) -> pa.Table:
+            nonlocal most
+            most = max(most, pa.total_allocated_bytes() - before)
+            return table
+
+        job.write(rows.mapped(watched), tmp_path / "raw")
+
+    assert len(ids_in(tmp_path / "raw")) == 100_000
+    # All rows take 105 MB.
+    assert 0 < most < 80_000_000
+
+
+# --- jobs ------------------------------------------------------------------------------------------------
+
+JOB = """
+from scripts.helpers.databases.sql_table import SqlTable
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+
+state, url, table, target, run = sys.argv[1:]
+watermarks = Watermarks(state)
+if run == "jr_1":
+    watermarks.create_table()
+with IncrementalJob(watermarks, "repairs", run) as job:
+    job.write(job.rows_since(SqlTable(url, table), "id"), target)
+    if run == "jr_1":
+        import os
+        os._exit(9)
+print(job.metrics["rows_collected"], "pyspark" in sys.modules, "pandas" in sys.modules)
+"""
+
+
+def test_replay_writes_the_same_rows_without_spark_when_a_run_was_killed(postgres: Any, tmp_path: Path) -> None:
+    name = postgres.new_table("id int PRIMARY KEY")
+    postgres.sql(f"INSERT INTO {name} SELECT generate_series(1, 5)")
+    url = postgres.url.removeprefix("jdbc:").replace("//", "//postgres@")
+    arguments = [f"sqlite:{tmp_path}/state.db", url, name, str(tmp_path / "raw")]
+
+    killed = run_without({"pyspark", "pandas"}, JOB, *arguments, "jr_1")
+    postgres.sql(f"INSERT INTO {name} VALUES (6)")
+    again = run_without({"pyspark", "pandas"}, JOB.replace('run == "jr_1"', "False"), *arguments, "jr_1")
+    first = ids_in(tmp_path / "raw")
+    after = run_without({"pyspark", "pandas"}, JOB, *arguments, "jr_2")
+
+    assert (killed.returncode, again.stdout, after.stdout) == (9, "5 False False\n", "1 False False\n"), again.stderr
+    assert (first, ids_in(tmp_path / "raw")) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6])
+
+
+def test_rows_go_to_delta_and_to_partitions_in_memory_when_the_sink_takes_no_batches(
+    postgres: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    from deltalake import DeltaTable
+
+    name = postgres.new_table("id int PRIMARY KEY, bay text")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, 'north'), (2, 'south')")
+
+    with IncrementalJob(watermarks, "repairs", "jr_1") as job:
+        rows = job.rows_since(sql_table(postgres, name), "id")
+        job.write(rows, tmp_path / "delta", format="delta")
+        with pytest.raises(InvalidValueError, match=r"partition_by needs all rows in memory.*read_all\(\)"):
+            job.write(rows, tmp_path / "raw", partition_by=["bay"])
+        job.write(rows.read_all(), tmp_path / "raw", partition_by=["bay"])
+
+    assert sorted(DeltaTable(tmp_path / "delta").to_pyarrow_table()["id"].to_pylist()) == [1, 2]
+    assert sorted(path.name for path in (tmp_path / "raw").glob("bay=*")) == ["bay=north", "bay=south"]
+    assert job.metrics["rows_collected"] == 2
+
+
+# --- errors ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["jdbc:postgresql://db.example/shop", "oracle://db.example/shop", "shop.db"])
+def test_url_is_refused_without_being_shown_when_its_database_is_not_read_so(url: str) -> None:
+    with pytest.raises(SourceError, match="starts with none of postgresql:, mysql:, mariadb:, sqlite:") as caught:
+        SqlTable(url, "repairs")
+
+    assert "shop" not in str(caught.value)
+
+
+def test_package_is_named_when_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql.dbapi", None)
+
+    with pytest.raises(SourceError, match="pip install adbc-driver-postgresql"):
+        plan(SqlTable("postgresql://db.example/shop", "repairs"), "id")
+
+
+def test_error_says_what_is_wrong_without_host_and_password_when_the_database_refuses(
+    postgres: Any, sqlite: Any, tmp_path: Path
+) -> None:
+    url = f"postgresql://127.0.0.1:{postgres.port}/postgres"
+    nobody = SqlTable(url, "repairs", properties={"user": "nobody", "password": "hidden"})
+    gone = SqlTable("postgresql://127.0.0.1:1/postgres?password=hidden", "repairs")
+    missing = sql_table(postgres, "not_there")
+    no_file = SqlTable(f"sqlite:{tmp_path}/hidden.db", "repairs")
+
+    for source, kind, text in (
+        (nobody, SourceError, "refuses the user or the password"), (gone, SourceUnavailableError, "SQLSTATE"),
+        (missing, SourceError, "there is no such table"), (no_file, SourceUnavailableError, "sqlite3"),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=text) as caught:
+            plan(source, "id")
+        assert "hidden" not in str(caught.value) and "127.0.0.1" not in str(caught.value)
+    assert not (tmp_path / "hidden.db").exists()
+
+
+def test_error_within_a_read_is_typed_and_ends_all_connections_when_a_range_fails(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MANY", 100)
+    name = postgres.new_table("id int PRIMARY KEY")
+    postgres.sql(
+        f"INSERT INTO {name} SELECT generate_series(1, 1000)",
+        f"CREATE VIEW failing_{name} AS SELECT id, 1 / (id - 900) AS odd FROM {name}",
+    )
+    source = sql_table(postgres, f"failing_{name}", partitions=3)
+
+    with pytest.raises(SourceError, match="failed while rows were read"):
+        source.rows(plan(source, "id")).read_all()
+    ((left,),) = postgres.sql(f"SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%COPY%failing_{name}%'"
+                              " AND pid <> pg_backend_pid()")  # fmt: skip
+    assert left == 0
