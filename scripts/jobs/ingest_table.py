@@ -13,6 +13,7 @@ from scripts.helpers.backfill import Backfill
 from scripts.helpers.batch.modes import Mode
 from scripts.helpers.databases.login import login_of_secret
 from scripts.helpers.databases.snapshot import PostgresSnapshot
+from scripts.helpers.databases.sql_table import SqlTable, is_sql_url
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import SourceError
 from scripts.helpers.glue.catalog import Catalog
@@ -127,7 +128,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="name of the backfill; a new name reads the same bounds again (default: %(default)s)",
     )
     database = parser.add_argument_group(
-        "database", "with --source jdbc:postgresql://host/database or another JDBC URL"
+        "database",
+        "with --source jdbc:postgresql://host/database or another JDBC URL; postgresql://, mysql://, mariadb:// and "
+        "sqlite:PATH are read without Spark",
     )
     database.add_argument("--jdbc-table", metavar="NAME", help="table, or schema.table")
     database.add_argument("--query", metavar="SQL", help="one SELECT to read instead of a table")
@@ -153,7 +156,11 @@ def make_parser() -> argparse.ArgumentParser:
         help="environment variable that holds the password (default: %(default)s)",
     )
     database.add_argument(
-        "--jdbc-options", type=session.json_map, default={}, metavar="JSON", help="options for Spark's reader"
+        "--jdbc-options",
+        type=session.json_map,
+        default={},
+        metavar="JSON",
+        help="options for Spark's reader, or for the driver",
     )
     database.add_argument("--partitions", type=session.positive, metavar="N", help="number of ranges for a large load")
     database.add_argument(
@@ -167,8 +174,11 @@ def make_parser() -> argparse.ArgumentParser:
 def check_source_options(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """End with a usage error where options of databases are given for files."""
     unfit = [name for name in OF_DATABASES if getattr(arguments, name)]
-    if unfit and not arguments.source.startswith("jdbc:"):
+    if unfit and not arguments.source.startswith("jdbc:") and not is_sql_url(arguments.source):
         parser.error(f"--source is not a database URL: omit {', '.join(map(_option, unfit))}")
+    for_spark = [name for name in ("snapshot", "spark_conf") if getattr(arguments, name)]
+    if for_spark and is_sql_url(arguments.source):
+        parser.error(f"--source is read without Spark: omit {', '.join(map(_option, for_spark))}, or use a jdbc: URL")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -188,8 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     """Read the rows past the watermark and write them under the batch id; tell whether rows are left."""
-    spark = session.make_session(job.job_id, arguments.spark_conf)
-    source = source_of(spark, arguments)
+    source = source_of(session_for(job.job_id, arguments), arguments)
     lookback = timedelta(seconds=arguments.lookback_seconds)
     rows = job.rows_since(
         source,
@@ -230,10 +239,8 @@ def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options
 
 def fill(backfill: Backfill, arguments: argparse.Namespace) -> bool:
     """Read the rows of one slice and write them under its batch id; nothing is left then."""
-    spark = session.make_session(backfill.job_id, arguments.spark_conf)
-    rows = backfill.rows(
-        source_of(spark, arguments), arguments.cursor_column, nulls=arguments.nulls, strings=arguments.strings
-    )
+    source = source_of(session_for(backfill.job_id, arguments), arguments)
+    rows = backfill.rows(source, arguments.cursor_column, nulls=arguments.nulls, strings=arguments.strings)
     backfill.write(rows, arguments.target)
     return False
 
@@ -255,9 +262,16 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def source_of(spark: SparkSession, arguments: argparse.Namespace) -> RowSource:
+def session_for(job_id: str, arguments: argparse.Namespace) -> SparkSession | None:
+    """Return the Spark session that the source needs; None for a database that is read without Spark."""
+    return None if is_sql_url(arguments.source) else session.make_session(job_id, arguments.spark_conf)
+
+
+def source_of(spark: SparkSession | None, arguments: argparse.Namespace) -> RowSource:
     """Return the table: files, or a database's."""
-    if not arguments.source.startswith("jdbc:"):
+    if spark is not None and is_sql_url(arguments.source):
+        raise SourceError("SqlTable", "this command reads rows through Spark. Give the source as a jdbc: URL.")
+    if spark is not None and not arguments.source.startswith("jdbc:"):
         files = spark.read.format(arguments.format).load(arguments.source)
         return DataFrameRows(files, zone=arguments.zone, name=arguments.source)
     if not arguments.jdbc_table and not arguments.query:
@@ -269,6 +283,8 @@ def source_of(spark: SparkSession, arguments: argparse.Namespace) -> RowSource:
         "where": arguments.where,
         "columns": arguments.columns.split(",") if arguments.columns else None,
     }
+    if spark is None:
+        return SqlTable(address, table, query=arguments.query, zone=arguments.zone, **options)
     if arguments.snapshot and arguments.query:
         raise SourceError("PostgreSQL query", "--snapshot reads a table. Leave out one of --query and --snapshot.")
     if arguments.snapshot:

@@ -18,6 +18,7 @@ from scripts.helpers.errors import InvalidValueError, SourceError, SourceUnavail
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.schemas.frames import kind_of_arrow
 from scripts.helpers.watermarks import Watermarks
+from scripts.jobs import ingest_table
 from tests.support.blocked_packages import run_without
 from tests.support.database_fixtures import sql_table
 from tests.support.row_windows import plan, replayed, taken
@@ -282,6 +283,41 @@ def test_rows_go_to_delta_and_to_partitions_in_memory_when_the_sink_takes_no_bat
     assert sorted(DeltaTable(tmp_path / "delta").to_pyarrow_table()["id"].to_pylist()) == [1, 2]
     assert sorted(path.name for path in (tmp_path / "raw").glob("bay=*")) == ["bay=north", "bay=south"]
     assert job.metrics["rows_collected"] == 2
+
+
+INGEST = "from scripts.jobs.ingest_table import main; sys.exit(main(sys.argv[1:]))"
+
+
+def test_ready_made_job_takes_new_rows_without_spark_when_the_source_is_no_jdbc_url(
+    sqlite: Any, tmp_path: Path
+) -> None:
+    name = sqlite.new_table("id integer PRIMARY KEY, bay text, note text")
+    sqlite.sql(f"INSERT INTO {name} VALUES (1, 'north', 'a'), (2, 'south', 'b')")
+    Watermarks(f"sqlite:{tmp_path}/state.db").create_table()
+    arguments = [
+        "--JOB_NAME=repairs", f"--table=sqlite:{tmp_path}/state.db", f"--source={sqlite.url.removeprefix('jdbc:')}",
+        f"--jdbc-table={name}", "--cursor-column=id", f"--target={tmp_path}/raw", "--where=bay = 'north'",
+        "--columns=bay", "--delay-seconds=0",
+    ]  # fmt: skip
+
+    first = run_without({"pyspark"}, INGEST, *arguments)
+    sqlite.sql(f"INSERT INTO {name} VALUES (3, 'north', 'c')")
+    second = run_without({"pyspark"}, INGEST, *arguments)
+    refused = run_without({"pyspark"}, INGEST, *arguments, "--snapshot")
+
+    assert ['"rows_collected": 1' in done.stdout for done in (first, second)] == [True, True], first.stderr
+    assert ids_in(tmp_path / "raw") == [1, 3]
+    assert refused.returncode == 2 and "read without Spark: omit --snapshot, or use a jdbc: URL" in refused.stderr
+
+
+def test_source_is_refused_when_a_command_reads_through_spark_and_its_url_is_no_jdbc_url(sqlite: Any) -> None:
+    arguments = ingest_table.make_parser().parse_args(
+        ["--JOB_NAME=j", f"--source={sqlite.url.removeprefix('jdbc:')}", "--target=t", "--cursor-column=id"]
+    )
+
+    spark: Any = object()
+    with pytest.raises(SourceError, match=r"through Spark\. Give the source as a jdbc: URL"):
+        ingest_table.source_of(spark, arguments)
 
 
 # --- errors ----------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class SqlTable(DatabaseTable):
     ) -> None:
         url = re.sub("^postgres:", "postgresql:", url)
         scheme = url.partition(":")[0]
-        if scheme not in SESSIONS:
+        if not is_sql_url(url):
             starts = ", ".join(f"{one}:" for one in SESSIONS)
             raise SourceError("SqlTable", f"its URL starts with none of {starts}. Check it; JdbcTable reads others.")
         self._session_of = SESSIONS[scheme]
@@ -296,6 +296,11 @@ SESSIONS: Mapping[str, type[_Session]] = {
     "postgresql": _Adbc, "mysql": _PyMySQL, "mariadb": _PyMySQL, "sqlite": _SQLite,
 }  # fmt: skip
 """By how URLs begin."""
+
+
+def is_sql_url(url: str) -> bool:
+    """Return whether a URL is one of a database that `SqlTable` reads."""
+    return url.partition(":")[0] in {*SESSIONS, "postgres"}
 
 
 def _text(value: Any) -> str | None:
