@@ -1,5 +1,7 @@
 """The first load of a table of PostgreSQL to Parquet, beside ConnectorX, ADBC, dlt and `spark.read.jdbc`.
 
+With Spark (`JdbcTable`) and without (`SqlTable`, beside ADBC alone).
+
     python -m benchmarks.first_load --rows 1000000 10000000
 
 One private server, on loopback and on the same two cores. Imports and the start of Spark are no part of anything: the
@@ -24,8 +26,10 @@ from benchmarks.goals import Goal, judge, say
 from benchmarks.local_spark import local_spark
 from benchmarks.new_files import DLT_PYTHON, step
 from benchmarks.overhead import moto_server
+from scripts.helpers.databases.sql_table import SqlTable
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.watermarks import Watermarks
 from tests.support.components import find_jdbc_jars
 from tests.support.databases import PostgresServer
@@ -33,7 +37,9 @@ from tests.support.databases import PostgresServer
 CURSOR = "last_modified"
 BESIDE_FASTEST = 1.2
 """Most that our load may take, beside the fastest of the others."""
-OURS, TUNED = "ours", "spark.read.jdbc, tuned"
+BESIDE_ADBC = 1.1
+"""Most that our load without Spark may take, beside ADBC alone."""
+OURS, WITHOUT_SPARK, TUNED = "ours", "ours without Spark", "spark.read.jdbc, tuned"
 PEERS = {"ConnectorX": "connectorx", "ADBC": "adbc", "dlt with pyarrow": "dlt"}
 WARM_ROWS = 6_000_000
 """How many rows Spark loads in either way before the first round."""
@@ -63,8 +69,15 @@ class Loads:
 
     def ours(self, name: str, folder: str) -> None:
         """Plan, read, stage, commit and publish, by a job that never ran."""
+        self._load(JdbcTable(self.spark, self.server.url, name, properties=self.server.properties), folder)
+
+    def without_spark(self, name: str, folder: str) -> None:
+        """Do the same without Spark."""
+        login = {"user": self.server.properties["user"]}
+        self._load(SqlTable(self.server.url.removeprefix("jdbc:"), name, properties=login), folder)
+
+    def _load(self, source: RowSource, folder: str) -> None:
         self._runs += 1
-        source = JdbcTable(self.spark, self.server.url, name, properties=self.server.properties)
         with IncrementalJob(self.watermarks, f"load-{self._runs}", "jr_1", spark=self.spark) as job:
             job.write(job.rows_since(source, CURSOR), folder)
 
@@ -108,8 +121,9 @@ def one_round(at: Loads, name: str, rows: int, tools: list[str]) -> dict[str, fl
                 os.mkdir(target)
                 found[tool] = at.peer(PEERS[tool], name, rows, target)
                 continue
-            if tool == OURS:
-                found[tool] = timed(lambda to=target: at.ours(name, to))  # type: ignore[misc]
+            if tool in (OURS, WITHOUT_SPARK):
+                load = at.ours if tool == OURS else at.without_spark
+                found[tool] = timed(lambda load=load, to=target: load(name, to))  # type: ignore[misc]
             else:
                 found[tool] = timed(lambda to=target: at.tuned(name, rows, to))  # type: ignore[misc]
             at.check(rows, target)
@@ -118,7 +132,7 @@ def one_round(at: Loads, name: str, rows: int, tools: list[str]) -> dict[str, fl
 
 def measure(at: Loads, rows: int, rounds: int) -> list[Goal]:
     """Load a table of so many rows by all tools, in each round."""
-    name, tools = at.fill(rows), [OURS, TUNED, *PEERS]
+    name, tools = at.fill(rows), [OURS, WITHOUT_SPARK, TUNED, *PEERS]
     # The JVM compiles what it often runs: loads of a million rows get quicker until the fifth or sixth, in both ways.
     for _ in range(-(-WARM_ROWS // rows)):
         one_round(at, name, rows, [OURS, TUNED])
@@ -135,7 +149,9 @@ def measure(at: Loads, rows: int, rounds: int) -> list[Goal]:
     fastest = min((TUNED, *PEERS), key=medians.__getitem__)
     beside = statistics.median(times[OURS] / times[fastest] for times in found)
     text = f"first load of {rows:,} rows, seconds beside the fastest, {fastest}"
-    return [Goal(text, beside, BESIDE_FASTEST, more=False)]
+    alone = statistics.median(times[WITHOUT_SPARK] / times["ADBC"] for times in found)
+    without = f"first load of {rows:,} rows without Spark, seconds beside ADBC alone"
+    return [Goal(text, beside, BESIDE_FASTEST, more=False), Goal(without, alone, BESIDE_ADBC, more=False)]
 
 
 def main() -> int:
