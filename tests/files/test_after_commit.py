@@ -58,7 +58,7 @@ class Source:
         given = {**self.options, **options}
         with IncrementalJob(self.watermarks, self.job_id, s3_client=self.client, clock=self.clock) as job:
             delta = job.new_files(self.uri, transformation_ctx="files", **given)
-            rows = delta.read_pandas("csv", s3_client=self.client)
+            rows = delta.read_pandas("csv")
             if len(rows):
                 job.write(rows, str(self.raw))
             work()

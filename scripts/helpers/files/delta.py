@@ -65,8 +65,8 @@ class FileDelta(ReadableWhenSmall):
     readings : Readings or None
         With ``on_unreadable="set_aside"``: what was read, by this delta or a part of it, and what cannot be.
     s3_client : S3Client or None
-        Fetches the headers of CSV files from S3: the one that listed them, as boto3's own may have another endpoint or
-        login. None makes one.
+        Fetches headers of CSV files and what pandas reads from S3, and looks whether files are unchanged: the one that
+        listed them, as boto3's own may have another endpoint or login. None makes one.
     schemas : KeptSchemas or None
         In a job: the columns that earlier batches had.
     part : str
@@ -270,7 +270,8 @@ class FileDelta(ReadableWhenSmall):
         def read(table: pa.Table) -> pd.DataFrame:
             return read_pandas(
                 self.location, table, format,
-                path_column=path_column, s3_client=s3_client, request_payer=self.request_payer, options=options,
+                path_column=path_column, s3_client=s3_client or self.s3_client, request_payer=self.request_payer,
+                options=options,
             )  # fmt: skip
 
         # All of it is read by then.
@@ -319,8 +320,9 @@ class FileDelta(ReadableWhenSmall):
             are an error only if that version is gone, unless `read` or `paths` was used, which do not go by it.
         """
         pinned = on_changed == "raise" and not self.unpinned
+        client = s3_client or self.s3_client
         found = check_unchanged(
-            self.location, self.readable, s3_client, on_changed, request_payer=self.request_payer, pinned=pinned
+            self.location, self.readable, client, on_changed, request_payer=self.request_payer, pinned=pinned
         )
         return replace(self, table=found)
 
