@@ -243,8 +243,9 @@ def test_file_of_others_stays_when_a_manifest_names_it(tmp_path: Path, victim: P
     found = json.loads(manifest.read_text())
     manifest.write_text(json.dumps(found | {"files": {**found["files"], name: 6}}))
 
+    # By another process, which reads the manifest: the one that staged the batch has it in memory.
     with pytest.raises(TargetError):
-        sink.publish(output)
+        FileSink(str(tmp_path / "raw"), batch_folders=folders).publish(output)
 
     assert victim.read_bytes() == b"theirs"
     assert [path for path in tmp_path.iterdir() if path.name not in ("_raw.staging", "raw", "victim")] == []
