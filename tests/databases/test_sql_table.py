@@ -129,7 +129,7 @@ def test_float_is_exact_when_mariadb_would_show_six_digits(maria: Any) -> None:
         ("sqlite", "integer", "1.5"),
         ("sqlite", "integer", "'secret'"),
         ("sqlite", "decimal(5,2)", "1.555"),
-        ("sqlite", "boolean", "7"),
+        ("sqlite", "boolean", "70707"),
     ],
     indirect=["server"],
 )
