@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,19 +12,9 @@ from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.sql import sql, written_by_hand
 from tests.support.connect_server import without_jvm
-from tests.support.patience import PATIENCE
+from tests.support.patience import gone
 
 DATABASES = pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
-
-
-def gone(found: Callable[[], set[Any]]) -> bool:
-    """Wait until nothing is found: a server ends a session a little after its client left."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if not found():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def options_of(server: Any, **more: str) -> dict[str, str]:

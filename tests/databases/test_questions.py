@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -20,7 +19,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.sources import EARLY
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.watermarks import Watermarks
-from tests.support.patience import PATIENCE
+from tests.support.patience import gone
 
 Maker = Callable[..., JdbcTable]
 OF_DRIVERS = re.compile("SET extra_float_digits|SET application_name|set autocommit|SELECT @@max_allowed_packet")
@@ -219,26 +218,16 @@ def test_connection_is_of_its_plan_alone_when_another_thread_plans_with_the_same
         assert alone <= clients(postgres)
 
 
-def are_gone(found: Callable[[], set[str]]) -> bool:
-    """Wait until nothing is found: a server ends a session a little after its client left."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if not found():
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def test_no_connection_is_left_when_a_plan_is_refused_or_its_rows_are_read(postgres: Any, table_in: Maker) -> None:
     table, before = table_in(postgres.new_table("id integer PRIMARY KEY")), clients(postgres)
 
     with pytest.raises(CursorError), table.asking():
         table.columns(["elsewhere"], strings=False)
-    assert are_gone(lambda: clients(postgres) - before)
+    assert gone(lambda: clients(postgres) - before)
 
     with table.asking():
         window = RowWindow(table.columns(["id"], strings=False), None, (9,))
         assert clients(postgres) - before
         table.rows(window)
         # Spark opens one of its own, and a user may have no more than one at a time.
-        assert are_gone(lambda: clients(postgres) - before)
+        assert gone(lambda: clients(postgres) - before)

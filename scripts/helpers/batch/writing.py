@@ -55,10 +55,10 @@ def write(
     if isinstance(df, ArrowStream) and not isinstance(sink, FileSink):
         df = df.read_all()
     batch.publication.witness.ask(sink)
-    # The plan is frozen before the first byte: what another attempt would write are these rows.
     # Of a run that saves nothing, an earlier attempt may have published rows that are to go.
     if batch.saves and not columns_of(df) and not batch.publication.due:
         return None
+    # The plan is frozen before the first byte: what another attempt would write are these rows.
     is_frozen_before = batch.run.plan is not None
     batch_id = batch.freeze().id
     # A freeze that wrote the head has found that the run still has the job. One from before may be long ago.
