@@ -180,14 +180,30 @@ def mocked_aws() -> Iterator[None]:
     mock.stop(remove_data=False)
 
 
+def _shared(service: str, url: str) -> Any:
+    """Return a client that many tests use, so that none may leave a handler of events with it."""
+    client = boto3.client(service, endpoint_url=url)  # type: ignore[call-overload]
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("This client is every test's: register handlers with one of the test's own, as own_s3.")
+
+    client.meta.events.register = refuse
+    return client
+
+
 @pytest.fixture(scope="session")
 def dynamodb(request: pytest.FixtureRequest) -> Any:
-    url = os.environ.get(TEST_ENDPOINT) or request.getfixturevalue("endpoint")
-    return boto3.client("dynamodb", endpoint_url=url)
+    return _shared("dynamodb", os.environ.get(TEST_ENDPOINT) or request.getfixturevalue("endpoint"))
 
 
 @pytest.fixture(scope="session")
 def s3(endpoint: str) -> Any:
+    return _shared("s3", endpoint)
+
+
+@pytest.fixture
+def own_s3(endpoint: str) -> Any:
+    """Return a client whose handlers of events are this test's alone."""
     return boto3.client("s3", endpoint_url=endpoint)
 
 

@@ -676,13 +676,13 @@ def test_columns_of_both_are_stored_when_one_is_like_those_that_were_taken_back(
     assert columns_of(sink) == {"id": "bigint", "x": "bigint", "y": "double"}
 
 
-def test_only_the_record_is_written_to_the_target_when_a_batch_has_no_new_column(s3: Any, bucket: str) -> None:
+def test_only_the_record_is_written_to_the_target_when_a_batch_has_no_new_column(own_s3: Any, bucket: str) -> None:
     """docs/cost.md names the requests."""
-    sink = FileSink(f"s3://{bucket}/raw", s3_client=s3)
+    sink = FileSink(f"s3://{bucket}/raw", s3_client=own_s3)
     rows = pa.table({"id": [1]})
     sink.publish(sink.stage(batch(1), 1, rows))
     operations: list[str] = []
-    s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
+    own_s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
 
     output = sink.stage(batch(2), 1, rows)
     rights = ["PutObject", "CopyObject", "DeleteObjects"]

@@ -391,11 +391,11 @@ def test_records_of_earlier_batches_are_deleted_ten_at_once_when_batches_follow_
     assert [one.epochs for one in kept] == [{"e1": version} for version in range(1, 14)]
 
 
-def test_requests_are_as_documented_when_a_batch_goes_to_s3(s3: Any, bucket: str) -> None:
+def test_requests_are_as_documented_when_a_batch_goes_to_s3(own_s3: Any, bucket: str) -> None:
     """docs/cost.md names those of a whole run."""
-    sink = FileSink(f"s3://{bucket}/raw", s3_client=s3)
+    sink = FileSink(f"s3://{bucket}/raw", s3_client=own_s3)
     operations: list[str] = []
-    s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
+    own_s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
 
     output = sink.stage_files(BATCH, 7, lambda _place, _folder: None)
     rights = ["PutObject", "CopyObject", "DeleteObjects"]

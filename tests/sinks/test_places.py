@@ -221,11 +221,11 @@ def test_object_too_large_for_one_request_is_copied_in_parts_when_moved(
     assert new.read("b.csv") == b"large"
 
 
-def test_requests_are_as_few_as_s3_allows_when_objects_are_copied_and_deleted(s3: Any, bucket: str) -> None:
-    place = S3Place(f"s3://{bucket}/raw", s3)
+def test_requests_are_as_few_as_s3_allows_when_objects_are_copied_and_deleted(own_s3: Any, bucket: str) -> None:
+    place = S3Place(f"s3://{bucket}/raw", own_s3)
     place.write("a.csv", b"x")
     operations: list[str] = []
-    s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
+    own_s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
 
     place.move({"a.csv": "b.csv"}, {"a.csv": 5 * 1024**3 - 1}, place)
     place.delete([f"{number}.csv" for number in range(1_000)])
@@ -539,9 +539,9 @@ def test_action_and_path_are_named_when_hadoop_may_not_write_there_or_make_a_fol
 @pytest.mark.parametrize("is_whole", [True, False], ids=["the-request", "the-key"])
 @pytest.mark.parametrize("refused", ["raw", "staging"])
 def test_only_a_deletion_beside_the_target_has_to_be_allowed_when_rights_are_tried(
-    s3: Any, bucket: str, refused: str, *, is_whole: bool
+    own_s3: Any, bucket: str, refused: str, *, is_whole: bool
 ) -> None:
-    staging, target = (S3Place(f"s3://{bucket}/{name}", s3) for name in ("staging", "raw"))
+    staging, target = (S3Place(f"s3://{bucket}/{name}", own_s3) for name in ("staging", "raw"))
     asked: list[str] = []
 
     def note(params: Any, **_: Any) -> None:
@@ -552,8 +552,8 @@ def test_only_a_deletion_beside_the_target_has_to_be_allowed_when_rights_are_tri
     def refuse(parsed: Any, **_: Any) -> None:
         parsed["Errors"] = [{"Key": key, "Code": "AccessDenied"} for key in asked if key.startswith(refused)]
 
-    s3.meta.events.register("provide-client-params.s3.DeleteObjects", note)
-    s3.meta.events.register("after-call.s3.DeleteObjects", refuse)
+    own_s3.meta.events.register("provide-client-params.s3.DeleteObjects", note)
+    own_s3.meta.events.register("after-call.s3.DeleteObjects", refuse)
 
     with nullcontext() if refused == "raw" else pytest.raises(TargetError, match=r"s3:DeleteObject .*AccessDenied"):
         staging.check_rights(target)

@@ -560,7 +560,7 @@ def test_a_warning_names_the_target_when_it_was_emptied(
 
 
 def test_requests_to_s3_are_as_many_when_the_target_has_a_thousand_batches_or_another_job(
-    watermarks: Watermarks, s3: Any, bucket: str
+    watermarks: Watermarks, own_s3: Any, bucket: str
 ) -> None:
     target, prefix = f"s3://{bucket}/lake/t", "lake/t/"
     sent: list[tuple[str, str]] = []
@@ -568,19 +568,21 @@ def test_requests_to_s3_are_as_many_when_the_target_has_a_thousand_batches_or_an
     def run(last: int, job_id: str = "parking") -> tuple[list[str], int]:
         """Return the requests of a run, and how many of them ask for what is recorded."""
         sent.clear()
-        with IncrementalJob(watermarks, job_id, f"jr_{last}", s3_client=s3) as job:
+        with IncrementalJob(watermarks, job_id, f"jr_{last}", s3_client=own_s3) as job:
             job.write(job.rows_since(pd.DataFrame({"id": range(1, last + 1)}), "id"), target)
         asked = [name for name, asked_for in sent if asked_for.startswith(f"{prefix}_glue_watermarks/")]
         return sorted(name for name, _ in sent), asked.count("ListObjectsV2")
 
     def fill(first: int, last: int) -> None:
         """Put files of further batches where the first one is."""
-        (start,) = [one["Key"] for one in s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}part-")["Contents"][:1]]
+        (start,) = [
+            one["Key"] for one in own_s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}part-")["Contents"][:1]
+        ]
         for number in range(first, last):
             key = start.replace("-0000000001.", f"-{10**6 + number:010d}.")
-            s3.copy_object(Bucket=bucket, Key=key, CopySource={"Bucket": bucket, "Key": start})
+            own_s3.copy_object(Bucket=bucket, Key=key, CopySource={"Bucket": bucket, "Key": start})
 
-    s3.meta.events.register(
+    own_s3.meta.events.register(
         "provide-client-params.s3",
         lambda params, model, **_: sent.append((model.name, params.get("Prefix", params.get("Key", "")))),
     )
@@ -594,5 +596,5 @@ def test_requests_to_s3_are_as_many_when_the_target_has_a_thousand_batches_or_an
     assert second == third == hundredth == thousandth
     assert of_another[0].count("ListObjectsV2") == first[0].count("ListObjectsV2")
     assert (first[1], second[1], of_another[1]) == (1, 1, 1)
-    records = s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}_glue_watermarks/")["Contents"]
+    records = own_s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}_glue_watermarks/")["Contents"]
     assert sorted(one["Key"][-2:] for one in records) == ["01", "01", "02", "03", "04", "05"]
