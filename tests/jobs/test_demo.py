@@ -7,8 +7,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from scripts.demo.compare import compare
@@ -53,10 +53,11 @@ def test_demo_loses_and_doubles_nothing_when_run_as_a_whole() -> None:
     ],
 )
 def test_compare_tells_what_differs_when_rows_are_lost_doubled_or_changed(
-    target: list[tuple[int, str | None]], equal: bool, spark: Any
+    target: list[tuple[int, str | None]], equal: bool
 ) -> None:
-    source = spark.createDataFrame([(1, "a"), (1, "b"), (2, None)], "month int, name string")
+    def table(rows: list[tuple[int, str | None]]) -> pa.Table:
+        return pa.table({"month": [month for month, _ in rows], "name": [name for _, name in rows]})
 
-    months = compare("t", source, spark.createDataFrame(target, "month int, name string"))
+    months = compare("t", table([(1, "a"), (1, "b"), (2, None)]), table(target))
 
     assert all(month.is_equal for month in months) is equal
