@@ -39,7 +39,7 @@ from scripts.report import build_report
 BUCKET = "demo-bucket"
 FLIGHTS, WEATHER = "flights", "weather"
 MODULES = {FLIGHTS: "scripts.jobs.ingest_files", WEATHER: "scripts.jobs.ingest_table"}
-LEASE_SECONDS = 15
+LEASE_SECONDS = 10
 """Short, as the demo waits for the lease of the run that it kills."""
 RUN_LIMIT_SECONDS = 900
 """Of a run that takes a minute on a machine that is busy with other things as well."""
