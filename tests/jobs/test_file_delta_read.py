@@ -151,6 +151,21 @@ def test_read_gives_rows_of_new_file_when_source_is_spelled_s3(spark: Any, s3: A
     assert rows(frame) == [(1, "one", 2013), (2, "two", 2013)]
 
 
+@pytest.mark.parametrize("header", ["id,name", "naïve,name", "na`me"])
+def test_all_files_of_a_header_are_read_when_the_first_has_none(spark: Any, landing: Any, header: str) -> None:
+    first, *more = header.split(",")
+    line = ",".join(["1", *more])
+    landing.put("day=5/1.csv", "\n")
+    for number in (2, 3):
+        landing.put(f"day=5/{number}.csv", f"{header}\n{line}\n")
+    schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in (first, *more))
+
+    frame = take(landing).read(spark, "csv", header=True, schema=schema)
+
+    assert [row[first] for row in frame.collect()] == ["1", "1"]
+    assert [row[name] for row in frame.collect() for name in more] == more * 2
+
+
 # --- keys ---------------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ def planned(folder: Path, **bodies: bytes) -> FileDelta:
 
 def groups_of(delta: FileDelta, *, skip_changed: bool = False) -> list[list[str]]:
     found = by_header(delta.location, delta.table, partial(csv_header, None), None, skip_changed=skip_changed)
-    return [[key.removesuffix(".csv") for key in group.column("key").to_pylist()] for group in found]
+    return [[key.removesuffix(".csv") for key in group.column("key").to_pylist()] for group, _ in found]
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def test_headers_are_compared_when_they_can_be_fetched_and_unpacked_here(
     assert can_compare(Location.parse(source), table) is can
 
 
-def test_files_without_a_line_go_with_the_first_group_when_others_have_headers(tmp_path: Path) -> None:
+def test_files_without_a_line_go_to_the_end_of_the_first_group_when_others_have_headers(tmp_path: Path) -> None:
     delta = planned(tmp_path, a=b"", b=b"id,name\n1,x\n", c=b"name,id\n", d=b"\n \n", e=b"id,name\n")
 
-    assert groups_of(delta) == [["a", "b", "d", "e"], ["c"]]
+    assert groups_of(delta) == [["b", "e", "a", "d"], ["c"]]
 
 
 def test_files_are_one_group_when_none_has_a_line(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_file_that_was_overwritten_is_named_or_counts_as_empty_when_its_header_i
         groups_of(delta)
 
     assert (raised.value.source, raised.value.overwritten) == (str(delta.location), ("a.csv",))
-    assert groups_of(delta, skip_changed=True) == [["a", "b", "c"]]
+    assert groups_of(delta, skip_changed=True) == [["b", "c", "a"]]
 
 
 def test_packed_files_are_one_group_when_their_lines_repeat_what_is_far_above(tmp_path: Path) -> None:

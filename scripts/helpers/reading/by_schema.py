@@ -37,11 +37,15 @@ ReadFiles = Callable[[pa.Table, Any, Mapping[str, Any]], "DataFrame"]
 
 
 class Part(NamedTuple):
-    """Files of one header, the columns in them, and what Spark reads of them by itself; None where it was not asked."""
+    """Files of one header, their columns, what Spark reads of them by itself (None where it was not asked), the header.
+
+    The last is empty where it was not fetched.
+    """
 
     table: pa.Table
     columns: Mapping[str, Kind]
     frame: DataFrame | None = None
+    header: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,7 @@ class SchemaReader:
             return Decision(columns, columns), [Part(table, columns)]
         if asked.schema is not None:
             return self._by_given_schema(table)
-        parts = [self._found(part) for part in self._groups(table)]
+        parts = [self._found(*part) for part in self._groups(table)]
         found = self._merged(parts)
         policy = asked.policy_in_force
         decision = decide(self._where(), self.kept, found, policy, rescues=self._rescues)
@@ -193,7 +197,7 @@ class SchemaReader:
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
         """Return what `read` takes for some of the files, with what was decided of all of them."""
         if self.asked.finds_by_header or self.asked.format == "avro":
-            return decision, [self._found(part) for part in self._groups(table)]
+            return decision, [self._found(*part) for part in self._groups(table)]
         if self.asked.is_text:
             return decision, [Part(table, decision.target)]
         schema = struct_of(decision.target)
@@ -259,7 +263,8 @@ class SchemaReader:
         if asked.format != "csv" and asked.policy in (None, "take"):
             # Nothing is read to look for other columns: a schema may be meant to choose some.
             return Decision(wanted, wanted), [Part(table, wanted)]
-        parts = [self._found(part) for part in self._groups(table)]
+        names_only = asked.policy in (None, "take")
+        parts = [self._found(*part, names_only=names_only) for part in self._groups(table)]
         if asked.policy in (None, "take"):
             self._check_names(wanted, parts)
             return Decision(wanted, wanted), parts
@@ -277,22 +282,22 @@ class SchemaReader:
                     "position, whatever the header says, pass enforceSchema=True."
                 )
 
-    def _groups(self, table: pa.Table) -> list[pa.Table]:
+    def _groups(self, table: pa.Table) -> list[tuple[pa.Table, bytes]]:
         asked = self.asked
         is_avro = asked.format == "avro" and asked.option("avroSchema") is None
         if not (is_avro or asked.finds_by_header) or not can_compare(self.location, table):
-            return [table]
+            return [(table, b"")]
         first_line = avro_schema if is_avro else partial(csv_header, asked.option("comment"))
         return by_header(
             self.location, table, first_line, self.client,
             request_payer=self.request_payer, skip_changed=self.skip_changed,
         )  # fmt: skip
 
-    def _found(self, table: pa.Table) -> Part:
-        """Return the columns that Spark finds in some files."""
+    def _found(self, table: pa.Table, header: bytes = b"", *, names_only: bool = False) -> Part:
+        """Return the columns that Spark finds in some files; by `names_only` in one that has the header, if known."""
         asked = self.asked
         try:
-            frame = self._frame(table, None)
+            frame = self._frame(table.slice(0, 1) if names_only and header else table, None)
         except Exception as error:
             # Of names within a struct. Those of columns are found below, as Spark reads them by position.
             if asked.format == "json" and any(words in str(error) for words in _DUPLICATES):
@@ -302,7 +307,7 @@ class SchemaReader:
         if asked.path_column is not None:
             del found[asked.path_column]
         if not asked.is_text or not self._looks_at_values:
-            return Part(table, found, frame)
+            return Part(table, found, frame, header)
         if asked.format == "csv" and any("\ufffd" in name for name in found):
             raise MisfitError(str(self.location), None, "", MisfitError.ENCODING)
         alike = differing_by_case(found)
@@ -311,7 +316,7 @@ class SchemaReader:
         corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord"))
         if found.pop(corrupt, None) is not None and asked.rescue is None:
             raise MisfitError(str(self.location), None, "record")
-        return Part(table, found, frame)
+        return Part(table, found, frame, header)
 
     def _merged(self, parts: list[Part]) -> dict[str, Kind]:
         """Return the columns of all groups; a type that holds the values of all, text if there is no other."""
@@ -368,7 +373,7 @@ class SchemaReader:
         in_files = {name: kind for name, kind in kinds.items() if name.lower() not in folders}
         looks = bool(keys) and self._looks_at_values
         if looks:
-            marked = struct_of(kinds).add(marker(inferred=asked.schema is None))
+            marked = struct_of(kinds).add(marker(inferred=asked.schema is None, header=part.header))
             frame = self._frame(part.table, marked, columnNameOfCorruptRecord=RECORD)
         else:
             frame = self._frame(part.table, struct_of(kinds))

@@ -43,8 +43,10 @@ def by_header(
     *,
     request_payer: bool = False,
     skip_changed: bool = False,
-) -> list[pa.Table]:
-    """Return the files in groups of the same header, with one request for each file, many at once.
+) -> list[tuple[pa.Table, bytes]]:
+    """Return the files in groups of the same header, and this, with one request for each file, many at once.
+
+    The first file of a group has the header. Of one file nothing is fetched: its header is empty here.
 
     Parameters
     ----------
@@ -61,7 +63,7 @@ def by_header(
         As `ObjectFetcher.fetch`.
     """
     if table.num_rows < 2:
-        return [table]
+        return [(table, b"")]
     planned = list(planned_of(table))
     fetcher = fetcher_of(location, client, WORKERS_HERE, request_payer)
 
@@ -81,10 +83,10 @@ def by_header(
     # Files without any line have no rows, and would have no columns.
     empty = groups.pop(b"", [])
     if not groups:
-        return [table]
+        return [(table, b"")]
     first = next(iter(groups.values()))
     first.extend(empty)
-    return [table.take(sorted(rows)) for rows in groups.values()]
+    return [(table.take(rows), line) for line, rows in groups.items()]
 
 
 def _unpacked(location: Location, key: str, head: bytes) -> bytes:

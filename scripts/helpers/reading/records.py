@@ -128,9 +128,12 @@ def option_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def marker(*, inferred: bool) -> T.StructField:
-    """Return the field of `RECORD` in a schema that is read strictly; `inferred` if nobody asked for its types."""
-    return T.StructField(RECORD, T.StringType(), metadata={"inferred": inferred})
+def marker(*, inferred: bool, header: bytes) -> T.StructField:
+    """Return the field of `RECORD` in a schema that is read strictly; `inferred` if nobody asked for its types.
+
+    `header` is the line of CSV, in which each byte becomes one sign; empty where it is not known.
+    """
+    return T.StructField(RECORD, T.StringType(), metadata={"inferred": inferred, "header": header.decode("ISO-8859-1")})
 
 
 def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping[str, Any]) -> DataFrame:

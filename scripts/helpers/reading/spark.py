@@ -202,15 +202,14 @@ def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: M
     """Return whether `records` parses what Spark hands out: lines of JSON; if values are looked at, CSV and XML."""
     if format == "json":
         return True
-    if format not in ("csv", "xml") or schema is None or isinstance(schema, str) or RECORD not in schema.names:
+    is_marked = isinstance(schema, T.StructType) and RECORD in schema.names and "inferred" in schema[RECORD].metadata
+    if format not in ("csv", "xml") or not is_marked:
+        # Without the marker the schema is of lines or texts, for Spark's reader.
         return False
-    if format == "xml":
-        # Without it the schema is of texts, for Spark's reader.
-        return "inferred" in schema[RECORD].metadata
     asked = asked_of(options)
     # A header is compared by Spark's reader of its columns.
     is_cut = asked.get("multiline", "").lower() != "true" and asked.get("enforceschema", "").lower() != "false"
-    return is_cut and LINE not in schema.names
+    return is_cut or format == "xml"
 
 
 def _check_objects(spark: SparkSession, location: Location, table: pa.Table, options: Mapping[str, Any]) -> None:
@@ -267,9 +266,12 @@ def _by_lines(
     else:
         # Each byte is one sign in this encoding, so that those of the file come back whatever they are. A line with
         # the separator is kept as a whole in the other column.
-        line_format, one = "csv", one.add(RECORD, "string")
+        # Spark logs a WARNING for each file whose header is not the name of the column.
+        header = whole[RECORD].metadata["header"] if _is_utf8(options) else ""
+        line = header if header and header.lower() not in folders else LINE
+        line_format, one = "csv", T.StructType().add(line, "string").add(RECORD, "string")
         of_files |= {"sep": "\x01", "quote": "", "columnNameOfCorruptRecord": RECORD}
-        text = F.coalesce(F.col(RECORD), F.col(LINE))
+        text = F.coalesce(F.col(RECORD), quoted(line))
         data = text.cast("binary")
         if _is_utf8(options):
             of_files["encoding"] = "ISO-8859-1"
