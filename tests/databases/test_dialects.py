@@ -185,7 +185,8 @@ def test_declared_type_gives_sparks_type_and_tick_when_it_has_an_order(
 
 @pytest.mark.parametrize(
     ("database", "declared"),
-    [(PostgreSQL(), "double precision"), (PostgreSQL(), "interval"), (PostgreSQL(), "timestamp[]x"), (MySQL(), "float"),
+    [(PostgreSQL(), "double precision"), (PostgreSQL(), "interval"), (PostgreSQL(), "timestamp[]x"),
+     (MySQL(), "double"),
      (PostgreSQL(), "timestamp without time zone[]"), (PostgreSQL(), "numeric(10,2)[]"), (SQLServer(), "money"),
      (MySQL(), "decimal(65,2)"), (MySQL(), "decimal(39,2)"), (PostgreSQL(), "numeric(3,4)"),
      (SQLServer(), "float"), (SQLServer(), "timestamp"), (Oracle(), "BINARY_DOUBLE"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -48,7 +49,8 @@ COLUMNS = {
         "doc json": "'{\"a\":  1}'",
     },
     "sqlite": {
-        "whole integer": "2147483647", "note text": "'é '''", "short varchar(5)": "'ab '", "twice real": "0.1",
+        "whole integer": "9223372036854775807", "other int": "-9223372036854775808", "large bigint": "3000000000",
+        "note text": "'é '''", "short varchar(5)": "'ab '", "twice real": "0.1",
         "data blob": "x'00ff'", "price decimal(12,2)": "1.5", "yes boolean": "1", "clock text": "'12:00:01.5'",
     },
 }  # fmt: skip
@@ -93,11 +95,21 @@ def test_values_and_types_are_those_of_jdbc_when_a_table_has_every_common_type(
               == "timestamp" else value for at, value in enumerate(row)) for row in rows.collect()
     ]  # fmt: skip
     kinds = {field.name: kind_of_arrow(str(field.type)) for field in found.schema}
-    # Of SQLite the driver decides by what a column is called, and an INTEGER has 64 bits.
-    widths = {"id", "whole"} if "sqlite" in server.url else set()
-    assert {name: KINDS.get(kind, kind) for name, kind in kinds.items() if name not in widths} == {
-        name: kind for name, kind in rows.dtypes if name not in widths
-    }
+    assert {name: KINDS.get(kind, kind) for name, kind in kinds.items()} == dict(rows.dtypes)
+
+
+def test_instants_are_read_by_spark_as_without_it_when_they_are_of_any_year(postgres: Any, jdbc: Any) -> None:
+    texts = ["-infinity", "0001-01-01", "0300-02-28 12:00", "1500-01-01", "1582-10-04 23:59:59.999999", "1582-10-10",
+             "1883-11-18", "1970-01-01", "2026-10-25 01:30:00.000001", "9999-12-31", "infinity"]  # fmt: skip
+    name = postgres.new_table("id int NOT NULL, at timestamptz")
+    postgres.sql(*(f"INSERT INTO {name} VALUES ({number}, '{text}+00')" if "inf" not in text else
+                   f"INSERT INTO {name} VALUES ({number}, '{text}')" for number, text in enumerate(texts)))  # fmt: skip
+    source, of_spark = sql_table(postgres, name), JdbcTable(jdbc, postgres.url, name, properties=postgres.properties)
+
+    found = source.rows(plan(source, "id")).read_all().sort_by("id")["at"].cast("int64").to_pylist()
+    rows = of_spark.rows(plan(of_spark, "id")).selectExpr("id", "unix_micros(at) AS at").orderBy("id").collect()
+
+    assert [row["at"] for row in rows] == found
 
 
 def test_infinite_instants_are_the_ends_of_time_when_they_are_read(postgres: Any) -> None:
@@ -111,12 +123,14 @@ def test_infinite_instants_are_the_ends_of_time_when_they_are_read(postgres: Any
     assert [value.replace(tzinfo=None) for value in found] == [last, first, last]
 
 
-def test_float_is_exact_when_mariadb_would_show_six_digits(maria: Any) -> None:
-    name = maria.new_table("id int NOT NULL, single float")
-    maria.sql(f"INSERT INTO {name} VALUES (1, 16777215)")
-    source = sql_table(maria, name)
+def test_float_is_exact_when_mariadb_would_show_six_digits(maria: Any, jdbc: Any) -> None:
+    name = maria.new_table("id int NOT NULL, single float, of_few float(7,2) unsigned")
+    maria.sql(f"INSERT INTO {name} VALUES (1, 16777215, 0.5), (2, -3.4e38, 99999.99)")
+    source, of_spark = sql_table(maria, name), JdbcTable(jdbc, maria.url, name, properties=maria.properties)
+    singles, few = [struct.unpack("f", struct.pack("f", -3.4e38))[0], 16777215.0], [0.5, 99999.9921875]
 
-    assert taken(source, plan(source, "id"), "single") == [16777215.0]
+    assert [taken(source, plan(source, "id"), column) for column in ("single", "of_few")] == [singles, few]
+    assert [taken(of_spark, plan(of_spark, "id"), column) for column in ("single", "of_few")] == [singles, few]
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,8 @@ class Database(Dialect):
     """What the hex digits of a text stand for."""
     cluster = sql("")
     """Query for what tells this cluster of servers from others, if there is one; a user may not be allowed to ask."""
+    corrected_kinds: tuple[str, ...] = ()
+    """Types that drivers change some values of only."""
     system_columns: Mapping[str, TableColumn] = MappingProxyType({})
     """Columns that every table has and neither its catalogue nor ``*`` shows."""
     writers_late = timedelta(0)
@@ -255,6 +257,14 @@ class Database(Dialect):
         if self.kind(declared) == "decimal" and not (kind and found.numbers):
             return found.read_decimal(self.plain_decimal)
         return kind if kind in TIMES else None
+
+    def spark_type(self, declared: str) -> str | None:
+        """Return the type that Spark needs; None where its own choice is right."""
+        return None
+
+    def corrected(self, expression: SQL, kind: str) -> SQL:
+        """Write the exact text of a column; NULL for a value of `corrected_kinds` that a driver gives as it is."""
+        return self.exact(expression, kind)
 
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
         """Write a column for a reader without Spark, with the type that it is read as; None where none is exact.

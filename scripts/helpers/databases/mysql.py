@@ -144,7 +144,13 @@ class MySQL(WritableDatabase):
             return sql("CONCAT({}, '+00:00')", text) if kind == "timestamp" else text
         if kind == "date":
             return sql("NULLIF(DATE_FORMAT({}, '%Y-%m-%d'), '0000-00-00')", expression)
+        if kind == "double":
+            # Of a FLOAT itself the server writes 6 digits.
+            return sql("CAST({} + 0e0 AS CHAR)", expression)
         return sql("HEX({})" if kind in ("string", "binary(16)") else "CAST({} AS CHAR)", expression)
+
+    def read_as_text(self, declared: str) -> str | None:
+        return "double" if Declared.parse(declared).base == "float" else super().read_as_text(declared)
 
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
         if declared in UUIDS:
@@ -157,9 +163,6 @@ class MySQL(WritableDatabase):
 
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
         base, kind, is_unsigned = Declared.parse(declared).base, self.kind(declared), "unsigned" in declared
-        if base == "float":
-            # As a text, the server writes one with 6 digits.
-            return sql("{} + 0e0", column), "double"
         if base == "bit":
             return (sql("{} + 0", column), "boolean") if declared in ("bit", "bit(1)") else None
         if base in TEXT_LIKE:

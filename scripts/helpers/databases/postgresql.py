@@ -67,6 +67,7 @@ class PostgreSQL(WritableDatabase):
 
     current_database = sql("current_database()")
     plain_decimal, open_scale = "decimal(38,18)", 38
+    corrected_kinds = ("timestamp",)
     kinds = MappingProxyType({
         "timestamp with time zone": "timestamp", "timestamp without time zone": "timestamp_ntz", "date": "date",
         "smallint": "int", "integer": "int", "bigint": "bigint", "numeric": "decimal", "real": "float",
@@ -146,14 +147,20 @@ class PostgreSQL(WritableDatabase):
             return sql("encode(convert_to({}, 'UTF8'), 'hex')", expression)
         return sql("CAST({} AS text)", expression)
 
+    def corrected(self, expression: SQL, kind: str) -> SQL:
+        if kind not in self.corrected_kinds:
+            return super().corrected(expression, kind)
+        # Spark and the driver take a day before 1582 for one of the calendar of then. A text of each takes three times
+        # as long.
+        years = sql("{} BETWEEN '1582-10-15 00:00:00+00' AND {}", expression, ENDS[kind][1])
+        return sql("CASE WHEN NOT {} THEN {} END", years, self.exact(expression, kind))
+
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
         kind = self.kind(declared)
         if declared.endswith("[]"):
             return None
         if declared == "smallint":
             return column, declared
-        if kind == "timestamp":
-            return self.inside(column, kind), kind
         # Every type has a text, which is what drivers return of those without a class of their own.
         return (
             (sql("CAST({} AS text)", column), "string") if kind in (None, "uuid") else super().plain(column, declared)
@@ -163,12 +170,6 @@ class PostgreSQL(WritableDatabase):
         # Infinity, and what is outside the years 1 to 9999, as their ends, not as errors: one row stamped 'infinity'
         # would stop the job, and is left for later as any row from the future is.
         return sql("CASE WHEN {0} < {1} THEN {1} WHEN {0} > {2} THEN {2} ELSE {0} END", expression, *ENDS[kind])
-
-    def read_as_text(self, declared: str) -> str | None:
-        kind = super().read_as_text(declared)
-        # An instant comes as it is. Without zone: shifted in the hour that summer time skips. A date: Spark's reader
-        # fails at infinity.
-        return None if kind == "timestamp" else kind
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
         wide = sql(

@@ -21,13 +21,15 @@ ONE_QUERY = [sql("")]
 class TextColumn:
     """A column whose rows are read as exact text, called `hidden` on the way, and cast to a type of Spark, its `kind`.
 
-    `hidden` is a name that no column has, and `written` the expression for the text in the database's SQL.
+    `hidden` is a name that no column has, and `written` the expression for the text in the database's SQL. Unless it
+    `is_whole`, it is NULL for values that are read as they are.
     """
 
     name: str
     hidden: str
     written: SQL
     kind: str
+    is_whole: bool = True
 
 
 class TableQueries:
@@ -94,7 +96,7 @@ class TableQueries:
                         f"column {name!r} is a {column.declared}, and Spark has no decimal of such a scale. Leave it "
                         "out with columns=, or read it through a view that casts it.",
                     )
-                written[name] = (self.dialect.exact(sql("t.{}", self.dialect.quote(name)), kind), kind)
+                written[name] = (self.dialect.corrected(sql("t.{}", self.dialect.quote(name)), kind), kind)
         for cursor in cursors:
             # ``t.*`` leaves out system columns. One that is the cursor is selected by itself.
             if cursor.name in self.dialect.system_columns:
@@ -102,8 +104,16 @@ class TableQueries:
         prefix = self._unused_prefix()
         found: list[TextColumn] = []
         for name, (text, kind) in written.items():
-            found.append(TextColumn(name, f"{prefix}{len(found)}", text, kind))
+            found.append(
+                TextColumn(name, f"{prefix}{len(found)}", text, kind, kind not in self.dialect.corrected_kinds)
+            )
         return found
+
+    def types_for_spark(self) -> dict[str, str]:
+        """Return the option of Spark's reader with the types of columns for which it would choose others."""
+        kinds = {name: self.dialect.spark_type(column.declared) for name, column in self.catalogue.items()}
+        given = [sql("{} {}", SPARK.quote(name), SPARK.type_name(kind)) for name, kind in kinds.items() if kind]
+        return {"customSchema": str(joined(", ", given))} if given else {}
 
     def _unused_prefix(self) -> str:
         # Whatever the case of letters, as Spark compares names without it: a hidden text would hide a column.
@@ -275,6 +285,8 @@ def shown_columns(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall
         kind = "timestamp" if text.kind == "timestamp_ntz" and not has_wall_clocks else text.kind
         found = SPARK.quote(text.hidden)
         cast = found if kind == TIME else sql("CAST({} AS {})", found, SPARK.type_name(kind))
+        if not text.is_whole:
+            cast = sql("COALESCE({}, {})", cast, quoted)
         yield sql("{} AS {}", _checked(cast, found, text) if kind.startswith("decimal") else cast, quoted)
 
 

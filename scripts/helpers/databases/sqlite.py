@@ -99,6 +99,10 @@ class SQLite(WritableDatabase):
             return "bigint", None
         return ("string", None) if affinity == "text" or "date" in lower or "timestamp" in lower else None
 
+    def spark_type(self, declared: str) -> str | None:
+        # By itself Spark takes 32 bits for an INTEGER, and the driver the lower half of a larger number.
+        return "bigint" if self.kind(declared) == "integer" else None
+
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
         affinity, found = self.kind(declared), Declared.parse(declared)
         kind = {"integer": "bigint", "real": "double", "text": "string", "blob": "binary"}.get(affinity)

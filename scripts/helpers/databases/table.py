@@ -554,9 +554,9 @@ class JdbcTable(DatabaseTable):
                 )
 
     def _read(self, relation: SQL, ranges: Sequence[SQL]) -> DataFrame:
+        options = self._queries.types_for_spark() | self._options
         if len(ranges) == 1:
-            return self._spark.read.format("jdbc").options(**self._options, dbtable=relation).load()
-        options = dict(self._options)
+            return self._spark.read.format("jdbc").options(**options, dbtable=relation).load()
         return self._spark.read.jdbc(options.pop("url"), relation, predicates=list(ranges), properties=options)
 
     def _found(self, query: SQL, names: Sequence[str], options: Mapping[str, str] | None) -> list[Any]:
