@@ -69,6 +69,10 @@ def sources(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[So
         yield Sources(spark, job, folder)
 
 
+def newest_of(column: str) -> Any:
+    return F.max_by(column, "last_modified").alias(column)
+
+
 Warned = Callable[[Callable[[Any], Any], Any], "list[str]"]
 
 
@@ -177,8 +181,58 @@ def test_no_warning_when_rows_are_written_for_themselves_or_computed_of_the_whol
         (lambda of: of.newest("day"), [WINDOW]),
         (lambda of: of.new.dropDuplicates(["day"]), [DISTINCT]),
         (lambda of: of.new.groupBy("sale").agg(F.max("last_modified").alias("last_modified")), [AGGREGATE]),
+        (lambda of: of.new.groupBy("sale").agg(newest_of("amount"), newest_of("day"), newest_of("last_modified")), []),
+        (lambda of: of.new.groupBy("sale").agg(newest_of("day"), F.max("last_modified").alias("last_modified")), []),
+        (
+            lambda of: (
+                of.new.groupBy("sale").agg(F.max(F.struct("last_modified", "day")).alias("of")).select("sale", "of.*")
+            ),
+            [],
+        ),
+        (
+            lambda of: of.sql(
+                "SELECT sale, max(last_modified) AS last_modified, "
+                "max_by(day, last_modified) AS day FROM new GROUP BY sale"
+            ),
+            [],
+        ),
+        (
+            lambda of: of.new.groupBy("sale").agg(
+                newest_of("day"), newest_of("last_modified"), F.max("amount").alias("amount")
+            ),
+            [AGGREGATE],
+        ),
+        (
+            lambda of: of.new.groupBy("sale").agg(
+                newest_of("day"), newest_of("last_modified"), F.sum("amount").alias("amount")
+            ),
+            [AGGREGATE],
+        ),
+        (
+            lambda of: of.new.groupBy("sale").agg(
+                newest_of("day"), newest_of("last_modified"), F.max_by("amount", "day").alias("amount")
+            ),
+            [AGGREGATE],
+        ),
+        (lambda of: of.new.groupBy("day").agg(newest_of("sale"), newest_of("last_modified")), [AGGREGATE]),
     ],
-    ids=["newest of key", "one of key", "distinct", "distinct in SQL", "newest of day", "one of day", "aggregate"],
+    ids=[
+        "newest of key",
+        "one of key",
+        "distinct",
+        "distinct in SQL",
+        "newest of day",
+        "one of day",
+        "aggregate",
+        "newest by max_by",
+        "newest by max_by and max",
+        "newest by a struct",
+        "newest in SQL",
+        "newest and largest",
+        "newest and sum",
+        "newest of two orders",
+        "newest of another key",
+    ],
 )
 def test_merge_warns_unless_rows_are_deduplicated_by_its_keys(
     sources: Sources, warned: Warned, rows: Callable[[Sources], Any], what: list[str]

@@ -26,9 +26,12 @@ WITHIN |= dict.fromkeys(("FlatMapGroupsInPandas", "FlatMapGroupsInArrow"), "an a
 """Nodes whose rows depend on other rows of the same source."""
 BY_KEYS = re.compile(
     r"Window \[row_number\(\) windowspecdefinition\((?!.*windowspecdefinition).*?\], \[(?P<exactly>.*?)\], \["
+    r"|Aggregate \[(?P<grouped>[^\[\]]*)\], \[(?P<taken>[^\[\]]*)\]"
     r"|Deduplicate \[.* more fields|Deduplicate \[(?P<among>.*)\]|Distinct"
 )
 """What leaves one row of each key, or rows that a merge makes one of."""
+NEWEST = re.compile(r"max_by\([^(),]+, ([^(),]+)\) AS |max\((struct\([^()]*\))\) AS ")
+"""What takes values from the newest row of a key; its groups are by what that is the newest."""
 Part = tuple[set[str], set[str]]
 COLUMN = re.compile(r"(?:^|, )([^,]+?)#\d+L?")
 
@@ -123,5 +126,9 @@ def _is_by_keys(node: Node, keys: set[str]) -> bool:
     by = BY_KEYS.match(node.text) if keys else None
     if by is None:
         return internal("") in node.text
-    columns = {name.lower() for name in COLUMN.findall(by["exactly"] or by["among"] or "")}
+    columns = {name.lower() for name in COLUMN.findall(by["exactly"] or by["grouped"] or by["among"] or "")}
+    if by["taken"] is not None:
+        orders = {one or other for one, other in NEWEST.findall(by["taken"])}
+        others = NEWEST.sub("", by["taken"]).replace(f"max({min(orders, default='')}) AS ", "")
+        return columns == keys and len(orders) == 1 and "(" not in others
     return columns == keys if by["exactly"] is not None else not columns or columns >= keys
