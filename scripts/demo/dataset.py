@@ -64,8 +64,8 @@ def days(table: pa.Table) -> Iterator[tuple[date, pa.Table]]:
 
 
 def format_of(day: date) -> str:
-    """Return the file format of a day: CSV, JSON and Parquet in turn by month."""
-    return FORMATS[(day.month - 1) % 3]
+    """Return the file format of a day: CSV in January, JSON in February, Parquet from then on."""
+    return FORMATS[min(day.month, len(FORMATS)) - 1]
 
 
 def to_bytes(table: pa.Table, format: str) -> bytes:
