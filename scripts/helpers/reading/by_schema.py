@@ -263,8 +263,7 @@ class SchemaReader:
         if asked.format != "csv" and asked.policy in (None, "take"):
             # Nothing is read to look for other columns: a schema may be meant to choose some.
             return Decision(wanted, wanted), [Part(table, wanted)]
-        names_only = asked.policy in (None, "take")
-        parts = [self._found(*part, names_only=names_only) for part in self._groups(table)]
+        parts = [self._found(*part) for part in self._groups(table)]
         if asked.policy in (None, "take"):
             self._check_names(wanted, parts)
             return Decision(wanted, wanted), parts
@@ -293,9 +292,10 @@ class SchemaReader:
             request_payer=self.request_payer, skip_changed=self.skip_changed,
         )  # fmt: skip
 
-    def _found(self, table: pa.Table, header: bytes = b"", *, names_only: bool = False) -> Part:
-        """Return the columns that Spark finds in some files; by `names_only` in one that has the header, if known."""
+    def _found(self, table: pa.Table, header: bytes = b"") -> Part:
+        """Return the columns that Spark finds in some files; where only names are asked for, in one with the header."""
         asked = self.asked
+        names_only = asked.schema is not None and asked.policy in (None, "take")
         try:
             frame = self._frame(table.slice(0, 1) if names_only and header else table, None)
         except Exception as error:
