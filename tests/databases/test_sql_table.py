@@ -100,7 +100,8 @@ def test_values_and_types_are_those_of_jdbc_when_a_table_has_every_common_type(
 
 def test_instants_are_read_by_spark_as_without_it_when_they_are_of_any_year(postgres: Any, jdbc: Any) -> None:
     texts = ["-infinity", "0001-01-01", "0300-02-28 12:00", "1500-01-01", "1582-10-04 23:59:59.999999", "1582-10-10",
-             "1883-11-18", "1970-01-01", "2026-10-25 01:30:00.000001", "9999-12-31", "infinity"]  # fmt: skip
+             "1582-10-15 06:00", "1883-11-18", "1970-01-01", "2026-10-25 01:30:00.000001", "9999-12-31",
+             "infinity"]  # fmt: skip
     name = postgres.new_table("id int NOT NULL, at timestamptz")
     postgres.sql(*(f"INSERT INTO {name} VALUES ({number}, '{text}+00')" if "inf" not in text else
                    f"INSERT INTO {name} VALUES ({number}, '{text}')" for number, text in enumerate(texts)))  # fmt: skip

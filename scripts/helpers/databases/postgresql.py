@@ -150,9 +150,9 @@ class PostgreSQL(WritableDatabase):
     def corrected(self, expression: SQL, kind: str) -> SQL:
         if kind not in self.corrected_kinds:
             return super().corrected(expression, kind)
-        # Spark and the driver take a day before 1582 for one of the calendar of then. A text of each takes three times
-        # as long.
-        years = sql("{} BETWEEN '1582-10-15 00:00:00+00' AND {}", expression, ENDS[kind][1])
+        # Spark and the driver take a day before 1582-10-15, in the zone of the JVM, for one of the calendar of then. A
+        # text of each takes three times as long.
+        years = sql("{} BETWEEN '1582-10-16 00:00:00+00' AND {}", expression, ENDS[kind][1])
         return sql("CASE WHEN NOT {} THEN {} END", years, self.exact(expression, kind))
 
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
