@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from scripts.helpers.sinks.outputs import NOTE
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.attempt import ROWS, attempt
 from tests.sinks.processes import attempt_of, wait_for, when_free
+from tests.support.database_fixtures import written_as
 from tests.support.patience import LONG, PATIENCE
 from tests.support.servers import is_long
 from tests.support.standalone import standalone_cluster
@@ -106,6 +108,30 @@ def test_every_row_is_at_the_target_once_when_an_executor_and_the_driver_of_a_cl
     assert Counter(row.id for row in spark.read.parquet(target).collect()) == Counter(range(ROWS))
     assert watermarks.latest("repairs").unpublished == ()
     assert {finding.kind for finding in examine_targets(watermarks, "repairs", spark=spark)} <= {"staged leftover"}
+
+
+@pytest.mark.timeout(LONG)
+def test_every_row_is_at_the_target_once_when_a_slow_task_runs_a_second_time_beside_the_first(
+    spark: Any, jdbc: Any, cluster: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    written = written_as(request, "postgres")
+    table = written.new_table("id bigint")
+    landing, marks = tmp_path / "landing", tmp_path / "marks"
+    landing.mkdir()
+    marks.mkdir()
+    for number in range(4):
+        rows = range(number * ROWS, (number + 1) * ROWS)
+        (landing / f"{number}.json").write_text("".join(f'{{"id": {row}}}\n' for row in rows))
+    where = (f"sqlite:{tmp_path}/watermarks.db", str(landing), f"{tmp_path}/raw", written.url, table)
+
+    with attempt_of("speculated", *where, json.dumps(written.properties), str(marks), cluster) as speculated:
+        said, errors = speculated.communicate(timeout=PATIENCE)
+
+    assert said.splitlines()[-1:] == [f"written={[4 * ROWS, 4 * ROWS]}"], errors
+    assert sorted(path.name for path in marks.iterdir()) == ["files-0", "files-1", "table-0", "table-1"]
+    every = Counter(range(4 * ROWS))
+    assert Counter(row.id for row in spark.read.parquet(f"{tmp_path}/raw").collect()) == every
+    assert Counter(row for (row,) in written.rows(f"SELECT id FROM {table}")) == every
 
 
 @pytest.fixture

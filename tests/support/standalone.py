@@ -13,7 +13,10 @@ from tests.support.servers import free_port, served
 
 @contextmanager
 def standalone_cluster(folder: Path, workers: int = 1) -> Iterator[str]:
-    """Start a master and workers of two cores each; yield the master's URL."""
+    """Start a master and workers of two cores each, every other one as another host; yield the master's URL.
+
+    Spark never runs two attempts at a task on one host at once.
+    """
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -26,8 +29,8 @@ def standalone_cluster(folder: Path, workers: int = 1) -> Iterator[str]:
         "SPARK_DAEMON_JAVA_OPTS": short_lived(),
     }
 
-    def daemon(name: str, port: int, *options: str) -> list[str]:
-        where = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+    def daemon(name: str, port: int, *options: str, host: str = "127.0.0.1") -> list[str]:
+        where = ["--host", host, "--port", str(port), "--webui-port", "0"]
         return [*command, f"org.apache.spark.deploy.{name}", *where, *options]
 
     (folder / "master").mkdir(parents=True)
@@ -36,6 +39,7 @@ def standalone_cluster(folder: Path, workers: int = 1) -> Iterator[str]:
         for number in range(workers):
             place, own = folder / f"worker-{number}", free_port()
             place.mkdir()
-            worker = daemon("worker.Worker", own, "--cores", "2", "--memory", "1g", "--work-dir", str(place), url)
+            options = ["--cores", "2", "--memory", "1g", "--work-dir", str(place), url]
+            worker = daemon("worker.Worker", own, *options, host=("127.0.0.1", "localhost")[number % 2])
             started.enter_context(served(worker, own, place, variables))
         yield url
