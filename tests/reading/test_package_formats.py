@@ -118,6 +118,18 @@ def test_folder_of_xml_is_a_misfit_when_its_value_is_not_of_the_type_in_the_sche
     assert isinstance(unmarked(str(caught.value)) or caught.value, MisfitError)
 
 
+def test_elements_of_xml_are_rescued_when_they_come_again(landing: Landing) -> None:
+    bays = "<bay><id>1</id><id>2</id><s><n>3</n></s></bay><bay><id>4</id><s><n>5</n></s><s><n>x</n></s></bay>"
+    landing.put("a.xml", f"<bays>{bays}</bays>".encode())
+
+    frame = read(landing, "xml", [], rowTag="bay", schema="id STRING, s STRUCT<n: INT>", rescue=True)
+
+    rows = [(row["id"], row["s"], json.loads(row["_rescued"])) for row in frame.collect()]
+    assert [(row[0], row[1] and row[1]["n"], row[2]) for row in sorted(rows, key=str)] == [
+        ("4", None, {"s": '[{"n":["5"]},{"n":["x"]}]'}), (None, 3, {"id": '["1","2"]', "s": '{"n":"3"}'})
+    ]  # fmt: skip
+
+
 def test_values_of_xml_are_rescued_when_they_do_not_fit(landing: Landing) -> None:
     bays = "<bay><id>1</id><n>x</n><d>1.5</d></bay><bay><id>2</id><n>1</n><d>1.005</d></bay><bay><id>3</id><n/></bay>"
     landing.put("a.xml", f"<bays>{bays}</bays>".encode())

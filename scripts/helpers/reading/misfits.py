@@ -49,7 +49,7 @@ class Misfits:
         if kind is None:
             return value
         fails = F.when(self._is_bad(), self._raised_record()).otherwise(value)
-        if kind != "string":
+        if self._may_lose(kind):
             fails = F.when(self._is_lost(name, kind), self._raised(name, kind_text(kind))).otherwise(fails)
         # Asked first, as nearly no record is kept: the text of all others is not parsed again.
         return F.when(F.col(RECORD).isNull(), value).otherwise(fails).alias(name)
@@ -67,7 +67,7 @@ class Misfits:
         whole = json_of_values([*left_out, record.alias("_corrupt_record")])
         lost = []
         for name, kind in self.columns.items():
-            if kind != "string" and name not in beside:
+            if self._may_lose(kind) and name not in beside:
                 lost.append(F.when(self._is_lost(name, kind), self._text(name)).alias(name))
         values = whole
         if lost:
@@ -75,6 +75,10 @@ class Misfits:
             is_any_lost = ~self._is_bad() & json_of_values(lost).isNotNull()
             values = F.when(is_any_lost, json_of_values([*left_out, *lost])).otherwise(whole)
         return F.when(record.isNull(), json_of_values(left_out)).otherwise(values)
+
+    def _may_lose(self, kind: Kind) -> bool:
+        """Tell whether a column may have a value that its type cannot hold: one of texts, if elements come again."""
+        return kind != "string" or self.format == "xml"
 
     def _is_lost(self, name: str, kind: Kind) -> Column:
         """Tell a value that is NULL and has a text. Of a struct a part may be lost, so it counts as a whole."""

@@ -196,9 +196,9 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
 
 def texts_of(fields: T.StructType, options: Mapping[str, Any]) -> T.StructType:
     """Return what Spark's reader of XML is asked for, with `RECORD` for those that it cannot parse; see `_typed`."""
-    texts = _Xml(fields, of_records(options), sql("timestamp")).to_parse()
+    lists: Any = _Xml(fields, of_records(options), sql("timestamp")).in_lists(fields)
     # Spark 4 refuses to read `RECORD` alone, as of files without a record that can be parsed.
-    return T.StructType([*texts, T.StructField(_END, T.StringType()), T.StructField(RECORD, T.StringType())])
+    return T.StructType([*lists, T.StructField(_END, T.StringType()), T.StructField(RECORD, T.StringType())])
 
 
 def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], is_inferred: bool) -> DataFrame:
@@ -206,17 +206,21 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
 
     The text of a record is JSON of its values, from which `Misfits` takes those that were lost.
     """
-    names = [name for name in texts.columns if name not in (*fields.names, _END, RECORD)]
     syntax = _Xml(fields, of_records(options), _instant(texts))
-    values = []
+    given = texts_of(fields, options)
+    names = [name for name in texts.columns if name not in given.names]
+    values, shown = [], []
     for index, field in enumerate(fields):
-        value = quoted(field.name)
+        shape = (field.dataType, given[field.name].dataType, quoted(field.name))
+        value, is_lost = syntax.first(*shape), _is_several(*shape)
         if not isinstance(field.dataType, (T.StringType, T.StructType, T.ArrayType, T.MapType)):
             # An empty element is no value.
             value = F.when(_is_text(value), value)
-        values.append(value.alias(f"value_{index}"))
+        values += [value.alias(f"value_{index}"), is_lost.alias(f"lost_{index}")]
+        # One value as it is: a list of one would be shown as a list.
+        shown.append(F.when(is_lost, _json(*shape[1:])).otherwise(_json(field.dataType, value)).alias(field.name))
     is_marked = F.col(RECORD).isNotNull()
-    text = F.coalesce(RECORD, F.to_json(F.struct(*map(quoted, fields.names), _END)))
+    text = F.coalesce(RECORD, F.to_json(F.struct(*shown, _END)))
     # The package for Spark 3 replaces bytes that are not of the encoding.
     reason = F.when(is_marked, UNPARSED).when(text.contains(_REPLACED), ENCODING)
     frame = texts.select(
@@ -368,6 +372,37 @@ class _Xml(_Syntax):
     def kind_to_parse(self, kind: T.DataType) -> T.DataType:
         return _with_each(kind, lambda one: T.StringType() if one.typeName() in self.as_text else one)
 
+    def in_lists(self, kind: T.DataType) -> T.DataType:
+        """Return the type that Spark's reader is asked for: a list for each element, else it keeps the last one."""
+        if isinstance(kind, T.ArrayType):
+            return T.ArrayType(self.in_lists(kind.elementType))
+        if not isinstance(kind, T.StructType):
+            return self.kind_to_parse(kind)
+        fields = []
+        for field in kind:
+            is_beside = field.name == self.option("valuetag", "_VALUE")
+            is_beside = is_beside or field.name.startswith(self.option("attributeprefix", "_"))
+            found = self.in_lists(field.dataType)
+            is_list = is_beside or isinstance(found, T.ArrayType)
+            fields.append(T.StructField(field.name, found if is_list else T.ArrayType(found)))
+        return T.StructType(fields)
+
+    def first(self, kind: T.DataType, given: T.DataType, value: Column) -> Column:
+        """Return texts of the shape of a type, from what is `given` in lists; of several elements the first."""
+        if isinstance(given, T.StructType) and isinstance(kind, T.StructType):
+            parts = [
+                self.first(field.dataType, given[field.name].dataType, value.getField(field.name)).alias(field.name)
+                for field in kind
+            ]
+            return F.when(value.isNotNull(), F.struct(*parts))
+        if not isinstance(given, T.ArrayType):
+            return value
+        within = given.elementType
+        if isinstance(kind, T.ArrayType):
+            return F.transform(value, lambda one: self.first(kind.elementType, within, one))
+        nothing = F.lit(None).cast(self.kind_to_parse(kind))
+        return F.aggregate(value, nothing, lambda found, one: F.coalesce(found, self.first(kind, within, one)))
+
     def converted(self, index: int, *, is_inferred: bool) -> Column | None:
         kind, text = self.fields[index].dataType, F.col(f"value_{index}")
         wide = _with_each(kind, _widened)
@@ -377,7 +412,7 @@ class _Xml(_Syntax):
             # By the parser of JSON: that of XML for Spark 3 takes 30.02.2024 for the day before.
             schema = T.StructType([T.StructField(ROW, wide)])
             value = F.from_json(F.to_json(F.struct(value.alias(ROW))), schema, self.options).getField(ROW)
-        lost = [_any(_is_gone, wide, value, text), _any(_is_cut, kind, value, value)]
+        lost = [F.col(f"lost_{index}"), _any(_is_gone, wide, value, text), _any(_is_cut, kind, value, value)]
         if is_inferred:
             lost.append(_any(_is_rounded, kind, value, text))
         return F.when(~reduce(or_, lost), value.cast(_with_each(kind, lambda one: one)))
@@ -438,6 +473,26 @@ def _any(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> Column
         return F.coalesce(F.exists(each, lambda one: one), F.lit(False))
     found = is_lost(kind, value, text)
     return F.lit(False) if found is None else F.coalesce(found, F.lit(False))
+
+
+def _is_several(kind: T.DataType, given: T.DataType, value: Column) -> Column:
+    """Return whether an element of XML comes again where the type has place for one."""
+    several = F.lit(False)
+    if isinstance(given, T.StructType) and isinstance(kind, T.StructType):
+        for field in kind:
+            several |= _is_several(field.dataType, given[field.name].dataType, value.getField(field.name))
+    elif isinstance(given, T.ArrayType):
+        one, its, is_list = kind, given.elementType, isinstance(kind, T.ArrayType)
+        if isinstance(kind, T.ArrayType):
+            one = kind.elementType
+        several = F.exists(value, lambda element: _is_several(one, its, element))
+        several = F.coalesce(several if is_list else several | (F.size(value) > 1), F.lit(False))
+    return several
+
+
+def _json(kind: T.DataType, value: Column) -> Column:
+    """Return the text of a value, which is JSON if the type has parts."""
+    return F.to_json(value) if isinstance(kind, (T.StructType, T.ArrayType, T.MapType)) else value.cast("string")
 
 
 def _is_text(value: Column) -> Column:

@@ -513,6 +513,11 @@ TYPED = {
         "n STRUCT<x: BIGINT, `y.z`: STRUCT<q: DECIMAL(9,2)>>"),
     "text in a map": ("<n><x>1</x><y>b</y></n>", "n MAP<STRING, INT>"),
     "record that cannot be parsed, with a schema": ("<n>1</m>", "n STRING"),
+    "several elements in a column of texts": ("<n>a</n><n>b</n>", "n STRING"),
+    "several elements in a column of numbers": ("<n>1</n><n>1</n>", "n BIGINT"),
+    "several elements in a struct": ("<n><x>1</x></n><n><x>2</x></n>", "n STRUCT<x: INT>"),
+    "several elements, within": ("<n><x>1</x></n><n><x>1</x><x>2</x></n>", "n ARRAY<STRUCT<x: INT>>"),
+    "several elements in a map": ("<n><x>1</x></n><n><y>2</y></n>", "n MAP<STRING, INT>"),
 }  # fmt: skip
 """Values that are none of their type, by what they are."""
 XML += [
@@ -567,6 +572,23 @@ XML += [
             ("{'x.y': None, 'n': None}", None, None),
         ),
         schema="s STRUCT<`x.y`: DECIMAL(9,2), n: INT>, l ARRAY<BIGINT>, m MAP<STRING, INT>",
+        ways=("read",),
+        options=BAY,
+    ),
+    Case(
+        "lists of one, attributes, and text beside elements",
+        "xml",
+        {
+            "1.xml": xml(
+                "<bay id='1'><n>a</n><s a='2'>b</s><l><x>1</x><y>2</y></l><t>c<x>3</x></t></bay>", "<bay></bay>"
+            )
+        },
+        rows(
+            "_id n s l t",
+            ("1", "['a']", "{'_a': 2, '_VALUE': 'b'}", "[Row(x=1)]", "{'x': 3}"),
+            (None, None, None, None, None),
+        ),
+        schema="_id INT, n ARRAY<STRING>, s STRUCT<_a: INT, _VALUE: STRING>, l ARRAY<STRUCT<x: INT>>, t STRUCT<x: INT>",
         ways=("read",),
         options=BAY,
     ),
