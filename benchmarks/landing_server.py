@@ -35,7 +35,8 @@ ROW = (
 ENCODED_ROW = ROW.replace(b"day=", b"day%3D")
 HEX = np.frombuffer("".join(f"{number:02x}" for number in range(256)).encode(), np.uint8).reshape(256, 2)
 TWO = THOUSAND[:, 1:]
-KEY = re.compile(rf"/{BUCKET}/{PREFIX}day=(\d{{5}})/part-(\d{{9}})\.json\Z")
+KEY = re.compile(rf"/{BUCKET}/{PREFIX}day=(\d{{5}})/part-(\d{{9}})(?:-late)?\.json\Z")
+"""Beside each object another one can be looked at, ``-late``, that no listing shows."""
 
 
 def etags(folder: np.ndarray, number: np.ndarray) -> np.ndarray:

@@ -3,9 +3,10 @@
     python -m benchmarks.scale
     python -m benchmarks.scale --known 100000 --new 1000
 
-The same is measured with a tenth of the known objects, to compare the seconds for each key. Objects are computed by a
-local S3 server (`landing_server.py`); Spark has a driver and one worker of two cores. What a run took is kept in
-the folder, which needs about 5 GB: begun again, the benchmark does not take it once more.
+As many are then found without a listing, where events or a journal name them, in a process without Spark. The same is
+measured with a tenth of the known objects, to compare the seconds for each key. Objects are computed by a local S3
+server (`landing_server.py`); Spark has a driver and one worker of two cores. What a run took is kept in the folder,
+which needs about 5 GB: begun again, the benchmark does not take it once more.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from benchmarks.local_server import local_server
 DRIVER_MB, WORKER_MB, GROWTH = 512.0, 2_048.0, 1.1
 SMALLER = 10
 """How many times fewer keys the time of each is compared with."""
+NAMED = [(keys, by) for keys in ("dates", "random") for by in ("events", "journal")]
+"""New objects that are named: which keys they have, and what names them."""
+NAMED_SECONDS, NAMED_MB = {"dates": 15.0, "random": 60.0}, 1_024.0
 
 
 def measured(folder: Path, known: int, new: int, seconds: float) -> dict[str, float]:
@@ -42,7 +46,12 @@ def measured(folder: Path, known: int, new: int, seconds: float) -> dict[str, fl
                 f"{known:,} known objects took more than {seconds:,.0f} s. Begin again with the same --folder "
                 f"({folder}) to go on, or give more --hours."
             ) from error
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        for keys, by in NAMED:
+            command = [sys.executable, "-m", "benchmarks.scale_named", str(folder / str(known)), "--keys", keys]
+            command += ["--by", by, "--known", str(known), "--new", str(new)]
+            named = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+            found |= {f"{keys}_{by}_{name}": value for name, value in json.loads(named.stdout).items()}
     return found
 
 
@@ -57,6 +66,10 @@ def goals_of(known: int, large: dict[str, float], small: dict[str, float]) -> li
     for text, name in (("to find what is new", "seconds"), ("of a first run", "first_seconds")):
         ratio = (large[name] / known) / (small[name] / smaller)
         goals.append(Goal(f"seconds {text} for each of {known:,} keys beside {smaller:,}", ratio, GROWTH, False))
+    for keys, by in NAMED:
+        text = f"{known:,} known, keys {'by date' if keys == 'dates' else 'at random'} that {by} name:"
+        goals.append(Goal(f"{text} seconds", large[f"{keys}_{by}_seconds"], NAMED_SECONDS[keys], False))
+        goals.append(Goal(f"{text} MB", large[f"{keys}_{by}_mb"], NAMED_MB, False))
     return goals
 
 

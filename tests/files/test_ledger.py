@@ -29,6 +29,7 @@ from scripts.helpers.files.segments import checksum
 from scripts.helpers.files.states import segment_of
 from scripts.helpers.listing.objects import LEDGER
 from tests.support.buckets import NOON, SOURCE, Bucket, Job, keys_of
+from tests.support.events import Told
 
 COLUMNS = ["key", "etag", "version_id", "size", "modified", "status", "version", "run_id"]
 """As documented for Spark, Athena and DuckDB."""
@@ -103,6 +104,10 @@ def work(job: Job) -> list[Any]:
                 job.bucket.put(key, body=str(rng.randint(0, 3)))
         found.append((job.take(), job.last.gone, job.last.has_more))
         job.bucket.wait(minutes=1)
+        named = [f"sub/{number}.csv" for number in rng.sample(range(60), 5)]
+        job.bucket.put(named[0], body="4")
+        found.append((job.take_told(Told(sorted(named))), job.last.gone, job.last.has_more))
+        job.bucket.wait(minutes=1)
     known = job.bookmark().ledger.known().between(None, None)
     return [*found, sorted(map(repr, known.to_pylist()))]
 
@@ -124,6 +129,26 @@ def test_answers_are_those_of_the_table_when_the_ledger_lies_in_files(
 
     assert in_files == in_table
     assert files.names()
+
+
+def test_only_files_that_can_hold_the_keys_are_read_when_events_name_them(
+    make_job: Callable[..., Job], files: Files
+) -> None:
+    job = make_job()
+    for folder, count in (("day=1/", 30), ("day=2/", 5)):
+        for number in range(count):
+            job.bucket.put(f"{folder}{number}.csv")
+        job.take()
+    large, _ = (file["file"] for segment in job.bookmark().ledger.in_files() for file in segment)
+    files.write(large, None)
+    job.bucket.put("day=2/new.csv")
+    job.bucket.put("day=1/1new.csv")
+
+    taken = job.take_told(Told(["day=2/0.csv", "day=2/new.csv"]))
+
+    assert taken == ["day=2/new.csv"]
+    with pytest.raises(LedgerError, match="it could not be read"):
+        job.take_told(Told(["day=1/1new.csv", "day=2/new.csv"]))
 
 
 def test_state_holds_no_list_when_the_ledger_lies_in_files(make_job: Callable[..., Job]) -> None:

@@ -272,7 +272,8 @@ class FileBookmark:
             Interval(_before(batch), batch.column("key")[-1].as_py(), batch)
             for batch in there.combine_chunks().to_batches()
         ]
-        return self._taken(intervals, started, deleted=deleted, position=position, has_more=told.has_more)
+        among = named.union(self._aside)
+        return self._taken(intervals, started, deleted=deleted, position=position, has_more=told.has_more, among=among)
 
     def find_recorded(self, changes: pa.Table, started: datetime, position: Mapping[str, Any]) -> FilesTaken | None:
         """Take those of the objects that a journal names that are new; None if S3 cannot be asked about so many.
@@ -391,12 +392,13 @@ class FileBookmark:
         look: Callable[[Collection[str]], pa.Table] | None = None,
         position: Mapping[str, Any] | None = None,
         has_more: bool = False,
+        among: Collection[str] | None = None,
     ) -> FilesTaken:
         """Choose among the objects of intervals; `deleted` and `look` are those of `BatchChooser.choose`.
 
-        `sees_all` says that the intervals are a listing of the whole source.
+        `sees_all` says that the intervals are a listing of the whole source, `among` which keys they can have if not.
         """
-        choice = self._chooser.choose(intervals, started, self._memory.known(), deleted, look)
+        choice = self._chooser.choose(intervals, started, self._memory.known(among), deleted, look)
         rows, left = choice.rows, choice.left
         later = self.options.waiting(left)
         rest = self._rest_of_partitions(rows, choice.archived)
@@ -442,7 +444,7 @@ class FileBookmark:
 
         Each record counts, and not only the newest of a key: the last one may be of an older version that was deleted.
         """
-        known = self._memory.known()
+        known = self._memory.known({*changes.column("key").to_pylist(), *self._aside})
         by_key: dict[str, Mapping[str, Any] | None] = {}
         asked = set()
         for row in changes.to_pylist():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, islice, pairwise
 from typing import Any
 
@@ -34,6 +35,16 @@ def files_between(files: Sequence[Mapping[str, Any]], after: str | None, until: 
     return held
 
 
+def files_with(files: Sequence[Mapping[str, Any]], keys: Sequence[bytes]) -> list[Mapping[str, Any]]:
+    """Return the files of a segment that can hold one of some sorted keys."""
+    held = []
+    for file in files:
+        place = bisect_left(keys, byte_order(file["first"]))
+        if place < len(keys) and keys[place] <= byte_order(file["last"]):
+            held.append(file)
+    return held
+
+
 class FileLedger:
     """The segments that a state refers to, read when they are needed, each at most once.
 
@@ -52,6 +63,7 @@ class FileLedger:
         self.segments = list(segments)
         self._tables: dict[int, pa.Table] = {}
         self._known: Known | None = None
+        self._some: tuple[frozenset[str], Known] | None = None
 
     @property
     def count(self) -> int:
@@ -65,6 +77,14 @@ class FileLedger:
         if self._known is None:
             self._known = Known(self._from(0))
         return self._known
+
+    def known_of(self, keys: Collection[str]) -> Known:
+        """Read what all segments say of some keys, or of more."""
+        if self._known is not None:
+            return self._known
+        if self._some is None or not self._some[0].issuperset(keys):
+            self._some = frozenset(keys), Known(self._read_several(self.segments, of_keys=keys))
+        return self._some[1]
 
     def stored(self, rows: pa.Table) -> dict[str, Any]:
         """Make a segment of rows sorted by key. Files are written at once; bytes for the table wait for the freeze."""
@@ -105,14 +125,14 @@ class FileLedger:
         """Read one segment, or of its files those that can hold keys between two; LedgerError if it is damaged."""
         return self._read_several([segment], after, until)[0]
 
-    def _in_table(self, segment: Mapping[str, Any]) -> pa.Table:
+    def _in_table(self, segment: Mapping[str, Any], keys: pa.Array | None) -> pa.Table:
         try:
             data = segment["data"].data if isinstance(segment["data"], Blob) else segment["data"]
             # A file list that lost a row would be believed, and its file be taken again: so it is proven whole.
             if checksum(data) != segment["sha256"]:
                 raise ValueError("the checksum differs")
-            rows = from_bytes(data)
-            if rows.num_rows != segment["count"]:
+            rows = from_bytes(data, keys)
+            if keys is None and rows.num_rows != segment["count"]:
                 raise ValueError("the count differs")
         except (TypeError, ValueError) as error:  # The chunks of a segment may hold another value than bytes.
             raise damaged(self._source, error) from error
@@ -146,18 +166,27 @@ class FileLedger:
         return [self._tables[index] for index in range(first, len(self.segments))]
 
     def _read_several(
-        self, segments: Sequence[Mapping[str, Any]], after: str | None = None, until: str | None = None
+        self,
+        segments: Sequence[Mapping[str, Any]],
+        after: str | None = None,
+        until: str | None = None,
+        of_keys: Collection[str] | None = None,
     ) -> list[pa.Table]:
         """Read several segments as `read` does, the files of all at the same time: most have one file or a few."""
         in_files = [segment for segment in segments if "data" not in segment]
         if in_files and self._files is None:
             raise LedgerError(self._source, NO_FOLDER)
-        held = [files_between(self.files(segment), after, until) for segment in in_files]
-        rows = iter(self._files.rows_of(list(chain.from_iterable(held))) if self._files is not None else [])
+        keys = None
+        if of_keys is None:
+            held = [files_between(self.files(segment), after, until) for segment in in_files]
+        else:
+            keys, wanted = pa.array(list(of_keys), pa.string()), sorted(map(byte_order, of_keys))
+            held = [files_with(self.files(segment), wanted) for segment in in_files]
+        rows = iter(self._files.rows_of(list(chain.from_iterable(held)), keys) if self._files is not None else [])
         counts, tables = iter(map(len, held)), []
         for segment in segments:
             if "data" in segment:
-                tables.append(self._in_table(segment))
+                tables.append(self._in_table(segment, keys))
             else:
                 tables.append(pa.concat_tables([LEDGER.empty_table(), *islice(rows, next(counts))]))
         return tables

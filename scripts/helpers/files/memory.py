@@ -34,9 +34,9 @@ class Memory:
         """Return the listed objects that can be new: all."""
         return rows
 
-    def known(self) -> Known:
-        """Return what is remembered."""
-        return self.ledger.known()
+    def known(self, keys: Collection[str] | None = None) -> Known:
+        """Return what is remembered, of all objects or of some."""
+        return self.ledger.known() if keys is None else self.ledger.known_of(keys)
 
     def known_by_time(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
         """Return which objects, of those that are not remembered, are known for not being modified after the floor."""

@@ -88,25 +88,25 @@ class SegmentFiles:
             os.fsync(local.fileno())
         os.replace(part, self.location.prefix + name)
 
-    def rows(self, file: Mapping[str, Any]) -> pa.Table:
-        """Read the rows of a file; LedgerError if they are not those that were written, or of another format."""
+    def rows(self, file: Mapping[str, Any], keys: pa.Array | None = None) -> pa.Table:
+        """Read the rows of a file, or of some keys; LedgerError if it is not what was written, or of another format."""
         data = self.get(file)
         try:
-            return from_bytes(data)
+            return from_bytes(data, keys)
         except ValueError as error:
             raise LedgerError(
                 self.location.uri(str(file["file"])),
                 f"this version of the package does not write such files ({error}). Update the package.",
             ) from error
 
-    def rows_of(self, files: Sequence[Mapping[str, Any]]) -> list[pa.Table]:
-        """Read the rows of several files, many at once, in their order; errors are those of `rows`."""
+    def rows_of(self, files: Sequence[Mapping[str, Any]], keys: pa.Array | None = None) -> list[pa.Table]:
+        """Read the rows of several files as `rows` does, many at once, in their order."""
         if len(files) < 2:
-            return [self.rows(file) for file in files]
+            return [self.rows(file, keys) for file in files]
         if not self.location.is_local:
             _ = self.client  # Made before threads ask for it, or each of them would make one.
         with ThreadPoolExecutor(READERS) as pool:
-            return list(pool.map(self.rows, files))
+            return list(pool.map(lambda file: self.rows(file, keys), files))
 
     def exists(self, file: Mapping[str, Any]) -> bool:
         """Tell whether a file is there; AccessRefusedError if S3 will not say, other errors as those of `get`."""

@@ -55,13 +55,14 @@ def _to_parquet(rows: pa.Table) -> bytes:
     return out.getvalue()
 
 
-def from_bytes(data: bytes) -> pa.Table:
-    """Read what `to_bytes` wrote. ValueError if it is anything else."""
+def from_bytes(data: bytes, keys: pa.Array | None = None) -> pa.Table:
+    """Read what `to_bytes` wrote, or the rows of some keys. ValueError if it is anything else."""
     try:
         if data[:4] == b"PAR1":
             # Not read_table: that takes several times as long here, and leaves chunks that are copied to be joined.
-            rows = pq.ParquetFile(pa.BufferReader(data)).read()
-            _check_columns(rows.column_names)
+            file = pq.ParquetFile(pa.BufferReader(data))
+            _check_columns(file.schema_arrow.names)
+            rows = file.read() if keys is None else _rows_of(file, keys)
             return _checked(rows.cast(LEDGER))
         columns = unpack_json(data, MAX_JSON_BYTES)
         _check_columns(list(columns))
@@ -75,9 +76,20 @@ def from_bytes(data: bytes) -> pa.Table:
                 arrays.append(pa.array(values, pa.int64()).cast(field.type))
             else:
                 arrays.append(pa.array(values, field.type))
-        return _checked(pa.Table.from_arrays(arrays, schema=LEDGER))
+        rows = pa.Table.from_arrays(arrays, schema=LEDGER)
+        return _checked(rows if keys is None else rows.filter(pc.is_in(rows.column("key"), value_set=keys)))
     except (pa.ArrowException, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
         raise ValueError(f"not a segment of a file list ({type(error).__name__})") from error
+
+
+def _rows_of(file: pq.ParquetFile, keys: pa.Array) -> pa.Table:
+    """Read the rows of some keys: of most row groups their keys alone, as few have any of them."""
+    found = [file.schema_arrow.empty_table()]
+    for group in range(file.num_row_groups):
+        is_among = pc.is_in(file.read_row_group(group, ["key"]).column("key"), value_set=keys)
+        if pc.any(is_among, min_count=0).as_py():
+            found.append(file.read_row_group(group).filter(is_among))
+    return pa.concat_tables(found)
 
 
 def _check_columns(names: Sequence[str]) -> None:
