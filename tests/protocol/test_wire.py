@@ -16,13 +16,15 @@ from urllib.parse import parse_qs, unquote
 import boto3
 import pytest
 
-from scripts.helpers.errors import WatermarkError
+from scripts.helpers.errors import UnpublishedError, WatermarkError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.protocol.run import Run
+from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import text_of
 from tests.protocol.capacity import Meter
+from tests.sinks.rights import refusing
 from tests.support.clock import Clock
 from tests.support.faults import ONE_ATTEMPT, Wire
 from tests.support.moto_server import MotoServer, OneAtATime
@@ -361,3 +363,16 @@ def test_run_sends_the_requests_of_the_page_when_nothing_is_new(job: WholeRun) -
     job.run("2.csv")
 
     assert job.run() == of_page("### Nothing new")
+
+
+def test_batch_waits_for_the_next_run_when_the_role_may_no_longer_publish(job: WholeRun) -> None:
+    job.run("1.csv")
+    with refusing(job.s3, "CopyObject"):
+        with pytest.raises(UnpublishedError, match="version 2 is committed"):
+            job.run("2.csv")
+        with pytest.raises(UnpublishedError, match="version 2 is committed"):
+            job.run("3.csv")
+
+    job.run()
+
+    assert sum(name.startswith("part-") for name in FileSink(f"s3://{job.bucket}/raw", s3_client=job.s3).visible()) == 3
