@@ -269,7 +269,6 @@ KINDS = (
     (r"raw/.*", "target"),
     (r".*/_target", "note"),
     (r".*/_manifest", "manifest"),
-    (r".*/_glue_watermarks_columns", "staged columns"),
     (r".*", "staged"),
 )
 """What a key of the bucket is for."""

@@ -231,7 +231,7 @@ def test_manifest_is_gone_when_a_folder_can_only_be_dropped_in_part(s3: Any, buc
     with refusing(s3, "ListObjectsV2"), pytest.raises(TargetError, match="s3:ListBucket"):
         sink.drop(output)
 
-    assert sink.staging.manifest(output) is None
+    assert sink.staging.listed(output) is None
 
 
 def test_retraction_leaves_other_batches_when_one_goes(make: Callable[..., FileSink]) -> None:

@@ -146,7 +146,7 @@ def test_staged_folder_goes_when_the_run_fails(world: DirectoryCopy) -> None:
 
     job.__exit__(KilledError, KilledError(), None)
 
-    assert (staged, world.staged, world.seen) == (3, [], [])
+    assert (staged, world.staged, world.seen) == (2, [], [])
 
 
 def test_staged_folder_of_a_dead_attempt_goes_when_a_later_batch_is_published(world: DirectoryCopy) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
@@ -33,7 +32,7 @@ from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.arrow_streams import ArrowStream
-from scripts.helpers.sinks.file_schema import COLUMNS, FileSchema, store_schema
+from scripts.helpers.sinks.file_schema import FileSchema, store_schema
 from scripts.helpers.sinks.file_types import FORMATS, check_same_format, fit_to_schema
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import (
@@ -64,7 +63,7 @@ from scripts.helpers.sinks.staged_rows import (
     columns_of,
     spark_of,
 )
-from scripts.helpers.sinks.staging import Staging, is_beside
+from scripts.helpers.sinks.staging import StagedRows, Staging, is_beside
 
 logger = logging.getLogger(__name__)
 
@@ -130,8 +129,8 @@ class FileSink:
         self.staging = staging_for(self.target, staging, spark, s3_client)
         self._batch_folders, self._beside_others = batch_folders, beside_others
         self._format, self._partition_by, self._options = format, list(partition_by), options
-        # What this object staged last is not read back to be published: the sizes of its files, and its columns.
-        self._own: dict[Output, tuple[Mapping[str, int], bytes | None]] = {}
+        # What this object staged last is not read back to be published.
+        self._own: dict[Output, StagedRows] = {}
 
     @classmethod
     def of(
@@ -239,27 +238,18 @@ class FileSink:
         if is_first or not isinstance(self.target, S3Place):
             self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
-
-        columns: bytes | None = None
-
-        def fill(place: Place, folder: str) -> Any:
-            nonlocal columns
-            written = write(rows, place, folder, schema)
-            if schema is not None:
-                columns = replace(schema, attempt=folder).to_bytes()
-                place.write(f"{folder}/{COLUMNS}", columns)
-            return written
-
         made = Output(
             "files", self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,
             batch_folders=batch_folders, replaces=replaces, beside_others=self._beside_others,
             columns=schema is not None, job_id=batch.job_id,
         )  # fmt: skip
-        output, staged = self.staging.stage(batch, made, fill)
+        output, staged = self.staging.stage(
+            batch, made, lambda place, folder: write(rows, place, folder, schema), schema
+        )
         # Once, and before anything is there that could be taken back.
         if staged.names and not any(found and found[0] == made.job for found in map(batch_of, ours)):
             self.staging.place.write(f"{made.job}/{NOTE}", self.name.encode())
-        self._own = {output: (staged.sizes, None if output.rows == 0 else columns)}
+        self._own = {output: staged}
         return output
 
     def publish(self, output: Output) -> None:
@@ -277,26 +267,21 @@ class FileSink:
         TargetError
             Files that cannot be moved. Call again.
         """
-        manifest = self._manifest(output)
-        if manifest is None:
+        staged = self._staged(output)
+        if staged is None:
             return
-        moves = {
-            f"{output.folder}/{name}": final_name(output, number, name) for number, name in enumerate(sorted(manifest))
-        }
+        moves = _moves(output, staged)
         # An earlier attempt of a run whose attempts no commit tells apart.
         if output.replaces or output.batch_folders:
             self.target.delete(set(self.published(output)) - set(moves.values()))
         if output.batch_folders:
             self._warn_of_others(output)
-        if not output.replaces and manifest:
+        if not output.replaces and moves:
             # Before the first file: a reader who has seen a row of a batch finds its record.
             self.target.write(record_of(output.job, output.batch), b"")
         # Not when the batch is staged: an attempt that never commits must not refuse the columns of those that do.
-        if output.columns:
-            is_own = output in self._own
-            columns = self._own[output][1] if is_own else self.staging.place.read(f"{output.folder}/{COLUMNS}")
-            store_schema(self.target, columns, output.version)
-        self._move(output, moves, {f"{output.folder}/{name}": size for name, size in manifest.items()})
+        store_schema(self.target, staged.columns, output.version)
+        self._move(output, moves, {f"{output.folder}/{name}": size for name, size in staged.sizes.items()})
 
     def _warn_of_others(self, output: Output) -> None:
         """Name what readers see in the folder of a batch that is none of its files. Whose it is, nothing says."""
@@ -310,22 +295,22 @@ class FileSink:
             )  # fmt: skip
 
     def check_staged(self, output: Output) -> None:
-        manifest = self._manifest(output) or {}
+        staged = self._staged(output)
         there, published = self.staging.place.files(output.folder), set(self.published(output))
-        names = {f"{output.folder}/{name}": final_name(output, at, name) for at, name in enumerate(sorted(manifest))}
-        lost = [name for name, final in names.items() if name not in there and final not in published]
+        moves = _moves(output, staged) if staged is not None else {}
+        lost = [name for name, final in moves.items() if name not in there and final not in published]
         if lost:
             raise StagedFilesLostError(output.target, output.version, lost)
 
-    def _manifest(self, output: Output) -> Mapping[str, int] | None:
+    def _staged(self, output: Output) -> StagedRows | None:
         """Return the files of an attempt; None where all of them are at the target, StagedFilesLostError if not."""
         # Should a person have taken them back meanwhile, there is nothing to copy, and `_move` finds that.
-        manifest = self._own[output][0] if output in self._own else self.staging.manifest(output)
+        staged = self._own[output] if output in self._own else self.staging.listed(output)
         # Deleted after all files were moved, or by a person's order to drop them. Then the head has forgotten the
         # output, which the caller knows. What is left is that somebody else emptied the place.
-        if manifest is None and len(self.published(output)) < output.files:
+        if staged is None and len(self.published(output)) < output.files:
             raise StagedFilesLostError(output.target, output.version, [MANIFEST])
-        return manifest
+        return staged
 
     def clear(self, output: Output) -> None:
         self._own = {}
@@ -470,6 +455,11 @@ class FileSink:
                 "no mixture. Leave the option out, or name another folder.",
             )
         return self._batch_folders
+
+
+def _moves(output: Output, staged: StagedRows) -> dict[str, str]:
+    """Return the final name of each staged file."""
+    return {f"{output.folder}/{name}": final_name(output, at, name) for at, name in enumerate(staged.names)}
 
 
 def check_one_disk(target: Place, staging: Place) -> None:

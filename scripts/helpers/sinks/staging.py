@@ -16,7 +16,7 @@ from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.values import ImplausibleError
-from scripts.helpers.sinks.file_schema import COLUMNS
+from scripts.helpers.sinks.file_schema import COLUMNS, FileSchema
 from scripts.helpers.sinks.outputs import MANIFEST, Attempt, attempt_of, folder_of, staging_beside, version_of
 from scripts.helpers.sinks.places import Place, is_same_folder, place_of_name
 
@@ -31,6 +31,8 @@ class StagedRows:
     place: Place | None = None
     names: Sequence[str] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
+    columns: bytes | None = None
+    """The schema of files, as `FileSchema.to_bytes` writes it; None if it is not known."""
 
     @property
     def uris(self) -> list[str]:
@@ -56,7 +58,7 @@ def _hidden_partition(name: str) -> str:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an attempt wrote last into its folder: whose it is, where and how it is published, and the size of files.
+    """What an attempt wrote last into its folder: whose it is, how it is published, and sizes and schema of its files.
 
     `files` is None once a decision has taken the attempt back, and the files are going or gone. One of the first
     versions of this package says nothing of attempt, target and terms (`Output.terms`).
@@ -66,6 +68,7 @@ class Manifest:
     target: str
     terms: Mapping[str, Any]
     files: Mapping[str, int] | None
+    columns: bytes | None = None
 
     @classmethod
     def read(cls, data: bytes) -> Manifest:
@@ -80,14 +83,16 @@ class Manifest:
         attempt = Attempt(fields.text("job"), fields.text("epoch"), fields.whole("version"), fields.whole("fence"))
         files = fields.of("files", (dict, bool), "a map of names")
         terms = fields.of("terms", dict, "a map")
-        return cls(attempt, fields.text("target"), terms, None if files is False else _checked_files(files))
+        columns = fields.of("columns", str, "a text", "").encode() or None
+        return cls(attempt, fields.text("target"), terms, None if files is False else _checked_files(files), columns)
 
     def to_bytes(self) -> bytes:
         """Write it."""
         assert self.attempt is not None
         files: Any = False if self.files is None else dict(self.files)
         of_attempt = {**self.attempt._asdict(), "target": self.target, "terms": self.terms}
-        return json.dumps({**of_attempt, "files": files}).encode()
+        columns = {"columns": self.columns.decode()} if self.columns else {}
+        return json.dumps({**of_attempt, "files": files, **columns}).encode()
 
     def is_for(self, target: str) -> bool:
         """Return whether it names a target, however that is written."""
@@ -210,7 +215,9 @@ class Staging(Attempts):
         self.place = place
         self._last, self._found = "", dict[str, int]()
 
-    def stage(self, batch: BatchId, output: Output, write: Callable[[Place, str], Any]) -> tuple[Output, StagedRows]:
+    def stage(
+        self, batch: BatchId, output: Output, write: Callable[[Place, str], Any], schema: FileSchema | None = None
+    ) -> tuple[Output, StagedRows]:
         """Let `write` fill a folder of this attempt alone, for an output; it may return how many rows it wrote.
 
         Returned is the output with the folder, relative to the staging place, and the counts of files and bytes, and
@@ -254,24 +261,25 @@ class Staging(Attempts):
             )
         # Last: an attempt without a manifest has not ended its write. And it counts, not the folder: a task of a
         # driver that is dead may still add a file, whose rows are in another one already.
-        self._write(folder, Manifest(attempt_of(folder), output.target, output.terms, sizes))
+        columns = replace(schema, attempt=folder).to_bytes() if schema is not None and rows != 0 else None
+        self._write(folder, Manifest(attempt_of(folder), output.target, output.terms, sizes, columns))
         output = replace(
             output, staging=self.place.uri(""), folder=folder, rows=rows if isinstance(rows, int) else None,
             files=len(sizes), bytes=sum(sizes.values()),
         )  # fmt: skip
-        return output, StagedRows(folder, self.place, sorted(sizes), sizes)
+        return output, StagedRows(folder, self.place, sorted(sizes), sizes, columns)
 
     def find(self, output: Output) -> StagedRows:
-        manifest = self.manifest(output)
-        there = self.place.files(output.folder) if manifest is not None else {}
-        needed = {name: f"{output.folder}/{name}" for name in manifest or [MANIFEST]}
-        lost = [self.place.uri(path) for path in needed.values() if path not in there]
-        if lost:
+        listed = self.listed(output)
+        there = self.place.files(output.folder) if listed is not None else {}
+        needed = [f"{output.folder}/{name}" for name in (listed.names if listed is not None else [MANIFEST])]
+        lost = [self.place.uri(path) for path in needed if path not in there]
+        if lost or listed is None:
             raise StagedFilesLostError(output.target, output.version, lost)
-        return StagedRows(output.folder, self.place, sorted(manifest or ()))
+        return listed
 
-    def manifest(self, output: Output) -> Mapping[str, int] | None:
-        """Return the bytes of each file of an attempt, by name; None where the list is gone, or was taken back.
+    def listed(self, output: Output) -> StagedRows | None:
+        """Return what the manifest of an attempt lists; None where it is gone, or was taken back.
 
         Raises
         ------
@@ -288,7 +296,9 @@ class Staging(Attempts):
             raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder is for another target")
         if found.terms != output.terms:
             raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder says another way to publish")
-        return found.files
+        # Versions of before staged the schema in a file of its own.
+        columns = found.columns or (self.place.read(f"{output.folder}/{COLUMNS}") if output.columns else None)
+        return StagedRows(output.folder, self.place, sorted(found.files), found.files, columns)
 
     def _read(self, folder: str, target: str, version: int) -> Manifest | None:
         data = self.place.read(f"{folder}/{MANIFEST}")
