@@ -64,9 +64,9 @@ def change(runs: Runs) -> None:
     runs.delete("b.csv")
 
 
-def fail_to_commit(runs: Runs, **options: Any) -> ChangedObjectError:
+def fail_to_commit(runs: Runs, read: Any = lambda _: None, **options: Any) -> ChangedObjectError:
     with pytest.raises(ChangedObjectError) as caught:
-        runs.run(lambda _: change(runs), **options)
+        runs.run(lambda delta: (read(delta), change(runs)), **options)
     return caught.value
 
 
@@ -189,6 +189,30 @@ def test_on_changed_is_refused_when_it_is_not_known(runs: Runs) -> None:
         runs.run(on_changed="ignore")
 
     assert runs.version == 0
+
+
+# --- files that were read as they were planned -----------------------------------------------------------------------
+
+
+def test_new_content_is_in_the_next_batch_when_a_file_changes_after_pandas_has_read_it(runs: Runs) -> None:
+    taken = runs.run(lambda delta: (delta.read_pandas("csv"), change(runs)))
+
+    assert (taken, runs.version) == (["a.csv", "b.csv", "c.csv"], 1)
+    assert runs.run() == ["a.csv"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda delta: delta.split(lambda key: key)["c.csv"].read_pandas("csv"),
+        lambda delta: (delta.read_pandas("csv"), delta.paths),
+    ],
+    ids=["one of them", "in another way, too"],
+)
+def test_nothing_is_committed_when_a_file_changes_that_pandas_alone_has_not_read(runs: Runs, read: Any) -> None:
+    error = fail_to_commit(runs, read)
+
+    assert (error.overwritten, error.deleted, runs.version) == (("a.csv",), ("b.csv",), 0)
 
 
 # --- versions ------------------------------------------------------------------------------------------------------

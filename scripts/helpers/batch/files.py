@@ -206,7 +206,7 @@ class NewFiles(FileSource):
         if clearing is not None:
             self.batch.end.after_commit(replace(clearing, taken=lambda: (found.still_there, delta.readable)))
         # Never "skip": it would leave files out of a batch that is written with them by now.
-        check = partial(delta.unchanged, "raise", self.batch.s3_client)
+        check = partial(delta.check_unread, self.batch.s3_client)
         return self.taken(delta, delta, found.plan, found.state, f"has_more={delta.has_more}", check)
 
     def _watched(self, delta: FileDelta, before: Callable[[], FileBookmark]) -> FileDelta:

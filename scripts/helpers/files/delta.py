@@ -30,7 +30,7 @@ from scripts.helpers.spark.progress import time_limit
 
 K = TypeVar("K")
 INSIDE = {"is_old", "location", "part", "read_with", "readable", "readings"}
-INSIDE |= {"request_payer", "s3_client", "schemas", "table", "unpinned"}
+INSIDE |= {"check_unread", "fetched", "request_payer", "s3_client", "schemas", "table", "unpinned"}
 """What only this package uses: an editor need not offer it."""
 
 
@@ -62,6 +62,8 @@ class FileDelta(ReadableWhenSmall):
         Requests to the source are paid for by whoever makes them.
     unpinned : set
         Ways in which the files were read whatever their version, by this delta or a part of it.
+    fetched : set
+        Keys of files whose planned bytes `read_pandas` has read.
     readings : Readings or None
         With ``on_unreadable="set_aside"``: what was read, by this delta or a part of it, and what cannot be.
     s3_client : S3Client or None
@@ -90,6 +92,7 @@ class FileDelta(ReadableWhenSmall):
     gone: int = 0
     request_payer: bool = False
     unpinned: set[str] = field(default_factory=set)
+    fetched: set[str] = field(default_factory=set)
     readings: Readings | None = None
     schemas: KeptSchemas | None = None
     part: str = ""
@@ -268,11 +271,13 @@ class FileDelta(ReadableWhenSmall):
         parser_of(self.location, format, options)
 
         def read(table: pa.Table) -> pd.DataFrame:
-            return read_pandas(
+            frame = read_pandas(
                 self.location, table, format,
                 path_column=path_column, s3_client=s3_client or self.s3_client, request_payer=self.request_payer,
                 options=options,
             )  # fmt: skip
+            self.fetched.update(table.column("key").to_pylist())
+            return frame
 
         # All of it is read by then.
         frame: pd.DataFrame = self._watched(format, read, lambda frame, table: None)
@@ -325,6 +330,15 @@ class FileDelta(ReadableWhenSmall):
             self.location, self.readable, client, on_changed, request_payer=self.request_payer, pinned=pinned
         )
         return replace(self, table=found)
+
+    def check_unread(self, s3_client: S3Client | None) -> None:
+        """Raise ChangedObjectError if a file changed that was not read by its ETag, so that other bytes may count."""
+        table = self.readable
+        if not self.unpinned:
+            known = pa.array(sorted(self.fetched), pa.string())
+            table = table.filter(pc.invert(pc.is_in(table.column("key"), value_set=known)))
+        if table.num_rows:
+            replace(self, table=table).unchanged("raise", s3_client)
 
 
 def _exhaust(frame: DataFrame) -> None:
