@@ -620,6 +620,21 @@ def test_second_job_is_warned_and_the_first_continues_when_both_have_added_one_c
         sink.stage(batch(2, "b"), 1, pd.DataFrame({"id": [2], "x": ["x"]}))
 
 
+def test_job_without_a_new_column_is_warned_when_another_one_has_replaced_all_columns_meanwhile(
+    sink: FileSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    for job in ("a", "b"):
+        sink.publish(sink.stage(batch(1, job), 1, pd.DataFrame({"id": [1]})))
+    late = sink.stage(batch(2, "a"), 1, pd.DataFrame({"id": [1]}))
+    sink.target.delete(sink.visible())
+    sink.publish(sink.stage(batch(2, "b"), 1, pd.DataFrame({"id": ["x"]})))
+    caplog.clear()
+
+    sink.publish(late)
+
+    assert "event=schema_conflict" in caplog.text
+
+
 def test_columns_of_the_first_job_stay_when_a_second_one_publishes_other_columns_of_csv(
     make: Callable[[str], Target], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -695,7 +710,7 @@ def test_only_the_record_is_written_to_the_target_when_a_batch_has_no_new_column
     operations.clear()
     sink.publish(output)
 
-    assert operations == ["PutObject", "GetObject", "CopyObject"]
+    assert operations == ["PutObject", "CopyObject"]
 
 
 def test_schema_counts_when_files_of_others_fill_the_first_thousand_names(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def fit_to_schema(
     A column without a value in any row has no type: it becomes one of the target's type. If the target does not have
     the column, it is left out, but for CSV, where it can never be added: it keeps its place as an empty text, and the
     first batch with a value decides its type. Of Spark's rows, which would have to be read for it, these are the
-    columns of type void.
+    columns of type void. The schema has an `attempt` if it is stored at the target already.
 
     Parameters
     ----------
@@ -125,7 +125,10 @@ def fit_to_schema(
         raise misfit
     schema = there.merged(schema)
     rows = _filled(rows, found, {**schema.columns, **schema.partitions}, format, partition_by)
-    return rows, replace(schema, instead_of=before.attempt if before is not None and not ours else None)
+    if before is None:
+        return rows, schema
+    stored = before.attempt if ours and schema == before else ""
+    return rows, replace(schema, attempt=stored, instead_of=None if ours else before.attempt)
 
 
 def reader_options(options: Mapping[str, Any]) -> dict[str, str]:

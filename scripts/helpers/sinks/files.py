@@ -234,18 +234,20 @@ class FileSink:
         rows, schema = self._compared(rows, ours, is_written_here=is_written_here)
         # S3 is asked with three requests: not again once a batch of the job is there. What the role may no longer do
         # is an error all the same, at the latest when the batch is published, which then waits for the next run.
-        is_first = not any(name.startswith(f"{RECORDS}/{mark_of(batch.job_id)}/") for name in listed)
-        if is_first or not isinstance(self.target, S3Place):
+        mark, jobs = mark_of(batch.job_id), {name.split("/")[1] for name in listed if name.startswith(f"{RECORDS}/")}
+        if mark not in jobs or not isinstance(self.target, S3Place):
             self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
+        # Other columns may be stored meanwhile if the target is emptied, and another job begins there. Where none is by
+        # now, only a decision about this job empties it, which takes this batch back, too.
+        is_alone = jobs == {mark} and (len(listed) < LOOKED_AT or max(listed) > f"{RECORDS}/~")
+        new = None if schema is not None and schema.attempt and is_alone else schema
         made = Output(
-            "files", self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,
+            "files", self.name, "", "", mark, batch.epoch, batch.version, fence,
             batch_folders=batch_folders, replaces=replaces, beside_others=self._beside_others,
-            columns=schema is not None, job_id=batch.job_id,
+            columns=new is not None, job_id=batch.job_id,
         )  # fmt: skip
-        output, staged = self.staging.stage(
-            batch, made, lambda place, folder: write(rows, place, folder, schema), schema
-        )
+        output, staged = self.staging.stage(batch, made, lambda place, folder: write(rows, place, folder, schema), new)
         # Once, and before anything is there that could be taken back.
         if staged.names and not any(found and found[0] == made.job for found in map(batch_of, ours)):
             self.staging.place.write(f"{made.job}/{NOTE}", self.name.encode())
