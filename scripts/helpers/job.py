@@ -412,7 +412,7 @@ class IncrementalJob:
             for so long, and in a first run. Such a run leaves the messages to the next one, for which their objects are
             known.
         on_changed
-            A planned file that was overwritten or deleted before the commit, and before `read_pandas` read it, is a
+            A planned file that was overwritten or deleted before the commit, unless `read_pandas` has read all, is a
             ChangedObjectError that names it, and nothing is committed. The replay then raises the same at once, or with
             ``skip`` leaves that file out: its new content is new in the next batch. ``skip`` is refused
             where that could not be kept; see `unchanged.check_on_changed`. None looks at nothing

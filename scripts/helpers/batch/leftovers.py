@@ -196,7 +196,9 @@ class _Look:
         # By the job's own name, and not by what a record of it says.
         marks = {folder: mark_of(self.head.job_id) for folder in self.sink.staged(mark_of(self.head.job_id))}
         marks |= {folder: old_mark_of(self.head.job_id) for folder in self.sink.staged(old_mark_of(self.head.job_id))}
-        leftovers = [folder for folder in sorted(marks) if folder not in waiting and not self._may_be_at_work(folder)]
+        # An attempt that has the job may still commit the next version. Of an earlier epoch none can.
+        at_work = self.head.next_batch.version if self.head.claim is not None else 0
+        leftovers = sorted(each for each in marks.keys() - waiting if version_of(each, self.head.epoch) != at_work)
         # A commit since then may have made a winner of one of them.
         repair = repair and self.watermarks.latest(self.head.job_id).identity == self.head.identity
         for folder in leftovers:
@@ -262,11 +264,6 @@ class _Look:
             elif not self.output.beside_others:
                 unexplained.append(name)
         return unexplained, abandoned
-
-    def _may_be_at_work(self, folder: str) -> bool:
-        """Return whether the attempt that staged a folder may still commit it."""
-        # Of an earlier epoch none can: its head is gone.
-        return version_of(folder, self.head.epoch) == self.head.next_batch.version and self.head.claim is not None
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,6 @@ NOT_FILES = ("delta", "iceberg", "hudi")
 """Providers whose folders hold also files that are no part of the table any more."""
 
 
-def _is_table_name(source: str) -> bool:
-    """Tell the name of a table from a path: a path has a slash in it. ``./landing`` is a local directory."""
-    return "/" not in source and source not in ("", ".", "..")
-
-
 def located(
     source: str, columns: str | Sequence[str], types: Mapping[str, str] | None, spark: SparkSession | None
 ) -> tuple[str, PartitionColumns]:
@@ -41,7 +36,8 @@ def located(
     InvalidValueError
         A column is no partition column of the table, or has a type that is none of `folders.KINDS`.
     """
-    if not _is_table_name(source):
+    # A path has a slash in it. `./landing` is a local directory, and a name without a slash is a table.
+    if "/" in source or source in ("", ".", ".."):
         return source, PartitionColumns.of(columns, types)
     if spark is None:
         raise SourceError(

@@ -230,7 +230,8 @@ class FileDelta(ReadableWhenSmall):
             # With the columns of all: a file whose columns are of other types would be well by a schema of its own.
             try:
                 with time_limit(spark, 0 if self.readings is None else self.readings.seconds):
-                    _exhaust(reader.read(*reader.again(decisions[-1], table)))
+                    # Spark computes all columns of all rows, and keeps none.
+                    reader.read(*reader.again(decisions[-1], table)).write.format("noop").mode("overwrite").save()
             except TimeoutError as error:
                 keys = table.column("key").to_pylist()
                 one = keys[0] if len(keys) == 1 else f"one of {len(keys)} files"
@@ -271,16 +272,15 @@ class FileDelta(ReadableWhenSmall):
         parser_of(self.location, format, options)
 
         def read(table: pa.Table) -> pd.DataFrame:
-            frame = read_pandas(
+            return read_pandas(
                 self.location, table, format,
                 path_column=path_column, s3_client=s3_client or self.s3_client, request_payer=self.request_payer,
                 options=options,
             )  # fmt: skip
-            self.fetched.update(table.column("key").to_pylist())
-            return frame
 
         # All of it is read by then.
         frame: pd.DataFrame = self._watched(format, read, lambda frame, table: None)
+        self.fetched.update(self.readable.column("key").to_pylist())
         if on_schema_change is None or self.schemas is None:
             return frame
         return self._by_names(frame, format, path_column, on_schema_change)
@@ -332,15 +332,6 @@ class FileDelta(ReadableWhenSmall):
         return replace(self, table=found)
 
     def check_unread(self, s3_client: S3Client | None) -> None:
-        """Raise ChangedObjectError if a file changed that was not read by its ETag, so that other bytes may count."""
-        table = self.readable
-        if not self.unpinned:
-            known = pa.array(sorted(self.fetched), pa.string())
-            table = table.filter(pc.invert(pc.is_in(table.column("key"), value_set=known)))
-        if table.num_rows:
-            replace(self, table=table).unchanged("raise", s3_client)
-
-
-def _exhaust(frame: DataFrame) -> None:
-    """Let Spark compute all columns of all rows, and keep none."""
-    frame.write.format("noop").mode("overwrite").save()
+        """Raise ChangedObjectError if a file changed and not all were read by their ETag, so that other bytes count."""
+        if self.unpinned or not self.fetched.issuperset(self.readable.column("key").to_pylist()):
+            self.unchanged("raise", s3_client)

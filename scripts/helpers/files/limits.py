@@ -141,18 +141,13 @@ def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stre
             break
     if until is None:
         return Stretch(is_settled=True)
-    has_files = any(_reaches_into(block, after, until) for block in blocks)
+    has_files = any((after is None or block.last > after) and block.first < until for block in blocks)
     return Stretch(after, until, is_settled=not has_files)
 
 
 def is_earlier(rows: pa.Table, place: PlaceInOrder) -> Any:
     """Tell of each file whether it comes before a place."""
     return _compared(rows, place, pc.less)
-
-
-def _reaches_into(block: Block, after: PlaceInOrder | None, until: PlaceInOrder) -> bool:
-    """Tell whether files of a block may lie between two others."""
-    return (after is None or block.last > after) and block.first < until
 
 
 def _block(rows: pa.Table, order: Sequence[int], size: int) -> Block:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, LedgerError
@@ -246,7 +245,8 @@ class LedgerUpkeep:
         if rows.num_rows != part.rows:
             return Flaw("count", part, f"it has {rows.num_rows:,} rows, and the state says {part.rows:,}")
         keys = rows.column("key").combine_chunks()
-        if not _is_sorted(keys):
+        # Arrow compares texts by their bytes in UTF-8, which is the order of S3.
+        if not pc.all(pc.less(keys.slice(0, max(len(keys) - 1, 0)), keys.slice(1)), min_count=0).as_py():
             return Flaw("unsorted", part, "its keys are not in order, or one is there twice")
         if part.file is not None and len(keys):
             ends = (keys[0].as_py(), keys[-1].as_py())
@@ -279,11 +279,6 @@ def names_in(holder: Any, source: str) -> set[str]:
         if "data" not in segment:
             found.update(str(file["file"]) for file in FileLedger(source, []).files(segment))
     return found
-
-
-def _is_sorted(keys: pa.Array) -> bool:
-    # Arrow compares texts by their bytes in UTF-8, which is the order of S3.
-    return bool(pc.all(pc.less(keys.slice(0, max(len(keys) - 1, 0)), keys.slice(1)), min_count=0).as_py())
 
 
 def _reason(error: LedgerError) -> str:

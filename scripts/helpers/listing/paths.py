@@ -23,15 +23,12 @@ def is_hidden(relative_key: str) -> bool:
     *folders, name = relative_key.split("/")
     if not name or name.endswith("_$folder$"):
         return True
-    return _is_hidden_name(name) or any(_is_hidden_folder(folder) for folder in folders)
+    hidden = (folder for folder in folders if not folder.startswith(("_metadata", "_common_metadata")))
+    return any(map(_is_hidden_name, [name, *hidden]))
 
 
 def _is_hidden_name(name: str) -> bool:
     return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
-
-
-def _is_hidden_folder(name: str) -> bool:
-    return _is_hidden_name(name) and not name.startswith(("_metadata", "_common_metadata"))
 
 
 def is_plain(name: str, *, literal: bool = False) -> bool:

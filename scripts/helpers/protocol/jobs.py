@@ -229,7 +229,8 @@ class _Walk:
     def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:
         """Choose the size of the next page by what this one read in vain; a head jumped to is no merit of its size."""
         heads = sum(map(_is_head, page)) - (jumped and bool(page) and _is_head(page[0]))
-        waste = sum(_weight(item) for item in page if not _is_head(item))
+        # An item of a history with a chunk of data is as large as hundreds.
+        waste = sum(1 + len(item.get("data", {}).get("B", b"")) // ITEM_BYTES for item in page if not _is_head(item))
         # Faster down than up: a page too large is read in vain, one too small costs a request more.
         if waste <= ENOUGH * heads:
             self._limit = min(MAX_PAGE, self._limit * 2)
@@ -253,11 +254,6 @@ def _next_start(last: items.Item) -> items.Item:
 
 def _is_head(item: items.Item) -> bool:
     return bool(item[items.RANGE_KEY]["S"] == items.HEAD_KEY)
-
-
-def _weight(item: items.Item) -> int:
-    """Return as how many items of a history an item counts: one with a chunk of data is as large as hundreds."""
-    return 1 + len(item.get("data", {}).get("B", b"")) // ITEM_BYTES
 
 
 def _kind(item: items.Item) -> str:

@@ -125,10 +125,8 @@ def fit_to_schema(
         raise misfit
     schema = there.merged(schema)
     rows = _filled(rows, found, {**schema.columns, **schema.partitions}, format, partition_by)
-    if before is None:
-        return rows, schema
-    stored = before.attempt if ours and schema == before else ""
-    return rows, replace(schema, attempt=stored, instead_of=None if ours else before.attempt)
+    stored = before.attempt if before and ours and schema == before else ""
+    return rows, replace(schema, attempt=stored, instead_of=before.attempt if before and not ours else None)
 
 
 def reader_options(options: Mapping[str, Any]) -> dict[str, str]:

@@ -51,6 +51,7 @@ from scripts.helpers.sinks.outputs import (
     recorded_by,
     staging_beside,
 )
+from scripts.helpers.sinks.pandas_files import file_rows, write_arrow
 from scripts.helpers.sinks.places import LocalPlace, Place, S3Place, is_within, place_of, place_of_name
 from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.spark_files import write_spark
@@ -199,7 +200,6 @@ class FileSink:
         write: Callable[[Place, str], Any],
         *,
         rows: Any = None,
-        replaces: bool = False,
     ) -> Output:
         """Let `write` fill a folder of this attempt alone, and return what it left there; see `stage`.
 
@@ -210,7 +210,7 @@ class FileSink:
         rows
             The frame that it writes: its columns are compared with what is at the target.
         """
-        return self._stage(batch, fence, lambda _, place, folder, __: write(place, folder), rows, replaces)
+        return self._stage(batch, fence, lambda _, place, folder, __: write(place, folder), rows, replaces=False)
 
     def _stage(
         self, batch: BatchId, fence: int, write: Callable[[Any, Place, str, FileSchema | None], Any], rows: Any,
@@ -386,16 +386,12 @@ class FileSink:
         if spark_of(rows) is not None:
             dialect = {name: text for name, text in (schema.options if schema else {}).items() if name == "escape"}
             return write_spark(rows, place.uri(folder), self._format, {**self._options, **dialect}, self._partition_by)
-        from scripts.helpers.sinks.pandas_files import write_arrow
-
         return write_arrow(rows, place, folder, self._options, self._partition_by)
 
     def _compared(self, rows: Any, ours: Mapping[str, int], *, is_written_here: bool) -> tuple[Any, FileSchema | None]:
         """Compare rows with the schema of the target; return them as they are written, and the schema with theirs."""
         kind = self._format.lower()
         if rows is not None and spark_of(rows) is None and not isinstance(rows, ArrowStream):
-            from scripts.helpers.sinks.pandas_files import file_rows
-
             rows = file_rows(rows, self._partition_by, self.name)
         # A frame without columns is that of a source where nothing is new.
         if rows is None or not columns_of(rows):
