@@ -16,10 +16,11 @@ from urllib.parse import parse_qs, unquote
 import boto3
 import pytest
 
-from scripts.helpers.errors import UnpublishedError, WatermarkError
+from scripts.helpers.errors import StoreUnavailableError, UnpublishedError, WatermarkError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol.store import Store
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import text_of
@@ -375,3 +376,20 @@ def test_batch_waits_for_the_next_run_when_the_role_may_no_longer_publish(job: W
     job.run()
 
     assert sum(name.startswith("part-") for name in FileSink(f"s3://{job.bucket}/raw", s3_client=job.s3).visible()) == 3
+
+
+def test_next_run_writes_the_log_entry_when_a_run_has_published_without_it(
+    job: WholeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise StoreUnavailableError("requests", "PutItem", "a test")
+
+    job.run("1.csv")
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write_log", refuse)
+        job.run("2.csv")
+
+    sent = job.run()
+
+    assert sent[2:5] == ["GetItem log", "PutItem run", "PutItem log"]
+    assert [entry.version for entry in job.watermarks.history(job.bucket)] == [3, 2, 1]

@@ -84,7 +84,8 @@ def begin_run(
     run = Run(store, after, clock, lease, changes.retention, lookups.checked)
     try:
         # Before this run can commit: the head that follows no longer has what a missing entry has to say.
-        changes.complete_log(after)
+        if after.logged != after.version:
+            changes.complete_log(after)
     except WatermarkError:
         # Nobody gets the handle, so nobody could give the job back before the lease is over.
         with suppress(WatermarkError):

@@ -178,6 +178,7 @@ class Head:
     count for these targets and no other. Older items have them in `epochs`, where they count for all.
     `releases` are the claims that people ended since the last version; the next version takes them into the history.
     `recent` are the newest commits, oldest first, from which what is usual for the job is learned.
+    `logged` is the newest version whose log entry was there when the head was written, as far as that was kept.
     `moved_to` is the table that has the job since, and `arriving_from` the one that has it until its copy here is
     whole; nothing may begin or change where one of the two is named.
     """
@@ -199,6 +200,7 @@ class Head:
     recent: tuple[PastCommit, ...] = ()
     moved_to: str | None = None
     arriving_from: str | None = None
+    logged: int = 0
 
     def __repr__(self) -> str:
         last, claim = self.last, self.claim

@@ -128,6 +128,9 @@ def head_to_item(head: Head) -> Item:
         item["movedTo"] = {"S": head.moved_to}
     if head.arriving_from:
         item["arrivingFrom"] = {"S": head.arriving_from}
+    # As above. Versions that do not know it leave it out, and the next begin looks for the log entry.
+    if head.logged == head.version > 0:
+        item["logged"] = number(head.logged)
     return item
 
 
@@ -316,6 +319,7 @@ def _head(item: Item) -> Head:
         recent=from_text(_text(item, "recent")) if "recent" in item else (),
         moved_to=_text_or_none(item, "movedTo"),
         arriving_from=_text_or_none(item, "arrivingFrom"),
+        logged=_whole(item, "logged") if "logged" in item else 0,
     )
 
 

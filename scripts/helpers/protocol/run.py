@@ -489,6 +489,8 @@ class Run:
         assert before.plan is not None
         try:
             self._store.write_log(after.log_entry)
+            # It goes with the note that the output is published, if there is any.
+            self._head = replace(self._head, logged=after.version)
             # Ends are set before anything is deleted: a role that may not delete still has versions that expire.
             if self._retention is not None and before.log_entry is not None:
                 expire_version(self._store, before.log_entry, after, self._clock() + self._retention)
