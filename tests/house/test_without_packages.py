@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.support.blocked_packages import run_without
 
@@ -23,6 +27,17 @@ pages = list(bookmarks.get_paginator("get_job_bookmarks").paginate(JobName={JOB!
 reset = bookmarks.reset_job_bookmark(JobName={JOB!r})["JobBookmarkEntry"]
 print(now == left, page == [now], len(pages), now["JobBookmark"], reset["Version"])
 """
+NOTHING_NEW = """
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+
+table, source, *heavy = sys.argv[1:]
+with IncrementalJob(Watermarks(table), "nothing new") as job:
+    landed = job.new_files(source)
+print(landed.count, [name for name in heavy if name in sys.modules])
+"""
+HEAVY = ("pandas", "pyspark")
+"""What takes as long to import as the rest of a small run."""
 COMMAND = "from scripts.cli.main import main\nmain()"
 
 
@@ -57,3 +72,21 @@ def test_command_shows_the_table_when_only_click_is_installed(table: str, argume
 
     assert (done.returncode, done.stderr) == (0, "")
     assert shown in done.stdout
+
+
+@pytest.mark.parametrize("is_local", [True, False], ids=["folder", "bucket"])
+@pytest.mark.parametrize("files", [0, 3])
+def test_job_imports_nothing_heavy_when_nothing_is_new(
+    watermarks: Watermarks, table: str, s3: Any, bucket: str, tmp_path: Path, files: int, is_local: bool
+) -> None:
+    for number in range(files):
+        (tmp_path / f"{number}.json").write_text("{}")
+        (tmp_path / "_SUCCESS").touch()
+        s3.put_object(Bucket=bucket, Key=f"landing/{number}.json", Body=b"{}")
+    source = str(tmp_path) if is_local else f"s3://{bucket}/landing/"
+    with IncrementalJob(watermarks, "nothing new", s3_client=s3) as job:
+        assert job.new_files(source).count == files
+
+    done = run_without((), NOTHING_NEW, table, source, *HEAVY)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 []\n", "")

@@ -32,7 +32,7 @@ from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.files.states import FilesPlan, FilesState, Segment, opened_state
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
-from scripts.helpers.listing.objects import ARCHIVED, GONE, KNOWN, LEDGER, OVERWRITABLE, TAKEN, Interval, byte_order
+from scripts.helpers.listing.objects import ARCHIVED, GONE, KNOWN, OVERWRITABLE, TAKEN, Interval, is_status, no_rows
 from scripts.helpers.listing.paths import check_keys
 
 logger = logging.getLogger(__name__)
@@ -65,8 +65,8 @@ class FilesTaken:
     delta: FileDelta
     plan: FilesPlan
     state: FilesState | None = None
-    gone: pa.Table = field(default_factory=LEDGER.empty_table)
-    still_there: pa.Table = field(default_factory=LEDGER.empty_table)
+    gone: pa.Table = field(default_factory=no_rows)
+    still_there: pa.Table = field(default_factory=no_rows)
     left: Sequence[str] = ()
     waiting: int = 0
 
@@ -265,7 +265,7 @@ class FileBookmark:
         there = self.lister.look_at_each(named)
         # S3 has stamped the objects: by another clock, young ones would look older than they are, or of the future.
         started = self.lister.date or started
-        deleted = sorted(set(told.keys).difference(there.column("key").to_pylist()), key=byte_order)
+        deleted = list(set(told.keys).difference(there.column("key").to_pylist()))
         if deleted:
             logger.info("event=deleted-since source=%s files=%d: events named them", self.location, len(deleted))
         intervals = [
@@ -318,13 +318,13 @@ class FileBookmark:
     def resume(self, stored: Mapping[str, Any]) -> FilesTaken:
         """Take what a frozen plan says, with the caller's spelling of the source."""
         plan = opened_state(FilesPlan, stored, self.location.name, self._context)
-        rows = self.ledger.read(plan.segment) if plan.segment else LEDGER.empty_table()
-        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        rows = self.ledger.read(plan.segment) if plan.segment else no_rows()
+        taken = rows.filter(is_status(rows, TAKEN))
         if plan.rest:
             taken = pa.concat_tables([taken, self.ledger.read(plan.rest)]).sort_by("key")
         check_planned(str(self.location), taken)
         delta = replace(self._delta(taken, plan.has_more, plan.gone), is_old=plan.is_old)
-        return FilesTaken(delta, plan, gone=rows.filter(pc.equal(rows.column("status"), GONE)))
+        return FilesTaken(delta, plan, gone=rows.filter(is_status(rows, GONE)))
 
     def set_aside(self, reasons: Mapping[str, str]) -> None:
         """Take files that cannot be read out of what `new_files` took, and put them on the list in `state_after`.
@@ -365,7 +365,7 @@ class FileBookmark:
             entries[row["key"]] = entry_of(row, reasons[row["key"]], *self._taken_by)
         # First, as it may refuse: then no ledger is written.
         listed = following.with_set_aside(entries)
-        rows = self.ledger.read(plan.segment) if plan.segment else LEDGER.empty_table()
+        rows = self.ledger.read(plan.segment) if plan.segment else no_rows()
         rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), value_set=bad.column("key").combine_chunks())))
         segment = self.ledger.stored(rows) if rows.num_rows else None
         smaller = replace(without_files(plan, bad), segment=segment)
@@ -403,7 +403,7 @@ class FileBookmark:
         later = self.options.waiting(left)
         rest = self._rest_of_partitions(rows, choice.archived)
         warn_of_set_aside(self.location, choice.unreadable)
-        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        taken = rows.filter(is_status(rows, TAKEN))
         if rest.num_rows:
             taken = pa.concat_tables([taken, rest]).sort_by("key")
         delta = self._delta(taken, choice.has_more or has_more, choice.gone)
@@ -428,7 +428,7 @@ class FileBookmark:
                 state = replace(state, position=dict(position))
             state = state.with_set_aside(choice.aside)
         return FilesTaken(
-            delta, plan, state, rows.filter(pc.equal(rows.column("status"), GONE)), choice.still_there,
+            delta, plan, state, rows.filter(is_status(rows, GONE)), choice.still_there,
             later.column("key").to_pylist(), choice.waiting,
         )  # fmt: skip
 
@@ -454,7 +454,7 @@ class FileBookmark:
                 by_key[key] = None if latest is None or latest["status"] == GONE else latest
             if self._is_other(row, by_key[key]):
                 asked.add(key)
-        return tuple(sorted(asked, key=byte_order))
+        return tuple(asked)
 
     def _is_other(self, row: Mapping[str, Any], latest: Mapping[str, Any] | None) -> bool:
         if row["deleted"]:
@@ -475,14 +475,14 @@ class FileBookmark:
     def _rest_of_partitions(self, rows: pa.Table, archived: Sequence[str]) -> pa.Table:
         """Return the known files of partitions that are read whole, beside those that the batch has itself."""
         if self.partitions is None or not self.partitions.whole:
-            return LEDGER.empty_table()
+            return no_rows()
         # What is known by its time is remembered with this batch, and has not changed any partition.
-        by_time = pc.equal(rows.column("status"), KNOWN)
+        by_time = is_status(rows, KNOWN)
         known = pa.concat_tables([self._memory.known().between(None, None), rows.filter(by_time)])
         rest = self.partitions.rest(known, rows.filter(pc.invert(by_time)), self.options.chosen)
         # Known objects are archived by lifecycle rules, long after they were taken. Their read would fail, each time.
         refused = pc.is_in(rest.column("key"), value_set=pa.array(archived, pa.string()))
-        refused = pc.or_(refused, pc.equal(rest.column("status"), ARCHIVED))
+        refused = pc.or_(refused, is_status(rest, ARCHIVED))
         keys = rest.column("key").filter(refused).to_pylist()
         if keys and self.options.on_archived != "take":
             raise ArchivedObjectError(str(self.location), keys[:5], len(keys))

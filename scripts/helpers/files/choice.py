@@ -23,12 +23,14 @@ from scripts.helpers.listing.objects import (
     GONE,
     IGNORED,
     KNOWN,
-    LEDGER,
     LISTED,
     SKIPPED,
     TAKEN,
     Interval,
+    column_of,
+    is_status,
     ledger_rows,
+    no_rows,
 )
 from scripts.helpers.listing.paths import check_readable
 
@@ -37,7 +39,7 @@ logger = logging.getLogger(__name__)
 _UNREADABLE = r"^/|//|/$|^$|:[^/]*$"
 """Matches every key that `check_readable` refuses or that has a colon in its name, and few others."""
 
-_ARCHIVES = pa.array(ARCHIVES, pa.string())
+_ARCHIVES = column_of(ARCHIVES, pa.string())
 _DELTA_LOG = "_delta_log/"
 
 MAX_ASKED = 100_000
@@ -123,11 +125,11 @@ class BatchChooser:
         ModifiedObjectError, ArchivedObjectError, SourceError
             As the options ask for, or for a key that Spark cannot read. Nothing is stored then.
         """
-        there, passed = [LEDGER.empty_table()], [LISTED.empty_table()]
+        there, passed = [no_rows()], [no_rows(LISTED)]
         parts, ready, archived = self._compared(intervals, known, deleted, started if look else None, there, passed)
-        new = pa.concat_tables([LISTED.empty_table(), *(part.new for part in parts)])
-        modified = pa.concat_tables([LISTED.empty_table(), *(part.modified for part in parts)])
-        gone = pa.concat_tables([LEDGER.empty_table(), *(part.gone for part in parts)])
+        new = pa.concat_tables([no_rows(LISTED), *(part.new for part in parts)])
+        modified = pa.concat_tables([no_rows(LISTED), *(part.modified for part in parts)])
+        gone = pa.concat_tables([no_rows(), *(part.gone for part in parts)])
         if look and gone.num_rows:
             gone = self._really_gone(gone, look)
         new, remembered = self._with_modified(self._not_aside(new), self._not_aside(modified))
@@ -158,7 +160,7 @@ class BatchChooser:
         rows = rows.sort_by("key")
         left = new.filter(pc.invert(pc.is_in(new.column("key"), value_set=rows.column("key"))))
         self._free(aside, taken)
-        vanished = gone.num_rows - (_taken(gone) if self.clears else 0)
+        vanished = gone.num_rows - (gone.filter(is_status(gone, TAKEN)).num_rows if self.clears else 0)
         still_there = pa.concat_tables(there)
         return FileChoice(rows, left, vanished, has_more, aside, unreadable, still_there, waiting, archived)
 
@@ -238,12 +240,12 @@ class BatchChooser:
         aside = dict(self.aside)
         wanted = [key for key, entry in aside.items() if entry.decision == RETRY]
         if self.look_again is None or not wanted:
-            return LISTED.empty_table(), aside
+            return no_rows(LISTED), aside
         there = self.look_again(wanted)
         for key in set(wanted).difference(there.column("key").to_pylist()):
             aside[key] = replace(aside[key], decision=WAITING, reason=GONE_REASON)
             logger.warning("event=retry-is-gone source=%s key=%r: it stays set aside", self.location, key)
-        parts = [LISTED.empty_table()]
+        parts = [no_rows(LISTED)]
         for batch in there.combine_chunks().to_batches():
             chosen = self.options.chosen(batch)
             if chosen.num_rows:
@@ -258,11 +260,9 @@ class BatchChooser:
         for entry in done:
             del aside[entry.key]
         known = set(rows.column("key").to_pylist()) if done else set()
-        listed: list[dict[str, Any]] = []
-        for entry in done:
-            if entry.key not in known:
-                listed.append({name: getattr(entry, name, None) for name in LISTED.names})
-        return ledger_rows(pa.Table.from_pylist(listed, LISTED), SKIPPED, *self.taken_by)
+        new = [{name: getattr(one, name, None) for name in LISTED.names} for one in done if one.key not in known]
+        listed = pa.Table.from_pylist(new, LISTED) if new else no_rows(LISTED)
+        return ledger_rows(listed, SKIPPED, *self.taken_by)
 
     def _with_good_keys(self, new: pa.Table, aside: dict[str, SetAside]) -> tuple[pa.Table, dict[str, str]]:
         """Leave out keys that Spark cannot read, and set them aside, if the options say so."""
@@ -320,7 +320,7 @@ class BatchChooser:
                 found = without_stale(found, there, created)
             if deleted is not None or not self.memory.keeps_gone:
                 # Events name some objects only: the others are not gone for that.
-                found = found._replace(gone=LEDGER.empty_table())
+                found = found._replace(gone=no_rows())
             if found.new.num_rows or found.modified.num_rows or found.gone.num_rows:
                 parts.append(found)
         if of_null:
@@ -331,7 +331,7 @@ class BatchChooser:
         if deleted and self.memory.keeps_gone:
             rows = known.between(None, None)
             gone = rows.filter(pc.is_in(rows.column("key"), value_set=pa.array(deleted, pa.string())))
-            parts.append(ListingDifference(LISTED.empty_table(), LISTED.empty_table(), gone))
+            parts.append(ListingDifference(no_rows(LISTED), no_rows(LISTED), gone))
         return parts, ready, archived
 
     @property
@@ -380,7 +380,7 @@ class BatchChooser:
 
     def _without_archived(self, new: pa.Table) -> tuple[pa.Table, pa.Table]:
         if self.options.on_archived == "take":
-            return new, LISTED.empty_table()
+            return new, no_rows(LISTED)
         mask = pc.is_in(new.column("storage_class"), value_set=_ARCHIVES)
         archived = new.filter(mask)
         if archived.num_rows and self.options.on_archived == "raise":
@@ -426,13 +426,8 @@ def _is_among(rows: pa.Table, keys: Any) -> pa.ChunkedArray:
     return pc.is_in(rows.column("key"), value_set=pa.array(sorted(names), pa.string()))
 
 
-def _taken(rows: pa.Table) -> int:
-    """Count the objects that a batch took."""
-    return int(pc.sum(pc.equal(rows.column("status"), TAKEN), min_count=0).as_py())
-
-
 def _unchanged(known: pa.Table, chosen: pa.RecordBatch, found: ListingDifference) -> pa.Table:
     """Return what was taken and is listed as what it was."""
-    taken = known.filter(pc.equal(known.column("status"), TAKEN))
+    taken = known.filter(is_status(known, TAKEN))
     listed = pc.is_in(taken.column("key"), value_set=chosen.column("key"))
     return taken.filter(pc.and_(listed, pc.invert(_is_among(taken, found.modified))))

@@ -19,7 +19,7 @@ from scripts.helpers.files.readable import ReadableWhenSmall
 from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.unchanged import check_unchanged
 from scripts.helpers.listing.listing import Location
-from scripts.helpers.listing.objects import LEDGER, Identity
+from scripts.helpers.listing.objects import Identity, no_rows
 from scripts.helpers.reading.by_schema import Asked, ReadFiles, SchemaReader
 from scripts.helpers.reading.pandas_files import parser_of, read_pandas
 from scripts.helpers.reading.small_files import OnChanged, SmallFiles, check_small_files, try_small_files
@@ -87,7 +87,7 @@ class FileDelta(ReadableWhenSmall):
     """
 
     location: Location
-    table: pa.Table = field(default_factory=LEDGER.empty_table)
+    table: pa.Table = field(default_factory=no_rows)
     has_more: bool = False
     gone: int = 0
     request_payer: bool = False

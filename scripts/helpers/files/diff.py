@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers.listing.objects import GONE, LEDGER, LISTED, OVERWRITABLE, Interval, byte_order, newest_rows
+from scripts.helpers.listing.objects import LEDGER, LISTED, OVERWRITABLE, Interval, byte_order, newest_rows, no_rows
 
 
 class ListingDifference(NamedTuple):
@@ -49,12 +49,7 @@ class Known:
 
     def between(self, after: str | None, until: str | None) -> pa.Table:
         """Return the latest row of each key above `after` and not above `until`, but for objects that are gone."""
-        # The newest row first, then whether it is there: a row of an object that is gone hides older rows of its key.
-        rows = newest_rows(self.parts(after, until))
-        alive = pc.not_equal(rows.column("status"), GONE)
-        if pc.all(alive, min_count=0).as_py():
-            return rows  # The usual case, without a copy.
-        return rows.filter(alive)
+        return newest_rows(self.parts(after, until), with_gone=False)
 
     def latest(self, key: str) -> dict[str, Any] | None:
         """Return the latest row of one key, also of an object that is gone."""
@@ -92,7 +87,7 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
     rows = pa.Table.from_batches([chosen])
     # Most intervals hold just what is known. To compare their columns costs less than to look each key up.
     if known.num_rows == rows.num_rows and rows.num_rows and _all_same(rows, known, by_time):
-        return ListingDifference(LISTED.empty_table(), LISTED.empty_table(), LEDGER.empty_table())
+        return ListingDifference(no_rows(LISTED), no_rows(LISTED), no_rows())
     place = pc.index_in(rows.column("key"), value_set=known.column("key"))
     unknown = pc.is_null(place)
     if known.num_rows:
@@ -100,10 +95,10 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
         changed = pc.and_(pc.invert(unknown), pc.invert(same))
     else:
         changed = pc.invert(unknown)
-    gone = LEDGER.empty_table()
+    gone = no_rows()
     # As many as are known were found: none is gone, and the search below, the dearest step, can be left out.
     # Otherwise all rows of the interval count, not only those that the rules admit: what a new rule excludes is there.
-    found_again = rows.num_rows - unknown.combine_chunks().true_count
+    found_again = rows.num_rows - pc.sum(unknown, min_count=0).as_py()
     if known.num_rows and known.num_rows != found_again:
         gone = known.filter(pc.invert(pc.is_in(known.column("key"), value_set=interval.rows.column("key"))))
     return ListingDifference(rows.filter(unknown), rows.filter(changed), gone)

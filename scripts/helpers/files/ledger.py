@@ -14,7 +14,7 @@ from scripts.helpers.files.diff import Known
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import checksum, from_bytes, merged_segments, merges, to_bytes
 from scripts.helpers.files.states import damaged, files_of, segment_of
-from scripts.helpers.listing.objects import LEDGER, byte_order
+from scripts.helpers.listing.objects import byte_order, no_rows
 from scripts.helpers.protocol.chunks import Blob
 
 MAX_TABLE_BYTES = 63 * 1024 * 1024
@@ -188,5 +188,5 @@ class FileLedger:
             if "data" in segment:
                 tables.append(self._in_table(segment, keys))
             else:
-                tables.append(pa.concat_tables([LEDGER.empty_table(), *islice(rows, next(counts))]))
+                tables.append(pa.concat_tables([no_rows(), *islice(rows, next(counts))]))
         return tables

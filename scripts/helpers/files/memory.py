@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from scripts.helpers.files.diff import Known, compare
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.states import FilesState
-from scripts.helpers.listing.objects import KNOWN, TAKEN, Interval
+from scripts.helpers.listing.objects import KNOWN, TAKEN, Interval, is_status
 
 
 class Memory:
@@ -85,7 +85,7 @@ class RangeMemory(Memory):
         keys = rows.column("key")
         # A key without its last character sorts before it, and no key of the rows lies between.
         there = self._then.between(keys[0].as_py()[:-1], keys[-1].as_py())
-        taken = there.filter(pc.is_in(there.column("status"), value_set=pa.array([TAKEN, KNOWN], pa.string())))
+        taken = there.filter(pc.or_(is_status(there, TAKEN), is_status(there, KNOWN)))
         found = compare(Interval(None, None, rows), rows, taken, self._by_time)
         # What had not been taken at the end of the range, or is another object by now.
         others = pa.concat_tables([found.new, found.modified]).column("key")

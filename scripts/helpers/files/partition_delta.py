@@ -14,7 +14,7 @@ from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.partitions import PartitionColumns, PartitionRule, sort_key
 from scripts.helpers.files.readable import Readable
 from scripts.helpers.listing.folders import Value
-from scripts.helpers.listing.objects import LEDGER
+from scripts.helpers.listing.objects import no_rows
 from scripts.helpers.reading.by_schema import Asked
 from scripts.helpers.reading.small_files import OnChanged
 from scripts.helpers.reading.spark_partitions import read_partitions, with_folders
@@ -61,7 +61,7 @@ class PartitionDelta(Readable):
 
     files: FileDelta
     rule: PartitionRule
-    gone: pa.Table = field(default_factory=LEDGER.empty_table)
+    gone: pa.Table = field(default_factory=no_rows)
 
     def __repr__(self) -> str:
         return (
@@ -136,5 +136,5 @@ class PartitionDelta(Readable):
 
     def without_files(self) -> PartitionDelta:
         """Return a delta of no partitions."""
-        empty = LEDGER.empty_table()
+        empty = no_rows()
         return PartitionDelta(replace(self.files, table=empty), self.rule, empty)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.states import files_of
-from scripts.helpers.listing.objects import LEDGER, Interval, byte_order
+from scripts.helpers.listing.objects import Interval, byte_order, no_rows
 
 PIECE_ROWS = 200_000
 """Listed objects that wait at once to be compared. Work on them takes up to 750 bytes of memory for each."""
@@ -146,7 +146,7 @@ class Gathered:
 
 
 def _joined(runs: Sequence[_Run[pa.Table]]) -> pa.Table:
-    parts = [LEDGER.empty_table()]
+    parts = [no_rows()]
     for run in runs:
         parts += run.parts
     return pa.concat_tables(parts)

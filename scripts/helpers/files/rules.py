@@ -224,7 +224,8 @@ def hidden(keys: pa.Array) -> pa.Array:
     found: list[bool] = []
     for is_suspect, key in zip(suspect.to_pylist(), keys.to_pylist(), strict=True):
         found.append(is_suspect and is_hidden(key))
-    return pa.array(found, pa.bool_())
+    # Not by `pa.array`, which imports pandas: folders of most writers hold a marker.
+    return pa.Array.from_buffers(pa.uint8(), len(found), [None, pa.py_buffer(bytes(found))]).cast(pa.bool_())
 
 
 def _check_start(start_from: str | datetime | None) -> None:

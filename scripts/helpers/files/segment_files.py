@@ -19,7 +19,7 @@ from scripts.helpers.errors import AccessRefusedError, LedgerError
 from scripts.helpers.files.segments import checksum, from_bytes, to_bytes
 from scripts.helpers.files.states import LEDGER_FILE
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
-from scripts.helpers.listing.objects import LISTED
+from scripts.helpers.listing.objects import LISTED, no_rows
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, read_at_most
 
@@ -125,7 +125,7 @@ class SegmentFiles:
         """List the folder: rows of LISTED, and when that began by its own clock, UTC. SourceError if it cannot be."""
         listing = Lister(self.location, self._client, ListingOptions()).below([""])
         tables = [pa.Table.from_batches([interval.rows]) for interval in listing]
-        return pa.concat_tables([LISTED.empty_table(), *tables]), listing.started
+        return pa.concat_tables([no_rows(LISTED), *tables]), listing.started
 
     def delete(self, names: Sequence[str]) -> int:
         """Delete files, those that are gone already as well, and return how many were asked for.

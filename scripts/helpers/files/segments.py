@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from scripts.helpers.listing.objects import GONE, LEDGER, newest_rows
+from scripts.helpers.listing.objects import LEDGER, column_of, newest_rows
 from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 
 MAY_BE_NULL = ("etag", "version_id")
@@ -38,10 +38,7 @@ def to_bytes(rows: pa.Table, parquet: bool = False) -> bytes:
             column = column.cast(pa.int64())  # Microseconds: JSON has no times.
         values = column.to_pylist()
         # One value for all rows is written once, such as the run. Never so the key: its list shows how many rows.
-        if name != "key" and len(set(values)) == 1:
-            columns[name] = values[0]
-        else:
-            columns[name] = values
+        columns[name] = values[0] if name != "key" and len(set(values)) == 1 else values
     return pack_json(columns)
 
 
@@ -67,16 +64,8 @@ def from_bytes(data: bytes, keys: pa.Array | None = None) -> pa.Table:
         columns = unpack_json(data, MAX_JSON_BYTES)
         _check_columns(list(columns))
         count = len(columns["key"])
-        arrays = []
-        for field in LEDGER:
-            values = columns[field.name]
-            if not isinstance(values, list):
-                values = [values] * count
-            if field.name == "modified":
-                arrays.append(pa.array(values, pa.int64()).cast(field.type))
-            else:
-                arrays.append(pa.array(values, field.type))
-        rows = pa.Table.from_arrays(arrays, schema=LEDGER)
+        given = {name: values if isinstance(values, list) else [values] * count for name, values in columns.items()}
+        rows = pa.table([column_of(given[field.name], field.type) for field in LEDGER], schema=LEDGER)
         return _checked(rows if keys is None else rows.filter(pc.is_in(rows.column("key"), value_set=keys)))
     except (pa.ArrowException, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
         raise ValueError(f"not a segment of a file list ({type(error).__name__})") from error
@@ -104,8 +93,9 @@ def _checked(rows: pa.Table) -> pa.Table:
         raise ValueError(f"{missing[0]} is missing in a row")
     # Texts of a Parquet file may be no UTF-8, which Arrow does not ask about on its own.
     rows.validate(full=True)
-    # A time that Python cannot hold would be an OverflowError wherever somebody looks at it.
-    pc.min_max(rows.column("modified")).as_py()
+    # A time that Python cannot hold would be an OverflowError wherever somebody looks at it. Without its zone, or Arrow
+    # imports pandas.
+    pc.min_max(rows.column("modified").cast(pa.timestamp("us"))).as_py()
     return rows
 
 
@@ -131,7 +121,4 @@ def merges(counts: Sequence[int]) -> int:
 
 def merged_segments(tables: Sequence[pa.Table], oldest: bool) -> pa.Table:
     """Merge neighbours, oldest first: the last row of each key, and no objects that are gone if nothing is older."""
-    rows = newest_rows(reversed(tables))
-    if oldest:
-        rows = rows.filter(pc.not_equal(rows.column("status"), GONE))
-    return rows.sort_by("key")
+    return newest_rows(reversed(tables), with_gone=not oldest).sort_by("key")

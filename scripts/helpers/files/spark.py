@@ -40,7 +40,7 @@ from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import between
 from scripts.helpers.listing.listing import Location, bounds_of
-from scripts.helpers.listing.objects import GONE, IGNORED, LEDGER, LISTED, TAKEN, byte_order
+from scripts.helpers.listing.objects import GONE, IGNORED, LEDGER, LISTED, TAKEN, byte_order, is_status, no_rows
 from scripts.helpers.listing.parting import AT_ONCE, find_cuts, places, quantiles
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.by_schema import Asked
@@ -151,7 +151,7 @@ class SparkFileDelta(ReadableWhenSmall):
             )
         ledger = FileLedger(str(self.location), (), SegmentFiles(self.ledger_uri))
         rows = ledger.read({"count": self.count, "files": self.ledger_files})
-        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        taken = rows.filter(is_status(rows, TAKEN))
         check_planned(str(self.location), taken)
         return FileDelta(
             self.location, taken, self.has_more, self.gone, self.request_payer, schemas=self.schemas,
@@ -198,7 +198,7 @@ class SparkFileDelta(ReadableWhenSmall):
     def _first_file(self) -> pa.Table:
         """Return the first file that is not empty, as a reader of schemas takes it; no row if there is none."""
         if not self.count:
-            return LISTED.empty_table()
+            return no_rows(LISTED)
         files = self.files.select(*Planned._fields)
         row = files.where("size > 0").first() or files.first()
         assert row is not None
@@ -681,11 +681,11 @@ class _Share:
 
     def add(self, ends: tuple[str | None, str | None], rows: pa.Table, left: int) -> None:
         """Add the rows of a piece between two keys, and how many of its objects keep the time of the last listing."""
-        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        taken = rows.filter(is_status(rows, TAKEN))
         self._counts["count"] += taken.num_rows
         self._counts["bytes"] += pc.sum(taken.column("size"), min_count=0).as_py()
-        self._counts["gone"] += pc.sum(pc.equal(rows.column("status"), GONE), min_count=0).as_py()
-        self._counts["ignored"] += pc.sum(pc.equal(rows.column("status"), IGNORED), min_count=0).as_py()
+        self._counts["gone"] += pc.sum(is_status(rows, GONE), min_count=0).as_py()
+        self._counts["ignored"] += pc.sum(is_status(rows, IGNORED), min_count=0).as_py()
         self._counts["left"] += left
         self._gathered.add(*ends, rows)
 
@@ -726,7 +726,7 @@ def _candidates(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Mapping[str
     """Return what tasks kept: each with its rows that the batch may take, and with its other rows."""
     for kept in _parts(batches):
         rows = from_bytes(b64decode(kept["rows"]))
-        is_taken = pc.equal(rows.column("status"), TAKEN)
+        is_taken = is_status(rows, TAKEN)
         yield kept, rows.filter(is_taken), rows.filter(pc.invert(is_taken))
 
 
@@ -804,7 +804,7 @@ class _Taken:
     def rows(self, file: Mapping[str, Any], start: int = 0, length: int | None = None) -> pa.Table:
         """Return the taken ones of all rows, or of so many from a place on."""
         rows = SegmentFiles(self.ledger_uri, _client()).rows(file).slice(start, length)
-        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        taken = rows.filter(is_status(rows, TAKEN))
         check_planned(self.source, taken)
         return taken
 

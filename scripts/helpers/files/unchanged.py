@@ -15,7 +15,7 @@ from scripts.helpers.errors import ChangedObjectError, InvalidValueError
 from scripts.helpers.files.diff import Known, compare
 from scripts.helpers.files.rules import folders_of
 from scripts.helpers.listing.listing import Listing, ListingOptions
-from scripts.helpers.listing.objects import LEDGER, TAKEN, ledger_rows
+from scripts.helpers.listing.objects import TAKEN, ledger_rows, no_rows
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _list(
     )  # fmt: skip
     overwritten: list[str] = []
     deleted: list[str] = []
-    seen = [LEDGER.empty_table()]
+    seen = [no_rows()]
     left, requests = table.num_rows, 0
     # Objects of other stores cannot be looked at one by one, and a bucket without an order is listed as a whole.
     may_end = location.is_s3 and not location.is_unordered

@@ -21,7 +21,7 @@ from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import LAST
 from scripts.helpers.listing.links import is_inside, without_links
-from scripts.helpers.listing.objects import LISTED, Interval, byte_order, local_etag
+from scripts.helpers.listing.objects import LISTED, Interval, byte_order, column_of, local_etag, no_batch
 from scripts.helpers.listing.paths import check_readable, is_hidden, is_plain
 from scripts.helpers.listing.ranges import RangeListing
 from scripts.helpers.listing.s3 import make_client
@@ -340,7 +340,7 @@ def bounds_of(folder: str) -> tuple[str | None, str | None]:
 
 def in_batches(rows: pa.Table, after: str | None, until: str | None) -> Iterator[Interval]:
     """Cut sorted rows into intervals that tile everything above `after` and not above `until`."""
-    batches = rows.combine_chunks().to_batches(BATCH) or [pa.RecordBatch.from_pylist([], LISTED)]
+    batches = rows.combine_chunks().to_batches(BATCH) or [no_batch(LISTED)]
     for index, batch in enumerate(batches):
         end = until if index == len(batches) - 1 else batch.column("key")[-1].as_py()
         yield Interval(after, end, batch)
@@ -388,6 +388,6 @@ def _list_directory(location: Location, folder: str, left_out: list[str]) -> Ite
             columns["etag"].append(local_etag(status))
             columns["size"].append(status.st_size)
             columns["modified"].append(status.st_mtime_ns // 1_000)
-    none = pa.nulls(len(columns["key"]), pa.string())
-    table = pa.table({**columns, "version_id": none, "storage_class": none}).select(LISTED.names).cast(LISTED)
+    none = [None] * len(columns["key"])
+    table = pa.table([column_of(columns.get(field.name, none), field.type) for field in LISTED], schema=LISTED)
     yield from in_batches(table.sort_by("key"), *bounds_of(folder))

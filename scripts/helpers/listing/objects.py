@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +37,10 @@ KNOWN = "known"
 """Of an object that counts as taken, as it was not modified after the floor of a state of an earlier version."""
 
 
+SEPARATOR = b"\xff"
+"""Between texts that Arrow cuts apart: no UTF-8 text has this byte."""
+SMALL_COLUMN = 100_000
+"""Values whose text fits into one array, whatever their length. With more of them, the import does not matter."""
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -74,9 +79,45 @@ def local_etag(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns:x}-{status.st_ino:x}"
 
 
-def newest_rows(tables: Iterable[pa.Table]) -> pa.Table:
-    """Return one row of each key, of the first table that has it: tables of schema LEDGER, newest first."""
-    found = [LEDGER.empty_table()]
+def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return texts, or 64-bit numbers, as `pa.array` does. That imports pandas, which takes longer than a small run."""
+    if all(value is None for value in values):
+        return pa.nulls(len(values), kind)
+    if None in values or len(values) > SMALL_COLUMN:
+        return pa.array(values, kind)
+    if kind == pa.string():
+        return cut_texts(SEPARATOR.join(value.encode() for value in values))
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(array("q", values))])
+
+
+def cut_texts(joined: bytes) -> pa.Array:
+    """Cut texts at the separators between them; ArrowInvalid for bytes that are not UTF-8."""
+    ends = pa.py_buffer(array("i", (0, len(joined))))
+    whole = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(joined)])
+    return pc.cast(pc.split_pattern(whole, SEPARATOR).flatten(), pa.string())
+
+
+def no_rows(schema: pa.Schema = LEDGER) -> pa.Table:
+    """Return a table without rows, as `schema.empty_table` does, but without pandas: see `column_of`."""
+    return pa.Table.from_batches([no_batch(schema)])
+
+
+def no_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch without rows."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def is_status(rows: pa.Table, status: str) -> pa.ChunkedArray:
+    """Return which rows of a ledger have a status."""
+    return pc.equal(rows.column("status"), column_of([status], pa.string())[0])
+
+
+def newest_rows(tables: Iterable[pa.Table], *, with_gone: bool) -> pa.Table:
+    """Return one row of each key, of the first table that has it: tables of schema LEDGER, newest first.
+
+    The row of an object that is gone hides older rows of its key, also where it is not returned itself.
+    """
+    found = [no_rows()]
     for table in tables:
         # As chunks, so that the keys of the newer tables are not copied for each older one.
         newer = pa.chunked_array([chunk for part in found for chunk in part.column("key").chunks], pa.string())
@@ -85,16 +126,16 @@ def newest_rows(tables: Iterable[pa.Table]) -> pa.Table:
             continue
         is_known = pc.is_in(table.column("key"), value_set=newer)
         found.append(table.filter(pc.invert(is_known)))
-    return pa.concat_tables(found)
+    rows = pa.concat_tables(found)
+    is_gone = is_status(rows, GONE)
+    # Usually none is: then without a copy.
+    return rows if with_gone or not pc.any(is_gone, min_count=0).as_py() else rows.filter(pc.invert(is_gone))
 
 
 def ledger_rows(listed: pa.Table | pa.RecordBatch, status: str, version: int, run_id: str) -> pa.Table:
     """Turn listed objects into rows of a ledger."""
     count = listed.num_rows
     kept = {name: listed.column(name) for name in LEDGER.names[:5]}
-    fixed = {
-        "status": pa.repeat(pa.scalar(status, pa.string()), count),
-        "version": pa.repeat(pa.scalar(version, pa.int64()), count),
-        "run_id": pa.repeat(pa.scalar(run_id, pa.string()), count),
-    }
+    given = {"status": status, "version": version, "run_id": run_id}
+    fixed = {name: pa.repeat(column_of([value], LEDGER.field(name).type)[0], count) for name, value in given.items()}
     return pa.table({**kept, **fixed}, schema=LEDGER)

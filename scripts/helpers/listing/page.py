@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers.listing.objects import LISTED
+from scripts.helpers.listing.objects import LISTED, SEPARATOR, cut_texts, no_batch
 
 _NEEDED = {b"Key", b"ETag", b"Size", b"LastModified"}
 _NEEDED_OF_VERSION = _NEEDED | {b"VersionId", b"IsLatest"}
@@ -32,8 +32,8 @@ _ESCAPE = re.compile(rb"%[0-9A-Fa-f]{2}")
 _FEW_ESCAPES = 16
 """Kinds of encoded characters that are replaced one after another, each in a pass over the text. With more of them,
 as in names of many alphabets, the one pass of urllib is faster."""
-_SEPARATOR, _PERCENT = b"\xff", b"\xfe"
-"""Between values that are decoded together, and for a decoded per cent sign: no UTF-8 text has these bytes."""
+_PERCENT = b"\xfe"
+"""For a decoded per cent sign: no UTF-8 text has this byte."""
 
 
 def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
@@ -56,8 +56,8 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
         return body, None
     last += len(closing)
     block, rest = body[first:last], body[:first] + body[last:]
-    if b"<!" in rest:
-        return body, None  # Comments, CDATA or a DTD: tags in them are no tags.
+    if b"<!" in rest or SEPARATOR in block:
+        return body, None  # Comments, CDATA or a DTD: tags in them are no tags. Or bytes that are no text.
     try:
         found = _read(block, closing) or _read(_EXTRAS.sub(b"", block), closing)
         if found is None or not (_NEEDED_OF_VERSION if tag == "Version" else _NEEDED) <= found.keys():
@@ -106,36 +106,31 @@ def _bounds(leaf: re.Match[bytes]) -> tuple[int, int]:
 
 def _rows(found: Mapping[bytes, Sequence[bytes]], encoded: bool) -> pa.RecordBatch:
     count = len(found[b"Key"])
-    keys = _unescaped(found[b"Key"])
+    joined = {name: SEPARATOR.join(values) for name, values in found.items()}
+    keys = _unescaped(joined[b"Key"])
     if encoded:
         keys = _url_decoded(keys)
-        if keys.count(_SEPARATOR) != count - 1:  # %FF in a key: it would be cut in two, and move all keys behind it.
+        if keys.count(SEPARATOR) != count - 1:  # %FF in a key: it would be cut in two, and move all keys behind it.
             raise pa.ArrowInvalid("a key is not UTF-8")
     rows = pa.RecordBatch.from_arrays(
         [
-            _text(keys.split(_SEPARATOR)),
-            pc.utf8_trim(_text(_unescaped(found[b"ETag"]).split(_SEPARATOR)), '"'),
-            _text(found[b"VersionId"]) if b"VersionId" in found else pa.nulls(count, pa.string()),
-            pc.cast(_text(found[b"Size"]), pa.int64()),
-            pc.cast(_text(found[b"LastModified"]), pa.timestamp("us", tz="UTC")),
-            _text(found[b"StorageClass"]) if b"StorageClass" in found else pa.nulls(count, pa.string()),
+            cut_texts(keys),
+            pc.utf8_trim(cut_texts(_unescaped(joined[b"ETag"])), '"'),
+            cut_texts(joined[b"VersionId"]) if b"VersionId" in found else pa.nulls(count, pa.string()),
+            pc.cast(cut_texts(joined[b"Size"]), pa.int64()),
+            pc.cast(cut_texts(joined[b"LastModified"]), pa.timestamp("us", tz="UTC")),
+            cut_texts(joined[b"StorageClass"]) if b"StorageClass" in found else pa.nulls(count, pa.string()),
         ],
         schema=LISTED,
     )
     if b"IsLatest" in found:
         if not {b"true", b"false"}.issuperset(found[b"IsLatest"]):
             raise pa.ArrowInvalid("neither true nor false")
-        rows = rows.filter(pc.equal(_text(found[b"IsLatest"]), "true"))
+        rows = rows.filter(pc.equal(cut_texts(joined[b"IsLatest"]), cut_texts(b"true")[0]))
     return rows
 
 
-def _text(values: Sequence[bytes]) -> pa.Array:
-    """Make a string array; ArrowInvalid for bytes that are not UTF-8."""
-    return pc.cast(pa.array(values, pa.binary()), pa.string())
-
-
-def _unescaped(values: Sequence[bytes]) -> bytes:
-    text = _SEPARATOR.join(values)
+def _unescaped(text: bytes) -> bytes:
     if b"\r" in text:
         raise pa.ArrowInvalid("XML reads a carriage return as a line feed")
     if b"&" in text:
@@ -154,7 +149,7 @@ def _url_decoded(text: bytes) -> bytes:
         if at < 0:
             return decoded.replace(_PERCENT, b"%")
         escape = decoded[at : at + 3]
-        if not _ESCAPE.fullmatch(escape) or bytes([int(escape[1:], 16)]) in (_SEPARATOR, _PERCENT):
+        if not _ESCAPE.fullmatch(escape) or bytes([int(escape[1:], 16)]) in (SEPARATOR, _PERCENT):
             break
         decoded = decoded.replace(escape, bytes([int(escape[1:], 16)]))
     return unquote_to_bytes(text.replace(b"+", b" "))
@@ -163,6 +158,8 @@ def _url_decoded(text: bytes) -> bytes:
 def from_parsed(objects: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
     """Make rows of objects as botocore parses them: Contents, or Versions of which only the latest are taken."""
     latest = [found for found in objects if found.get("IsLatest", True)]
+    if not latest:
+        return no_batch(LISTED)
     return pa.RecordBatch.from_arrays(
         [
             pa.array([found["Key"] for found in latest], pa.string()),

@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers._lazy import S3Client
 from scripts.helpers.errors import DAMAGE, AccessRefusedError, SourceError
-from scripts.helpers.listing.objects import LISTED, byte_order
+from scripts.helpers.listing.objects import LISTED, byte_order, no_rows
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def look_at_each(
     """
     asked = sorted(set(keys), key=byte_order)
     if not asked:
-        return Looked(LISTED.empty_table(), None)
+        return Looked(no_rows(LISTED), None)
     client = client or make_client(options.workers)
     payer: dict[str, Any] = {"RequestPayer": "requester"} if options.request_payer else {}
 
