@@ -17,14 +17,10 @@ from scripts.helpers.batch.end_of_run import EndOfRun, check_clock, utc_now
 from scripts.helpers.batch.modes import Mode, ModeName
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.reach import begin
-from scripts.helpers.batch.rows import relationalize, rows_since
-from scripts.helpers.batch.writing import write
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import name_in_table, new_run_id, split_name
 from scripts.helpers.sinks.choice import Layout
-from scripts.helpers.sinks.merge_frames import events_of
-from scripts.helpers.sinks.merging import Merge, Versions
 from scripts.helpers.spark.versions import check_version
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
@@ -46,6 +42,7 @@ if TYPE_CHECKING:
     from scripts.helpers.rows.sources import RowSource
     from scripts.helpers.rows.verification import Verification
     from scripts.helpers.schemas.policy import OnSchemaChange
+    from scripts.helpers.sinks.merging import Versions
     from scripts.helpers.sinks.sink import Mergeable, Sink
     from scripts.helpers.tables.sources import TableSource
 
@@ -317,6 +314,9 @@ class IncrementalJob:
             options of its plan; a `sink` that does not fit them is a CursorError, and so are `high` and
             `settled` for a range of runs.
         """
+        # Here, as are others: a job that only takes files needs none of it, and each module takes time to import.
+        from scripts.helpers.batch.rows import rows_since
+
         chosen = {**options, "on_schema_change": on_schema_change}
         return rows_since(self._begun, source, cursor_column, transformation_ctx, chosen)
 
@@ -580,6 +580,8 @@ class IncrementalJob:
         SourceChangedError, InvalidValueError, TooManyIdsError
             See `IdBlock`.
         """
+        from scripts.helpers.batch.rows import relationalize
+
         return relationalize(self._begun, df, root, transformation_ctx)
 
     def write(
@@ -693,6 +695,9 @@ class IncrementalJob:
         TargetError, PlanConflictError, RunClosedError, FencedError
             As `write`.
         """
+        from scripts.helpers.sinks.merge_frames import events_of
+        from scripts.helpers.sinks.merging import Merge
+
         rules = Merge.of(keys, sequence_by, history)
         if not hasattr(target, "merging"):
             raise InvalidValueError(
@@ -713,6 +718,8 @@ class IncrementalJob:
         return FileSource(self._begun, source, context, on_changed, options)
 
     def _write(self, df: Any, target: str | PathLike[str] | Sink, layout: Layout) -> int:
+        from scripts.helpers.batch.writing import write
+
         output = write(self._begun, df, target, layout)
         rows, size = (output.rows or 0, output.bytes) if output else (0, 0)
         add_written(self.metrics, rows, size)

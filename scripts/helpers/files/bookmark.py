@@ -255,8 +255,6 @@ class FileBookmark:
         ----------
         started
             The time of the caller, for sources that tell none.
-        position
-            As of `find`.
         """
         named = set(told.keys)
         if self.options.ready_marker is not None:
@@ -284,8 +282,6 @@ class FileBookmark:
             Of schema `metadata_tables.CHANGES`: a key may be there several times, and in no order.
         started
             When the objects are looked at, by the clock of the job.
-        position
-            How far the journal was read.
         """
         asked = self._to_ask(changes)
         if len(asked) > MAX_ASKED:
@@ -380,8 +376,6 @@ class FileBookmark:
         elif not any(key.startswith(folder) for folder in self.folders()):
             unlisted = f"runs list no folder of layout={self.options.layout!r} that it is in"
         return explained(key, row, now, self.options, self._memory.floor, self._aside.get(key), unlisted)
-
-    # --- within ---------------------------------------------------------------------------------
 
     def _taken(
         self,

@@ -50,8 +50,6 @@ class FileLedger:
 
     Parameters
     ----------
-    source
-        For error texts.
     segments
         As a state stores them, oldest first.
     files

@@ -61,8 +61,6 @@ class RangeMemory(Memory):
         What was known when the range started.
     until, ledger
         The state when it ended, and what that remembers.
-    by_time
-        As for `diff.compare`.
     """
 
     keeps_gone = False

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from scripts.helpers._lazy import pq
 from scripts.helpers.listing.objects import LEDGER, column_of, newest_rows
 from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 
@@ -105,11 +105,7 @@ def checksum(data: bytes) -> str:
 
 
 def merges(counts: Sequence[int]) -> int:
-    """Return how many segments at the end become one, given the rows of each, oldest first.
-
-    As in a log-structured merge tree, sizes fall from old to new, so that there are few segments and
-    each row is written again a logarithmic number of times.
-    """
+    """Return how many segments at the end become one, given the rows of each, oldest first."""
     taken, total = 1, counts[-1]
     for before in reversed(counts[:-1]):
         if before > MERGE_FACTOR * total:

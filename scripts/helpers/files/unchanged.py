@@ -111,8 +111,6 @@ def find_changed(
 
     Parameters
     ----------
-    pinned
-        As in `check_unchanged`.
     between
         Two keys: all planned ones are above the first and not above the second. Nothing else is listed.
 

@@ -113,10 +113,7 @@ def is_status(rows: pa.Table, status: str) -> pa.ChunkedArray:
 
 
 def newest_rows(tables: Iterable[pa.Table], *, with_gone: bool) -> pa.Table:
-    """Return one row of each key, of the first table that has it: tables of schema LEDGER, newest first.
-
-    The row of an object that is gone hides older rows of its key, also where it is not returned itself.
-    """
+    """Return one row of each key, of the first table that has it: tables of schema LEDGER, newest first."""
     found = [no_rows()]
     for table in tables:
         # As chunks, so that the keys of the newer tables are not copied for each older one.
@@ -124,18 +121,15 @@ def newest_rows(tables: Iterable[pa.Table], *, with_gone: bool) -> pa.Table:
         if not len(newer):
             found.append(table)
             continue
-        is_known = pc.is_in(table.column("key"), value_set=newer)
-        found.append(table.filter(pc.invert(is_known)))
+        found.append(table.filter(pc.invert(pc.is_in(table.column("key"), value_set=newer))))
     rows = pa.concat_tables(found)
+    # Left out only here, as it hides older rows of its key. Usually none is gone: then without a copy.
     is_gone = is_status(rows, GONE)
-    # Usually none is: then without a copy.
     return rows if with_gone or not pc.any(is_gone, min_count=0).as_py() else rows.filter(pc.invert(is_gone))
 
 
 def ledger_rows(listed: pa.Table | pa.RecordBatch, status: str, version: int, run_id: str) -> pa.Table:
     """Turn listed objects into rows of a ledger."""
-    count = listed.num_rows
-    kept = {name: listed.column(name) for name in LEDGER.names[:5]}
-    given = {"status": status, "version": version, "run_id": run_id}
-    fixed = {name: pa.repeat(column_of([value], LEDGER.field(name).type)[0], count) for name, value in given.items()}
-    return pa.table({**kept, **fixed}, schema=LEDGER)
+    given = zip((status, version, run_id), LEDGER.types[5:], strict=True)
+    fixed = [pa.repeat(column_of([value], kind)[0], listed.num_rows) for value, kind in given]
+    return pa.table([*(listed.column(name) for name in LEDGER.names[:5]), *fixed], schema=LEDGER)

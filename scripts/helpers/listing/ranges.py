@@ -177,8 +177,6 @@ class RangeListing:
             while True:
                 self._out.get_nowait()
 
-    # --- workers --------------------------------------------------------------------------------
-
     def _work(self, range_: _Range | None = None, token: str | None = None) -> None:
         try:
             while range_ is not None or (range_ := self._next_range()) is not None:
@@ -262,8 +260,6 @@ class RangeListing:
             raise SourceError(
                 self.source, "its server lists keys out of their byte order, so pages could hide some. Use S3Inventory."
             )
-
-    # --- splitting ------------------------------------------------------------------------------
 
     def _next_range(self) -> _Range | None:
         """Wait for a range: one that is waiting, or a part of one that is being listed."""

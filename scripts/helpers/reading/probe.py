@@ -12,9 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from scripts.helpers._lazy import S3Client
+from scripts.helpers._lazy import S3Client, pq
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, MisfitError, UnreadableObjectError
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of

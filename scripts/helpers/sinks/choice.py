@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from scripts.helpers._lazy import S3Client, SparkSession
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.delta_log import LOG
-from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.places import place_of, place_of_name
 from scripts.helpers.sinks.sink import Sink
-from scripts.helpers.sinks.staged_rows import spark_of
-
-TABLES: Mapping[str, type[DeltaSink | IcebergSink]] = {"delta": DeltaSink, "iceberg": IcebergSink}
 
 
 @dataclass(frozen=True)
@@ -43,15 +37,27 @@ class Layout:
             )
 
 
+def _kinds() -> Mapping[str, Any]:
+    """Return the sinks of files and tables. Imported here, as a run that writes nothing needs none of them."""
+    from scripts.helpers.sinks.delta import DeltaSink
+    from scripts.helpers.sinks.files import FileSink
+    from scripts.helpers.sinks.iceberg import IcebergSink
+
+    return {"files": FileSink, "delta": DeltaSink, "iceberg": IcebergSink}
+
+
 def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -> Sink:
     """Return the sink for a path, or a name of a table, by the format; InvalidValueError for an option it lacks."""
+    from scripts.helpers.sinks.files import FileSink
+    from scripts.helpers.sinks.staged_rows import spark_of
+
     given: dict[str, Any] = {
         "spark": spark_of(df), "s3_client": s3_client, "partition_by": layout.partition_by, "staging": layout.staging
     }  # fmt: skip
-    table = TABLES.get(layout.format.lower())
-    if table is not None:
+    kind = layout.format.lower()
+    if kind in ("delta", "iceberg"):
         layout.check_table()
-        return table(target, batch_column=layout.batch_column, **given)
+        return cast("Sink", _kinds()[kind](target, batch_column=layout.batch_column, **given))
     if layout.batch_column is not None:
         raise InvalidValueError(
             f"format={layout.format!r} takes no option 'batch_column': names of files hold their batch. Leave it out; "
@@ -88,13 +94,13 @@ def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S
     """
     if output.sink == "database":
         return None
-    kinds: Mapping[str, type[FileSink | DeltaSink | IcebergSink]] = {"files": FileSink, **TABLES}
-    if output.sink not in kinds:
+    kind = _kinds().get(output.sink)
+    if kind is None:
         raise InvalidValueError(
             f"{output.target!r} is a target of kind {output.sink!r}, which this version of the package does not know. "
             "Run the job with the version that wrote there, or a later one."
         )
-    return kinds[output.sink].of(output, spark, s3_client)
+    return cast("Sink", kind.of(output, spark, s3_client))
 
 
 def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:
