@@ -24,7 +24,7 @@ byte-code: .venv/ready
 	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true  # what is wrong with it, the run says
 
 test-long: .venv/ready ## the tests of the protocol for many minutes, and a million interleavings: hours
-	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/batch/test_hostile_states.py tests/sinks/contract tests/sinks/test_interleavings.py tests/sinks/test_planted_items.py tests/sinks/test_live_attempts.py tests/sinks/test_delta_merging.py tests/sinks/test_iceberg_merging.py tests/sinks/test_delta_interleavings.py tests/sinks/test_database_interleavings.py tests/sinks/test_live_tables.py tests/sinks/test_live_databases.py tests/files/test_events_properties.py tests/rows/test_numbers_model.py tests/tables/test_copies.py tests/jobs/test_killed_copies.py tests/jobs/test_hanging_file.py --timeout 36000
+	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/batch/test_hostile_states.py tests/sinks/contract tests/sinks/test_interleavings.py tests/sinks/test_planted_items.py tests/sinks/test_live_attempts.py tests/sinks/test_delta_merging.py tests/sinks/test_iceberg_merging.py tests/sinks/test_delta_interleavings.py tests/sinks/test_database_interleavings.py tests/sinks/test_live_tables.py tests/sinks/test_live_databases.py tests/files/test_events_properties.py tests/rows/test_numbers_model.py tests/rows/test_slicing_properties.py tests/job_runs/test_hostile_records.py tests/jobs/test_demo.py tests/tables/test_copies.py tests/jobs/test_killed_copies.py tests/jobs/test_hanging_file.py --timeout 36000
 
 test-busy: .venv/ready ## all tests beside 8 busy processes: an hour each time [TIMES=3]
 	.ci/busy $(or $(TIMES),3)
