@@ -21,7 +21,7 @@ from tests.sinks.interleaving import Interleaving, MemoryPlace, let_number_decid
 from tests.support.patience import LONG
 from tests.support.servers import is_long
 
-MOST = 3_000
+MOST = 1_000
 """Interleavings in which each fault shows that the scheduler must find."""
 PARTS = 10
 COUNT = (1_000_000 if is_long() else MOST) // PARTS
