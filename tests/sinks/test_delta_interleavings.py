@@ -209,7 +209,7 @@ class Merges:
             actor.pause()
 
 
-MERGES = 5_000 if is_long() else 15
+MERGES = 5_000 if is_long() else 6
 
 
 @pytest.mark.timeout(LONG)
