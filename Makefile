@@ -2,7 +2,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 # Hundreds of processes that tests start would each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test small-spark-3.3 small-spark-4.1 byte-code test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
+.PHONY: help demo test small-spark-3.3 small-spark-4.1 spark-classes byte-code test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,12 +12,16 @@ demo: .venv/demo-ready ## load a year of flights in several runs, one of them ki
 
 # The small set and the compiling run beside mypy, which leaves a core to them.
 test: .venv/ready ## all tests, and a small set of them on the Sparks of Glue 4.0 and 6.0; sets itself up
-	@$(MAKE) --no-print-directory --jobs 4 lint small-spark-3.3 small-spark-4.1 byte-code
+	@$(MAKE) --no-print-directory --jobs 4 lint small-spark-3.3 small-spark-4.1 spark-classes byte-code
 	@failed=0; $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder || failed=$$?; \
 	.ci/small/run report; exit $$failed
 
 small-spark-3.3 small-spark-4.1: .venv/ready
 	@.ci/small/run $(@:small-%=%)
+
+# Where Java is not that of the setup any more.
+spark-classes: .venv/ready
+	@.ci/spark-classes
 
 # In a fresh clone each of the six processes would compile all tests for itself.
 byte-code: .venv/ready
