@@ -21,7 +21,7 @@ class OnFile(Protocol):
 
 TestProtocol, TestProtocolOnFile = Protocol.TestCase, OnFile.TestCase
 TestProtocol.settings = TestProtocolOnFile.settings = settings(
-    max_examples=1_500 if LONG else 70,
+    max_examples=1_500 if LONG else 40,
     stateful_step_count=60 if LONG else 40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
