@@ -33,7 +33,7 @@ from tests.support.servers import is_long
 
 BATCH = "batch"
 PARTS = 4
-COUNT = (10_000 if is_long() else 200) // PARTS
+COUNT = (10_000 if is_long() else 100) // PARTS
 """Interleavings in one test."""
 
 

@@ -50,8 +50,8 @@ from tests.support.steps import KilledError, commit
 from tests.support.table_items import put_item
 from tests.support.written import WrittenPostgres
 
-WALKS = {"files": 50, "sqlite": 50, "delta": 7, "iceberg": 7, "postgres": 6}
-"""How many walks there are, by the kind of target; twenty times as many in `make test-long`."""
+WALKS = {"files": 20, "sqlite": 20, "delta": 4, "iceberg": 4, "postgres": 4}
+"""How many walks there are, by the kind of target; fifty times as many in `make test-long`."""
 AT_ONCE = 10
 WHY = ("--why", "a test", "--who", "sam", "--yes")
 LARGE = "".join(random.Random(1).choices("0123456789abcdef", k=200_000))
@@ -306,7 +306,7 @@ def two(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str, str], 
 
 def parts(kind: str) -> list[Any]:
     """Return the numbers of walks in parts, so that many processes share them."""
-    total = WALKS[kind] * (20 if is_long() else 1)
+    total = WALKS[kind] * (50 if is_long() else 1)
     return [
         pytest.param(kind, range(at, min(at + AT_ONCE, total)), id=f"{kind}-{at}") for at in range(0, total, AT_ONCE)
     ]
