@@ -67,7 +67,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
 
 
 @KINDS
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=100 if is_long() else 6, deadline=None)
 @given(batches=histories())
 def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
     kind: str, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Event]]

@@ -113,7 +113,7 @@ def staged(output: Output, spark: Any) -> list[str]:
 
 
 @KINDS
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=100 if is_long() else 5, deadline=None)
 @given(batches=histories())
 def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
     kind: str, catalog: Any, batches: list[list[Event]]
