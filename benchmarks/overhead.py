@@ -2,6 +2,8 @@
 
 The raw side re-sends, for a second job, the very requests that the library sent: same items, same
 conditions, same order. Both sides alternate in one run; the ratio is that of their medians.
+
+A job without Spark that finds nothing new runs as a process, in turns with a script that only lists the prefix.
 """
 
 from __future__ import annotations
@@ -27,6 +29,20 @@ from scripts.helpers.watermarks import Watermarks
 ROUNDS = 150
 WARM_UP = 10
 GOAL_RATIO, GOAL_IMPORT_MS = 1.15, 30.0
+SMALL_RUNS, SMALL_OBJECTS = 5, 100
+LISTS = """
+import boto3
+
+pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket="landing", Prefix="parking/")
+assert sum(len(page["Contents"]) for page in pages) == 100
+"""
+FINDS_NOTHING = """
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+
+with IncrementalJob(Watermarks("overhead"), "small run") as job:
+    job.new_files("s3://landing/parking/")
+"""
 
 
 @contextmanager
@@ -133,15 +149,44 @@ def import_milliseconds() -> float:
     return 1000 * statistics.median(found[1:])
 
 
+def small_runs(endpoint: str) -> dict[str, tuple[float, float]]:
+    """Return per script the medians of its seconds from start to exit, and of its CPU seconds."""
+    s3 = boto3.client("s3", endpoint_url=endpoint)
+    s3.create_bucket(Bucket="landing", CreateBucketConfiguration={"LocationConstraint": "eu-west-2"})
+    for number in range(SMALL_OBJECTS):
+        s3.put_object(Bucket="landing", Key=f"parking/{number:03}.json", Body=b"{}")
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    scripts = {"a listing by boto3": LISTS, "a job that finds nothing new": FINDS_NOTHING}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in scripts}
+    with tempfile.TemporaryDirectory() as cache:
+        environment = kept | {"PYTHONPYCACHEPREFIX": cache, "AWS_ENDPOINT_URL": endpoint}
+        for _ in range(2 + SMALL_RUNS):  # The first run of the job takes the files, and the next one is compiled.
+            for name, code in scripts.items():
+                before = time.perf_counter()
+                process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
+                _, status, used = os.wait4(process.pid, 0)
+                found[name].append((time.perf_counter() - before, used.ru_utime + used.ru_stime))
+                assert status == 0, name
+    medians = {}
+    for name, runs in found.items():
+        walls, cpus = zip(*runs[2:], strict=True)
+        medians[name] = statistics.median(walls), statistics.median(cpus)
+    return medians
+
+
 def main() -> int:
     logging.getLogger("scripts").setLevel(logging.ERROR)
     os.environ.update(AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench", AWS_DEFAULT_REGION="eu-west-2")
     with moto_server() as endpoint:
         measured = measure(endpoint)
+        small = small_runs(endpoint)
     out = sys.stdout.write
     out(f"{'operation':<18}{'requests':>9}{'library ms':>12}{'boto3 ms':>10}{'ratio':>8}\n")
     for name, (ours, theirs, requests) in measured.items():
         out(f"{name:<18}{requests:>9}{ours:>12.2f}{theirs:>10.2f}{ours / theirs:>8.2f}\n")
+    (listing, listing_cpu), *_ = small.values()
+    for name, (wall, cpu) in small.items():
+        out(f"{name:<30}{wall:>6.2f} s ({wall / listing:.2f}), CPU {cpu:.2f} s ({cpu / listing_cpu:.2f})\n")
     worst = max(ours / theirs for ours, theirs, _ in measured.values())
     added = import_milliseconds()
     out(f"goal: ratio <= {GOAL_RATIO}; measured: {worst:.2f} (the worst of the medians)\n")
