@@ -43,9 +43,9 @@ def imports_of(tree: ast.AST, place: str = "module") -> Iterator[tuple[str, str]
         elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             yield from imports_of(ast.Module(node.body, []), "typing")
             yield from imports_of(ast.Module(node.orelse, []), place)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from imports_of(node, "function" if place == "module" else place)
-        else:
+        elif not isinstance(node, ast.expr):  # No expression holds an import, and most of a tree are expressions.
             yield from imports_of(node, place)
 
 
