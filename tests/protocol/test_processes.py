@@ -16,7 +16,7 @@ from tests.protocol.worker import JOB
 from tests.support.patience import LONG
 from tests.support.servers import is_long
 
-SECONDS = 240 if is_long() else 6
+SECONDS = 240 if is_long() else 2
 """For what chance does, which in `make test-long` has the time to find something."""
 LEAST = {
     "killed after begun": 1,
