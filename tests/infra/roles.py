@@ -66,11 +66,19 @@ def watermarks_of(guard: GuardedServer, role: str, **options: Any) -> Watermarks
     return Watermarks(TABLE, client(guard, "dynamodb", role), **options)
 
 
-def read_folder(guard: GuardedServer, role: str, prefix: str, job_id: str = "", **options: Any) -> int:
-    """Take what is new below a prefix, read it and commit; S3 and SQS as one role, the table as root."""
+def read_folder(
+    guard: GuardedServer, role: str, prefix: str, job_id: str = "", *, by_paths: bool = False, **options: Any
+) -> int:
+    """Take what is new below a prefix, read it and commit; S3 and SQS as one role, the table as root.
+
+    Of files whose paths were asked for, as for a read by Spark, nobody knows which bytes were read: they are looked at
+    again before the commit.
+    """
     s3 = client(guard, "s3", role)
     with IncrementalJob(watermarks_of(guard, "root"), job_id or f"parking-{role}", s3_client=s3) as job:
         delta = job.new_files(f"s3://{BUCKET}/{prefix}", **options)
+        if by_paths:
+            assert len(delta.paths) == delta.count
         return len(delta.read_pandas("json", s3_client=s3))
 
 

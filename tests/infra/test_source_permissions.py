@@ -91,7 +91,7 @@ def test_events_are_taken_and_acknowledged_when_the_source_has_a_queue(
     queue = S3EventQueue(tell(guard, "a.json", "b .json"), sqs_client=client(guard, "sqs", "told"), wait=0)
     guard.calls.clear()
 
-    count = read_folder(guard, "told", "told/", f"parking-told-{one_by_one}", events=queue)
+    count = read_folder(guard, "told", "told/", f"parking-told-{one_by_one}", by_paths=True, events=queue)
     tell(guard, "c.json")
     queue.receive(Location.parse(f"s3://{landing_bucket}/told/"))
     queue.extend(0)
