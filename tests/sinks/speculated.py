@@ -2,8 +2,8 @@
 
     python -m tests.sinks.speculated STORE SOURCE TARGET URL TABLE LOGIN MARKS MASTER
 
-It takes new files, writes their rows as Parquet, and as a table of a database. The first attempt at the task with row 0
-waits in the middle of it until a second one is done; each says in the folder MARKS that it has begun.
+It takes new files, writes their rows as Parquet, and as a table of a database. Each attempt at the task with row 0
+says in the folder MARKS that it has begun, and waits in the middle of it until another one has.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 def slow(marks: str, sink: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """Return what passes rows on. The first attempt with row 0 waits in the middle, until another one is done."""
+    """Return what passes rows on. Attempts with row 0 wait in the middle until two have begun; the first one longer."""
 
     def passed(batches: Iterable[Any]) -> Iterable[Any]:
         context = TaskContext.get()
@@ -48,7 +48,8 @@ def slow(marks: str, sink: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
                 attempt = context.attemptNumber()
                 Path(marks, f"{sink}-{attempt}").touch()
                 end = time.monotonic() + PATIENCE
-                while attempt == 0 and not Path(marks, f"{sink}-1").exists() and time.monotonic() < end:
+                # Spark ends the first attempt, which may begin late, as soon as the second one is done.
+                while len(list(Path(marks).glob(f"{sink}-*"))) < 2 and time.monotonic() < end:
                     time.sleep(0.05)
                 time.sleep(0 if attempt else 1)
             yield batch[half:]

@@ -255,6 +255,8 @@ class FileBookmark:
         ----------
         started
             The time of the caller, for sources that tell none.
+        position
+            As of `find`.
         """
         named = set(told.keys)
         if self.options.ready_marker is not None:
@@ -282,6 +284,8 @@ class FileBookmark:
             Of schema `metadata_tables.CHANGES`: a key may be there several times, and in no order.
         started
             When the objects are looked at, by the clock of the job.
+        position
+            How far the journal was read.
         """
         asked = self._to_ask(changes)
         if len(asked) > MAX_ASKED:

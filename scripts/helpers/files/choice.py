@@ -119,6 +119,11 @@ class BatchChooser:
         look
             Shows which of some objects are there now. Given where the intervals are of a report made at `started`,
             which may be older than what is known and may lack objects.
+
+        Raises
+        ------
+        ModifiedObjectError, ArchivedObjectError, SourceError
+            As the options ask for, or for a key that Spark cannot read. Nothing is stored then.
         """
         there, passed = [no_rows()], [no_rows(LISTED)]
         parts, ready, archived = self._compared(intervals, known, deleted, started if look else None, there, passed)

@@ -105,7 +105,11 @@ def checksum(data: bytes) -> str:
 
 
 def merges(counts: Sequence[int]) -> int:
-    """Return how many segments at the end become one, given the rows of each, oldest first."""
+    """Return how many segments at the end become one, given the rows of each, oldest first.
+
+    As in a log-structured merge tree, sizes fall from old to new, so that there are few segments and
+    each row is written again a logarithmic number of times.
+    """
     taken, total = 1, counts[-1]
     for before in reversed(counts[:-1]):
         if before > MERGE_FACTOR * total:
