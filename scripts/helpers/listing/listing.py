@@ -274,13 +274,7 @@ def _sorted(part: Iterable[Interval]) -> Iterator[Interval]:
 
 
 def _list_elsewhere(location: Location, folder: str) -> Iterator[Interval]:
-    pages = _list_store(str(location), location.scheme, location.bucket, location.prefix, folder)
-    rows = pa.Table.from_batches(pages, LISTED).sort_by("key")
-    yield from in_batches(rows, *bounds_of(folder))
-
-
-def _list_store(source: str, scheme: str, bucket: str, base: str, folder: str) -> Iterator[pa.RecordBatch]:
-    """List a folder below a base, in no promised order, as rows of LISTED with keys relative to the base.
+    """List a folder of a store that is neither S3 nor a directory, and promises no order.
 
     Credentials are found as obstore finds them (environment, instance). obstore shows the marker of a
     folder as an empty object of the folder's name; such a one is left out where the folder has objects.
@@ -295,40 +289,24 @@ def _list_store(source: str, scheme: str, bucket: str, base: str, folder: str) -
         from obstore.exceptions import BaseError
         from obstore.store import from_url
     except ImportError as error:
-        raise SourceError(source, "it needs obstore. Install it: pip install obstore.") from error
-    pages: list[list[Any]] = []
+        raise SourceError(str(location), "it needs obstore. Install it: pip install obstore.") from error
+    store, base = f"{location.scheme}://{location.bucket}/", location.prefix
     try:
-        pages.extend(obstore.list(from_url(f"{scheme}://{bucket}/"), prefix=base + folder or None))
+        objects = [one for page in obstore.list(from_url(store), prefix=base + folder or None) for one in page]
     except BaseError as error:
         reason = str(error).partition("\n")[0]
-        raise SourceError(source, f"it cannot be listed ({reason}). Check the name and the login.") from error
-    folders: set[str] = set()
-    for page in pages:
-        for found in page:
-            folders.update(_folders_of(found["path"]))
-    for page in pages:
-        there = [found for found in page if found["size"] or found["path"] not in folders]
-        yield _rows_of_store(there, len(base))
-
-
-def _folders_of(path: str) -> Iterator[str]:
-    while "/" in path:
-        path = path.rpartition("/")[0]
-        yield path
-
-
-def _rows_of_store(found: list[Any], start: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([one["path"][start:] for one in found], pa.string()),
-            pa.array([(one["e_tag"] or "").strip('"') for one in found], pa.string()),
-            pa.array([one["version"] for one in found], pa.string()),
-            pa.array([one["size"] for one in found], pa.int64()),
-            pa.array([one["last_modified"] for one in found], LISTED.field("modified").type),
-            pa.nulls(len(found), pa.string()),
-        ],
-        schema=LISTED,
-    )
+        raise SourceError(str(location), f"it cannot be listed ({reason}). Check the name and the login.") from error
+    folders = {one["path"][: slash.start()] for one in objects for slash in re.finditer("/", one["path"])}
+    there = [one for one in objects if one["size"] or one["path"] not in folders]
+    columns = [
+        pa.array([one["path"][len(base) :] for one in there], pa.string()),
+        pa.array([(one["e_tag"] or "").strip('"') for one in there], pa.string()),
+        pa.array([one["version"] for one in there], pa.string()),
+        pa.array([one["size"] for one in there], pa.int64()),
+        pa.array([one["last_modified"] for one in there], LISTED.field("modified").type),
+        pa.nulls(len(there), pa.string()),
+    ]
+    yield from in_batches(pa.Table.from_arrays(columns, schema=LISTED).sort_by("key"), *bounds_of(folder))
 
 
 def bounds_of(folder: str) -> tuple[str | None, str | None]:
