@@ -6,9 +6,9 @@ import errno
 import filecmp
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -140,7 +140,7 @@ class Clearing:
             with self._typed("s3:DeleteObject", uri):
                 self._delete(taken.key, taken.etag)
         except _OtherError as other:
-            return other.outcome
+            return str(other)
         return "done"
 
     def _compare(self, taken: Taken) -> Mapping[str, Any]:
@@ -190,8 +190,23 @@ class Clearing:
     def _name(self, taken: Taken) -> str:
         return f"v{taken.version}/{taken.key}"
 
-    def _typed(self, action: str, uri: str) -> _Typed:
-        return _Typed(str(self.location), action, uri)
+    @contextmanager
+    def _typed(self, action: str, uri: str) -> Iterator[None]:
+        """Say what S3's refusals mean: another object, one that is gone, a right that is missing, or an outage."""
+        try:
+            yield
+        except (ClientError, BotoCoreError, Boto3Error) as error:
+            code = code_of(error) if not isinstance(error, Boto3Error) else type(error).__name__
+            if code in _CHANGED:
+                raise _OtherError("changed") from None
+            if code in _GONE:
+                raise _OtherError("gone") from None
+            if code in _DENIED:
+                raise AccessRefusedError(action, uri) from error
+            source = str(self.location)
+            raise login_or_load(source, error) or SourceError(
+                source, f"{action} on {uri} was refused ({code}). Check the rights to it there."
+            ) from error
 
     # --- local directories ----------------------------------------------------------------------
 
@@ -301,33 +316,4 @@ def _mark(taken: Taken) -> str:
 
 
 class _OtherError(Exception):
-    """An object that is not what was taken any more, or not there."""
-
-    def __init__(self, outcome: str) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
-
-
-class _Typed:
-    """Says what S3's refusals mean: another object, one that is gone, a right that is missing, or an outage."""
-
-    def __init__(self, source: str, action: str, uri: str) -> None:
-        self._source, self._action, self._uri = source, action, uri
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, (ClientError, BotoCoreError, Boto3Error)):
-            return
-        code = code_of(error) if not isinstance(error, Boto3Error) else type(error).__name__
-        if code in _CHANGED:
-            raise _OtherError("changed") from None
-        if code in _GONE:
-            raise _OtherError("gone") from None
-        if code in _DENIED:
-            raise AccessRefusedError(self._action, self._uri) from error
-        told = login_or_load(self._source, error)
-        raise told or SourceError(
-            self._source, f"{self._action} on {self._uri} was refused ({code}). Check the rights to it there."
-        ) from error
+    """An object that is not what was taken any more, or not there; its text is the outcome."""
