@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from typing import Protocol
 
 from scripts.helpers.listing.objects import byte_order
@@ -110,11 +111,7 @@ class CutFinder:
         while more and len(cuts) < MOST_CUTS and self._wanted():
             tried = [shared + character for character in _upwards(cuts[-1][-1], min(at_once, _WAVE))]
             keys = self._first_keys(tried, until)
-            new: set[str] = set()
-            for key in keys:
-                if key is not None and key.startswith(shared):
-                    new.add(key[: len(first)])
-            new -= set(cuts)
+            new = {key[: len(first)] for key in keys if key is not None and key.startswith(shared)} - set(cuts)
             cuts += sorted(new)
             # Go on above the last character, until a wave finds none: several that were tried may lead to one key.
             more = bool(new) and keys[-1] is not None
@@ -137,12 +134,7 @@ class CutFinder:
 
 def _shared(one: str, other: str) -> int:
     """Return with how many characters both begin."""
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def between(cuts: Sequence[str], position: str, until: str | None) -> list[str]:
@@ -161,9 +153,6 @@ def _spread(lengths: range, count: int) -> list[int]:
 
 def _upwards(first: str, count: int) -> list[str]:
     """Return a character and some that follow it, of digits or letters."""
-    last = ord(first)  # Behind z no character is likely, so nothing but the first is tried.
-    for end in "9Zz":
-        if first <= end:
-            last = ord(end)
-            break
-    return [chr(code) for code in range(ord(first), min(ord(first) + count, last + 1))]
+    # Behind z no character is likely, so nothing but the first is tried.
+    last = next((end for end in "9Zz" if first <= end), first)
+    return [chr(code) for code in range(ord(first), min(ord(first) + count, ord(last) + 1))]

@@ -47,10 +47,7 @@ class _Part(NamedTuple):
 
 def places(counts: Sequence[int], step: int) -> list[int]:
     """Return where to begin in each of several files, one after another, so as to take every so many-th row of all."""
-    starts = []
-    for before in accumulate(counts[:-1], initial=0):
-        starts.append((step // 2 - before) % step)
-    return starts
+    return [(step // 2 - before) % step for before in accumulate(counts[:-1], initial=0)]
 
 
 def quantiles(marks: Iterable[str], wanted: int) -> list[str]:
@@ -114,10 +111,7 @@ def _cuts(finder: CutFinder, part: _Part) -> list[str]:
 def _joined(parts: Sequence[_Part], most: int) -> list[str]:
     """Join neighbours to about so many ranges, of equal size as far as it is known; return the cuts between them."""
     page = max((part.shown or 0 for part in parts), default=0)
-    sizes = []
-    for part in parts:
-        is_known = part.shown is not None and not part.more
-        sizes.append(part.shown or 0 if is_known else LARGE * page)
+    sizes = [LARGE * page if part.shown is None or part.more else part.shown for part in parts]
     # Less than a page is not worth a task: its request shows that many.
     each = max(page, sum(sizes) / most)
     cuts: list[str] = []
