@@ -59,7 +59,7 @@ def test_job_is_free_when_an_abort_finds_a_plan_that_its_freeze_did_not_know_of(
 def test_states_that_a_dropped_plan_repeats_can_be_read_when_a_decision_ends_it(
     watermarks: Watermarks, job_id: str, decision: str
 ) -> None:
-    """`_delete_unused` keeps what the versions before and after the decision refer to."""
+    """`unused` keeps what the versions before and after the decision refer to."""
     commit(watermarks, job_id, "r1", {"parking": large(1), "n": 1})
     run = watermarks.begin(job_id, "r2")
     run.freeze({"parking": run.watermarks["parking"]}, {**run.watermarks, "n": 2})

@@ -11,7 +11,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import DAMAGE, TooLargeError
 from scripts.helpers.protocol.attributes import from_json, to_json
@@ -26,6 +26,9 @@ from scripts.helpers.protocol.values import (
     encode,
     size_of,
 )
+
+if TYPE_CHECKING:
+    from scripts.helpers.protocol.head import Plan
 
 CHUNK_BYTES = 350_000
 """DynamoDB's limit for an item is 400 KB; some servers count their own overhead too."""
@@ -190,6 +193,11 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
         raise
     except DAMAGE as error:
         raise ValueError("not what was written") from error
+
+
+def unused(plan: Plan, *kept: Any) -> set[Spilled]:
+    """Return the references of a plan that are in nothing else that is kept."""
+    return {*references(plan.contexts), *references(plan.next)} - {*references([*kept])}
 
 
 def references(values: Any) -> list[Spilled]:

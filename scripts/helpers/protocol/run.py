@@ -19,7 +19,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol import items
-from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, lazy_blobs, references, spill_large, take_blobs
+from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, lazy_blobs, references, spill_large, take_blobs, unused
 from scripts.helpers.protocol.head import Change, Head, Outputs, Plan
 from scripts.helpers.protocol.heartbeat import Heartbeat
 from scripts.helpers.protocol.lookups import NEXT, PLANS, STATES
@@ -235,12 +235,11 @@ class Run:
 
     def _delete_unused(self, before: Plan, after: Plan) -> None:
         """Delete the chunks of a plan that was replaced. A failure costs nothing: `doctor` deletes them."""
-        kept = {*references(after.contexts), *references(after.next), *references(self._head.watermarks)}
-        unused = {*references(before.contexts), *references(before.next)} - kept
+        gone = unused(before, after.contexts, after.next, self._head.watermarks)
         # What is in memory still and stood in those chunks is to be written again, should a later plan have it.
-        self._written -= {reference.id for reference in unused}
+        self._written -= {reference.id for reference in gone}
         try:
-            for reference in unused:
+            for reference in gone:
                 self._store.delete_chunks(self.job_id, reference)
         except WatermarkError as error:
             logger.warning("event=chunks_left job=%s plan=%s error=%s", self.job_id, before.plan_id, error)
@@ -248,7 +247,7 @@ class Run:
     def check(self) -> None:
         """Raise FencedError if another run has taken over. Call right before writing to a sink."""
         self._check_open("check")
-        self._require(self._head, self._store.read_head(self.job_id))
+        self._check_claim()
 
     def commit(self, outputs: Outputs = (), plan: Plan | None = None, /, **metrics: Any) -> str:
         """Make the plan's progress durable in one write, and let go of the job.
@@ -409,8 +408,9 @@ class Run:
         if self._closed:
             raise RunClosedError(self.job_id, self.run_id, self._closed, verb)
 
-    def _require(self, expected: Head, current: Head | None) -> None:
-        if current is None or current.identity != expected.identity:
+    def _check_claim(self) -> None:
+        current = self._store.read_head(self.job_id)
+        if current is None or current.identity != self._head.identity:
             raise self._fenced(current)
 
     def _fenced(self, current: Head | None) -> FencedError:
@@ -455,7 +455,7 @@ class Run:
         try:
             return self._store.read_spilled(self.job_id, reference)
         except CorruptItemError:
-            self._require(self._head, self._store.read_head(self.job_id))
+            self._check_claim()
             raise
 
     def _is_content(self, plan: Plan, contexts: dict[str, Any], following: dict[str, Any]) -> bool:
@@ -496,9 +496,7 @@ class Run:
                 expire_version(self._store, before.log_entry, after, self._clock() + self._retention)
             # A blob of the plan may be one of the state as well, or of the version before, to which a person may go
             # back. No other version has any: a plan is made of what is new and of the state that it starts from.
-            kept = {*references(after.watermarks), *references(before.watermarks)}
-            for reference in references(before.plan.contexts):
-                if reference not in kept:
-                    self._store.delete_chunks(self.job_id, reference)
+            for reference in unused(before.plan, after.watermarks, before.watermarks):
+                self._store.delete_chunks(self.job_id, reference)
         except WatermarkError as error:
             logger.warning("event=log_deferred job=%s version=%d error=%s", self.job_id, after.version, error)
