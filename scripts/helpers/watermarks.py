@@ -47,7 +47,8 @@ def table_by_default() -> str:
     return os.environ.get(TABLE_VARIABLE) or DEFAULT_TABLE
 
 
-def _utc_now() -> datetime:
+def utc_now() -> datetime:
+    """Return the time of this machine, as an aware datetime."""
     return datetime.now(timezone.utc)
 
 
@@ -101,7 +102,7 @@ class Watermarks:
         *,
         region_name: str | None = None,
         endpoint_url: str | None = None,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = utc_now,
         job_id_rule: str = JOB_ID_RULE,
         retention: timedelta | None = None,
         max_lease: timedelta = MAX_LEASE,
@@ -588,7 +589,7 @@ class Watermarks:
         InvalidValueError
             Both or neither of the two are given, or no run of the list has an item.
         """
-        return self.decisions.adopt(job_id, run_id, runs=runs, watermarks=watermarks, why=why, who=who)
+        return self.decisions.adopt(job_id, JobDecision(why, who, None), run_id, runs, watermarks)
 
     def doctor(self, job_id: str, *, repair: bool = False) -> list[Finding]:
         """Look for what is wrong with a job; change nothing unless told.

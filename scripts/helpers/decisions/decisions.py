@@ -25,7 +25,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.changes import Changes, check_adoptable
-from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, cut, references, replaced, spill_large, take_blobs
+from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, cut, references, replaced, spill_large, take_blobs, unused
 from scripts.helpers.protocol.head import Head, LogEntry, Order, Outputs, Seen
 from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.names import check_context, check_readable_run_id, check_run_id, new_token
@@ -276,12 +276,10 @@ class Decisions:
     def adopt(
         self,
         job_id: str,
-        run_id: str | None = None,
-        *,
-        runs: Iterable[Mapping[str, Any]] | None = None,
-        watermarks: Mapping[str, Any] | None = None,
-        why: str = ADOPTED_BY_HAND,
-        who: str | None = None,
+        made: JobDecision,
+        run_id: str | None,
+        runs: Iterable[Mapping[str, Any]] | None,
+        watermarks: Mapping[str, Any] | None,
     ) -> Head:
         """Declare which item of the original class is the most recent one; see `Watermarks.adopt`."""
         self._lookups.check_job(job_id)
@@ -290,7 +288,7 @@ class Decisions:
         if run_id is not None:
             check_readable_run_id(run_id)
         given = None if watermarks is None else as_stored(watermarks)
-        order = self._order(who, why)
+        order = self._checked(made)
         found = self._to_adopt(job_id)
         run_id = run_id or _latest_started(job_id, runs or (), found)
         if run_id not in found:
@@ -429,19 +427,12 @@ class Decisions:
             self._changes.write_log(after)
             # Ends are set before anything is deleted: a role that may not delete still has versions that expire.
             self._changes.expire_before(before, after)
-            self._delete_unused(before, after)
+            # A plan repeats the states that it does not change. Their chunks are in force after the decision, or
+            # those of the version before it, to which a person may go back.
+            for reference in unused(before.plan, after.watermarks, before.watermarks) if before.plan else ():
+                self._store.delete_chunks(before.job_id, reference)
         except WatermarkError as error:
             logger.warning("event=log_deferred job=%s version=%d error=%s", after.job_id, after.version, error)
-
-    def _delete_unused(self, before: Head, after: Head) -> None:
-        """Delete the chunks of a plan that is gone."""
-        if before.plan is None:
-            return
-        # A plan repeats the states that it does not change. Their chunks are in force after the decision, or
-        # those of the version before it, to which a person may go back.
-        kept = {*references(after.watermarks), *references(before.watermarks)}
-        for reference in {*references(before.plan.contexts), *references(before.plan.next)} - kept:
-            self._store.delete_chunks(before.job_id, reference)
 
     def _entry(self, head: Head, version: int) -> LogEntry:
         if head.log_entry is None:
