@@ -441,13 +441,12 @@ class AccessRefusedError(ConfigurationError):
     def __init__(self, action: str, resource: str) -> None:
         self.action, self.resource = action, resource
         # AWS names an action after its service, as in ``s3:GetObject``; what a file system does has one word.
-        if ":" not in action:
-            super().__init__(
-                f"The file system refuses to {action} {resource!r}. Check the rights of the user that runs the job, "
-                "and whether the disk is full or read-only."
-            )
-            return
-        super().__init__(f"AWS refuses {action} on {resource!r}. Allow it in the role's policy.")
+        super().__init__(
+            f"AWS refuses {action} on {resource!r}. Allow it in the role's policy."
+            if ":" in action
+            else f"The file system refuses to {action} {resource!r}. Check the rights of the user that runs the job, "
+            "and whether the disk is full or read-only."
+        )
 
 
 class AmbiguousHistoryError(ConfigurationError):
