@@ -19,6 +19,7 @@ from scripts.helpers.errors import (
     SourceUnavailableError,
     WatermarkError,
 )
+from scripts.helpers.listing.folders import folder_values
 from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.reading import fetched_lines
@@ -31,7 +32,6 @@ from scripts.helpers.reading.fetched_lines import (
     pack,
     unmarked,
     unpacked,
-    values_of_folders,
 )
 
 KEYS = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1)
@@ -93,7 +93,7 @@ def test_cut_gives_back_lines_when_they_were_joined(lines: list[str], ended: boo
     ],
 )
 def test_folder_values_are_those_of_spark_when_key_is(key: str, values: list[str | None]) -> None:
-    assert values_of_folders(key) == values
+    assert [value for _, value in folder_values(key)] == values
 
 
 @given(st.lists(KEYS), st.lists(KEYS, min_size=1), KEYS)

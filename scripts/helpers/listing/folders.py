@@ -28,16 +28,8 @@ def folder_values(key: str) -> list[tuple[str, str | None]]:
     >>> folder_values("day=2026-03-16/at=15%3A45/part-0.parquet")
     [('day', '2026-03-16'), ('at', '15:45')]
     """
-    found: list[tuple[str, str | None]] = []
-    for folder in named_folders(key):
-        name, _, value = folder.partition("=")
-        found.append((_unescaped(name), folder_value(value)))
-    return found
-
-
-def folder_value(written: str) -> str | None:
-    """Return the value that Spark reads from the name of a folder, behind its ``=``; None for NULL."""
-    return None if written == NULL_FOLDER else _unescaped(written)
+    pairs = (folder.split("=", 1) for folder in named_folders(key))
+    return [(_unescaped(name), None if value == NULL_FOLDER else _unescaped(value)) for name, value in pairs]
 
 
 def _unescaped(text: str) -> str:

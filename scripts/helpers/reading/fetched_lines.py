@@ -31,7 +31,7 @@ from scripts.helpers.errors import (
     UnreadableObjectError,
     WatermarkError,
 )
-from scripts.helpers.listing.folders import folder_value
+from scripts.helpers.listing.folders import folder_values
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.listing.s3 import make_client
@@ -229,9 +229,9 @@ class Fetching:
         columns = [pa.array(records, pa.binary()), paths.take(rows)]
         names = ["record", "path"]
         if self.folders:
-            values = [values_of_folders(key)[-self.folders :] for key, _ in counts]
+            values = [folder_values(key)[-self.folders :] for key, _ in counts]
             for index in range(self.folders):
-                columns.append(pa.array([value[index] for value in values], pa.string()).take(rows))
+                columns.append(pa.array([value[index][1] for value in values], pa.string()).take(rows))
                 names.append(f"folder_{index}")
         return pa.RecordBatch.from_arrays(columns, names)
 
@@ -253,16 +253,6 @@ def values_of(text: str) -> Iterator[Any]:
         value, end = _JSON.raw_decode(text, place)
         yield value
         place = _BLANKS.match(text, end).end()  # type: ignore[union-attr]
-
-
-def values_of_folders(key: str) -> list[str | None]:
-    """Return the values of a key's ``name=value`` folders as Spark reads them: ``%3A`` is a colon, one name is null."""
-    values: list[str | None] = []
-    for folder in key.split("/")[:-1]:
-        _, equals, value = folder.partition("=")
-        if equals:
-            values.append(folder_value(value))
-    return values
 
 
 def pack(table: pa.Table) -> bytes:

@@ -19,10 +19,11 @@ from zipfile import BadZipFile, ZipFile
 from scripts.helpers._lazy import S3Client, pa, pc, pd, pq
 from scripts.helpers.display.options import nearest
 from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError, SourceError, WatermarkError
+from scripts.helpers.listing.folders import folder_values
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.dialects import nanoseconds_of
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
-from scripts.helpers.reading.fetched_lines import DECOMPRESS, values_of, values_of_folders
+from scripts.helpers.reading.fetched_lines import DECOMPRESS, values_of
 from scripts.helpers.reading.spark import check_folders
 from scripts.helpers.schemas.kinds import differing_by_case
 
@@ -133,8 +134,8 @@ def read_pandas(
     by_key = _as_spelled_first(str(location), {one.key: frame for one, frame in taken})
     found = _joined(str(location), format, by_key, options)
     # Without names the slice would be [-0:], which is everything.
-    values = [values_of_folders(one.key)[-len(names) :] if names else [] for one, _ in taken]
-    added = {name: [of_file[index] for of_file in values] for index, name in enumerate(names)}
+    values = [folder_values(one.key)[-len(names) :] if names else [] for one, _ in taken]
+    added = {name: [of_file[index][1] for of_file in values] for index, name in enumerate(names)}
     if path_column is not None:
         added[path_column] = [location.uri(one.key) for one, _ in taken]
     there = {str(name).lower() for name in found.columns}
