@@ -58,7 +58,7 @@ def new_partitions(
 ) -> PartitionDelta:
     """Return the partitions in which something is new; see `IncrementalJob.new_partitions`."""
     refused = LIMITS | NOT_WHOLE if whole else LIMITS
-    asked, known = _located(asked, "new_partitions", refused, columns, types, spark, whole=whole)
+    asked, known = _located(asked, refused, columns, types, spark, whole=whole)
     start = None
     if is_file_start(start_from):
         asked = replace(asked, options={**asked.options, "start_from": start_from})
@@ -76,7 +76,7 @@ def latest_partition(
     on_same: OnSame,
 ) -> PartitionDelta:
     """Return the largest partition; see `IncrementalJob.latest_partition`."""
-    asked, known = _located(asked, "latest_partition", NOT_LATEST, columns, types, spark, whole=True)
+    asked, known = _located(asked, NOT_LATEST, columns, types, spark, whole=True)
     check_choice("on_same", on_same, get_args(OnSame))
     rule = PartitionRule(asked.source, known, whole=True, nulls="take", latest=True)
     return asked.batch.take(asked.context, LargestPartition(**vars(asked), rule=rule, on_same=on_same))
@@ -160,7 +160,6 @@ class LargestPartition(NewPartitions):
 
 def _located(
     asked: FileSource,
-    call: str,
     refused: Mapping[str, str],
     columns: str | Sequence[str],
     types: Mapping[str, str] | None,
