@@ -93,11 +93,8 @@ def read_commit(version: int, text: str) -> DeltaCommit:
 
 def taken_by(commits: Iterable[DeltaCommit], after: int, until: int) -> list[Mapping[str, Any]]:
     """Return the files that commits of a span have appended, and not those of commits that took rows away."""
-    found: list[Mapping[str, Any]] = []
-    for commit in commits:
-        if after < commit.version <= until and commit.kind == "append":
-            found += commit.added
-    return found
+    taken = (commit for commit in commits if after < commit.version <= until and commit.kind == "append")
+    return [action for commit in taken for action in commit.added]
 
 
 def may_be_gone(commits: Sequence[DeltaCommit], after: int | None, until: int, *, feed: bool) -> set[str]:
@@ -127,10 +124,7 @@ def may_be_gone(commits: Sequence[DeltaCommit], after: int | None, until: int, *
 
 def _taken_out(commits: Iterable[DeltaCommit]) -> set[str]:
     """Return the files that commits have taken out of the table, their rows with them or not."""
-    found: set[str] = set()
-    for commit in commits:
-        found |= commit.removed | commit.moved
-    return found
+    return {path for commit in commits for path in commit.removed | commit.moved}
 
 
 def _changes_data(action: Mapping[str, Any]) -> bool:

@@ -37,12 +37,7 @@ Why = Literal["replaced", "rollback", "expired", "overwrite"]
 
 
 def plan_span(
-    source: TableSource,
-    *,
-    state: Mapping[str, Any] | None = None,
-    context: str = "rows",
-    job_id: str = "JOB",
-    options: TableOptions | None = None,
+    source: TableSource, *, state: Mapping[str, Any] | None, context: str, job_id: str, options: TableOptions
 ) -> TableSpan:
     """Return what was committed to a table since the watermark. No row is read.
 
@@ -64,7 +59,6 @@ def plan_span(
     ChangeFeedError
         A feed was asked for, and the table cannot give it.
     """
-    options = options or TableOptions()
     planning, head = _Planning(source, options, context, job_id), source.head()
     if state is None:
         return planning.first(head)
