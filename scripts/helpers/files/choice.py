@@ -201,10 +201,7 @@ class BatchChooser:
     def _not_as_reported(self, unknown: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> set[str]:
         there = look(unknown.column("key").to_pylist())
         now = {row["key"]: (row["etag"], row["size"]) for row in there.to_pylist()}
-        found: set[str] = set()
-        for row in unknown.to_pylist():
-            if now.get(row["key"]) != (row["etag"], row["size"]):
-                found.add(row["key"])
+        found = {row["key"] for row in unknown.to_pylist() if now.get(row["key"]) != (row["etag"], row["size"])}
         if found:
             logger.warning(
                 "event=stale-report source=%s files=%d of=%d first=%r: they were deleted or overwritten after the "
@@ -225,11 +222,8 @@ class BatchChooser:
     def _not_aside(self, new: pa.Table) -> pa.Table:
         """Leave out what is set aside, unless it has changed since or is to be taken again."""
         suspect = new.filter(_is_among(new, self.aside)) if self.aside else new.slice(0, 0)
-        out = []
-        for row in suspect.to_pylist():
-            entry = self.aside[row["key"]]
-            if entry.decision != RETRY and entry.is_of(row):
-                out.append(entry.key)
+        entries = ((self.aside[row["key"]], row) for row in suspect.to_pylist())
+        out = [entry.key for entry, row in entries if entry.decision != RETRY and entry.is_of(row)]
         return new.filter(pc.invert(_is_among(new, out))) if out else new
 
     def _again(self, known: Known) -> tuple[pa.Table, dict[str, SetAside]]:

@@ -121,9 +121,7 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
 def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stretch:
     """Return a smaller stretch, given what all shares have in it; `until` stays None if all files fit."""
     before = sum(share.files for share in shares), sum(share.bytes for share in shares)
-    blocks: list[Block] = []
-    for share in shares:
-        blocks += share.blocks
+    blocks = [block for share in shares for block in share.blocks]
     after, until = stretch.after, stretch.until
     # All that is not younger than the start of a block lies in blocks that start no later. If they fit, so does it.
     files, size = before

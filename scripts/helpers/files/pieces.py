@@ -146,7 +146,4 @@ class Gathered:
 
 
 def _joined(runs: Sequence[_Run[pa.Table]]) -> pa.Table:
-    parts = [no_rows()]
-    for run in runs:
-        parts += run.parts
-    return pa.concat_tables(parts)
+    return pa.concat_tables([no_rows(), *(part for run in runs for part in run.parts)])
