@@ -38,13 +38,9 @@ def add_written(metrics: dict[str, Any], rows: int, size: int | None) -> None:
 
 def counts_to_save(counted: Mapping[str, Any], following: Mapping[str, Any]) -> dict[str, Any]:
     """Return the counts to save, all of them if they fit beside the watermarks that follow."""
-    kept = {}
-    for name, count in counted.items():
-        # Counts lie beside the values of a run's item. A watermark that was stored by hand under a count's name
-        # stays, so the count goes. A metric of the user's own is kept here: the commit refuses it by its name.
-        if name in METRICS and name in following:
-            continue
-        kept[name] = count
+    # Counts lie beside the values of a run's item. A watermark that was stored by hand under a count's name stays, so
+    # the count goes. A metric of the user's own is kept here: the commit refuses it by its name.
+    kept = {name: count for name, count in counted.items() if name not in METRICS or name not in following}
     try:
         encode_metrics(kept, following)
     except TooLargeError:

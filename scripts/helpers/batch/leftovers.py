@@ -294,9 +294,7 @@ class _Explained:
     @classmethod
     def by(cls, head: Head, history: Sequence[LogEntry]) -> _Explained:
         """Collect what a history says."""
-        outputs: set[tuple[str, int]] = set()
-        for entry in history:
-            outputs |= {(output.epoch, output.version) for output in entry.change.outputs}
+        outputs = {(output.epoch, output.version) for entry in history for output in entry.change.outputs}
         return cls(
             epoch=head.epoch,
             epochs={head.epoch, *(epoch for epoch, _ in outputs)},

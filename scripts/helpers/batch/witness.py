@@ -220,10 +220,7 @@ def _missing_at(sink: Sink, outputs: Sequence[Output], now: datetime) -> list[in
 
 def newest_outputs(history: Sequence[LogEntry]) -> dict[str, Output]:
     """Return what the newest version that wrote to each target left there, by the name of the target."""
-    found: dict[str, Output] = {}
-    for entry in reversed(history):
-        found |= {output.target: output for output in entry.change.outputs}
-    return found
+    return {output.target: output for entry in reversed(history) for output in entry.change.outputs}
 
 
 def _ahead(job_id: str, sink: Sink, ahead: Mapping[str, tuple[int, int]]) -> TargetAheadError:
