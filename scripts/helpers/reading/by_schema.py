@@ -188,11 +188,8 @@ class SchemaReader:
             return Decision(columns, columns), [Part(table, columns)]
         if asked.schema is not None:
             return self._by_given_schema(table)
-        parts = [self._found(*part) for part in self._groups(table)]
-        found = self._merged(parts)
-        policy = asked.policy_in_force
-        decision = decide(self._where(), self.kept, found, policy, rescues=self._rescues)
-        return decision, parts
+        policy, parts = asked.policy_in_force, [self._found(*part) for part in self._groups(table)]
+        return decide(self._where(), self.kept, self._merged(parts), policy, rescues=self._rescues), parts
 
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
         """Return what `read` takes for some of the files, with what was decided of all of them."""
@@ -267,8 +264,7 @@ class SchemaReader:
         if asked.policy in (None, "take"):
             self._check_names(wanted, parts)
             return Decision(wanted, wanted), parts
-        found = self._merged(parts)
-        return decide(self._where(), wanted, found, asked.policy, rescues=self._rescues), parts
+        return decide(self._where(), wanted, self._merged(parts), asked.policy, rescues=self._rescues), parts
 
     def _check_names(self, wanted: Columns, parts: list[Part]) -> None:
         """Refuse a schema that names no column of a header: it was meant for values by position."""

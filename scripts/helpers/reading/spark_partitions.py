@@ -91,10 +91,7 @@ class _Column(NamedTuple):
 def _values(table: pa.Table) -> list[tuple[str, str | None]]:
     """Return names and values of the folders of planned files, of each folder once however many files it has."""
     folders = {key.rpartition("/")[0] + "/" for key in table.column("key").to_pylist()}
-    values: list[tuple[str, str | None]] = []
-    for folder in folders:
-        values += folder_values(folder)
-    return values
+    return [value for folder in folders for value in folder_values(folder)]
 
 
 def _columns(values: Iterable[tuple[str, str | None]], types: Mapping[str, str]) -> dict[str, _Column]:
