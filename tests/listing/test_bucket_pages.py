@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
@@ -206,6 +208,28 @@ def test_first_key_is_the_next_when_there_is_one(s3: Any, bucket: str, after: st
     put_objects(s3, bucket, "d/a", "d/b/1", "e")
 
     assert BucketPages("source", s3, bucket, "d/").first_key(after) == first
+
+
+def test_client_is_prepared_by_one_thread_at_a_time_when_several_list_with_it(
+    s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_objects(s3, bucket, "d/a")
+    client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
+    register, inside, most = client.meta.events.register_first, Counter[str](), []
+
+    def slowly(*args: Any, **more: Any) -> None:
+        inside["threads"] += 1
+        most.append(inside["threads"])
+        time.sleep(0.01)
+        register(*args, **more)
+        inside["threads"] -= 1
+
+    monkeypatch.setattr(client.meta.events, "register_first", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: rows(client, f"s3://{bucket}/d/"), range(8)))
+
+    assert [[row["key"] for row in one] for one in found] == [["a"]] * 8
+    assert most == [1] * 8
 
 
 # --- versions ---------------------------------------------------------------------------------------

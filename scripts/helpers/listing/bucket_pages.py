@@ -60,8 +60,10 @@ class BucketPages:
         if request_payer:
             self._fixed["RequestPayer"] = "requester"
         self._versioned = versioned
-        # Once for each client, by its id: a second handler would find the objects gone from the page.
-        client.meta.events.register_first("before-parse.*.*", _take_objects, unique_id=_HANDLER)
+        # Once for each client, by its id: a second handler would find the objects gone from the page, which then looked
+        # empty. botocore looks for the id without a lock.
+        with _parsing:
+            client.meta.events.register_first("before-parse.*.*", _take_objects, unique_id=_HANDLER)
 
     def page(self, after: str | None, token: str | None) -> Page:
         """Return the first page of keys above `after`, or the page that a token stands for."""
