@@ -9,6 +9,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from stat import S_ISLNK
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -197,13 +198,8 @@ class Listing:
         self, location: Location, s3_client: S3Client | None, options: ListingOptions, folders: Sequence[str]
     ) -> list[RangeListing]:
         client = s3_client or make_client(2 * options.workers)
-        pages = [
-            BucketPages(
-                str(location), client, location.bucket, location.prefix, folder, options.versioned,
-                options.request_payer,
-            )
-            for folder in folders
-        ]  # fmt: skip
+        place = str(location), client, location.bucket, location.prefix
+        pages = [BucketPages(*place, folder, options.versioned, options.request_payer) for folder in folders]
         # Ranges of keys need an order. A listing without one goes on by its tokens alone, which one worker follows.
         workers = 1 if location.is_unordered else options.workers
         ranges = [RangeListing(part, str(location), workers, location.is_unordered, True) for part in pages]
@@ -260,7 +256,8 @@ class Lister:
     def look_at_each(self, keys: Collection[str]) -> pa.Table:
         """Return those of some objects that are there, as rows of LISTED sorted by key."""
         if self._location.is_s3:
-            rows, self.date = look_at_each(self._location, self._s3_client, self._options, keys, self.look_at)
+            lister_of = partial(Lister, self._location, options=replace(self._options, workers=1))
+            rows, self.date = look_at_each(self._location, self._s3_client, self._options, keys, lister_of)
             return rows
         found = [self.look_at(key) for key in sorted(set(keys), key=byte_order)]
         return pa.Table.from_pylist([row for row in found if row is not None], LISTED)

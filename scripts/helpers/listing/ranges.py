@@ -243,7 +243,7 @@ class RangeListing:
                 range_.start, last = keys[0].as_py(), keys[-1].as_py()
             beyond = until is not None and last is not None and byte_order(last) > byte_order(until)
             if beyond:
-                rows = rows.slice(0, _upper(keys, until))
+                rows = rows.slice(0, bisect_right(keys.to_pylist(), byte_order(until or ""), key=byte_order))
             reached = until is not None and last == until
             range_.open = page.token is not None and not beyond and not reached
             range_.position = last if range_.open else until
@@ -310,8 +310,3 @@ class RangeListing:
         self._waiting += created
         self._unfinished += len(created)
         self._lock.notify(len(created))
-
-
-def _upper(keys: pa.Array, until: str | None) -> int:
-    assert until is not None
-    return bisect_right([byte_order(key) for key in keys.to_pylist()], byte_order(until))

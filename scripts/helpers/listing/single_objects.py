@@ -1,7 +1,9 @@
-"""Objects looked at one by one: what S3 says of each now."""
+"""Objects that something named: what S3 says of each now."""
 
 from __future__ import annotations
 
+import logging
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -10,22 +12,27 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers._lazy import S3Client
-from scripts.helpers.errors import DAMAGE, AccessRefusedError, SourceError
-from scripts.helpers.listing.objects import LISTED, byte_order, no_rows
+from scripts.helpers.errors import DAMAGE, AccessRefusedError, SourceError, SourceUnavailableError
+from scripts.helpers.listing.objects import LISTED, byte_order, column_of, no_rows
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
 
 if TYPE_CHECKING:
-    from scripts.helpers.listing.listing import ListingOptions, Location
+    from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 
+logger = logging.getLogger(__name__)
 
 _OF_OBJECT = ("400", "403", "AccessDenied")
 """What S3 answers for an object that this login may not read, or that needs a key of the customer."""
 
-
-LookAt = Callable[[str], "dict[str, Any] | None"]
+ON_A_PAGE = 1_000
+PAYS, APART = 13, 250
+"""Objects that a page of a listing shows if it pays, as S3 bills it like 12.5 of HeadObject; and keys that are looked
+at one by one after a page that did not. So such pages add a tenth at most to the costs."""
+ListerOf = Callable[[S3Client], "Lister"]
 
 
 class Looked(NamedTuple):
@@ -36,21 +43,23 @@ class Looked(NamedTuple):
 
 
 def look_at_each(
-    location: Location, client: S3Client | None, options: ListingOptions, keys: Iterable[str], listed: LookAt
+    location: Location, client: S3Client | None, options: ListingOptions, keys: Iterable[str], lister_of: ListerOf
 ) -> Looked:
-    """Return those of some objects of a bucket that are there, a HeadObject each, `options.workers` at once.
+    """Return those of some objects of a bucket that are there, `options.workers` requests at once.
+
+    A HeadObject each; or pages of a listing, for neighbours that are there.
 
     Parameters
     ----------
     keys
         Relative to the location.
-    listed
-        Returns the row of an object, as a listing shows it also where S3 refuses to show the object itself.
+    lister_of
+        Returns what sees the objects with a client, by one request at a time.
 
     Returns
     -------
     Looked
-        Rows as a listing would show them. The date is None where no object is there, or S3 tells no time.
+        Rows as a listing would show them. The date is None if S3 told none, as of objects that are gone.
 
     Raises
     ------
@@ -63,6 +72,7 @@ def look_at_each(
     if not asked:
         return Looked(no_rows(LISTED), None)
     client = client or make_client(options.workers)
+    lister = lister_of(client)
     payer: dict[str, Any] = {"RequestPayer": "requester"} if options.request_payer else {}
 
     dates: list[datetime] = []
@@ -74,7 +84,7 @@ def look_at_each(
             if code_of(error) in _OF_OBJECT:
                 # As a listing has it: if it cannot be read, this is found when it is read.
                 with suppress(SourceError, AccessRefusedError):
-                    return listed(key)
+                    return lister.look_at(key)
             _check_absent(location, key, error)
             return None
         with suppress(*DAMAGE):
@@ -89,9 +99,43 @@ def look_at_each(
             "storage_class": found.get("StorageClass", "STANDARD"),
         }
 
+    shown: dict[str, dict[str, Any] | None] = {}
     with ThreadPoolExecutor(options.workers) as pool:
-        rows = [row for row in pool.map(look, asked) if row is not None]
+        # A page of versions shows "null" where HeadObject has no VersionId. A directory bucket lists in no order.
+        if len(asked) > APART and not options.versioned and not location.is_unordered:
+            size = max(ON_A_PAGE, -(-len(asked) // options.workers))
+            parts = [asked[start : start + size] for start in range(0, len(asked), size)]
+            try:
+                pages = pool.map(lambda part: _on_pages(lister, part, dates), parts)
+                shown = {row["key"]: row for rows in pages for row in rows}
+            except SourceUnavailableError:
+                raise
+            except (AccessRefusedError, SourceError) as error:
+                # No right to list, or a page that nobody can read. Each object may still be shown by itself.
+                logger.info("event=not-listed source=%s keys=%d: each is looked at. %s", location, len(asked), error)
+        # Also what a page lacks: an object counts as gone only if S3 says so of it.
+        left = [key for key in asked if key not in shown]
+        shown |= zip(left, pool.map(look, left), strict=True)
+    rows = [row for key in asked if (row := shown[key]) is not None]
     return Looked(pa.Table.from_pylist(rows, LISTED), min(dates, default=None))
+
+
+def _on_pages(lister: Lister, asked: list[str], dates: list[datetime]) -> list[dict[str, Any]]:
+    """Return rows of some of the keys asked, which are sorted: where they are dense enough for pages of a listing."""
+    rows: list[dict[str, Any]] = []
+    at = 0
+    while at < len(asked) - PAYS:
+        listing = lister.between(asked[at], asked[-1])  # Behind the first of them, which is looked at by itself.
+        dates.append(listing.started)
+        page = next(iter(listing))
+        there = page.rows.filter(pc.is_in(page.rows.column("key"), column_of(asked[at:], pa.string())))
+        for row in there.to_pylist():
+            # As HeadObject has them: whole seconds, and a name for the usual class.
+            modified, storage_class = row["modified"].replace(microsecond=0), row["storage_class"] or "STANDARD"
+            rows.append(row | {"modified": modified, "storage_class": storage_class})
+        at = bisect_right(asked, byte_order(page.until or asked[-1]), key=byte_order)
+        at += 0 if there.num_rows >= PAYS else APART
+    return rows
 
 
 def _check_absent(location: Location, key: str, error: ClientError | BotoCoreError) -> None:
