@@ -53,8 +53,8 @@ class _Message:
 class S3EventQueue:
     """Notifications of one bucket in an SQS queue: straight from S3, or through SNS or EventBridge.
 
-    A message only names an object: what became of it is asked of S3, a HeadObject each. So messages that
-    come late, again or in any order make no difference, and an object that was deleted meanwhile is no error.
+    A message only names an object: what became of it is asked of S3. So messages that come late, again or
+    in any order make no difference, and an object that was deleted meanwhile is no error.
     A message is deleted by `acknowledge` only, after what it named was committed.
     S3 delivers each notification at least once as a rule and loses one in rare cases, and the queue keeps
     a message for as long as its retention says. So list the whole source from time to time too.
