@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from pymysql import OperationalError
 
@@ -233,6 +234,16 @@ def test_nothing_is_deleted_when_batches_are_taken_back_where_none_was_written(t
     taken = Retraction("database", sink.name, "main", mark_of(JOB), EPOCH, 1, 2, since, job_id=JOB)
 
     assert sink.retract(taken) == 0
+
+
+def test_rows_are_there_once_when_they_are_a_table_of_pyarrow(written: Written, table: str) -> None:
+    sink = written.sink(table)
+
+    output = sink.stage(BATCH, 7, pa.Table.from_pandas(ROWS))
+    for _ in range(2):
+        sink.publish(output)
+
+    assert seen(written, table) == ALL
 
 
 def test_rows_are_refused_when_the_name_of_a_column_is_no_text(written: Written, table: str) -> None:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from scripts.helpers.databases.mysql import MariaDB
@@ -265,8 +266,9 @@ def test_sink_is_refused_when_spark_is_to_write_without_a_transaction(jdbc: Any)
 
 
 def test_frame_of_the_other_kind_is_refused_when_written(jdbc: Any, written: Written) -> None:
-    with pytest.raises(InvalidValueError, match="Give the sink connect="):
-        sink_of(jdbc, written, "t").check(pd.DataFrame({"id": [1]}))
+    for rows in (pd.DataFrame({"id": [1]}), pa.table({"id": [1]})):
+        with pytest.raises(InvalidValueError, match="Give the sink connect="):
+            sink_of(jdbc, written, "t").check(rows)
     with pytest.raises(InvalidValueError, match="spark= and url="):
         written.sink("t").check(jdbc.range(1))
     with pytest.raises(InvalidValueError, match="Column 'a' is of type array, which the table"):

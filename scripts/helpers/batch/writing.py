@@ -11,9 +11,7 @@ from scripts.helpers.batch.batch import Batch
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, StoreUnavailableError, TargetError
 from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.protocol.values import ImplausibleError
-from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.sinks.choice import Layout, sink_for
-from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.merge_frames import check_names
 from scripts.helpers.sinks.places import is_within, place_of_name
 from scripts.helpers.sinks.sink import Sink
@@ -52,8 +50,6 @@ def write(
         from scripts.helpers.batch.parts import warn_of_part
 
         warn_of_part(batch, sink, df)
-    if isinstance(df, ArrowStream) and not isinstance(sink, FileSink):
-        df = df.read_all()
     batch.publication.witness.ask(sink)
     # Of a run that saves nothing, an earlier attempt may have published rows that are to go.
     if batch.saves and not columns_of(df) and not batch.publication.due:

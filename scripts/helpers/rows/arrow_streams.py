@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 from scripts.helpers._lazy import pa
@@ -52,6 +53,11 @@ class ArrowStream:
         """Return all rows, in memory."""
         return self.reader().read_all()
 
+    def is_empty(self) -> bool:
+        """Return whether there are no rows. As many batches are read as it takes to know."""
+        with closing(self.reader()) as reader:
+            return not any(batch.num_rows for batch in reader)
+
     def mapped(self, change: Callable[[pa.Table], pa.Table]) -> ArrowStream:
         """Return the rows as a function of tables makes them of each batch."""
 
@@ -71,3 +77,16 @@ class ArrowStream:
             count += batch.num_rows
             yield batch
         self.count = count
+
+
+def in_chunks(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
+    """Return batches as tables, each of which ends when it has a number of bytes in memory."""
+    found, size = [], 0
+    for batch in batches:
+        found.append(batch)
+        size += batch.nbytes
+        if size >= most:
+            yield pa.Table.from_batches(found)
+            found, size = [], 0
+    if found:
+        yield pa.Table.from_batches(found)

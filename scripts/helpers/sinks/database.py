@@ -80,7 +80,7 @@ class DatabaseSink(TableSink):
     ``glue_watermarks_batches`` and its rows into the target. Where the key is there already, it does nothing.
 
     Rows of Spark are written by the executors over JDBC, and the transaction is run by the driver's JVM: give
-    `spark` and `url`. Rows of pandas are written by a Python driver: give `connect`.
+    `spark` and `url`. Rows of pandas or Arrow are written by a Python driver: give `connect`.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -24,12 +24,13 @@ from scripts.helpers.errors import (
     TargetRefusedError,
     TargetUnavailableError,
 )
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import SQL, VALUE, Values, in_quotes, internal, joined, sql, with_marks
 from scripts.helpers.sinks.file_types import PLAIN
 from scripts.helpers.sinks.merging import DELETED
-from scripts.helpers.sinks.staged_rows import ARROW_ROWS, SparkRows, without_types
+from scripts.helpers.sinks.staged_rows import ARROW_ROWS, SparkRows, spark_of, without_types
 from scripts.helpers.spark.jvm import check_jvm
 
 if TYPE_CHECKING:
@@ -141,9 +142,9 @@ class JdbcAccess:
 
     def taken(self, df: Any, target: str) -> DataFrame:
         """Return a frame whose types a database has."""
-        if is_pandas(df):
+        if spark_of(df) is None:
             raise InvalidValueError(
-                "the rows are a frame of pandas, and the sink reaches its database over JDBC. Give the sink connect= "
+                "the rows are not of Spark, and the sink reaches its database over JDBC. Give the sink connect= "
                 "instead of spark= and url=, or write spark.createDataFrame(rows)."
             )
         return self.rows.taken(df, target, HELD)
@@ -256,11 +257,9 @@ class DriverSession:
             return [tuple(None if value is None else _text(value) for value in row) for row in cursor.fetchall()]
 
     def insert(self, statement: SQL, rows: Sequence[Sequence[Any]]) -> None:
-        """Insert rows, within a transaction."""
-        marked = with_marks(statement, *self._marks, len(rows[0]))
+        """Insert some rows, within a transaction."""
         with self._cursor() as cursor:
-            for start in range(0, len(rows), ROWS_AT_ONCE):
-                cursor.executemany(marked, rows[start : start + ROWS_AT_ONCE])
+            cursor.executemany(with_marks(statement, *self._marks, len(rows[0])), rows)
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
@@ -304,13 +303,13 @@ class DriverAccess:
         assert self._sql is not None
         return self._sql
 
-    def taken(self, df: Any, target: str) -> pa.Table:
-        if not is_pandas(df):
+    def taken(self, df: Any, target: str) -> Any:
+        if spark_of(df) is not None:
             raise InvalidValueError(
-                "the rows are no frame of pandas, and the sink reaches its database by a Python driver. Give the sink "
-                "spark= and url= instead of connect= for rows of Spark, or write a frame of pandas."
+                "the rows are of Spark, and the sink reaches its database by a Python driver. Give the sink spark= and "
+                "url= instead of connect=, or write a frame of pandas or a table of pyarrow."
             )
-        unnamed = [name for name in df.columns if not isinstance(name, str)]
+        unnamed = [name for name in df.columns if not isinstance(name, str)] if is_pandas(df) else []
         if unnamed:
             raise InvalidValueError(
                 f"the name of column {unnamed[0]!r} is not a text. Give it the name of its column in the table."
@@ -345,7 +344,23 @@ class DriverAccess:
             with suppress(Exception):  # One that broke off says so again, and would hide the first error.
                 connection.close()
 
-    def fill(self, rows: pa.Table, table: SQL, columns: Sequence[Arriving]) -> None:
+    def fill(self, rows: Any, table: SQL, columns: Sequence[Arriving]) -> None:
+        names = joined(", ", [*(column.landing for column in columns), sql("p, n, d")])
+        marks = joined(", ", [VALUE] * (len(columns) + 3))
+        insert, count = sql("INSERT INTO {} ({}) VALUES ({})", table, names, marks), 0
+        batches = rows.reader() if isinstance(rows, ArrowStream) else rows.to_reader(ROWS_AT_ONCE)
+        with closing(batches), self.session() as session:
+            session.begin()
+            for batch in batches:
+                # As objects of Python, rows take many times the memory.
+                for start in range(0, len(batch), ROWS_AT_ONCE):
+                    part = batch.slice(start, ROWS_AT_ONCE)
+                    session.insert(insert, self._landed(part, columns, count))
+                    count += len(part)
+            session.commit()
+
+    def _landed(self, rows: pa.RecordBatch, columns: Sequence[Arriving], first: int) -> list[Sequence[Any]]:
+        """Return rows as they land, the first with that number; InvalidValueError for what the database cannot hold."""
         values = [_landed(column, rows.column(column.position)) for column in columns]
         for column, found in zip(columns, values, strict=True):
             if column.kind == "string" and not self.sql.holds_nul:
@@ -354,16 +369,8 @@ class DriverAccess:
                 unfit = self.sql.unfit_floats
                 check_unfit(self.sql, column, " or ".join(unfit) if any(str(one) in unfit for one in found) else None)
         count = len(rows)
-        deleted = map(int, rows[DELETED].to_pylist()) if DELETED in rows.column_names else [0] * count
-        landed = list(zip(*values, [0] * count, range(count), deleted, strict=True))
-        if not landed:
-            return
-        with self.session() as session:
-            names = joined(", ", [*(column.landing for column in columns), sql("p, n, d")])
-            marks = joined(", ", [VALUE] * len(landed[0]))
-            session.begin()
-            session.insert(sql("INSERT INTO {} ({}) VALUES ({})", table, names, marks), landed)
-            session.commit()
+        deleted = map(int, rows[DELETED].to_pylist()) if DELETED in rows.schema.names else [0] * count
+        return list(zip(*values, [0] * count, range(first, first + count), deleted, strict=True))
 
 
 def _commit_each(connection: Any) -> None:

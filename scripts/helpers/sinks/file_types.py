@@ -13,6 +13,7 @@ from typing import Any
 from scripts.helpers._lazy import F, SparkSession, pa, pc, pq
 from scripts.helpers.errors import TargetLayoutError
 from scripts.helpers.reading.dialects import with_dialect
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at
 from scripts.helpers.schemas.kinds import kind_of_text, types_by_path
 from scripts.helpers.sinks.file_schema import COLUMNS, VOID, FileSchema
@@ -242,10 +243,10 @@ def _filled(
     rows: Any, found: Mapping[str, str], types: Mapping[str, str], format: str, partition_by: Sequence[str]
 ) -> Any:
     """Return rows whose columns without a value have the type of the target, or are left out."""
-    spark = spark_of(rows)
+    spark, is_stream = spark_of(rows), isinstance(rows, ArrowStream)
     void = [path for path, kind in found.items() if kind == VOID]
     # Spark writes no NULL to JSON, and rows that are not there make no file.
-    if not void or format == "json" or not (spark or len(rows)):
+    if not void or format == "json" or not (spark or is_stream or len(rows)):
         return rows
     wanted: dict[str, Any] = {}
     for path in void:

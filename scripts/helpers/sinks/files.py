@@ -167,7 +167,7 @@ class FileSink:
                 raise InvalidValueError(
                     "partition_by needs all rows in memory, and these come in batches. Write rows.read_all()."
                 )
-            check_partition_values(df, self._partition_by)
+            check_partition_values([df], self._partition_by)
 
     def places(self, df: Any) -> list[str]:
         return [self.name, self.staging.place.uri("")]
@@ -391,7 +391,7 @@ class FileSink:
     def _compared(self, rows: Any, ours: Mapping[str, int], *, is_written_here: bool) -> tuple[Any, FileSchema | None]:
         """Compare rows with the schema of the target; return them as they are written, and the schema with theirs."""
         kind = self._format.lower()
-        if rows is not None and spark_of(rows) is None and not isinstance(rows, ArrowStream):
+        if rows is not None and spark_of(rows) is None:
             rows = file_rows(rows, self._partition_by, self.name)
         # A frame without columns is that of a source where nothing is new.
         if rows is None or not columns_of(rows):

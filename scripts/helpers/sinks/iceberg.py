@@ -24,6 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import chain, pairwise
 from typing import Any
 
 from scripts.helpers._lazy import DataFrame, F, S3Client, SparkSession, pa
@@ -38,6 +39,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction, batch_name
+from scripts.helpers.rows.arrow_streams import in_chunks
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks.connectors import (
     ICEBERG_EXTENSIONS,
@@ -93,6 +95,8 @@ logger = logging.getLogger(__name__)
 PROPERTY = "glue-watermarks"
 FOLDERS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 """Properties of a table that lead its files elsewhere than below its location; the last two are the older names."""
+CHUNK = 64 * 1024 * 1024
+"""Bytes of rows in memory that are a snapshot, or its beginning."""
 FOR_EVER = 2**63 - 1
 """Milliseconds: the largest number that Iceberg takes for an age."""
 PASSING = (
@@ -618,13 +622,17 @@ class _ArrowLog(_Log):
             merging.publish(table, self.rows.read(change.staged), record, summary)
             return
         schema = table.schema().as_arrow()
-        arrived = schema.empty_table()
-        if isinstance(change, Append):
-            found = with_later_columns(self._target, self.rows.stream(change.staged), schema).read_all()
-            arrived = found.select(schema.names).cast(schema)
-        # One without rows is a snapshot as well: a publisher that sleeps has looked at the one before, and is refused.
         with table.transaction() as transaction:
-            transaction.append(arrived, summary if isinstance(change, Append) else {})
+            if isinstance(change, Append):
+                found = with_later_columns(self._target, self.rows.stream(change.staged), schema)
+                # A snapshot each, all in one commit. Of a reader, pyiceberg would keep all rows in memory. The last one
+                # names the batch: a table that is taken back to one before it lacks rows.
+                for rows, later in pairwise(chain(in_chunks(found, CHUNK), [None])):
+                    assert rows is not None
+                    transaction.append(rows.select(schema.names).cast(schema), summary if later is None else {})
+            else:
+                # It is a snapshot as well: a publisher that sleeps has looked at the one before, and is refused.
+                transaction.append(schema.empty_table())
             transaction.set_properties(record)
 
     def merging(self, rules: Merge) -> ArrowMerge:

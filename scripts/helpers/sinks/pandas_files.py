@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from io import BytesIO
-from tempfile import TemporaryFile
 from typing import Any
 
 from scripts.helpers._lazy import pa, pd, pq
-from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.sinks.arrow_files import NAME, WRITTEN, unless_refused, write_batches
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of, exact_cast, plain_type, without_types
 
-WRITTEN = {"coerce_timestamps": "us", "allow_truncated_timestamps": True}
 ESCAPED = str.maketrans({one: f"%{ord(one):02X}" for one in ["\x7f", *"\"#%'*/:=?\\{[]^", *map(chr, range(32))]})
 """The characters that Hive, and Spark in `ExternalCatalogUtils.escapePathName`, escape in the name of a folder."""
 
 
-def file_rows(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequence[str], target: str) -> pa.Table:
-    """Return rows of pandas or pyarrow as a table without the index of pandas, the columns of `partition_by` last.
+def file_rows(df: Any, partition_by: Sequence[str], target: str) -> Any:
+    """Return rows of pandas or Arrow as a table without the index of pandas, the columns of `partition_by` last.
 
-    A column without a value in any row has no type: pandas reads an empty column of CSV as numbers.
+    A column without a value in any row has no type: pandas reads an empty column of CSV as numbers. An `ArrowStream`
+    stays one, whose types are those of its source, and whose errors come with the batch.
 
     Raises
     ------
     InvalidValueError
         A column that holds several kinds of values, or times with nanoseconds.
     """
+    if isinstance(df, ArrowStream):
+        return df.mapped(lambda table: _stored(table, partition_by, target))
+    return without_types(_stored(df, partition_by, target))
+
+
+def _stored(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequence[str], target: str) -> pa.Table:
     by = [name for name in partition_by if name in columns_of(df)]
     if is_pandas(df):
-        with _typed({}):
+        with unless_refused({}):
             table, parted = pa.Table.from_pandas(df.drop(columns=by), preserve_index=False), df[by]
     else:
         whole = df if isinstance(df, pa.Table) else pa.Table.from_batches([df])
@@ -51,20 +55,16 @@ def file_rows(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequen
         if "timestamp[ns" in str(table[name].type):
             # Compared alone: the writer makes microseconds of them.
             exact_cast(name, table[name], plain_type(table[name].type))
-    return without_types(table)
+    return table
 
 
 def write_arrow(
-    table: pa.Table | ArrowStream,
-    place: Place,
-    folder: str,
-    options: Mapping[str, Any],
-    partition_by: Sequence[str] = (),
+    table: Any, place: Place, folder: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
 ) -> int:
     """Write rows to one file, or to one for each value of some columns; return how many. Spark names the folders so.
 
-    Rows without columns, as `read_pandas` returns where nothing is new, make no file. Times are written in
-    microseconds, which all versions of Spark read.
+    Rows without columns, as `read_pandas` returns where nothing is new, make no file, and large ones several; see
+    `write_batches`. Times are written in microseconds, which all versions of Spark read.
 
     The folder, relative to the place, is empty. Options are those of `pyarrow.parquet.write_table`.
 
@@ -73,17 +73,10 @@ def write_arrow(
     TargetError
         The files cannot be written there.
     """
-    if isinstance(table, ArrowStream):
-        with TemporaryFile() as packed:
-            rows = _pack_batches(table, packed, options)
-            packed.seek(0)
-            place.write(f"{folder}/part-00000.parquet", packed)
-        return rows
-    if not table.num_columns:
+    if not columns_of(table):
         return 0
     if not partition_by:
-        place.write(f"{folder}/part-00000.parquet", _packed(table, options))
-        return int(table.num_rows)
+        return write_batches(table, place, folder, options)
     columns = list(partition_by)
     files = Counter[str]()
     # A column of places of rows, under a name that no column has: the rows of a folder are taken by it.
@@ -94,43 +87,16 @@ def write_arrow(
         rows = table.take(group[f"{number}_list"]).drop_columns(columns)
         # Values that differ may have one folder, such as NULL and NaN: under one name, the rows of the second would
         # replace those of the first.
-        place.write(f"{folder}/{folders}/part-{files[folders]:05d}.parquet", _packed(rows, options))
+        place.write(f"{folder}/{folders}/{NAME.format(files[folders])}", _packed(rows, options))
         files[folders] += 1
     return int(table.num_rows)
 
 
 def _packed(table: pa.Table, options: Mapping[str, Any]) -> bytes:
     packed = BytesIO()
-    with _typed(options):
+    with unless_refused(options):
         pq.write_table(table, packed, **{**WRITTEN, **options})
     return packed.getvalue()
-
-
-def _pack_batches(rows: ArrowStream, packed: Any, options: Mapping[str, Any]) -> int:
-    """Write rows to an open file, batch by batch; return how many."""
-    given, count = {**WRITTEN, **options}, 0
-    size = given.pop("row_group_size", None)
-    with _typed(options):
-        writer = pq.ParquetWriter(packed, rows.schema, **given)
-    with writer, closing(rows.reader()) as reader:
-        # What a source raises passes as it is.
-        for batch in reader:
-            with _typed(options):
-                writer.write_batch(batch, size)
-            count += batch.num_rows
-    return count
-
-
-@contextmanager
-def _typed(options: Mapping[str, Any]) -> Iterator[None]:
-    """Raise InvalidValueError for what pyarrow says against rows, or options."""
-    try:
-        yield
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidValueError(
-            f"The rows cannot be written as Parquet: {str(error).splitlines()[0]}. Give each column one type"
-            f"{', and check the options ' + ', '.join(options) if options else ''}."
-        ) from error
 
 
 def partition_folder(column: str, value: Any) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from io import BytesIO
 from typing import Any
@@ -25,6 +26,7 @@ from scripts.helpers.schemas.kinds import (
     kinds_by_path,
     types_by_path,
 )
+from scripts.helpers.sinks.arrow_files import write_batches
 from scripts.helpers.sinks.merge_engines import ARROW_ENGINE
 from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 from scripts.helpers.sinks.outputs import batch_values
@@ -43,7 +45,6 @@ from scripts.helpers.sinks.staging import StagedRows
 from scripts.helpers.sinks.table_merge import ARROW_FRAMES, SPARK_FRAMES, Frames
 from scripts.helpers.spark.settings import check_all_is_read
 
-NAME = "part-00000.parquet"
 SPARK_ROWS = b"org.apache.spark.sql.parquet.row.metadata"
 """Where Spark keeps its own types in a Parquet file. Parquet's types do not distinguish all of them."""
 HELD = frozenset((
@@ -157,21 +158,25 @@ def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) ->
         )
 
 
-def check_partition_values(rows: Any, partition_by: Sequence[str]) -> None:
-    """Raise an error of `check_partition_counts` for rows of any kind. Rows of Spark are read for it."""
-    if not partition_by or not columns_of(rows):
-        return
+def check_partition_values(parts: Iterable[Any], partition_by: Sequence[str]) -> None:
+    """Raise an error of `check_partition_counts` for rows of any kind, in parts. Rows of Spark are read for it."""
+    counts = Counter[str]()
+    for rows in parts if partition_by else ():
+        counts.update(_unfit_counts(rows, partition_by) if columns_of(rows) else {})
+    check_partition_counts(partition_by, counts)
+
+
+def _unfit_counts(rows: Any, partition_by: Sequence[str]) -> dict[str, int]:
     if spark_of(rows) is not None:
-        counts = rows.select(*unfit_values(partition_by, dict(rows.dtypes))).collect()[0].asDict()
-        check_partition_counts(partition_by, counts)
-        return
+        found: dict[str, int] = rows.select(*unfit_values(partition_by, dict(rows.dtypes))).collect()[0].asDict()
+        return found
     table = arrow_rows(rows[list(partition_by)] if is_pandas(rows) else rows.select(partition_by), "partition_by")
     types = {name: str(table[name].type) for name in partition_by}
     check_partition_types(partition_by, types, NO_FOLDERS)
-    check_partition_counts(partition_by, {
-        f"{text}{at}": pc.sum(pc.is_nan(table[name]) if text == NAN else pc.equal(table[name], text)).as_py()
+    return {
+        f"{text}{at}": pc.sum(pc.is_nan(table[name]) if text == NAN else pc.equal(table[name], text)).as_py() or 0
         for at, name in enumerate(partition_by) for text in UNFIT.get(types[name], ())
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def check_batch_column(batch_column: str | None, columns: Collection[str], *, merges: bool) -> None:
@@ -188,11 +193,13 @@ def check_batch_column(batch_column: str | None, columns: Collection[str], *, me
 
 
 def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
-    """Return rows of Spark or pyarrow with a column of their batch; without columns they stay as they are."""
+    """Return rows of Spark or Arrow with a column of their batch; without columns they stay as they are."""
     if batch_column is None or not columns_of(rows):
         return rows
     if spark_of(rows) is not None:
         return rows.withColumn(batch_column, F.lit(batch))
+    if isinstance(rows, ArrowStream):
+        return rows.mapped(lambda table: with_batch(table, batch_column, batch))
     return rows.append_column(batch_column, pa.array([batch] * rows.num_rows, pa.string()))
 
 
@@ -212,20 +219,16 @@ def columns_of(df: Any) -> list[str]:
 
 def without_columns_if_empty(df: Any) -> Any:
     """Return a frame without its columns if it has no rows: their types say nothing. Spark's would have to be read."""
-    if spark_of(df) is not None or len(df):
+    if isinstance(df, ArrowStream) or spark_of(df) is not None or len(df):
         return df
     return df[[]] if is_pandas(df) else df.select([])
 
 
 def write_rows(rows: Any, place: Place, folder: str) -> int:
-    """Write a DataFrame of Spark, or a table of pyarrow, as Parquet into a folder; return how many rows."""
+    """Write rows of Spark or Arrow as Parquet into a folder; return how many rows."""
     if spark_of(rows) is not None:
         return write_spark(rows, place.uri(folder), "parquet", {})
-    if rows.num_columns:
-        packed = BytesIO()
-        pq.write_table(rows, packed)
-        place.write(f"{folder}/{NAME}", packed.getvalue())
-    return int(rows.num_rows)
+    return write_batches(rows, place, folder, {}) if columns_of(rows) else 0
 
 
 def read_spark(spark: SparkSession, staged: StagedRows) -> DataFrame:
@@ -243,7 +246,10 @@ def read_rows(staged: StagedRows) -> pa.RecordBatchReader:
 
     def batches() -> Iterator[pa.RecordBatch]:
         for name in staged.names:
-            yield from opened(name).iter_batches()
+            file = opened(name)
+            # One by one: else a batch has rows of as many as it takes for 65,536.
+            for group in range(file.num_row_groups):
+                yield from file.iter_batches(row_groups=[group])
 
     return pa.RecordBatchReader.from_batches(opened(staged.names[0]).schema_arrow.remove_metadata(), batches())
 
@@ -284,13 +290,16 @@ def check_fits(target: str, rows: Mapping[str, str], table: Mapping[str, str]) -
         raise TargetSchemaError(target, missing, unknown, changed)
 
 
-def check_required(target: str, rows: Any, required: Collection[str]) -> None:
-    """Raise InvalidValueError if a column that must have a value lacks one in some row; of Spark one that may lack it.
+def with_required(target: str, rows: Any, required: Collection[str]) -> Any:
+    """Return rows; InvalidValueError if a column that must have a value lacks one in some row.
 
-    After the commit it would be too late: the table would refuse the batch for ever.
+    Of an `ArrowStream` it comes with the batch. After the commit it would be too late: the table would refuse the batch
+    for ever.
     """
     if not required:
-        return
+        return rows
+    if isinstance(rows, ArrowStream):
+        return rows.mapped(lambda table: with_required(target, table, required))
     if spark_of(rows) is not None:
         lacking = joined(" OR ", (sql("{} IS NULL", SPARK.quote(name)) for name in required))
         found = rows.where(str(lacking)).select(*required).limit(1).collect()
@@ -302,15 +311,16 @@ def check_required(target: str, rows: Any, required: Collection[str]) -> None:
             f"Column {empty[0]!r} is NULL in some rows, and the table {target!r} has it as NOT NULL. Filter or fill "
             "those rows. Nothing is written."
         )
+    return rows
 
 
 # --- pyarrow ------------------------------------------------------------------------------------
 
 
-def arrow_rows(df: Any, target: str, held: Collection[str] | None = None) -> pa.Table:
-    """Return a frame of pandas or pyarrow with the types that tables have: times in microseconds, plain texts.
+def arrow_rows(df: Any, target: str, held: Collection[str] | None = None) -> Any:
+    """Return a frame of pandas or Arrow with the types that tables have: times in microseconds, plain texts.
 
-    The index is left out.
+    The index is left out. An `ArrowStream` stays one, whose errors come with the batch.
 
     Parameters
     ----------
@@ -326,6 +336,8 @@ def arrow_rows(df: Any, target: str, held: Collection[str] | None = None) -> pa.
         import pyarrow as pa
     except ImportError as error:
         raise MissingConnectorError("parquet", "Install it: pip install pyarrow.") from error
+    if isinstance(df, ArrowStream):
+        return df.mapped(lambda table: arrow_rows(table, target, held))
     try:
         table = df if isinstance(df, pa.Table) else pa.Table.from_pandas(df, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
@@ -399,8 +411,13 @@ def _kind_of(kind: pa.DataType) -> Kind:
 # --- columns without values -----------------------------------------------------------------------
 
 
-def without_types(table: pa.Table) -> pa.Table:
-    """Return a table whose columns without a value in any row have no type: pandas reads such ones as numbers."""
+def without_types(table: Any) -> Any:
+    """Return a table whose columns without a value in any row have no type: pandas reads such ones as numbers.
+
+    An `ArrowStream` has the types of its source.
+    """
+    if isinstance(table, ArrowStream):
+        return table
     for place, name in enumerate(table.column_names):
         if table[name].null_count == len(table):
             table = table.set_column(place, name, pa.nulls(len(table)))
@@ -428,6 +445,8 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
         # A column can be left out, unless no other one is left. What is within a column cannot.
         if kind is None and (path not in names or set(left) <= set(parted)):
             raise InvalidValueError(f"{path!r} has no value in any row, and the target has no type for it. Cast it.")
+    if isinstance(rows, ArrowStream):
+        return rows.mapped(lambda table: filled(table, wanted, parted))
     if spark_of(rows) is None:
         # Without what pandas says of its own types.
         return pa.table({name: rows[name].cast(_filled_type(rows[name].type, name, wanted)) for name in left})
@@ -538,10 +557,12 @@ class SparkRows:
         return found
 
     def read(self, staged: StagedRows) -> DataFrame:
-        """Return staged rows as a frame; as a `stream` they are not in memory at once."""
+        """Return staged rows as a frame."""
         return read_spark(self._spark, staged)
 
-    stream = read
+    def parts(self, staged: StagedRows) -> Iterable[DataFrame]:
+        """Return frames that have the staged rows together, of which one is in memory at a time."""
+        return [self.read(staged)]
 
     def empty(self, staged: StagedRows) -> DataFrame:
         """Return a frame with the columns of staged rows, and none of the rows."""
@@ -567,7 +588,7 @@ class _ArrowRows:
 
     frames = ARROW_FRAMES
 
-    def taken(self, df: Any, target: str, held: Collection[str]) -> pa.Table:
+    def taken(self, df: Any, target: str, held: Collection[str]) -> Any:
         rows = arrow_rows(df, target, held)
         check_held(self.by_path(rows.schema), held, target)
         return rows
@@ -581,7 +602,7 @@ class _ArrowRows:
     def required(self, schema: Any) -> list[str]:
         return [field.name for field in schema if not field.nullable]
 
-    def filled(self, rows: pa.Table, schema: Any, named: Collection[str]) -> pa.Table:
+    def filled(self, rows: Any, schema: Any, named: Collection[str]) -> Any:
         rows, there = without_types(rows), types_of_arrow(schema)
         types = {field.name: plain_type(field.type) for field in schema}
         found = self.by_path(rows.schema)
@@ -592,6 +613,9 @@ class _ArrowRows:
 
     def stream(self, staged: StagedRows) -> pa.RecordBatchReader:
         return read_rows(staged)
+
+    def parts(self, staged: StagedRows) -> Iterable[pa.Table]:
+        return (pa.Table.from_batches([batch]) for batch in self.stream(staged))
 
     def empty(self, staged: StagedRows) -> pa.Table:
         return self.stream(staged).schema.empty_table()

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -33,6 +34,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.sql import SQL, naming
 from scripts.helpers.sinks.java_errors import reason_of, shows_rows
 from scripts.helpers.sinks.merge_frames import events_of
@@ -47,12 +49,12 @@ from scripts.helpers.sinks.staged_rows import (
     check_layout,
     check_list,
     check_partition_values,
-    check_required,
     check_rows,
     check_typed,
     columns_of,
     spark_of,
     with_batch,
+    with_required,
     without_columns_if_empty,
     write_rows,
 )
@@ -526,16 +528,19 @@ class LakeSink(TableSink):
                 # Without an action: what counts rows on the way would have counted.
                 if spark_of(rows) is not None and java_frame(rows).toJavaRDD().isEmpty():
                     return rows.select(), shape
+                if isinstance(rows, ArrowStream) and rows.is_empty():
+                    return rows.schema.empty_table().select([]), shape
                 self._done(lambda: log.make(brought, self._partition_by), after=CHECK)
                 shape = self._done(log.shape, after=CHECK) or shape
         if rules is not None and shape.no_merge:
             raise TargetError(self.name, shape.no_merge)
         check_fits(self.name, types, shape.types)
         # The ends of a version are filled later.
-        check_required(self.name, brought, [name for name in shape.required if name in columns_of(rows)])
+        required = [name for name in shape.required if name in columns_of(rows)]
+        brought = with_required(self.name, brought, required)
         check_layout(self.name, self._partition_by, shape.partition_by)
         check_partition_types(shape.partition_by, types, log.unfit_partitions)
-        return rows, shape
+        return brought if rules is None else rows, shape
 
     def _check_staged(self, staged: StagedRows, shape: TableShape) -> None:
         """Raise what the values of staged rows make impossible, a merge, a partition or a row, and delete them."""
@@ -545,17 +550,22 @@ class LakeSink(TableSink):
             return
         # Not of the rows as they came: Spark would compute each of them once more.
         try:
-            rows = kept = log.rows.read(staged)
+            asked: Mapping[str, SQL] = shape.conditions
+            parts: Callable[[], Iterable[Any]] = partial(log.rows.parts, staged)
             if rules is not None:
-                kept = log.rows.kept(rows, rules)
-            check_partition_values(kept, checked)
-            if rules is not None:
+                rows = log.rows.read(staged)
+                check_partition_values([log.rows.kept(rows, rules)], checked)
                 self._done(lambda: log.merging(rules).check(rows))
                 kept = log.rows.kept(log.rows.frames.distinct(rows, rules), rules)
-            # The ends of a version are filled later.
-            lacks = naming(rules.ends(columns_of(rows)) if rules is not None else ())
-            asked = {name: text for name, text in shape.conditions.items() if not lacks(text)}
-            check_counts(self.name, self._done(lambda: log.rows.refused(kept, asked)) if asked else {})
+                # The ends of a version are filled later.
+                lacks = naming(rules.ends(columns_of(rows)))
+                asked, parts = {name: text for name, text in asked.items() if not lacks(text)}, lambda: [kept]
+            else:
+                check_partition_values(parts(), checked)
+            counts = Counter[str]()
+            for part in parts() if asked else ():
+                counts.update(self._done(partial(log.rows.refused, part, asked)))
+            check_counts(self.name, counts)
         except BaseException:
             self.staging.drop(staged.folder)
             raise

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from functools import partial
 from inspect import signature
 from io import BytesIO
 from pathlib import Path
@@ -24,6 +25,7 @@ import pytest
 
 from scripts.helpers.errors import WatermarkError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.sinks import DatabaseSink, DeltaSink, FileSink, IcebergSink
 from scripts.helpers.sinks.connectors import deltalake_place
 from scripts.helpers.watermarks import Watermarks
@@ -43,7 +45,7 @@ class Kind:
     family
         Whose rules it follows: those of files, Delta, Iceberg or a database.
     engine
-        What the rows are: a frame of Spark or pandas, or a table of pyarrow.
+        What the rows are: a frame of Spark or pandas, a table of pyarrow, or batches of it.
     form
         The format of files, or which database it is.
     on_s3
@@ -56,15 +58,22 @@ class Kind:
     on_s3: bool = False
 
     @property
+    def is_lazy(self) -> bool:
+        """Whether its types are looked at before there is a row."""
+        return self.engine in ("spark", "stream")
+
+    @property
     def can(self) -> frozenset[str]:
         """What it can do: partition_by, merge (with and without a history), batch_column, roll_back, constrain."""
         lake = {"partition_by", "merge", "batch_column", "roll_back"}
+        # Folders need all rows in memory.
         able = {
-            "files": {"partition_by"}, "delta": lake | {"constrain"}, "iceberg": lake,
+            "files": set() if self.engine == "stream" else {"partition_by"},
+            "delta": lake | {"constrain"}, "iceberg": lake,
             "database": {"merge", "batch_column", "constrain"},
         }[self.family]  # fmt: skip
         # Deletes are marked in frames of Spark and pandas.
-        return frozenset(able - ({"merge"} if self.engine == "pyarrow" else set()))
+        return frozenset(able - ({"merge"} if self.engine in ("pyarrow", "stream") else set()))
 
 
 TARGETS: Mapping[str, Kind] = {
@@ -74,6 +83,7 @@ TARGETS: Mapping[str, Kind] = {
     "json": Kind("files", "spark", "json"),
     "pandas": Kind("files", "pandas"),
     "pyarrow": Kind("files", "pyarrow"),
+    "stream": Kind("files", "stream"),
     "parquet-s3": Kind("files", "spark", on_s3=True),
     "orc-s3": Kind("files", "spark", "orc", on_s3=True),
     "csv-s3": Kind("files", "spark", "csv", on_s3=True),
@@ -83,11 +93,14 @@ TARGETS: Mapping[str, Kind] = {
     "delta-spark": Kind("delta", "spark"),
     "deltalake": Kind("delta", "pandas"),
     "deltalake-s3": Kind("delta", "pyarrow", on_s3=True),
+    "deltalake-stream": Kind("delta", "stream"),
     "iceberg-spark": Kind("iceberg", "spark"),
     "pyiceberg": Kind("iceberg", "pandas"),
+    "pyiceberg-stream": Kind("iceberg", "stream"),
     "postgres": Kind("database", "pandas", "postgres"),
     "maria": Kind("database", "pandas", "maria"),
     "sqlite": Kind("database", "pandas", "sqlite"),
+    "sqlite-stream": Kind("database", "stream", "sqlite"),
     "postgres-jdbc": Kind("database", "spark", "postgres"),
 }
 
@@ -126,6 +139,8 @@ class Target(ABC):
         """Return rows as this target is given them."""
         if self.kind.engine == "pyarrow":
             return rows
+        if self.kind.engine == "stream":
+            return ArrowStream(rows.schema, partial(rows.to_batches, max_chunksize=1))
         if self.kind.engine == "pandas":
             return rows.to_pandas(types_mapper=pd.ArrowDtype)
         schema = spark_schema(rows.schema)

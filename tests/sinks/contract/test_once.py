@@ -59,7 +59,7 @@ EMPTY = [numbers().set_column(1, "word", pa.array([], kind)) for kind in (pa.nul
 EMPTY.append(pa.table({}))
 
 
-@every(where=lambda kind: kind.engine != "spark")
+@every(where=lambda kind: not kind.is_lazy)
 def test_nothing_is_written_and_a_version_is_made_when_a_batch_is_empty_and_its_columns_have_no_types(
     target: Target, copy: Copy
 ) -> None:

@@ -66,10 +66,10 @@ def test_column_without_a_value_takes_the_type_of_the_target_or_is_left_out_when
 ) -> None:
     target.create(FIRST.schema)
     copy.run(FIRST)
-    # Spark would have to read the rows to know.
-    kinds = NO_VALUES[:1] if target.kind.engine == "spark" else NO_VALUES
+    # The rows would have to be read to know.
+    kinds = NO_VALUES[:1] if target.kind.is_lazy else NO_VALUES
     # CSV has a place for each column.
-    more = {} if target.kind.form == "csv" else {"new": pa.float64() if target.kind.engine != "spark" else pa.null()}
+    more = {} if target.kind.form == "csv" else {"new": pa.null() if target.kind.is_lazy else pa.float64()}
 
     for at, kind in enumerate(kinds, 2):
         nothing = {"word": kind, **more}
@@ -132,7 +132,7 @@ def test_batch_is_refused_when_its_partitions_are_others(target: Target, copy: C
     assert target.ids() == ([1, 2] if target.kind.family == "files" else [1, 2, 3])
 
 
-@every(where=lambda kind: "partition_by" not in kind.can)
+@every(where=lambda kind: kind.family == "database")
 def test_partitions_are_refused_when_a_target_has_none(target: Target, copy: Copy) -> None:
     target.create(FIRST.schema)
 

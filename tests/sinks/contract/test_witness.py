@@ -294,7 +294,7 @@ ROLLED_BACK = [
         marks=[pytest.mark.long] if (one.engine, shown) == ("spark", "merge") else [],
     )
     for name, one in TARGETS.items()
-    if "roll_back" in one.can and one.engine != "pyarrow"
+    if "roll_back" in one.can and one.engine in ("spark", "pandas")
     for shown, options in (("append", None), ("merge", MERGE))
 ]  # fmt: skip
 
