@@ -329,15 +329,14 @@ class SparkFileBookmark:
         found = self._limited(task, parts) if self._limits.is_any else _executed(self._spark, task, parts)
         has_more = any(share["has_more"] for share in found)
         files = self._stored(found)
-        count = sum(share["count"] for share in found)
-        size = sum(share["bytes"] for share in found)
-        gone = sum(share["gone"] for share in found)
-        left = sum(share["left"] for share in found)
+        count, size, gone, left, ignored = (
+            sum(share[name] for share in found) for name in ("count", "bytes", "gone", "left", "ignored")
+        )
         if self._local.begins and self._local.options.start_from is not None:
             # What executors log of it nobody sees here.
             logger.warning(
                 "event=start-from source=%s start_from=%s ignored=%d taken=%d: what was there before is not taken",
-                self.location, self._local.options.start_from, sum(share["ignored"] for share in found), count,
+                self.location, self._local.options.start_from, ignored, count,
             )  # fmt: skip
         segment = segment_of(files) if files else None
         plan = FilesPlan(self.location.name, segment, count, size, has_more, gone)
@@ -380,13 +379,9 @@ class SparkFileBookmark:
         """
         task = _Look(self._taken, self._local.options.request_payer)
         found = _executed(self._spark, task, [json.dumps(file) for file in self._files_of(plan)])
-        overwritten: list[str] = []
-        deleted: list[str] = []
-        for share in found:
-            overwritten += share["overwritten"]
-            deleted += share["deleted"]
-        overwritten.sort()
-        deleted.sort()
+        overwritten, deleted = (
+            sorted(chain.from_iterable(share[how] for share in found)) for how in ("overwritten", "deleted")
+        )
         if overwritten or deleted:
             raise ChangedObjectError(str(self.location), overwritten, deleted)
 
@@ -502,7 +497,7 @@ class SparkFileBookmark:
         # Of date folders only what the ledger knows there: their ranges are few, and most of the ledger is older.
         held = known
         if bounds != [(None, None)]:
-            held = [list(_held(files, bounds)) for files in known]
+            held = [[file for file in files if any(files_between([file], *ends) for ends in bounds)] for files in known]
         rows = sum(map(_rows_in, held))
         cuts: list[str] = []
         # Fewer would make a single range.
@@ -531,10 +526,7 @@ class SparkFileBookmark:
             task = _Sample(str(self._ledger_location))
             return list(chain.from_iterable(_executed(self._spark, task, [json.dumps(part) for part in parts])))
         tables = SegmentFiles(str(self._ledger_location)).rows_of([part["file"] for part in parts])
-        marks: list[str] = []
-        for part, table in zip(parts, tables, strict=True):
-            marks += _sampled(table, part)
-        return marks
+        return list(chain.from_iterable(map(_sampled, tables, parts)))
 
 
 def _executed(spark: SparkSession, task: Callable[..., Any], parts: Sequence[str]) -> list[Any]:
@@ -552,9 +544,7 @@ def _shares_of(parts: DataFrame, task: Callable[..., Any]) -> list[Any]:
 
 
 def _blocks_in(share: Mapping[str, Any]) -> Blocks:
-    blocks: list[Block] = []
-    for first, last, files, size in share["blocks"]:
-        blocks.append(Block(PlaceInOrder(*first), PlaceInOrder(*last), files, size))
+    blocks = [Block(PlaceInOrder(*first), PlaceInOrder(*last), *counts) for first, last, *counts in share["blocks"]]
     return Blocks(share["files"], share["bytes"], blocks)
 
 
@@ -567,11 +557,8 @@ def _between(
     segments: Sequence[Sequence[Mapping[str, Any]]], after: str | None, until: str | None
 ) -> list[dict[str, Any]]:
     """Return segments of those files that can hold keys above `after` and not above `until`."""
-    found = []
-    for files in segments:
-        if held := files_between(files, after, until):
-            found.append({"count": _rows_in(held), "files": held})
-    return found
+    found = filter(None, (files_between(files, after, until) for files in segments))
+    return [{"count": _rows_in(held), "files": held} for held in found]
 
 
 def _rows_in(files: Sequence[Mapping[str, Any]]) -> int:
@@ -588,15 +575,6 @@ def _ranges_of(files: Sequence[Mapping[str, Any]]) -> list[tuple[str | None, str
             cuts.append(str(file["last"]))
             rows = 0
     return list(zip([None, *cuts], [*cuts, None], strict=True))
-
-
-def _held(
-    files: Sequence[Mapping[str, Any]], bounds: Sequence[tuple[str | None, str | None]]
-) -> Iterator[Mapping[str, Any]]:
-    """Return the files of a segment that can hold keys of some ranges."""
-    for file in files:
-        if any(files_between([file], *ends) for ends in bounds):
-            yield file
 
 
 def _slices(files: Sequence[Mapping[str, Any]], rows: int) -> list[list[dict[str, Any]]]:
@@ -845,11 +823,10 @@ class _Look(_OfEach):
 
     def share(self, part: Mapping[str, Any]) -> dict[str, list[str]]:
         rows = self.taken.rows(part)
-        found = find_changed(
+        overwritten, deleted = find_changed(
             Location.parse(self.taken.source), rows, _client(), request_payer=self.request_payer,
             between=(str(part["first"])[:-1], str(part["last"])),  # from just below the first key
         )  # fmt: skip
-        overwritten, deleted = found
         return {"overwritten": overwritten[:NAMED_CHANGES], "deleted": deleted[:NAMED_CHANGES]}
 
 
