@@ -11,7 +11,8 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.metrics.freshness import Threshold, age, failed_since, lag, may_be_dead, silence, unread
+from scripts.helpers.metrics.freshness import Threshold, age, lag, unread
+from scripts.helpers.metrics.signs_of_life import failed_since, may_be_dead, silence
 from scripts.helpers.metrics.urgency import activity, condition_of, rhythm_in
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry, Release

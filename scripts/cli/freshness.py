@@ -20,8 +20,9 @@ from scripts.cli.surroundings import Surroundings
 from scripts.cli.thresholds import read_thresholds, thresholds_option
 from scripts.helpers.display.units import count_of, duration_text
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
-from scripts.helpers.metrics.freshness import Measure, Threshold, age, lag, open_plan_age, threshold_of
+from scripts.helpers.metrics.freshness import Measure, Threshold, age, lag, open_plan_age
 from scripts.helpers.metrics.report import JobReport
+from scripts.helpers.metrics.thresholds import threshold_of
 from scripts.helpers.metrics.urgency import LATE, lateness_of, read_condition, rhythm_in, unreadable
 from scripts.helpers.protocol.jobs import ListedJob
 from scripts.helpers.protocol.names import served_by

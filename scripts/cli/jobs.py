@@ -20,20 +20,14 @@ from scripts.cli.surroundings import Surroundings
 from scripts.cli.thresholds import read_thresholds, thresholds_option
 from scripts.helpers.display.units import count_of, duration_text, id_text, printable
 from scripts.helpers.errors import DAMAGE, AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
-from scripts.helpers.metrics.freshness import (
-    Threshold,
-    age,
-    failed_since,
-    lag,
-    may_be_dead,
-    open_plan_age,
-    threshold_of,
-    unread,
-)
+from scripts.helpers.metrics.freshness import Threshold, age, lag, open_plan_age, unread
+from scripts.helpers.metrics.signs_of_life import failed_since, may_be_dead
+from scripts.helpers.metrics.thresholds import threshold_of
 from scripts.helpers.metrics.urgency import LATE, WORDS, Condition, condition_of, unreadable
+from scripts.helpers.protocol.bounded_lookups import BoundedLookups
 from scripts.helpers.protocol.head import Change
 from scripts.helpers.protocol.jobs import ListCost, ListedJob, list_jobs
-from scripts.helpers.protocol.lookups import BoundedLookups, Lookups
+from scripts.helpers.protocol.lookups import Lookups
 from scripts.helpers.protocol.names import served_by
 from scripts.helpers.protocol.sqlite import is_file
 from scripts.jobs.exit_codes import FAILED

@@ -12,7 +12,7 @@ from scripts.cli.progress import progress
 from scripts.cli.screen import ago, moment
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
-from scripts.helpers.metrics.freshness import silence
+from scripts.helpers.metrics.signs_of_life import silence
 from scripts.helpers.protocol.head import Head
 
 

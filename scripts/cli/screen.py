@@ -19,7 +19,7 @@ from scripts.cli.documents import as_json
 from scripts.helpers.display.units import count_of, duration_text, printable, size_text, time_text
 from scripts.helpers.files.set_aside import SetAsideList
 from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState
-from scripts.helpers.metrics.freshness import silence
+from scripts.helpers.metrics.signs_of_life import silence
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import Head, Release
 from scripts.helpers.protocol.lookups import PLANS

@@ -24,7 +24,8 @@ from scripts.cli.screen import (
 )
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import duration_text
-from scripts.helpers.metrics.freshness import age, lag, may_be_dead, unread
+from scripts.helpers.metrics.freshness import age, lag, unread
+from scripts.helpers.metrics.signs_of_life import may_be_dead
 from scripts.helpers.metrics.urgency import condition_of
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.values import Spilled

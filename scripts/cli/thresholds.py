@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.metrics.freshness import Threshold, thresholds
+from scripts.helpers.metrics.freshness import Threshold
+from scripts.helpers.metrics.thresholds import thresholds
 
 THRESHOLDS_FILE = "WATERMARKS_THRESHOLDS"
 """Environment variable: the file, where the option is left out."""

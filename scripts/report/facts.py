@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from scripts.helpers.files.states import PartitionState
 from scripts.helpers.job_runs.run_record import RunRecord
-from scripts.helpers.metrics import freshness
+from scripts.helpers.metrics import freshness, signs_of_life
 from scripts.helpers.metrics.urgency import WORDS, Condition, condition_of, unreadable
 from scripts.helpers.protocol.head import Claim, Head, LogEntry
 from scripts.helpers.rows.cursor_ranges import ShownRange
@@ -120,12 +120,12 @@ class JobFacts:
     @property
     def silence(self) -> timedelta | None:
         """Time since the run at work gave a sign of life; None without one, or where that is not kept."""
-        return freshness.silence(self.head, self.now) if self.head else None
+        return signs_of_life.silence(self.head, self.now) if self.head else None
 
     @property
     def may_be_dead(self) -> bool:
         """Whether a person should look if the run at work is."""
-        return self.head is not None and freshness.may_be_dead(self.head, self.now)
+        return self.head is not None and signs_of_life.may_be_dead(self.head, self.now)
 
     @property
     def release_command(self) -> str:
@@ -155,7 +155,7 @@ class JobFacts:
     @property
     def failed_since(self) -> int:
         """How many runs failed since the last version. Those before it were made good."""
-        return freshness.failed_since(self.head, self.now) if self.head else 0
+        return signs_of_life.failed_since(self.head, self.now) if self.head else 0
 
     @property
     def gap_count(self) -> int:

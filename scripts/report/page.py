@@ -18,7 +18,8 @@ from markupsafe import Markup
 
 from scripts.helpers.display.units import count_text, duration_text, id_text, size_text, time_text
 from scripts.helpers.errors import DAMAGE, InvalidValueError
-from scripts.helpers.metrics.freshness import Threshold, threshold_of
+from scripts.helpers.metrics.freshness import Threshold
+from scripts.helpers.metrics.thresholds import threshold_of
 from scripts.helpers.metrics.urgency import LATE
 from scripts.helpers.protocol.head import LogEntry
 from scripts.helpers.protocol.history import counted

@@ -20,9 +20,9 @@ from scripts.helpers.files.states import FilesState
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.metrics.freshness import Threshold
+from scripts.helpers.protocol.bounded_lookups import BoundedLookups
 from scripts.helpers.protocol.head import LogEntry
 from scripts.helpers.protocol.jobs import ListedJob
-from scripts.helpers.protocol.lookups import BoundedLookups
 from scripts.helpers.protocol.names import served_by
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.cursor_ranges import ShownRange

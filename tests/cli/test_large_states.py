@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.protocol.bounded_lookups import MOST_SHOWN
 from scripts.helpers.protocol.chunks import CHUNK_BYTES, cut
-from scripts.helpers.protocol.lookups import MOST_SHOWN
 from scripts.helpers.protocol.packed_json import pack_json
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import backfill_record_id

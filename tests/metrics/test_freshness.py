@@ -9,15 +9,8 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.metrics.freshness import (
-    Threshold,
-    age,
-    duration,
-    lag,
-    open_plan_age,
-    threshold_of,
-    thresholds,
-)
+from scripts.helpers.metrics.freshness import Threshold, age, duration, lag, open_plan_age
+from scripts.helpers.metrics.thresholds import threshold_of, thresholds
 from scripts.helpers.protocol.head import Change, Claim, Head, Plan
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)

@@ -17,7 +17,7 @@ from scripts.helpers.errors import (
     StoreUnavailableError,
     UnknownJobError,
 )
-from scripts.helpers.metrics.freshness import failed_since, may_be_dead, silence
+from scripts.helpers.metrics.signs_of_life import failed_since, may_be_dead, silence
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.items import head_from_item, head_to_item, log_from_item, log_to_item
 from scripts.helpers.protocol.run import Run

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from scripts.helpers.errors import InvalidValueError
@@ -22,8 +21,6 @@ from scripts.helpers.states import typed
 
 Status = Literal["on time", "late", "missing", "no commit yet"]
 Measure = Literal["age", "lag"]
-LONG_LEASE = timedelta(hours=1)
-"""A lease that lasts longer from now on is worth a look: so long a run that has died keeps others away."""
 TOO_LARGE = "too large to show here"
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
@@ -60,35 +57,6 @@ def open_plan_age(head: Head, now: datetime) -> timedelta | None:
         return None
     since = head.plan.at or (head.last.at if head.last else now)
     return max(now - since, timedelta(0))
-
-
-def failed_since(head: Head, now: datetime) -> int:
-    """Return how many runs have begun since the last version and are gone without a commit."""
-    # The lease that lives is the only sign of a run at work. Its own begin is counted in `begun` and is no failure.
-    is_at_work = head.claim is not None and now < head.claim.lease_until
-    return max(head.begun - is_at_work, 0)
-
-
-def silence(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the run at work renewed its lease, or else began; None where none is, or it is not kept."""
-    claim = head.claim
-    if claim is None or claim.last_beat is None or now >= claim.lease_until:
-        return None
-    return max(now - claim.last_beat, timedelta(0))
-
-
-def may_be_dead(head: Head, now: datetime) -> bool:
-    """Tell whether a job waits for a run that gives no sign of life, or that could be dead for long before it counts.
-
-    Heartbeats come three times in a lease. Two that did not come are no chance, and a run without heartbeats looks
-    the same: only a person knows.
-    """
-    claim = head.claim
-    if claim is None or now >= claim.lease_until:
-        return False
-    silent = silence(head, now)
-    is_silent = silent is not None and claim.lease is not None and silent * 3 >= claim.lease * 2
-    return is_silent or claim.lease_until - now > LONG_LEASE
 
 
 def _moment(state: Any) -> datetime | None:
@@ -174,36 +142,6 @@ class Freshness:
     behind: timedelta | None
     measure: Measure
     threshold: Threshold
-
-
-def thresholds(file: Mapping[str, Any]) -> dict[str, Threshold]:
-    """Read thresholds by job name; a name may be a pattern, such as ``parking-*``.
-
-    Raises
-    ------
-    InvalidValueError
-        It names the job whose threshold is wrong.
-    """
-    found = {}
-    for name, text in file.items():
-        if not isinstance(text, Mapping):
-            raise InvalidValueError(f"The threshold of {name!r} is not a map, such as {{'warn': '2h', 'error': '1d'}}.")
-        try:
-            found[name] = Threshold.parse(text)
-        except InvalidValueError as error:
-            raise InvalidValueError(f"The threshold of {name!r}: {error}") from error
-    return found
-
-
-def threshold_of(job_id: str, given: Mapping[str, Threshold]) -> Threshold | None:
-    """Return the threshold of a job: that of its own name, else of the longest pattern that matches."""
-    if job_id in given:
-        return given[job_id]
-    matching = [name for name in given if fnmatchcase(job_id, name)]
-    if not matching:
-        return None
-    # The longest says most about the job. Of two as long the last one given counts, as sorting keeps their order.
-    return given[sorted(matching, key=len)[-1]]
 
 
 def duration(text: object) -> timedelta:

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from typing import Literal, get_args
 
 from scripts.helpers.display.units import count_of, duration_text, id_text
-from scripts.helpers.metrics.freshness import TOO_LARGE, Freshness, Threshold, age, failed_since, open_plan_age, unread
+from scripts.helpers.metrics.freshness import TOO_LARGE, Freshness, Threshold, age, open_plan_age, unread
 from scripts.helpers.metrics.habits import Rhythm, rhythm_of, unusual_size
+from scripts.helpers.metrics.signs_of_life import failed_since
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.states import files_waiting
 

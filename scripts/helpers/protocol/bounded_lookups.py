@@ -1,0 +1,74 @@
+"""Look-ups for lists and pages of many jobs: none of them may take long, or much memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from scripts.helpers.errors import TooLargeError
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.chunks import CHUNK_BYTES
+from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.lookups import Lookups
+from scripts.helpers.protocol.packed_json import unpacked_size
+from scripts.helpers.protocol.values import Spilled
+
+MOST_SHOWN = 4 * 1024 * 1024
+"""Bytes that the states of one job may unpack to where many jobs are shown. One head may refer to 256 MB hundreds of
+times, and a page of all jobs must not wait for it."""
+
+
+class BoundedLookups(Lookups):
+    """Look-ups of one job for pages and lists of many jobs: TooLargeError past a bound of all that they unpack.
+
+    Parameters
+    ----------
+    most
+        Bytes that all states together may unpack to, with the packed lists in them. A reference that several contexts
+        have counts once.
+    """
+
+    def __init__(self, lookups: Lookups, most: int = MOST_SHOWN) -> None:
+        super().__init__(lookups.store, lookups.clock, lookups.job_id_rule)
+        self.check = lookups.check
+        self._left, self._known = most, dict[tuple[str, Any], Any]()
+
+    def opened(self, head: Head) -> Head:
+        """Return a head with its states read back, the smallest first; those past the bound stay references."""
+        found = dict(head.watermarks)
+        lengths = {}
+        for name, state in found.items():
+            lengths[name] = state.length if isinstance(state, Spilled) else self._packed(state)
+        for name in sorted(lengths, key=lambda name: lengths[name]):
+            try:
+                found[name] = self.state_at(head, name)
+            except TooLargeError:
+                # What is packed in the head itself is left out in the same way, as a reference that nobody follows.
+                found[name] = Spilled("", 0, lengths[name], "")
+        return replace(head, watermarks=found)
+
+    def checked(self, job_id: str, place: str, context: str, stored: Any, range_key: str = items.HEAD_KEY) -> Any:
+        """Return what `Lookups.checked` does; what is packed in a state counts as well, once for each context."""
+        if (job_id, context) not in self._known:
+            self._count(job_id, self._packed(stored))
+            self._known[job_id, context] = None
+        return super().checked(job_id, place, context, stored, range_key)
+
+    def _packed(self, stored: Any) -> int:
+        """Return how much the packed fields of a state unpack to."""
+        fields = stored.values() if isinstance(stored, Mapping) else ()
+        return sum(unpacked_size(value, self._left) for value in fields if isinstance(value, bytes))
+
+    def _count(self, job_id: str, size: int) -> None:
+        if size > self._left:
+            raise TooLargeError(f"A state of {job_id!r}", size, self._left, "Look at this job alone.")
+        self._left -= size
+
+    def _read(self, job_id: str, reference: Spilled) -> Any:
+        key = job_id, reference
+        if key not in self._known:
+            # All chunks but the last are full: a reference to many of them that unpacks to little is not honest.
+            self._count(job_id, max(reference.length, (reference.chunks - 1) * CHUNK_BYTES))
+            self._known[key] = super()._read(job_id, reference)
+        return self._known[key]
