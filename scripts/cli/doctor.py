@@ -19,7 +19,7 @@ from scripts.helpers.batch.witness import after_restore as restore
 from scripts.helpers.decisions.doctor import DAMAGED, Finding
 from scripts.helpers.display.units import count_of, printable
 from scripts.helpers.protocol.head import Head
-from scripts.helpers.sinks.choice import sink_at
+from scripts.helpers.sinks.named import sink_at
 from scripts.helpers.sinks.outputs import is_old
 from scripts.jobs.exit_codes import FAILED
 

@@ -9,8 +9,7 @@ from typing import Any, cast
 from scripts.helpers._lazy import S3Client, SparkSession
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.sinks.delta_log import LOG
-from scripts.helpers.sinks.places import place_of, place_of_name
+from scripts.helpers.sinks.places import place_of_name
 from scripts.helpers.sinks.sink import Sink
 
 
@@ -67,24 +66,6 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
         target, format=layout.format, batch_folders=layout.batch_folders, beside_others=layout.beside_others,
         **given, **layout.options,
     )  # fmt: skip
-
-
-def sink_at(target: str) -> Sink:
-    """Return the sink for a target that a person names: a table of a catalog, or what is in a folder.
-
-    InvalidValueError if it is a database, or if nothing is there.
-    """
-    if target.startswith("database:"):
-        raise InvalidValueError(
-            f"Only the job's script reaches {target!r}. Call after_restore(…, sinks=[its DatabaseSink], …) there."
-        )
-    if "/" not in target:
-        return sink_for(target, None, Layout("iceberg"), None)
-    place = place_of(target, None, None)
-    if not place.files(most=1):
-        raise InvalidValueError(f"There are no files at {target!r}. Name the target as the job does.")
-    is_delta = bool(place.files(LOG, most=1))
-    return sink_for(target, None, Layout("delta" if is_delta else "parquet"), None)
 
 
 def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S3Client | None) -> Sink | None:

@@ -1,0 +1,27 @@
+"""The sink of a target that a person names, rather than the record of a batch."""
+
+from __future__ import annotations
+
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.sinks.choice import Layout, sink_for
+from scripts.helpers.sinks.delta_log import LOG
+from scripts.helpers.sinks.places import place_of
+from scripts.helpers.sinks.sink import Sink
+
+
+def sink_at(target: str) -> Sink:
+    """Return the sink for a target that a person names: a table of a catalog, or what is in a folder.
+
+    InvalidValueError if it is a database, or if nothing is there.
+    """
+    if target.startswith("database:"):
+        raise InvalidValueError(
+            f"Only the job's script reaches {target!r}. Call after_restore(…, sinks=[its DatabaseSink], …) there."
+        )
+    if "/" not in target:
+        return sink_for(target, None, Layout("iceberg"), None)
+    place = place_of(target, None, None)
+    if not place.files(most=1):
+        raise InvalidValueError(f"There are no files at {target!r}. Name the target as the job does.")
+    is_delta = bool(place.files(LOG, most=1))
+    return sink_for(target, None, Layout("delta" if is_delta else "parquet"), None)
