@@ -12,8 +12,8 @@ from scripts.helpers._lazy import S3Client
 from scripts.helpers.batch.batch import kind_of
 from scripts.helpers.errors import InvalidValueError, StaleError
 from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.states import FilesState, segments_in
-from scripts.helpers.files.upkeep import DEFAULT_AGE, Flaw, LedgerPart, LedgerUpkeep, Leftovers, names_in
+from scripts.helpers.files.states import FilesState
+from scripts.helpers.files.upkeep import DEFAULT_AGE, Flaw, LedgerPart, LedgerUpkeep, Leftovers, names_in, segments_in
 from scripts.helpers.protocol.chunks import lazy_blobs
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import STATES, places_of

@@ -306,16 +306,6 @@ def opened_state(of: type[Kept], stored: Any, source: str, context: str) -> Kept
         raise damaged(source, error) from error
 
 
-def segments_in(stored: Any) -> tuple[Segment, ...]:
-    """Return the segments that a state or a plan of files refers to; none of what is another kind."""
-    if not isinstance(stored, Mapping) or stored.get("kind") != "files":
-        return ()
-    source = str(stored.get("source"))
-    if "segments" in stored:
-        return opened_state(FilesState, stored, source, "files").segments
-    return opened_state(FilesPlan, stored, source, "files").segments
-
-
 def damaged(source: str, error: Exception) -> LedgerError:
     """Return the error for a file list that cannot be read."""
     return LedgerError(source, f"its stored file list is damaged ({error}). Restore the job's item from a backup.")

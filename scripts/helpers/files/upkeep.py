@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, LedgerError
 from scripts.helpers.files.ledger import NO_FOLDER, FileLedger
 from scripts.helpers.files.segment_files import NAME, SegmentFiles
-from scripts.helpers.files.states import segments_in
+from scripts.helpers.files.states import FilesPlan, FilesState, Segment, opened_state
 
 DEFAULT_AGE = timedelta(days=8)
 """Age of a file before `sweep` may delete it. A run writes files before anything refers to them, and Glue ends a run
@@ -270,6 +270,16 @@ def check_age(older_than: timedelta) -> None:
             f"older_than is {older_than}, and files of a ledger stay for at least {LEAST_AGE}: a run that is at work "
             "may have written them. Give 1 day or more."
         )
+
+
+def segments_in(stored: Any) -> tuple[Segment, ...]:
+    """Return the segments that a state or a plan of files refers to; none of what is another kind."""
+    if not isinstance(stored, Mapping) or stored.get("kind") != "files":
+        return ()
+    source = str(stored.get("source"))
+    if "segments" in stored:
+        return opened_state(FilesState, stored, source, "files").segments
+    return opened_state(FilesPlan, stored, source, "files").segments
 
 
 def names_in(holder: Any, source: str) -> set[str]:
