@@ -147,10 +147,8 @@ class MemoryRows(RowSource):
         if table.num_rows <= position:
             return None
         row = pc.select_k_unstable(table, position + 1, [(name, order) for name in names])[position].as_py()
-        found = []
-        for column, name in zip(columns, names, strict=True):
-            found.append(_cursor(column, table.column(name)[row].as_py()))
-        return tuple(found)
+        pairs = zip(columns, table.columns, strict=True)
+        return tuple(_cursor(column, values[row].as_py()) for column, values in pairs)
 
     def _nulls(self, columns: tuple[CursorColumn, ...]) -> pa.Array:
         """Tell of each row whether it has NULL in one of the columns."""
