@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from scripts.helpers._lazy import DataFrame
 from scripts.helpers.batch.batch import FrozenBatch
-from scripts.helpers.batch.end_of_run import utc_now
 from scripts.helpers.batch.rows import as_rows
 from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import (
@@ -32,7 +31,7 @@ from scripts.helpers.rows.slice_source import SliceSource
 from scripts.helpers.rows.slicing import backfill_bounds, slice_id
 from scripts.helpers.rows.states import RowsState, check_same_columns, check_types
 from scripts.helpers.rows.window import Nulls
-from scripts.helpers.watermarks import Watermarks
+from scripts.helpers.watermarks import Watermarks, utc_now
 
 if TYPE_CHECKING:
     from scripts.helpers.sinks.sink import Sink as Target

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pd
 from scripts.helpers.batch.batch import Batch, FrozenBatch
 from scripts.helpers.batch.counts import add_written
-from scripts.helpers.batch.end_of_run import EndOfRun, check_clock, utc_now
+from scripts.helpers.batch.end_of_run import EndOfRun, check_clock
 from scripts.helpers.batch.modes import Mode, ModeName
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.reach import begin
@@ -22,7 +22,7 @@ from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import name_in_table, new_run_id, split_name
 from scripts.helpers.sinks.choice import Layout
 from scripts.helpers.spark.versions import check_version
-from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
+from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks, utc_now
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from scripts.helpers.batch.unsaved_run import UnsavedRun
@@ -129,16 +129,15 @@ class EndOfRun:
             "LagSeconds": lag(run.head, now),
             "OpenPlanAgeSeconds": open_plan_age(run.head, now),
         }
-        for name, found in behind.items():
-            if found is not None:
-                values[name] = found.total_seconds()
+        values |= {name: found.total_seconds() for name, found in behind.items() if found is not None}
         if outcome == "committed":
             # An alarm on the age of open plans ends only with a number below its threshold.
             values.setdefault("OpenPlanAgeSeconds", 0)
             for name, counts in _COUNTED.items():
-                count = _first(counts, metrics)
-                if count is not None:
-                    values[name] = count
+                # A user may store anything under these names.
+                known = [metrics[each] for each in counts if isinstance(metrics.get(each), int)]
+                if known:
+                    values[name] = known[0]
         return JobReport(run.job_id, run.run_id, outcome, now, values)
 
     def _forgotten(self) -> None:
@@ -158,11 +157,6 @@ class EndOfRun:
         self.tell(RunClosedError(run.job_id, run.run_id, "aborted", "commit"))
 
 
-def utc_now() -> datetime:
-    """Return the time of this machine: the clock of jobs that are given none."""
-    return datetime.now(timezone.utc)
-
-
 def check_clock(clock: Callable[[], datetime]) -> None:
     """Raise InvalidValueError if a clock tells no time zone."""
     if clock().utcoffset() is None:
@@ -178,12 +172,3 @@ def outcome_of(error: BaseException | None) -> Outcome:
     if isinstance(error, FencedError):
         return "fenced"
     return "unknown" if isinstance(error, CommitUnknownError) else "failed"
-
-
-def _first(names: Sequence[str], metrics: Mapping[str, Any]) -> int | None:
-    """Return the first count that is there as a whole number; a user may store anything under these names."""
-    for name in names:
-        count = metrics.get(name)
-        if isinstance(count, int):
-            return count
-    return None
