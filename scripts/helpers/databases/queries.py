@@ -102,12 +102,10 @@ class TableQueries:
             if cursor.name in self.dialect.system_columns:
                 written[cursor.name] = (self.dialect.exact(self.dialect.cursor(cursor), cursor.type), cursor.type)
         prefix = self._unused_prefix()
-        found: list[TextColumn] = []
-        for name, (text, kind) in written.items():
-            found.append(
-                TextColumn(name, f"{prefix}{len(found)}", text, kind, kind not in self.dialect.corrected_kinds)
-            )
-        return found
+        return [
+            TextColumn(name, f"{prefix}{at}", text, kind, kind not in self.dialect.corrected_kinds)
+            for at, (name, (text, kind)) in enumerate(written.items())
+        ]
 
     def types_for_spark(self) -> dict[str, str]:
         """Return the option of Spark's reader with the types of columns for which it would choose others."""

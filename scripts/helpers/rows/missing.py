@@ -61,13 +61,11 @@ def missing_keys(source: DataFrame | Any, target: DataFrame | Any, keys: str | S
 
 def _type_of(df: DataFrame, name: str, side: str) -> T.DataType:
     exact = df.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
-    found = []
-    for position, other in enumerate(df.columns):
-        if other == name or (not exact and other.lower() == name.lower()):
-            found.append(position)
+    is_alike = [other == name or (not exact and other.lower() == name.lower()) for other in df.columns]
+    found = [field for field, alike in zip(df.schema, is_alike, strict=True) if alike]
     if len(found) != 1:
         raise KeyColumnError(name, f"the {side} has {len(found) or 'no'} such column. It has: {', '.join(df.columns)}.")
-    return df.schema[found[0]].dataType
+    return found[0].dataType
 
 
 def _is_comparable(kind: T.DataType) -> bool:

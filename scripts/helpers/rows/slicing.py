@@ -134,9 +134,7 @@ def _moved(low: Any, step: Any, count: int) -> Any:
 
 def slice_id(job_id: str, context: str, state: RowsState, bounds: CursorRange, name: str) -> str:
     """Return the job that reads one slice: the same for the same bounds, and no value can be read from it."""
-    ends = []
-    for end in bounds:
-        ends.append([_text(value) for value in end or ()])
+    ends = [[_text(value) for value in end or ()] for end in bounds]
     return derived_id(job_id, "backfill", context, state.origin, name, repr(ends))
 
 

@@ -77,7 +77,5 @@ def renamed(state: Mapping[str, Any], old: str, new: str) -> Mapping[str, Any]:
 
 def shown_schemas(state: Any) -> dict[str, dict[str, str]]:
     """Return the columns that a state keeps with types as people write them."""
-    found = {}
-    for name, columns in schemas_of(state).items():
-        found[name] = {column: kind_text(kind) for column, kind in columns.items()}
-    return found
+    kept = schemas_of(state).items()
+    return {name: {column: kind_text(kind) for column, kind in columns.items()} for name, columns in kept}
