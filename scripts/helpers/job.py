@@ -604,8 +604,8 @@ class IncrementalJob:
         leaves the same rows there, whatever an earlier attempt still does. See `FileSink` for what readers see when.
 
         Rows are counted while they are written (Spark's Observation), without a second pass. Parquet
-        timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of. A DataFrame
-        of pandas is written as Parquet; see `write_arrow`.
+        timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of. A DataFrame of pandas, a table
+        of pyarrow and an `ArrowStream`, which is read batch by batch, are written as Parquet; see `write_arrow`.
 
         A run that is paused or disabled has a batch id made of the mode, the run id and a hash of the
         job: a retry under the same run id replaces it, and what earlier runs wrote stays beside it.

@@ -133,7 +133,7 @@ class Sink(Protocol):
         Parameters
         ----------
         df
-            A DataFrame of Spark or of pandas.
+            A DataFrame of Spark or pandas, a table of pyarrow, or an `ArrowStream`.
         replaces
             Whether what an earlier attempt published under this batch goes: see `Output`.
         """
