@@ -280,7 +280,33 @@ def test_replay_writes_the_same_rows_without_spark_when_a_run_was_killed(postgre
     assert (first, ids_in(tmp_path / "raw")) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6])
 
 
-def test_rows_go_to_delta_and_to_partitions_in_memory_when_the_sink_takes_no_batches(
+@pytest.mark.parametrize("cursor", ["id", "at", "day", "price", "note"])
+def test_counts_and_ends_of_the_cursor_are_those_of_spark_when_rows_come_in_batches(
+    postgres: Any, jdbc: Any, watermarks: Watermarks, cursor: str, tmp_path: Path
+) -> None:
+    columns = "id int PRIMARY KEY, at timestamptz NOT NULL, day date NOT NULL, price numeric(12,2) NOT NULL, note text"
+    name = postgres.new_table(f"{columns} NOT NULL")
+    postgres.sql(
+        f"INSERT INTO {name} SELECT n, '2026-10-25 00:30:00.000001+00'::timestamptz + n * interval '1 day', "
+        f"date '2026-10-25' - n, n * 0.01, repeat('n', 9 * n) FROM generate_series(1, 20) n"
+    )
+    tables = {
+        "batches": sql_table(postgres, name, partitions=3, zone="UTC"),
+        "spark": JdbcTable(jdbc, postgres.url, name, properties=postgres.properties, zone="UTC"),
+    }
+    found = []
+
+    for job_id, table in tables.items():
+        with IncrementalJob(watermarks, job_id, "jr_1") as job:
+            rows = job.rows_since(table, cursor, transformation_ctx="repairs", strings=cursor == "note")
+            job.write(rows, tmp_path / job_id)
+        found.append(job.metrics["contexts"])
+
+    assert found[0] == found[1]
+    assert found[0]["repairs"]["rows"] == 20
+
+
+def test_rows_go_to_delta_in_batches_and_to_partitions_when_all_are_in_memory(
     postgres: Any, watermarks: Watermarks, tmp_path: Path
 ) -> None:
     from deltalake import DeltaTable

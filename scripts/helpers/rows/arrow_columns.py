@@ -135,9 +135,7 @@ class MemoryRows(RowSource):
         values = self._values(column.name)[1]
         if self._taken is not None and self._taken[0] == window:
             values = values.filter(self._taken[1])
-        ends = pc.min_max(values)
-        names = {"minimum": "min", "maximum": "max"} if ends["min"].is_valid else {}
-        return {name: _cursor(column, ends[end].as_py()) for name, end in names.items()}
+        return {name: as_cursor(column, value) for name, value in _ends_of(values).items()}
 
     def _cursor_at(self, columns: tuple[CursorColumn, ...], taken: pa.Array, position: int, order: str) -> Bound | None:
         """Return the cursor of one of the taken rows, counted from 0 in an order; None if there are fewer."""
@@ -148,7 +146,7 @@ class MemoryRows(RowSource):
             return None
         row = pc.select_k_unstable(table, position + 1, [(name, order) for name in names])[position].as_py()
         pairs = zip(columns, table.columns, strict=True)
-        return tuple(_cursor(column, values[row].as_py()) for column, values in pairs)
+        return tuple(as_cursor(column, values[row].as_py()) for column, values in pairs)
 
     def _nulls(self, columns: tuple[CursorColumn, ...]) -> pa.Array:
         """Tell of each row whether it has NULL in one of the columns."""
@@ -179,6 +177,17 @@ class MemoryRows(RowSource):
                 choices.append(pc.and_(equal_before, here))
                 equal_before = pc.and_(equal_before, equal_here)
         return reduce(pc.or_, choices)
+
+
+def ends_in(name: str, rows: pa.Table) -> dict[str, Any]:
+    """Return the smallest and the largest value of a column, for `as_cursor`; nothing if it has none."""
+    return _ends_of(_encoded(name, rows[name], of_objects=False)[1])
+
+
+def _ends_of(values: pa.Array) -> dict[str, Any]:
+    ends = pc.min_max(values)
+    names = {"minimum": "min", "maximum": "max"} if ends["min"].is_valid else {}
+    return {name: ends[end].as_py() for name, end in names.items()}
 
 
 def _encoded(name: str, array: pa.Array, of_objects: bool) -> tuple[str, pa.Array]:
@@ -244,7 +253,7 @@ def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) 
     return functions[sign](values, pa.scalar(number, values.type))
 
 
-def _cursor(column: CursorColumn, value: Any) -> Cursor:
+def as_cursor(column: CursorColumn, value: Any) -> Cursor:
     """Read a value back; CursorError for what Python cannot hold."""
     if not column.is_time:
         found: Cursor = value

@@ -10,6 +10,7 @@ from typing import Any
 from scripts.helpers._lazy import DataFrame, F
 from scripts.helpers.errors import CursorError
 from scripts.helpers.protocol.names import new_token
+from scripts.helpers.rows.arrow_columns import as_cursor, ends_in
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.dialect import SPARK
@@ -43,7 +44,7 @@ class RowCounts:
         self._empty: set[str] = set()
         self.names: dict[str, str] = {}
         self._counted: dict[str, dict[str, Any]] = {}
-        self._streams: dict[str, ArrowStream] = {}
+        self._streams: dict[str, _Stream] = {}
 
     def add(self, context: str, counts: Mapping[str, Any]) -> None:
         """Take over what was counted already: ``rows`` and, if it has any, ``minimum`` and ``maximum``."""
@@ -52,8 +53,8 @@ class RowCounts:
     def watch(self, context: str, rows: Any, window: RowWindow) -> Any:
         """Return the rows of a window, which count themselves."""
         if isinstance(rows, ArrowStream):
-            self._streams[context] = rows
-            return rows
+            stream = self._streams[context] = _Stream(rows, window.columns[0])
+            return rows.mapped(stream.looked_at)
         return self.watch_all(context, rows, window.columns[0], is_empty=window.is_empty)
 
     def watch_all(
@@ -87,7 +88,7 @@ class RowCounts:
     def metrics(self) -> dict[str, Any]:
         """Return ``rows_collected``, and what is known of each context; the sum only if each was counted."""
         contexts: dict[str, dict[str, Any]] = {context: {"rows": 0} for context in self._empty} | self._counted
-        contexts |= {name: {"rows": rows.count} for name, rows in self._streams.items() if rows.count is not None}
+        contexts |= {name: one.counts() for name, one in self._streams.items() if one.rows.count is not None}
         for context, watched in self._watched.items():
             if watched is not None:
                 column, observed = watched
@@ -109,6 +110,30 @@ def _uncounted(rows: DataFrame, context: str, error: Exception) -> DataFrame:
         type(error).__name__,
     )  # fmt: skip
     return rows
+
+
+class _Stream:
+    """Rows that come in batches, and the smallest and the largest cursor that was among them."""
+
+    def __init__(self, rows: ArrowStream, column: CursorColumn) -> None:
+        self.rows, self._column = rows, column
+        self._ends: dict[str, Any] = {}
+
+    def looked_at(self, batch: Any) -> Any:
+        """Return a batch, once its ends are noted."""
+        try:
+            for name, value in ends_in(self._column.name, batch).items():
+                self._ends[name] = (min if name == "minimum" else max)(self._ends.get(name, value), value)
+        except Exception as error:
+            logger.debug("event=ends_uncounted column=%s error=%s", self._column.name, type(error).__name__)
+        return batch
+
+    def counts(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"rows": self.rows.count}
+        for name, value in self._ends.items():
+            with suppress(CursorError):
+                found[name] = as_cursor(self._column, value)
+        return {name: value for name, value in found.items() if not isinstance(value, str) or len(value) <= MAX_TEXT}
 
 
 def _ends(column: CursorColumn | None, found: dict[str, Any]) -> dict[str, Any]:
