@@ -14,6 +14,7 @@ import signal
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 import pandas as pd
 from deltalake import DeltaTable
@@ -63,8 +64,9 @@ def wait_in_mid_write(gate: Path) -> None:
     """Let a write of rows wait behind the first half of them."""
     whole = LocalPlace.write
 
-    def write(place: LocalPlace, name: str, data: bytes) -> None:
+    def write(place: LocalPlace, name: str, data: bytes | BinaryIO) -> None:
         if gate.is_dir() and name.endswith(".parquet"):
+            data = data if isinstance(data, bytes) else data.read()
             whole(place, f"{name}.half", data[: len(data) // 2])
             wait_at(gate)
             place.delete([f"{name}.half"])
