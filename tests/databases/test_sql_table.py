@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 import sys
+from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import InvalidValueError, SourceError, SourceUnavailableError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.schemas.frames import kind_of_arrow
+from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_table
 from tests.support.blocked_packages import run_without
@@ -278,6 +281,25 @@ def test_replay_writes_the_same_rows_without_spark_when_a_run_was_killed(postgre
 
     assert (killed.returncode, again.stdout, after.stdout) == (9, "5 False False\n", "1 False False\n"), again.stderr
     assert (first, ids_in(tmp_path / "raw")) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6])
+
+
+@pytest.mark.timeout(60)
+def test_rows_arrive_when_source_and_target_are_in_one_file_of_sqlite(watermarks: Watermarks, tmp_path: Path) -> None:
+    shop = tmp_path / "shop.db"
+    with closing(sqlite3.connect(shop)) as there:
+        there.executescript(
+            "CREATE TABLE repairs (id integer PRIMARY KEY, note text); CREATE TABLE raw (id int, note text)"
+        )
+        # More than SQLite keeps in memory until it has to write.
+        there.executemany("INSERT INTO repairs VALUES (?, ?)", ((at, "n" * 400) for at in range(30_000)))
+        there.commit()
+
+    with IncrementalJob(watermarks, "repairs", "jr_1") as job:
+        target = DatabaseSink("raw", connect=lambda: sqlite3.connect(shop), name="shop")
+        job.write(job.rows_since(SqlTable(f"sqlite:{shop}", "repairs"), "id"), target)
+
+    with closing(sqlite3.connect(shop)) as there:
+        assert there.execute("SELECT count(*), count(DISTINCT id) FROM raw").fetchall() == [(30_000, 30_000)]
 
 
 @pytest.mark.parametrize("cursor", ["id", "at", "day", "price", "note"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from operator import attrgetter
 from typing import Any
 
 from scripts.helpers._lazy import pa
@@ -79,12 +80,14 @@ class ArrowStream:
         self.count = count
 
 
-def in_chunks(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
-    """Return batches as tables, each of which ends when it has a number of bytes in memory."""
+def in_chunks(
+    batches: Iterable[pa.RecordBatch], most: int, size_of: Callable[[pa.RecordBatch], int] = attrgetter("nbytes")
+) -> Iterator[pa.Table]:
+    """Return batches as tables, each of which ends when it has a number of bytes in memory, or of what is given."""
     found, size = [], 0
     for batch in batches:
         found.append(batch)
-        size += batch.nbytes
+        size += size_of(batch)
         if size >= most:
             yield pa.Table.from_batches(found)
             found, size = [], 0

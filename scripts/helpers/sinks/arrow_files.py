@@ -1,14 +1,14 @@
-"""Write rows that come in batches as Parquet files, of which one is open at a time."""
+"""Put rows that come in batches into files: of Parquet, of which one is open at a time, or one to read them from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from tempfile import TemporaryFile
+from contextlib import closing, contextmanager, suppress
+from tempfile import TemporaryFile, gettempdir
 from typing import Any
 
 from scripts.helpers._lazy import pa, pq
-from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.errors import AccessRefusedError, InvalidValueError
 from scripts.helpers.rows.arrow_streams import ArrowStream, in_chunks
 from scripts.helpers.sinks.places import Place
 
@@ -29,37 +29,74 @@ def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, optio
     with closing(rows.reader() if isinstance(rows, ArrowStream) else rows.to_reader()) as reader:
         is_done = False
         while not is_done:
-            with TemporaryFile() as packed:
+            with _temporary() as packed:
                 written, is_done = _pack(reader, packed, options)
                 if written or not number:
-                    packed.seek(0)
                     place.write(f"{folder}/{NAME.format(number)}", packed)
             count, number = count + written, number + 1
     return count
 
 
+@contextmanager
+def put_down(rows: ArrowStream) -> Iterator[pa.RecordBatchReader]:
+    """Open a reader of rows that were all read before, and wait in a file.
+
+    So their source is not held while they are written: SQLite has locks that both would wait for.
+    """
+    with _temporary() as file:
+        with unless_refused({}):
+            writer = pa.ipc.new_stream(file, rows.schema)
+        with closing(rows.reader()) as reader:
+            for batch in reader:
+                with unless_refused({}):
+                    writer.write_batch(batch)
+        with unless_refused({}):
+            writer.close()
+            file.seek(0)
+        with pa.ipc.open_stream(file) as there:
+            yield there
+
+
+@contextmanager
+def _temporary() -> Iterator[Any]:
+    packed = TemporaryFile()  # noqa: SIM115 - it is closed below, whatever that says
+    try:
+        yield packed
+    finally:
+        # It writes what it has not written yet: a disk that is full has refused that before.
+        with suppress(OSError):
+            packed.close()
+
+
 def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any]) -> tuple[int, bool]:
     """Write batches to an open file until it is full; return how many rows, and whether they were the last."""
-    given, count = {**WRITTEN, **options}, 0
+    given, count, is_done = {**WRITTEN, **options}, 0, False
     size = given.pop("row_group_size", None)
     with unless_refused(options):
         writer = pq.ParquetWriter(packed, reader.schema, **given)
     with writer:
         # What a source raises passes as it is.
-        for group in in_chunks(reader, GROUP):
+        for group in in_chunks(reader, size, len) if isinstance(size, int) else in_chunks(reader, GROUP):
             with unless_refused(options):
                 writer.write_table(group, size)
             count += group.num_rows
             if packed.tell() >= FILE_BYTES:
-                return count, False
-    return count, True
+                break
+        else:
+            is_done = True
+        with unless_refused(options):
+            writer.close()
+            packed.seek(0)
+    return count, is_done
 
 
 @contextmanager
 def unless_refused(options: Mapping[str, Any]) -> Iterator[None]:
-    """Raise InvalidValueError for what pyarrow says against rows, or options."""
+    """Raise InvalidValueError for what pyarrow says against rows, or options; AccessRefusedError for a full disk."""
     try:
         yield
+    except OSError as error:
+        raise AccessRefusedError("write to", gettempdir()) from error
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InvalidValueError(
             f"The rows cannot be written as Parquet: {str(error).splitlines()[0]}. Give each column one type"

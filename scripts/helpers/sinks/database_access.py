@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import SQL, VALUE, Values, in_quotes, internal, joined, sql, with_marks
+from scripts.helpers.sinks.arrow_files import put_down
 from scripts.helpers.sinks.file_types import PLAIN
 from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.sinks.staged_rows import ARROW_ROWS, SparkRows, spark_of, without_types
@@ -348,8 +349,8 @@ class DriverAccess:
         names = joined(", ", [*(column.landing for column in columns), sql("p, n, d")])
         marks = joined(", ", [VALUE] * (len(columns) + 3))
         insert, count = sql("INSERT INTO {} ({}) VALUES ({})", table, names, marks), 0
-        batches = rows.reader() if isinstance(rows, ArrowStream) else rows.to_reader(ROWS_AT_ONCE)
-        with closing(batches), self.session() as session:
+        there = put_down(rows) if isinstance(rows, ArrowStream) else rows.to_reader(ROWS_AT_ONCE)
+        with there as batches, self.session() as session:
             session.begin()
             for batch in batches:
                 # As objects of Python, rows take many times the memory.

@@ -627,7 +627,8 @@ class _ArrowLog(_Log):
                 found = with_later_columns(self._target, self.rows.stream(change.staged), schema)
                 # A snapshot each, all in one commit. Of a reader, pyiceberg would keep all rows in memory. The last one
                 # names the batch: a table that is taken back to one before it lacks rows.
-                for rows, later in pairwise(chain(in_chunks(found, CHUNK), [None])):
+                chunks = in_chunks(found, CHUNK)
+                for rows, later in pairwise(chain([next(chunks, schema.empty_table())], chunks, [None])):
                     assert rows is not None
                     transaction.append(rows.select(schema.names).cast(schema), summary if later is None else {})
             else:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from scripts.helpers.errors import SourceUnavailableError
+from scripts.helpers.errors import AccessRefusedError, SourceUnavailableError
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from tests.sinks.contract.targets import Copy, Target, every, numbers
 
 SCHEMA = numbers().schema
 STREAMS = every(where=lambda kind: kind.engine == "stream")
-BATCHES, ROWS, WIDTH = 320, 128, 8192
+BATCHES, ROWS, WIDTH = 400, 128, 8192
 """Of a megabyte each."""
 
 
@@ -55,8 +58,8 @@ def test_memory_is_flat_from_staging_to_publication_when_rows_are_many(target: T
         copy.run(numbers(1))
 
     assert sorted(target.ids()) == list(range(BATCHES * ROWS))
-    # All rows take 336 MB.
-    assert 0 < most[0] < 260_000_000
+    # All rows take 420 MB.
+    assert 0 < most[0] < 340_000_000
 
 
 @STREAMS
@@ -103,3 +106,32 @@ def test_a_warning_names_the_version_before_when_a_table_is_taken_back_into_the_
 
     (warning,) = [one.getMessage() for one in caplog.records if "event=target_behind" in one.getMessage()]
     assert "rewind repairs --to-version 1 " in warning
+
+
+@pytest.mark.parametrize("target", ["stream", "pandas", "deltalake-stream"], indirect=True)
+def test_a_full_disk_is_named_and_nothing_is_left_when_rows_are_put_down_on_their_way(target: Any, copy: Copy) -> None:
+    copy.run(numbers(1))
+    before, words = target.contents(), numbers(2).set_column(1, "word", pa.array([os.urandom(2_000_000).hex()]))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        copy.refused(words, AccessRefusedError, "write to .*whether the disk is full")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    left = target.contents()
+    copy.run(numbers(2))
+
+    assert left == before
+    assert target.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("target", ["stream", "pyarrow"], indirect=True)
+def test_row_groups_have_the_rows_that_are_asked_for_when_batches_are_smaller(target: Any, copy: Copy) -> None:
+    rows = pa.Table.from_batches(numbers(*range(1_000)).to_batches(max_chunksize=10))
+
+    copy.run(rows, row_group_size=500)
+
+    (packed,) = [data for name, data in target.place.all().items() if name.endswith(".parquet")]
+    groups = pq.read_metadata(BytesIO(packed))
+    assert [groups.row_group(at).num_rows for at in range(groups.num_row_groups)] == [500, 500]
