@@ -283,7 +283,6 @@ def test_replay_writes_the_same_rows_without_spark_when_a_run_was_killed(postgre
     assert (first, ids_in(tmp_path / "raw")) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6])
 
 
-@pytest.mark.timeout(60)
 def test_rows_arrive_when_source_and_target_are_in_one_file_of_sqlite(watermarks: Watermarks, tmp_path: Path) -> None:
     shop = tmp_path / "shop.db"
     with closing(sqlite3.connect(shop)) as there:

@@ -54,15 +54,15 @@ from scripts.helpers.sinks.outputs import (
 from scripts.helpers.sinks.pandas_files import file_rows, write_arrow
 from scripts.helpers.sinks.places import LocalPlace, Place, S3Place, is_within, place_of, place_of_name
 from scripts.helpers.sinks.sink import Witnessed
-from scripts.helpers.sinks.spark_files import write_spark
+from scripts.helpers.sinks.spark_files import check_partition_counts, write_spark
 from scripts.helpers.sinks.staged_rows import (
     check_columns_left,
     check_frame,
     check_list,
     check_partition_columns,
-    check_partition_values,
     columns_of,
     spark_of,
+    unfit_counts,
 )
 from scripts.helpers.sinks.staging import StagedRows, Staging, is_beside
 
@@ -167,7 +167,7 @@ class FileSink:
                 raise InvalidValueError(
                     "partition_by needs all rows in memory, and these come in batches. Write rows.read_all()."
                 )
-            check_partition_values([df], self._partition_by)
+            check_partition_counts(self._partition_by, unfit_counts(df, self._partition_by))
 
     def places(self, df: Any) -> list[str]:
         return [self.name, self.staging.place.uri("")]

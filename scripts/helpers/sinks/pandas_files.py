@@ -63,8 +63,8 @@ def write_arrow(
 ) -> int:
     """Write rows to one file, or to one for each value of some columns; return how many. Spark names the folders so.
 
-    Rows without columns, as `read_pandas` returns where nothing is new, make no file, and large ones several; see
-    `write_batches`. Times are written in microseconds, which all versions of Spark read.
+    Rows without columns, as `read_pandas` returns where nothing is new, make no file, and many batches may make
+    several; see `write_batches`. Times are written in microseconds, which all versions of Spark read.
 
     The folder, relative to the place, is empty. Options are those of `pyarrow.parquet.write_table`.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from io import BytesIO
@@ -35,7 +34,6 @@ from scripts.helpers.sinks.spark_files import (
     NAN,
     NO_FOLDERS,
     UNFIT,
-    check_partition_counts,
     check_partition_types,
     literal_path,
     unfit_values,
@@ -158,15 +156,10 @@ def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) ->
         )
 
 
-def check_partition_values(parts: Iterable[Any], partition_by: Sequence[str]) -> None:
-    """Raise an error of `check_partition_counts` for rows of any kind, in parts. Rows of Spark are read for it."""
-    counts = Counter[str]()
-    for rows in parts if partition_by else ():
-        counts.update(_unfit_counts(rows, partition_by) if columns_of(rows) else {})
-    check_partition_counts(partition_by, counts)
-
-
-def _unfit_counts(rows: Any, partition_by: Sequence[str]) -> dict[str, int]:
+def unfit_counts(rows: Any, partition_by: Sequence[str]) -> dict[str, int]:
+    """Return what `check_partition_counts` is given, for rows of any kind. Rows of Spark are read for it."""
+    if not partition_by or not columns_of(rows):
+        return {}
     if spark_of(rows) is not None:
         found: dict[str, int] = rows.select(*unfit_values(partition_by, dict(rows.dtypes))).collect()[0].asDict()
         return found
@@ -247,7 +240,7 @@ def read_rows(staged: StagedRows) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         for name in staged.names:
             file = opened(name)
-            # One by one: else a batch has rows of as many as it takes for 65,536.
+            # Group by group: a batch would have rows of several, up to 65,536.
             for group in range(file.num_row_groups):
                 yield from file.iter_batches(row_groups=[group])
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -42,17 +42,17 @@ from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import mark_of, value_of_batch
 from scripts.helpers.sinks.places import is_same_folder
 from scripts.helpers.sinks.sink import Witnessed
-from scripts.helpers.sinks.spark_files import check_partition_types
+from scripts.helpers.sinks.spark_files import check_partition_counts, check_partition_types
 from scripts.helpers.sinks.staged_rows import (
     Rows,
     check_fits,
     check_layout,
     check_list,
-    check_partition_values,
     check_rows,
     check_typed,
     columns_of,
     spark_of,
+    unfit_counts,
     with_batch,
     with_required,
     without_columns_if_empty,
@@ -550,22 +550,21 @@ class LakeSink(TableSink):
             return
         # Not of the rows as they came: Spark would compute each of them once more.
         try:
-            asked: Mapping[str, SQL] = shape.conditions
-            parts: Callable[[], Iterable[Any]] = partial(log.rows.parts, staged)
+            asked, parts = shape.conditions, log.rows.parts(staged) if rules is None else ()
             if rules is not None:
                 rows = log.rows.read(staged)
-                check_partition_values([log.rows.kept(rows, rules)], checked)
+                check_partition_counts(checked, unfit_counts(log.rows.kept(rows, rules), checked))
                 self._done(lambda: log.merging(rules).check(rows))
-                kept = log.rows.kept(log.rows.frames.distinct(rows, rules), rules)
                 # The ends of a version are filled later.
                 lacks = naming(rules.ends(columns_of(rows)))
-                asked, parts = {name: text for name, text in asked.items() if not lacks(text)}, lambda: [kept]
-            else:
-                check_partition_values(parts(), checked)
-            counts = Counter[str]()
-            for part in parts() if asked else ():
-                counts.update(self._done(partial(log.rows.refused, part, asked)))
-            check_counts(self.name, counts)
+                asked = {name: text for name, text in asked.items() if not lacks(text)}
+                checked, parts = [], [log.rows.kept(log.rows.frames.distinct(rows, rules), rules)]
+            unfit, refused = Counter[str](), Counter[str]()
+            for part in parts:
+                unfit.update(unfit_counts(part, checked))
+                refused.update(self._done(partial(log.rows.refused, part, asked)) if asked else {})
+            check_partition_counts(checked, unfit)
+            check_counts(self.name, refused)
         except BaseException:
             self.staging.drop(staged.folder)
             raise
