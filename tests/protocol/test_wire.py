@@ -335,6 +335,11 @@ class WholeRun:
             job.write(found.read_pandas("csv"), f"s3://{self.bucket}/raw/")
         return list(self.asked.lines)
 
+    def staged(self) -> list[str]:
+        """Return the keys of rows that wait, or were left."""
+        found = self.s3.list_objects_v2(Bucket=self.bucket, Prefix="_raw.staging/").get("Contents", [])
+        return [one["Key"] for one in found if kind_of(one["Key"]) == "staged"]
+
 
 @pytest.fixture
 def job(bucket: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[WholeRun]:
@@ -363,6 +368,21 @@ def test_run_sends_the_requests_of_the_page_when_nothing_is_new(job: WholeRun) -
     job.run("2.csv")
 
     assert job.run() == of_page("### Nothing new")
+
+
+def test_staging_is_listed_and_swept_when_an_attempt_was_lost_or_nine_versions_followed_without(job: WholeRun) -> None:
+    listed = []
+    for number in range(1, 13):
+        if number == 4:
+            with refusing(job.s3, "PutObject", key="_manifest"), pytest.raises(WatermarkError):
+                job.run(f"{number}.csv")
+            assert job.staged(), "its rows"
+        sent = job.run(f"{number}.csv")
+        if "ListObjectsV2 staged" in sent:
+            listed.append(number)
+            assert ("DeleteObjects record" in sent) == (number in (4, 10))
+    assert listed == [4, 10]
+    assert not job.staged()
 
 
 def test_batch_waits_for_the_next_run_when_the_role_may_no_longer_publish(job: WholeRun) -> None:

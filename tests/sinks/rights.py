@@ -18,11 +18,12 @@ RIGHTS = [
 
 
 @contextmanager
-def refusing(s3: Any, action: str, code: str = "AccessDenied") -> Iterator[None]:
-    """Let a client answer an action as to a role that may not do it, or for another reason."""
+def refusing(s3: Any, action: str, code: str = "AccessDenied", *, key: str = "") -> Iterator[None]:
+    """Let a client answer an action as to a role that may not do it, or for another reason; on all keys, or one."""
 
-    def refuse(model: Any, **_: Any) -> None:
-        raise ClientError({"Error": {"Code": code, "Message": "no"}}, model.name)
+    def refuse(model: Any, params: Any, **_: Any) -> None:
+        if params["url_path"].endswith(key):
+            raise ClientError({"Error": {"Code": code, "Message": "no"}}, model.name)
 
     s3.meta.events.register_first(f"before-call.s3.{action}", refuse)
     try:

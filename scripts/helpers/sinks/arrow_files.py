@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from tempfile import TemporaryFile, gettempdir
-from typing import Any
+from typing import Any, NamedTuple
 
 from scripts.helpers._lazy import pa, pq
 from scripts.helpers.errors import AccessRefusedError, InvalidValueError
@@ -20,21 +20,30 @@ FILE_BYTES = 32 * 1024 * 1024
 """A file gets no more rows once it has as many bytes: what reads staged rows has a whole file in memory."""
 
 
-def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, options: Mapping[str, Any]) -> int:
-    """Write rows to files in an empty folder, through one in the temporary folder; return how many rows.
+class Written(NamedTuple):
+    """How many rows were written, and the bytes of each file, so that nobody has to look."""
+
+    rows: int
+    sizes: dict[str, int]
+
+
+def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, options: Mapping[str, Any]) -> Written:
+    """Write rows to files in an empty folder, through one in the temporary folder.
 
     There is always a first file. Options are those of `pyarrow.parquet.write_table`.
     """
-    count = number = 0
+    count, sizes = 0, dict[str, int]()
     with closing(rows.reader() if isinstance(rows, ArrowStream) else rows.to_reader()) as reader:
         is_done = False
         while not is_done:
             with _temporary() as packed:
-                written, is_done = _pack(reader, packed, options)
-                if written or not number:
-                    place.write(f"{folder}/{NAME.format(number)}", packed)
-            count, number = count + written, number + 1
-    return count
+                written, size, is_done = _pack(reader, packed, options)
+                if written or not sizes:
+                    name = f"{folder}/{NAME.format(len(sizes))}"
+                    place.write(name, packed)
+                    sizes[name] = size
+            count += written
+    return Written(count, sizes)
 
 
 @contextmanager
@@ -68,8 +77,8 @@ def _temporary() -> Iterator[Any]:
             packed.close()
 
 
-def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any]) -> tuple[int, bool]:
-    """Write batches to an open file until it is full; return how many rows, and whether they were the last."""
+def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any]) -> tuple[int, int, bool]:
+    """Write batches to an open file until it is full; return their rows, its bytes, and whether they were the last."""
     given, count, is_done = {**WRITTEN, **options}, 0, False
     size = given.pop("row_group_size", None)
     with unless_refused(options):
@@ -86,8 +95,9 @@ def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any])
             is_done = True
         with unless_refused(options):
             writer.close()
+            size = packed.tell()
             packed.seek(0)
-    return count, is_done
+    return count, size, is_done
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.arrow_streams import ArrowStream
+from scripts.helpers.sinks.arrow_files import Written
 from scripts.helpers.sinks.file_schema import FileSchema, store_schema
 from scripts.helpers.sinks.file_types import FORMATS, check_same_format, fit_to_schema
 from scripts.helpers.sinks.merging import Merge
@@ -70,9 +71,6 @@ logger = logging.getLogger(__name__)
 
 LOOKED_AT = 1_000
 """Files of a target that are looked at to tell how it is laid out: one page of S3."""
-
-MOST_RECORDS = 10
-"""So many earlier records of a job are deleted at once, not one after each batch: a listing has room for 1,000."""
 
 
 class FileSink:
@@ -326,9 +324,7 @@ class FileSink:
         found = {name for name in (recorded.files if recorded is not None else ()) if name.startswith(start)}
         # The last one stays, though it may be of an earlier batch: one without rows has none.
         own = {record_of(output.job, output.batch)} if output.files else set()
-        earlier = sorted(found | own)[:-1]
-        if len(earlier) >= MOST_RECORDS:
-            self.target.delete(earlier)
+        self.target.delete(sorted(found | own)[:-1])
         return self.staging.sweep(output, kept)
 
     def staged(self, job: str) -> list[str]:
@@ -382,7 +378,7 @@ class FileSink:
     def left_at(self, folder: str) -> str:
         return self.staging.left_at(folder)
 
-    def _write(self, rows: Any, place: Place, folder: str, schema: FileSchema | None) -> int:
+    def _write(self, rows: Any, place: Place, folder: str, schema: FileSchema | None) -> Written | int:
         if spark_of(rows) is not None:
             dialect = {name: text for name, text in (schema.options if schema else {}).items() if name == "escape"}
             return write_spark(rows, place.uri(folder), self._format, {**self._options, **dialect}, self._partition_by)

@@ -13,7 +13,7 @@ from scripts.helpers._lazy import pa, pd, pq
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.pandas_frames import is_pandas
-from scripts.helpers.sinks.arrow_files import NAME, WRITTEN, unless_refused, write_batches
+from scripts.helpers.sinks.arrow_files import NAME, WRITTEN, Written, unless_refused, write_batches
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of, exact_cast, plain_type, without_types
 
@@ -60,8 +60,8 @@ def _stored(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequence
 
 def write_arrow(
     table: Any, place: Place, folder: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
-) -> int:
-    """Write rows to one file, or to one for each value of some columns; return how many. Spark names the folders so.
+) -> Written:
+    """Write rows to one file, or to one for each value of some columns. Spark names the folders so.
 
     Rows without columns, as `read_pandas` returns where nothing is new, make no file, and many batches may make
     several; see `write_batches`. Times are written in microseconds, which all versions of Spark read.
@@ -74,11 +74,11 @@ def write_arrow(
         The files cannot be written there.
     """
     if not columns_of(table):
-        return 0
+        return Written(0, {})
     if not partition_by:
         return write_batches(table, place, folder, options)
     columns = list(partition_by)
-    files = Counter[str]()
+    files, sizes = Counter[str](), dict[str, int]()
     # A column of places of rows, under a name that no column has: the rows of a folder are taken by it.
     number = "_".join(["row", *table.column_names])
     grouped = table.select(columns).append_column(number, [range(len(table))]).group_by(columns)
@@ -87,9 +87,10 @@ def write_arrow(
         rows = table.take(group[f"{number}_list"]).drop_columns(columns)
         # Values that differ may have one folder, such as NULL and NaN: under one name, the rows of the second would
         # replace those of the first.
-        place.write(f"{folder}/{folders}/{NAME.format(files[folders])}", _packed(rows, options))
-        files[folders] += 1
-    return int(table.num_rows)
+        name, packed = f"{folder}/{folders}/{NAME.format(files[folders])}", _packed(rows, options)
+        place.write(name, packed)
+        files[folders], sizes[name] = files[folders] + 1, len(packed)
+    return Written(table.num_rows, sizes)
 
 
 def _packed(table: pa.Table, options: Mapping[str, Any]) -> bytes:

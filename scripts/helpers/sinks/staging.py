@@ -16,6 +16,7 @@ from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.values import ImplausibleError
+from scripts.helpers.sinks.arrow_files import Written
 from scripts.helpers.sinks.file_schema import COLUMNS, FileSchema
 from scripts.helpers.sinks.outputs import MANIFEST, Attempt, attempt_of, folder_of, staging_beside, version_of
 from scripts.helpers.sinks.places import Place, is_same_folder, place_of_name
@@ -156,10 +157,6 @@ class Attempts(ABC):
     def left(self, job: str) -> list[str]:
         """Return what attempts of a job, as `mark_of` writes it, have left, each as `Output.folder`."""
 
-    def beside(self, output: Output) -> list[str]:
-        """Return what attempts of the job of an output have left, as `left` does; perhaps as it was at its staging."""
-        return self.left(output.job)
-
     @abstractmethod
     def left_at(self, folder: str) -> str:
         """Return where an attempt has left something, and how much."""
@@ -198,7 +195,7 @@ class Attempts(ABC):
         # Versions above this one may be at work, or have won and wait to be published: a process that sleeps
         # here for a day and goes on then must not touch them.
         losers = []
-        for folder in self.beside(output):
+        for folder in self.left(output.job):
             version = version_of(folder, output.epoch)
             if version is not None and version <= output.version and folder not in kept:
                 losers.append(folder)
@@ -213,26 +210,25 @@ class Staging(Attempts):
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self._last, self._found = "", dict[str, int]()
+        self._last, self._found = "", list[str]()
 
     def stage(
         self, batch: BatchId, output: Output, write: Callable[[Place, str], Any], schema: FileSchema | None = None
     ) -> tuple[Output, StagedRows]:
-        """Let `write` fill a folder of this attempt alone, for an output; it may return how many rows it wrote.
+        """Let `write` fill a folder of this attempt alone, for an output; it may return `Written`, or how many rows.
 
         Returned is the output with the folder, relative to the staging place, and the counts of files and bytes, and
         of rows if the writer counted them.
         """
         folder = folder_of(batch, output.fence, new_token()[:8])
         try:
-            rows = write(self.place, folder)
+            made = write(self.place, folder)
         except UnfitPartitionError:
             # All is written by then. After another failure tasks of Spark may still write here, and a later run sweeps.
             self.drop(folder)
             raise
-        # Of all attempts of the job, in one listing: what others left until then is swept after the publication.
-        self._last, self._found = folder, self.place.files(folder.partition("/")[0])
-        staged = {name: size for name, size in self._found.items() if name.startswith(f"{folder}/")}
+        rows, staged = made if isinstance(made, Written) else (made, self.place.files(folder))
+        self._last, self._found = folder, list(staged)
         if isinstance(rows, int) and rows == 0:
             # A file without rows is one more to open for each reader, after each quiet night.
             self.place.delete(staged)
@@ -312,9 +308,8 @@ class Staging(Attempts):
 
     def clear(self, folder: str) -> None:
         # The manifest last: as long as it is there, anybody can go on from where this process may die. What a task of
-        # Spark has added since the listing waits for the next run, which sweeps it.
-        found = [name for name in self._found if name.startswith(f"{folder}/")] if folder == self._last else None
-        self.place.delete_folder(folder, f"{folder}/{MANIFEST}", found)
+        # Spark has added since the listing waits for a run that sweeps it.
+        self.place.delete_folder(folder, f"{folder}/{MANIFEST}", self._found if folder == self._last else None)
 
     def drop(self, folder: str) -> None:
         # The manifest first: without it nobody takes the missing files for lost ones.
@@ -323,11 +318,6 @@ class Staging(Attempts):
 
     def left(self, job: str) -> list[str]:
         return _folders(self.place.files(job))
-
-    def beside(self, output: Output) -> list[str]:
-        if output.folder != self._last:
-            return self.left(output.job)
-        return [folder for folder in _folders(self._found) if folder != output.folder]
 
     def left_at(self, folder: str) -> str:
         count = len(self.place.files(folder).keys() - {f"{folder}/{MANIFEST}", f"{folder}/{COLUMNS}"})
