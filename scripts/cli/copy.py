@@ -18,7 +18,7 @@ from scripts.helpers.display.units import count_of, printable
 from scripts.helpers.errors import AccessRefusedError, StoreUnavailableError, UnknownJobError, WatermarkError
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.jobs import list_jobs
-from scripts.helpers.protocol.sqlite import is_file
+from scripts.helpers.protocol.names import is_file
 from scripts.jobs.exit_codes import FAILED
 
 WRITERS = 8

@@ -33,7 +33,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol.jobs import JobList, list_jobs
-from scripts.helpers.protocol.sqlite import is_file
+from scripts.helpers.protocol.names import is_file
 from scripts.jobs.exit_codes import BAD_SET_UP, FAILED, TRY_LATER, exit_code
 
 _DENIED = re.compile(r"not authorized to perform: (\S+) on resource: (\S+)")

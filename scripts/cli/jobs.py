@@ -28,8 +28,7 @@ from scripts.helpers.protocol.bounded_lookups import BoundedLookups
 from scripts.helpers.protocol.head import Change
 from scripts.helpers.protocol.jobs import ListCost, ListedJob, list_jobs
 from scripts.helpers.protocol.lookups import Lookups
-from scripts.helpers.protocol.names import served_by
-from scripts.helpers.protocol.sqlite import is_file
+from scripts.helpers.protocol.names import is_file, served_by
 from scripts.jobs.exit_codes import FAILED
 
 HEADINGS = ("job", "state", "lag", "changed", "plan", "last run", "failed")

@@ -20,7 +20,7 @@ from rich.console import Console
 from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.errors import CredentialsError
 from scripts.helpers.protocol.dynamodb import make_table_client
-from scripts.helpers.protocol.sqlite import is_file
+from scripts.helpers.protocol.names import is_file
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import DEFAULT_TABLE, Watermarks
 

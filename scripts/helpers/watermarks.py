@@ -19,9 +19,8 @@ from scripts.helpers.protocol.history import History
 from scripts.helpers.protocol.items import WATERMARKS
 from scripts.helpers.protocol.jobs import ListedJobs, list_jobs
 from scripts.helpers.protocol.lookups import Lookups
-from scripts.helpers.protocol.names import ANY_JOB_ID, JOB_ID_RULE, check_job_id, check_run_id
+from scripts.helpers.protocol.names import ANY_JOB_ID, JOB_ID_RULE, check_job_id, check_run_id, is_file
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.protocol.sqlite import is_file
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import encode
 from scripts.helpers.protocol.watermark_item import WatermarkItem, without_bytes

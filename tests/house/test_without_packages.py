@@ -37,7 +37,7 @@ with IncrementalJob(Watermarks(table), "nothing new") as job:
 print(landed.count, [name for name in heavy if name in sys.modules])
 """
 HEAVY = (
-    "pandas", "pyspark", "pyarrow.dataset", "pyarrow.parquet", "deltalake", "duckdb", "obstore",
+    "pandas", "pyspark", "pyarrow.dataset", "pyarrow.parquet", "deltalake", "duckdb", "obstore", "sqlite3",
     "scripts.helpers.batch.rows", "scripts.helpers.batch.writing", "scripts.helpers.sinks.files",
 )  # fmt: skip
 """What a run that takes no file does not use. Some take as long to import as the rest of such a run."""
@@ -77,6 +77,7 @@ def test_command_shows_the_table_when_only_click_is_installed(table: str, argume
     assert shown in done.stdout
 
 
+@pytest.mark.usefixtures("dynamodb")
 @pytest.mark.parametrize("is_local", [True, False], ids=["folder", "bucket"])
 @pytest.mark.parametrize("files", [0, 3])
 def test_job_imports_nothing_heavy_when_nothing_is_new(

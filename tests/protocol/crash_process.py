@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.helpers.protocol.dynamodb import make_table_client
-from scripts.helpers.protocol.sqlite import is_file
+from scripts.helpers.protocol.names import is_file
 from scripts.helpers.watermarks import Watermarks
 from tests.protocol.model_job import Sink, Source, work
 from tests.support.faults import Request, WatchedTable

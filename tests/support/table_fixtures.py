@@ -17,8 +17,7 @@ import pytest
 
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
-from scripts.helpers.protocol.names import new_run_id
-from scripts.helpers.protocol.sqlite import is_file
+from scripts.helpers.protocol.names import is_file, new_run_id
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.doubles import fast_folder, remove_files

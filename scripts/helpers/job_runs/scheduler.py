@@ -16,8 +16,8 @@ from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.job_record import A_WORKER, MAX_WAITING, Entry, JobRecord
 from scripts.helpers.job_runs.run_record import AT_WORK, CLOCK_MARGIN, RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
+from scripts.helpers.protocol.names import is_file
 from scripts.helpers.protocol.races import Written
-from scripts.helpers.protocol.sqlite import is_file
 
 logger = logging.getLogger(__name__)
 

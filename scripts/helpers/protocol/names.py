@@ -7,13 +7,14 @@ import secrets
 from dataclasses import dataclass
 from hashlib import sha256
 
-from scripts.helpers.errors import InvalidIdError
+from scripts.helpers.errors import InvalidIdError, InvalidValueError
 
 JOB_ID_RULE = r"[A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,254}"
 """Printable ASCII that IAM's ``dynamodb:LeadingKeys`` can match: no wildcards, no control characters."""
 
 ANY_JOB_ID = r"(?s:.{1,2048})"
 """What a table can hold, for calls that do not know its rule. 2,048 bytes is DynamoDB's own limit for a hash key."""
+SCHEME = "sqlite:"
 MAX_NAME = 255
 """Characters of a job name or a run id, as Glue has them."""
 _DERIVED = re.compile(r"(.+)-(?:backfill|coverage)-[0-9a-f]{16}", re.DOTALL)
@@ -22,6 +23,13 @@ _RUN_ID = re.compile(r"[\x22-\x7d][\x20-\x7e]{0,254}")
 OF_PRINTABLE = "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
 _READABLE_RUN_ID = re.compile(r"[^!~].{0,1023}", re.DOTALL)
 """DynamoDB's own limit for a range key is 1,024 bytes."""
+
+
+def is_file(table_name: str) -> bool:
+    """Return whether a table's name is that of a file, such as ``sqlite:watermarks.db``."""
+    if not isinstance(table_name, str):
+        raise InvalidValueError(f"The table's name is of type {type(table_name).__name__}. Pass a text.")
+    return table_name.startswith(SCHEME)
 
 
 def check_job_id(job_id: str, rule: str = JOB_ID_RULE) -> str:

@@ -34,9 +34,9 @@ from scripts.helpers.errors import (
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.attributes import from_json, to_json
 from scripts.helpers.protocol.items import Item
+from scripts.helpers.protocol.names import SCHEME
 from scripts.helpers.protocol.requests import Between, Delete, Expected, ItemPage, Put, Walk, Write
 
-SCHEME = "sqlite:"
 BUSY_SECONDS = 5.0
 """A write waits so long for others: each takes milliseconds, so who holds the lock for longer has stopped."""
 APPLICATION, FORMAT = 0x67775731, 1
@@ -80,13 +80,6 @@ def _watch_copies() -> None:
     """Let `_close_all` be called; where processes cannot be copied, nothing is needed."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_close_all, after_in_parent=_using.release, after_in_child=_using.release)
-
-
-def is_file(table_name: str) -> bool:
-    """Return whether a table's name is that of a file, such as ``sqlite:watermarks.db``."""
-    if not isinstance(table_name, str):
-        raise InvalidValueError(f"The table's name is of type {type(table_name).__name__}. Pass a text.")
-    return table_name.startswith(SCHEME)
 
 
 class SqliteTable:

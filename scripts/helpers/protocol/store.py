@@ -17,10 +17,10 @@ from scripts.helpers.protocol.chunks import CHUNK_BYTES, join
 from scripts.helpers.protocol.dynamodb import THROTTLES, DynamoTable, make_table_client
 from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry
 from scripts.helpers.protocol.items import Item
+from scripts.helpers.protocol.names import is_file
 from scripts.helpers.protocol.pace import Pace
 from scripts.helpers.protocol.races import TO_WRITE_CHUNKS, Lost, Written
 from scripts.helpers.protocol.requests import Between, ItemPage, Walk, Write
-from scripts.helpers.protocol.sqlite import SqliteTable, is_file
 from scripts.helpers.protocol.values import Spilled
 
 if TYPE_CHECKING:
@@ -80,9 +80,10 @@ class Store:
 
     def __init__(self, table_name: str, client: DynamoDBClient | None = None) -> None:
         self.table_name = table_name
-        self.table: ItemTable
         if is_file(table_name):
-            self.table = SqliteTable(table_name)
+            from scripts.helpers.protocol.sqlite import SqliteTable
+
+            self.table: ItemTable = SqliteTable(table_name)
         else:
             self.table = DynamoTable(table_name, client or make_table_client(None, None))
         self.sleep: Callable[[float], None] = time.sleep
