@@ -12,7 +12,7 @@ import pkgutil
 import re
 import threading
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -37,21 +37,16 @@ _BRACES = r"\{(?:[^}\n]|\}\})*\}?"
 _CLOSED = r"(?:[\s,:.)\]}\\\"']|$)"
 # A sign of a line of py4j. A Java trace follows in it, with its line breaks escaped.
 _SIGN = r"(?:(?!\\n\\t)[^\n])"
+_compiled = cache(partial(re.compile, flags=re.I | re.M))
+"""Compiles a pattern with the first record. For all of them that takes 10 ms, and many runs log nothing."""
 # Quoted, as a text of py4j, or at the end of Spark's message, a URL is alone. Elsewhere other words may follow, and
 # only URLs whose values may hold spaces, as Oracle's and SQL Server's, extend to the end of the line.
-_JDBC = re.compile(
+_JDBC = (
     rf"(\\{{0,8}}[\"'])jdbc:(?:(?!\1{_CLOSED})(?:\\+.|[^\\\n]))*|"
-    rf"(?:(?:^|!y)s|URL: )jdbc:{_SIGN}*|jdbc:(?:oracle:{_SIGN}*|[^\s;?]*;{_SIGN}*|\S*)",
-    re.I | re.M,
+    rf"(?:(?:^|!y)s|URL: )jdbc:{_SIGN}*|jdbc:(?:oracle:{_SIGN}*|[^\s;?]*;{_SIGN}*|\S*)"
 )
-
-
-def _rules(*patterns: str) -> list[re.Pattern[str]]:
-    """Compile patterns, each of which keeps what is in its first group, and hides what comes behind."""
-    return [re.compile(pattern, re.I | re.M) for pattern in patterns]
-
-
-_IN_JDBC = _rules(
+# Of each rule, what is in its first group is kept, and what comes behind is hidden.
+_IN_JDBC = (
     # Up to the next separator of the same kind: any other sign may be one of the value.
     rf"([;:]\s*{_NAME}\s*=\s*)(?:{_BRACES}|[^;]+)",
     rf"([?&]{_NAME}=)[^&]+",
@@ -60,7 +55,7 @@ _IN_JDBC = _rules(
     r"\A(.{0,9}jdbc:oracle:\w+:)[^@].*(?=@)",
     r"\A([^/]*//)(?![\w.\-]*(?::\d+)?(?:[/?;,]|$))[^;]*(?=@)",
 )
-_SECRETS = _rules(
+_SECRETS = (
     # py4j's protocol: one argument a line, a text begins with `s`. The line after the name of a secret is its value.
     rf"^(s{_NAME}\ns)[^\n]+",
     # DriverManager.getConnection(url, user, password) names nothing, nor does what lets Python in to the JVM.
@@ -74,8 +69,10 @@ _SECRETS = _rules(
     # What Java shows of a map.
     rf"((?:\{{|, ){_END}{_WORD}{_END}=)(?![\\\"'{{])(?:(?!, [\w.\-]+=|[\"'}}]{_CLOSED}){_SIGN})+",
     # Options of other URLs and of JAAS, and `Credential=` of a header. What was hidden above stays as it is.
-    rf"((?:{_WORD}{_END}|[?&]sig)=(?!\*\*\*[,)}}])(\\{{0,8}}[\"'])?)"
-    rf"(?(2)(?:(?!\2)(?:\\+.|[^\\\n]))+|(?:{_BRACES}|(?:(?!\\n\\t)[^&;\s\"'<>])+))",
+    (
+        rf"((?:{_WORD}{_END}|[?&]sig)=(?!\*\*\*[,)}}])(\\{{0,8}}[\"'])?)"
+        rf"(?(2)(?:(?!\2)(?:\\+.|[^\\\n]))+|(?:{_BRACES}|(?:(?!\\n\\t)[^&;\s\"'<>])+))"
+    ),
     # Lines of headers, and of what botocore signs. Names of errors, actions and ARNs have the word and no secret.
     rf"({_WORD}{_END}(?<!error)(?<!exception)(?<!secretsmanager)(?<!:secret) ?:\s*)(?![\s\"'{{\[(])[^\r\n\"'\\]+",
     # A user and a password before the host, also where a driver has taken them for a part of it.
@@ -95,16 +92,16 @@ def redacted(text: str) -> str:
     >>> redacted("jdbc:postgresql://me:secret@db.example/shop?password=secret&ssl=true")
     'jdbc:postgresql://***@db.example/shop?password=***&ssl=true'
     """
-    return _hidden(_SECRETS, _JDBC.sub(lambda url: _hidden(_IN_JDBC, url[0]), text))
+    return _hidden(_SECRETS, _compiled(_JDBC).sub(lambda url: _hidden(_IN_JDBC, url[0]), text))
 
 
-def _hidden(rules: list[re.Pattern[str]], text: str) -> str:
-    for pattern in rules:
-        text = pattern.sub(rf"\1{HIDDEN}", text)
+def _hidden(rules: Iterable[str], text: str) -> str:
+    for rule in rules:
+        text = _compiled(rule).sub(rf"\1{HIDDEN}", text)
     return text
 
 
-_NAMED = re.compile(rf"^(?:Answer received: !y)?s{_NAME}$", re.I | re.M)
+_NAMED = rf"^(?:Answer received: !y)?s{_NAME}$"
 """The name of a secret, as an argument of a command of py4j or as an answer."""
 _ANSWER = re.compile(r"^(Answer received: !)(?!yv).*", re.S)
 """Any answer but `!yv`, which has no value: py4j releases references in between."""
@@ -125,7 +122,7 @@ class _Redaction(logging.Filter):
         if record.name.startswith("py4j"):
             is_named = getattr(self._last, "is_named", False)
             # A command does not end it: of a pair, the name is one answer and the value the next one.
-            self._last.is_named = bool(_NAMED.search(text)) or (is_named and not _ANSWER.match(text))
+            self._last.is_named = bool(_compiled(_NAMED).search(text)) or (is_named and not _ANSWER.match(text))
             clean = _ANSWER.sub(rf"\1{HIDDEN}", clean) if is_named else clean
         if clean != text:
             record.msg, record.args = clean, ()
