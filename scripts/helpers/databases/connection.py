@@ -166,6 +166,7 @@ REASONS = {
     "42501": "does not let this user read it, or the catalogue that describes it. Grant SELECT",
     "42P01": "has no such table. Check the name and the schema",
     "42S02": "has no such table. Check the name and the schema",
+    "42S21": "refuses a query that has a column twice. Name one of them otherwise (AS)",
     "42P05": "is behind a pooler that mixes up prepared statements. Add prepareThreshold=0 to the URL",
     "26000": "is behind a pooler that mixes up prepared statements. Add prepareThreshold=0 to the URL",
     "3D": "does not exist under this name. Check the URL",

@@ -28,6 +28,18 @@ ARROW = {
     "boolean": "bool_", "string": "string", "binary": "binary", "date": "date32",
 }  # fmt: skip
 """Functions of pyarrow that make a type, by Spark's name of it."""
+NUMBERS = {
+    1: "tinyint", 2: "smallint", 3: "int", 4: "float", 5: "double", 8: "bigint", 9: "mediumint", 246: "decimal",
+}  # fmt: skip
+TEXTS = {**dict.fromkeys(range(249, 253), ("text", "blob")), 253: ("varchar", "varbinary"), 254: ("char", "binary")}
+OTHERS = {
+    7: "timestamp", 10: "date", 11: "time", 12: "datetime", 13: "year", 16: "bit({})", 245: "json", 255: "geometry",
+}  # fmt: skip
+"""Types of MySQL by their codes in its protocol. A type of texts and one of bytes have the same code."""
+OPAQUE = {144: "uuid", 156: "inet6", 60: "inet4"}
+"""Types that MariaDB sends as texts with the flag of unsigned numbers, by their lengths in bytes of utf8mb4."""
+BYTES, UNSIGNED, ENUM, SET = 63, 32, 256, 2048
+"""The character set of bytes, and flags, in that protocol."""
 HELD = {"bigint": int, "double": float, "string": str, "binary": bytes}
 """What values of SQLite are in Python, whose columns hold any. pyarrow would make 1 of 1.5 without an error."""
 
@@ -52,7 +64,7 @@ class SqlTable(DatabaseTable):
         Ranges that a large window of PostgreSQL is cut into, by default one for each core. As many are read at a time
         as there are cores.
     table, query, zone, remade, columns, where
-        See `JdbcTable`. A query of MySQL and MariaDB is refused: create a view.
+        See `JdbcTable`.
 
     Notes
     -----
@@ -151,8 +163,7 @@ class SqlTable(DatabaseTable):
 
     def _columns_of(self, query: SQL) -> list[tuple[str, str, int, int]] | None:
         with self._connections.one() as session:
-            found: list[tuple[str, str, int, int]] | None = session.columns(query)
-        return found
+            return list(session.columns(query))
 
     def _slots(self) -> int:
         return self._session_of.most
@@ -210,9 +221,9 @@ class _Session:
         with self.ran(query) as cursor:
             return [tuple(map(_text, row)) for row in cursor.fetchall()]
 
-    def columns(self, query: SQL) -> list[tuple[str, str, int, int]] | None:
-        """Return name, type, precision and scale of each column of a query that is not run; None if nobody can say."""
-        return None
+    def columns(self, query: SQL) -> list[tuple[str, str, int, int]]:
+        """Return name, type, precision and scale of each column of a query that is not run."""
+        raise NotImplementedError
 
     def columns_of_rows(self, query: SQL) -> Iterator[Sequence[Any]]:
         """Yield the values of each column, for some rows after the other."""
@@ -265,6 +276,15 @@ class _PyMySQL(_Session):
             autocommit=True, conv={}, cursorclass=module.cursors.SSCursor, **login,
         )  # fmt: skip
 
+    def columns(self, query: SQL) -> list[tuple[str, str, int, int]]:
+        # In brackets, as rows are read: the types of expressions may be others there.
+        with self.ran(sql("SELECT * FROM (\n{}\n) t LIMIT 0", query)) as cursor:
+            # Its `description` has neither the flags nor the character set.
+            return [
+                (field.name, *_sent(field.type_code, field.flags, field.charsetnr, field.length, field.scale))
+                for field in cursor._result.fields
+            ]
+
 
 class _SQLite(_Session):
     """SQLite by Python's own module, which never makes a file. ADBC's driver guesses types from the first rows."""
@@ -315,6 +335,23 @@ def _declared(metadata: Mapping[bytes, bytes] | None) -> tuple[str, int, int]:
         # Of the scale 11 bits count, one of them for its sign.
         return kind, numbers >> 16, ((numbers & 0x7FF) ^ 0x400) - 0x400
     return kind, 0, 6
+
+
+def _sent(code: int, flags: int, charset: int, length: int, scale: int) -> tuple[str, int, int]:
+    """Return type, precision and scale of a column of MySQL, whose texts are in utf8mb4.
+
+    A type that is not known here gets a name that no reader knows, so it is refused with the column's name.
+    """
+    is_unsigned, is_bytes = bool(flags & UNSIGNED), charset == BYTES
+    if code in NUMBERS:
+        # The length counts the point and the sign.
+        return NUMBERS[code] + " unsigned" * is_unsigned, length - (scale > 0) - (not is_unsigned), scale
+    if flags & (ENUM | SET):
+        return "enum" if flags & ENUM else "set", 0, 0
+    unknown = f"type {code}"
+    if code not in TEXTS:
+        return OTHERS.get(code, unknown).format(length), 0, scale
+    return OPAQUE.get(length, unknown) if is_unsigned and not is_bytes else TEXTS[code][is_bytes], length, 0
 
 
 def side_by_side(reads: Sequence[Callable[[], Any]], most: int) -> Iterator[Any]:
