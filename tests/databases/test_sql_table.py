@@ -90,10 +90,12 @@ def test_values_and_types_are_those_of_jdbc_when_a_table_has_every_common_type(
         f"INSERT INTO {name} VALUES (2, {', '.join('NULL' for _ in columns)})",
     )
     source, other = sql_table(server, name), JdbcTable(jdbc, server.url, name, properties=server.properties)
+    of_query = sql_table(server, query=f"SELECT * FROM {name}")
 
     found = source.rows(plan(source, "id")).read_all().sort_by("id")
     rows = other.rows(plan(other, "id")).orderBy("id")
 
+    assert of_query.rows(plan(of_query, "id")).read_all().sort_by("id") == found
     assert [tuple(row.values()) for row in found.to_pylist()] == [
         tuple(value.replace(tzinfo=timezone.utc) if isinstance(value, datetime) and rows.schema[at].dataType.typeName()
               == "timestamp" else value for at, value in enumerate(row)) for row in rows.collect()

@@ -100,7 +100,8 @@ class PostgreSQL(WritableDatabase):
             return f"timestamp({scale}) {zones[kind]}"
         names = {
             "int2": "smallint", "smallserial": "smallint", "int4": "integer", "serial": "integer", "int8": "bigint",
-            "bigserial": "bigint", "varchar": "character varying", "bpchar": "character",
+            "bigserial": "bigint", "varchar": "character varying", "bpchar": "character", "float4": "real",
+            "float8": "double precision", "bool": "boolean",
         }  # fmt: skip
         # An array is named after what it holds, with an underscore.
         if kind.startswith("_"):
