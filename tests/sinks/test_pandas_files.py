@@ -102,8 +102,8 @@ def test_no_file_is_written_when_rows_have_no_columns(place: LocalPlace, rows: A
 
 @pytest.mark.parametrize("columns", [[], ["is_new"]])
 def test_rows_are_counted_when_a_table_is_written(place: LocalPlace, columns: list[str]) -> None:
-    assert write_arrow(ROWS, place, "staged", {}, columns) == 4
-    assert write_arrow(pa.table({}), place, "staged", {}, columns) == 0
+    assert write_arrow(ROWS, place, "staged", {}, columns).rows == 4
+    assert write_arrow(pa.table({}), place, "staged", {}, columns).rows == 0
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.batch.leftovers import examine_targets as examine_targets
-    from scripts.helpers.batch.leftovers import publish_waiting as publish_waiting
     from scripts.helpers.batch.modes import Mode as Mode
     from scripts.helpers.batch.witness import after_restore as after_restore
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "leftovers": ["examine_targets", "publish_waiting"],
         "modes": ["Mode"],
         "witness": ["after_restore"],
     },

@@ -20,14 +20,14 @@ FILE_BYTES = 32 * 1024 * 1024
 """A file gets no more rows once it has as many bytes: what reads staged rows has a whole file in memory."""
 
 
-class Written(NamedTuple):
+class WrittenFiles(NamedTuple):
     """How many rows were written, and the bytes of each file, so that nobody has to look."""
 
     rows: int
     sizes: dict[str, int]
 
 
-def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, options: Mapping[str, Any]) -> Written:
+def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, options: Mapping[str, Any]) -> WrittenFiles:
     """Write rows to files in an empty folder, through one in the temporary folder.
 
     There is always a first file. Options are those of `pyarrow.parquet.write_table`.
@@ -43,7 +43,7 @@ def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, optio
                     place.write(name, packed)
                     sizes[name] = size
             count += written
-    return Written(count, sizes)
+    return WrittenFiles(count, sizes)
 
 
 @contextmanager

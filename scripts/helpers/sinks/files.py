@@ -32,7 +32,7 @@ from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.arrow_streams import ArrowStream
-from scripts.helpers.sinks.arrow_files import Written
+from scripts.helpers.sinks.arrow_files import WrittenFiles
 from scripts.helpers.sinks.file_schema import FileSchema, store_schema
 from scripts.helpers.sinks.file_types import FORMATS, check_same_format, fit_to_schema
 from scripts.helpers.sinks.merging import Merge
@@ -71,6 +71,8 @@ logger = logging.getLogger(__name__)
 
 LOOKED_AT = 1_000
 """Files of a target that are looked at to tell how it is laid out: one page of S3."""
+SEEN = 100
+"""Names that a run lists when it begins, of records and of files: a listing of few names takes little time."""
 
 
 class FileSink:
@@ -170,7 +172,9 @@ class FileSink:
     def places(self, df: Any) -> list[str]:
         return [self.name, self.staging.place.uri("")]
 
-    def stage(self, batch: BatchId, fence: int, df: DataFrame | pd.DataFrame, *, replaces: bool = False) -> Output:
+    def stage(
+        self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False, recorded: Witnessed | None = None
+    ) -> Output:
         """Write rows to a folder of this attempt alone. Nobody sees them yet.
 
         Rows of Spark are counted while they are written (Spark's Observation), without a second pass.
@@ -189,7 +193,8 @@ class FileSink:
             A folder or file that cannot be listed or written.
         """
         self.check(df)
-        return self._stage(batch, fence, self._write, df, replaces, is_written_here=True)
+        seen = recorded.seen if recorded is not None else {}
+        return self._stage(batch, fence, self._write, df, replaces, seen, is_written_here=True)
 
     def stage_files(
         self,
@@ -208,13 +213,15 @@ class FileSink:
         rows
             The frame that it writes: its columns are compared with what is at the target.
         """
-        return self._stage(batch, fence, lambda _, place, folder, __: write(place, folder), rows, replaces=False)
+        return self._stage(batch, fence, lambda _, place, folder, __: write(place, folder), rows, False, {})
 
     def _stage(
         self, batch: BatchId, fence: int, write: Callable[[Any, Place, str, FileSchema | None], Any], rows: Any,
-        replaces: bool, *, is_written_here: bool = False,
+        replaces: bool, seen: Mapping[str, int], *, is_written_here: bool = False,
     ) -> Output:  # fmt: skip
-        listed = self.target.files(most=LOOKED_AT)
+        # How batches are laid out, and whether the job is alone, is as it was, as long as some of them are there.
+        is_seen = any(batch_of(name) or batch_folder_of(name) for name in seen)
+        listed = seen if is_seen else self.target.files(most=LOOKED_AT)
         found = {name: size for name, size in listed.items() if not is_hidden(name)}
         for folder, is_record, _ in (name.partition(f"/{RECORDS}/") for name in listed):
             if is_record and any(name.startswith(f"{folder}/") for name in found):
@@ -340,9 +347,15 @@ class FileSink:
         return [name for name in self.target.files(folder) if is_published_name(name, output)]
 
     def recorded(self, job: str, *, others: bool = False) -> Witnessed:
-        found = sorted(self.target.files(RECORDS if others else f"{RECORDS}/{job}"))
+        folder, seen, is_whole = RECORDS if others else f"{RECORDS}/{job}", dict[str, int](), False
+        if isinstance(self.target, S3Place) and not others:
+            # Records of all jobs, and then files, so that `stage` need not list these.
+            seen = self.target.files(most=SEEN, after=RECORDS)
+            is_whole = len(seen) < SEEN or max(seen) > f"{folder}/~"
         # In the order of their names, so the last one counts.
-        return Witnessed(job, dict(filter(None, map(recorded_by, found))), found)
+        listed = seen if is_whole else self.target.files(folder)
+        found = sorted(name for name in listed if name.startswith(f"{folder}/"))
+        return Witnessed(job, dict(filter(None, map(recorded_by, found))), found, seen=seen)
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
         staging = self.staging.place.uri("")
@@ -378,7 +391,7 @@ class FileSink:
     def left_at(self, folder: str) -> str:
         return self.staging.left_at(folder)
 
-    def _write(self, rows: Any, place: Place, folder: str, schema: FileSchema | None) -> Written | int:
+    def _write(self, rows: Any, place: Place, folder: str, schema: FileSchema | None) -> WrittenFiles | int:
         if spark_of(rows) is not None:
             dialect = {name: text for name, text in (schema.options if schema else {}).items() if name == "escape"}
             return write_spark(rows, place.uri(folder), self._format, {**self._options, **dialect}, self._partition_by)

@@ -13,7 +13,7 @@ from scripts.helpers._lazy import pa, pd, pq
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.pandas_frames import is_pandas
-from scripts.helpers.sinks.arrow_files import NAME, WRITTEN, Written, unless_refused, write_batches
+from scripts.helpers.sinks.arrow_files import NAME, WRITTEN, WrittenFiles, unless_refused, write_batches
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.staged_rows import SPARK_ROWS, arrow_rows, columns_of, exact_cast, plain_type, without_types
 
@@ -60,7 +60,7 @@ def _stored(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequence
 
 def write_arrow(
     table: Any, place: Place, folder: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
-) -> Written:
+) -> WrittenFiles:
     """Write rows to one file, or to one for each value of some columns. Spark names the folders so.
 
     Rows without columns, as `read_pandas` returns where nothing is new, make no file, and many batches may make
@@ -74,7 +74,7 @@ def write_arrow(
         The files cannot be written there.
     """
     if not columns_of(table):
-        return Written(0, {})
+        return WrittenFiles(0, {})
     if not partition_by:
         return write_batches(table, place, folder, options)
     columns = list(partition_by)
@@ -90,7 +90,7 @@ def write_arrow(
         name, packed = f"{folder}/{folders}/{NAME.format(files[folders])}", _packed(rows, options)
         place.write(name, packed)
         files[folders], sizes[name] = files[folders] + 1, len(packed)
-    return Written(table.num_rows, sizes)
+    return WrittenFiles(table.num_rows, sizes)
 
 
 def _packed(table: pa.Table, options: Mapping[str, Any]) -> bytes:

@@ -250,13 +250,14 @@ class S3Place:
         }
         return {name: value for name, value in found.items() if value}
 
-    def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
+    def files(self, folder: str = "", most: int | None = None, after: str = "") -> dict[str, int]:
         prefix = self._prefix + (f"{folder.rstrip('/')}/" if folder else "")
         found: dict[str, int] = {}
         config: Any = {"PageSize": most}
+        start: Any = {"StartAfter": self._key(after)} if after else {}
         with _typed("s3:ListBucket on", self.uri(folder)):
             pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self.bucket, Prefix=prefix, PaginationConfig=config
+                Bucket=self.bucket, Prefix=prefix, PaginationConfig=config, **start
             )
             for page in pages:
                 for listed in page.get("Contents", []):

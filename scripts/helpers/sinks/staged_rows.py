@@ -25,7 +25,7 @@ from scripts.helpers.schemas.kinds import (
     kinds_by_path,
     types_by_path,
 )
-from scripts.helpers.sinks.arrow_files import Written, write_batches
+from scripts.helpers.sinks.arrow_files import WrittenFiles, write_batches
 from scripts.helpers.sinks.merge_engines import ARROW_ENGINE
 from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 from scripts.helpers.sinks.outputs import batch_values
@@ -217,11 +217,11 @@ def without_columns_if_empty(df: Any) -> Any:
     return df[[]] if is_pandas(df) else df.select([])
 
 
-def write_rows(rows: Any, place: Place, folder: str) -> Written | int:
+def write_rows(rows: Any, place: Place, folder: str) -> WrittenFiles | int:
     """Write rows of Spark or Arrow as Parquet into a folder; return how many rows, and what files if this is known."""
     if spark_of(rows) is not None:
         return write_spark(rows, place.uri(folder), "parquet", {})
-    return write_batches(rows, place, folder, {}) if columns_of(rows) else Written(0, {})
+    return write_batches(rows, place, folder, {}) if columns_of(rows) else WrittenFiles(0, {})
 
 
 def read_spark(spark: SparkSession, staged: StagedRows) -> DataFrame:

@@ -16,7 +16,7 @@ from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.values import ImplausibleError
-from scripts.helpers.sinks.arrow_files import Written
+from scripts.helpers.sinks.arrow_files import WrittenFiles
 from scripts.helpers.sinks.file_schema import COLUMNS, FileSchema
 from scripts.helpers.sinks.outputs import MANIFEST, Attempt, attempt_of, folder_of, staging_beside, version_of
 from scripts.helpers.sinks.places import Place, is_same_folder, place_of_name
@@ -215,7 +215,7 @@ class Staging(Attempts):
     def stage(
         self, batch: BatchId, output: Output, write: Callable[[Place, str], Any], schema: FileSchema | None = None
     ) -> tuple[Output, StagedRows]:
-        """Let `write` fill a folder of this attempt alone, for an output; it may return `Written`, or how many rows.
+        """Let `write` fill a folder of this attempt alone, for an output; it may return `WrittenFiles`, or the rows.
 
         Returned is the output with the folder, relative to the staging place, and the counts of files and bytes, and
         of rows if the writer counted them.
@@ -227,7 +227,7 @@ class Staging(Attempts):
             # All is written by then. After another failure tasks of Spark may still write here, and a later run sweeps.
             self.drop(folder)
             raise
-        rows, staged = made if isinstance(made, Written) else (made, self.place.files(folder))
+        rows, staged = made if isinstance(made, WrittenFiles) else (made, self.place.files(folder))
         self._last, self._found = folder, list(staged)
         if isinstance(rows, int) and rows == 0:
             # A file without rows is one more to open for each reader, after each quiet night.

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.batch import examine_targets
+from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.errors import FencedError, StagedFilesLostError, TargetError
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import Copy, Target, every, in_one_format, in_one_place, numbers
