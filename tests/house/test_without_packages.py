@@ -39,6 +39,8 @@ print(landed.count, [name for name in heavy if name in sys.modules])
 HEAVY = (
     "pandas", "pyspark", "pyarrow.dataset", "pyarrow.parquet", "deltalake", "duckdb", "obstore", "sqlite3",
     "scripts.helpers.batch.rows", "scripts.helpers.batch.writing", "scripts.helpers.sinks.files",
+    "scripts.helpers.files.partitions", "scripts.helpers.files.readings", "scripts.helpers.reading.by_schema",
+    "scripts.helpers.reading.small_files", "scripts.helpers.reading.pandas_files",
 )  # fmt: skip
 """What a run that takes no file does not use. Some take as long to import as the rest of such a run."""
 COMMAND = "from scripts.cli.main import main\nmain()"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,10 +22,6 @@ from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.memory import Memory, RangeMemory
-from scripts.helpers.files.partition_delta import PartitionDelta
-from scripts.helpers.files.partitions import PartitionRule
-from scripts.helpers.files.pieces import in_pieces
-from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.rules import FileOptions, folders_since, outside_layout
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of
@@ -34,6 +30,11 @@ from scripts.helpers.files.states import FilesPlan, FilesState, Segment, opened_
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import ARCHIVED, GONE, KNOWN, OVERWRITABLE, TAKEN, Interval, is_status, no_rows
 from scripts.helpers.listing.paths import check_keys
+
+if TYPE_CHECKING:
+    from scripts.helpers.files.partition_delta import PartitionDelta
+    from scripts.helpers.files.partitions import PartitionRule
+    from scripts.helpers.files.readings import Readings
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,8 @@ class FilesTaken:
 
     def by(self, rule: PartitionRule) -> PartitionDelta:
         """Return the delta by partitions."""
+        from scripts.helpers.files.partition_delta import PartitionDelta
+
         return PartitionDelta(self.delta, rule, self.gone)
 
 
@@ -467,6 +470,8 @@ class FileBookmark:
         """Return what watches over the reads of a batch; None where a file that cannot be read stops it."""
         if self.options.on_unreadable == "raise":
             return None
+        from scripts.helpers.files.readings import Readings
+
         takes_none = self.options.on_unreadable == "set_aside_all"
         return Readings(self.location, taken, self._s3_client, self.options.request_payer, self.set_aside, takes_none)
 
@@ -531,9 +536,7 @@ class FileBookmark:
 
     def with_list_of_executors(self, following: FilesState) -> FilesState:
         """Return a state after a batch that executors found: what was to be taken again is, as they list everything."""
-        return following.with_set_aside(
-            {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
-        )  # fmt: skip
+        return following.with_set_aside({key: entry for key, entry in self._aside.items() if entry.decision != RETRY})
 
     def parts(self, after: str | None, until: str | None, started: datetime, most_rows: int) -> Iterator[Piece]:
         """Choose among the keys above `after` and not above `until`, a task's share of a batch, piece by piece.
@@ -541,6 +544,8 @@ class FileBookmark:
         Pieces come in any order, and about so many listed rows are held at once. With limits a choice is of
         candidates: what would be a batch by itself, and the first file that does not fit.
         """
+        from scripts.helpers.files.pieces import in_pieces
+
         if isinstance(self._memory, RangeMemory):
             self._memory.within(after, until)
         # Rows of what a person marked as done would come from every task.

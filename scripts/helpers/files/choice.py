@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from scripts.helpers.errors import ArchivedObjectError, ModifiedObjectError, SourceError
 from scripts.helpers.files.diff import Known, ListingDifference, compare, without_stale
 from scripts.helpers.files.memory import Memory
-from scripts.helpers.files.partitions import PartitionRule
 from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, hidden, oldest_first
 from scripts.helpers.files.set_aside import GONE_REASON, RETRY, SKIP, WAITING, SetAside, entry_of
 from scripts.helpers.listing.listing import Location
@@ -33,6 +32,9 @@ from scripts.helpers.listing.objects import (
     no_rows,
 )
 from scripts.helpers.listing.paths import check_readable
+
+if TYPE_CHECKING:
+    from scripts.helpers.files.partitions import PartitionRule
 
 logger = logging.getLogger(__name__)
 
@@ -176,9 +178,7 @@ class BatchChooser:
         """Return what the batch takes, what is gone, whether a limit left any, and how many partitions wait."""
         if self.partitions is not None:
             return self.partitions.chosen(admitted, new, gone)
-        taken, has_more = oldest_first(
-            admitted, self.options.max_files, self.options.max_bytes, one_more=self.is_part
-        )  # fmt: skip
+        taken, has_more = oldest_first(admitted, self.options.max_files, self.options.max_bytes, one_more=self.is_part)
         return taken, gone, has_more, 0
 
     def _stale(self, admitted: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,17 +16,18 @@ from scripts.helpers.display.units import count_of, size_text
 from scripts.helpers.errors import FileContentError
 from scripts.helpers.files.kept_schemas import KeptSchemas, schema_name
 from scripts.helpers.files.readable import ReadableWhenSmall
-from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.unchanged import check_unchanged
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import Identity, no_rows
-from scripts.helpers.reading.by_schema import Asked, ReadFiles, SchemaReader
-from scripts.helpers.reading.pandas_files import parser_of, read_pandas
-from scripts.helpers.reading.small_files import OnChanged, SmallFiles, check_small_files, try_small_files
-from scripts.helpers.reading.spark import read_files
 from scripts.helpers.schemas.frames import columns_of_rows, fitted_rows
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
 from scripts.helpers.spark.progress import time_limit
+
+# What reads files is imported when they are read: a run that finds none does without it.
+if TYPE_CHECKING:
+    from scripts.helpers.files.readings import Readings
+    from scripts.helpers.reading.by_schema import Asked, ReadFiles
+    from scripts.helpers.reading.small_files import OnChanged
 
 K = TypeVar("K")
 INSIDE = {"is_old", "location", "part", "read_with", "readable", "readings"}
@@ -171,6 +172,8 @@ class FileDelta(ReadableWhenSmall):
         return deltas
 
     def _read(self, spark: SparkSession, asked: Asked) -> DataFrame:
+        from scripts.helpers.reading.spark import read_files
+
         self.unpinned.add("read")
 
         def read(table: pa.Table, schema: Any, options: Mapping[str, Any]) -> DataFrame:
@@ -182,6 +185,8 @@ class FileDelta(ReadableWhenSmall):
         return self.read_with(spark, asked, read)
 
     def _read_small(self, spark: SparkSession, asked: Asked, on_changed: OnChanged) -> DataFrame:
+        from scripts.helpers.reading.small_files import SmallFiles, check_small_files, try_small_files
+
         # Before anything is fetched to infer a schema.
         check_small_files(self.location, asked.format, asked.schema or "inferred", on_changed, asked.options)
         small = SmallFiles(spark, self.location, asked.format, asked.path_column, on_changed, self.request_payer)
@@ -212,6 +217,8 @@ class FileDelta(ReadableWhenSmall):
         skip_changed
             `read_files` leaves files out that were overwritten or deleted.
         """
+        from scripts.helpers.reading.by_schema import SchemaReader
+
         kept, name = self.schemas, schema_name(asked.format, self.part)
         reader = SchemaReader(
             spark, self.location, asked, read_files, kept.of(name) if kept else None, kept.context if kept else None,
@@ -266,6 +273,8 @@ class FileDelta(ReadableWhenSmall):
         SchemaChangedError
             The policy does not let a change pass.
         """
+        from scripts.helpers.reading.pandas_files import parser_of, read_pandas
+
         if on_schema_change is not None:
             check_policy(on_schema_change)
         # Before any file is looked at, which would be set aside for what the caller did.

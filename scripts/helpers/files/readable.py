@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, SparkSession, T
-from scripts.helpers.reading.by_schema import Asked
-from scripts.helpers.reading.small_files import OnChanged
 from scripts.helpers.schemas.policy import OnSchemaChange
+
+if TYPE_CHECKING:
+    from scripts.helpers.reading.by_schema import Asked
+    from scripts.helpers.reading.small_files import OnChanged
 
 
 class Readable:
@@ -61,11 +63,13 @@ class Readable:
         InvalidValueError
             Options that do not go together.
         """
-        asked = Asked.of(
-            format, on_schema_change, rescue,
-            schema=schema, path_column=path_column, options=options, is_old=self.is_old,
-        )  # fmt: skip
+        asked = self._asked(format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options)
         return self._read(spark, asked)
+
+    def _asked(self, *given: Any, **others: Any) -> Asked:
+        from scripts.helpers.reading.by_schema import Asked
+
+        return Asked.of(*given, is_old=self.is_old, **others)
 
     def _read(self, spark: SparkSession, asked: Asked) -> DataFrame:
         raise NotImplementedError
@@ -97,10 +101,7 @@ class ReadableWhenSmall(Readable):
         fetches the start of each file, unless ``enforceSchema`` is given. Columns of folders that neither `schema` nor
         an earlier batch gives a type are texts.
         """
-        asked = Asked.of(
-            format, on_schema_change, rescue,
-            schema=schema, path_column=path_column, options=options, is_old=self.is_old,
-        )  # fmt: skip
+        asked = self._asked(format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options)
         return self._read_small(spark, asked, on_changed)
 
     def _read_small(self, spark: SparkSession, asked: Asked, on_changed: OnChanged) -> DataFrame:

@@ -22,9 +22,7 @@ _LEAF = re.compile(rb"<(\w+)>([^<]*)</\1>")
 _TAGS_ONLY = re.compile(rb"(?:</?\w+>\s*)*")
 _QUOTE = b"&quot;"
 _QUOTED = re.compile(rb"&quot;[^&]*&quot;")
-_EXTRAS = re.compile(
-    rb"<(Owner|RestoreStatus|DeleteMarker)>.*?</\1>\s*|<(Checksum\w+)>[^<]*</\2>\s*", re.DOTALL
-)  # fmt: skip
+_EXTRAS = re.compile(rb"<(Owner|RestoreStatus|DeleteMarker)>.*?</\1>\s*|<(Checksum\w+)>[^<]*</\2>\s*", re.DOTALL)
 """What some objects of a page may show and others not, and nobody here asks for."""
 _ENTITIES = ((b"&lt;", b"<"), (b"&gt;", b">"), (b"&quot;", b'"'), (b"&apos;", b"'"), (b"&amp;", b"&"))
 _URL_ENCODED = b"<EncodingType>url</EncodingType>"
