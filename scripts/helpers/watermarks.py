@@ -9,7 +9,6 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.decisions.decisions import ADOPTED_BY_HAND, Decisions, JobDecision
-from scripts.helpers.decisions.doctor import Finding
 from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.protocol.begin import DEFAULT_LEASE, MAX_LEASE, begin_run, check_max_lease, commit_at_once
 from scripts.helpers.protocol.changes import Changes
@@ -17,7 +16,6 @@ from scripts.helpers.protocol.dynamodb import make_table_client
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.history import History
 from scripts.helpers.protocol.items import WATERMARKS
-from scripts.helpers.protocol.jobs import ListedJobs, list_jobs
 from scripts.helpers.protocol.lookups import Lookups
 from scripts.helpers.protocol.names import ANY_JOB_ID, JOB_ID_RULE, check_job_id, check_run_id, is_file
 from scripts.helpers.protocol.run import Run
@@ -31,6 +29,9 @@ from scripts.helpers.states import checked
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+
+    from scripts.helpers.decisions.doctor import Finding
+    from scripts.helpers.protocol.jobs import ListedJobs
 
 __all__ = ["DEFAULT_LEASE", "Watermarks"]
 
@@ -327,6 +328,8 @@ class Watermarks:
         AccessRefusedError
             The role has no ``dynamodb:Scan``.
         """
+        from scripts.helpers.protocol.jobs import list_jobs
+
         return list_jobs(self.store).jobs
 
     def exists(self, table_name: str | None = None) -> bool:
@@ -603,4 +606,8 @@ class Watermarks:
         list of Finding
             What was found, each with its remedy; empty if all is well.
         """
-        return self.decisions.doctor(job_id, repair=repair)
+        from scripts.helpers.decisions.doctor import examine, examine_table
+
+        self.lookups.check_job(job_id)
+        found = examine(self.lookups, job_id, repair)
+        return [*examine_table(self.store), *found]

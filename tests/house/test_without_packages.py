@@ -41,6 +41,7 @@ HEAVY = (
     "scripts.helpers.batch.rows", "scripts.helpers.batch.writing", "scripts.helpers.sinks.files",
     "scripts.helpers.files.partitions", "scripts.helpers.files.readings", "scripts.helpers.reading.by_schema",
     "scripts.helpers.reading.small_files", "scripts.helpers.reading.pandas_files",
+    "scripts.helpers.decisions.doctor", "scripts.helpers.metrics.freshness", "scripts.helpers.protocol.jobs",
 )  # fmt: skip
 """What a run that takes no file does not use. Some take as long to import as the rest of such a run."""
 COMMAND = "from scripts.cli.main import main\nmain()"

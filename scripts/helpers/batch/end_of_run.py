@@ -13,7 +13,6 @@ from typing import Any
 
 from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.errors import CommitUnknownError, FencedError, InvalidValueError, RunClosedError, WatermarkError
-from scripts.helpers.metrics.freshness import age, lag, open_plan_age
 from scripts.helpers.metrics.report import JobReport, Outcome, Reporter
 from scripts.helpers.protocol.run import Run
 
@@ -121,6 +120,8 @@ class EndOfRun:
                 )  # fmt: skip
 
     def _report(self, run: Run, outcome: Outcome, metrics: Mapping[str, Any]) -> JobReport:
+        from scripts.helpers.metrics.freshness import age, lag, open_plan_age
+
         # Monotonic: the clock that was given may jump, or stand still in tests.
         values = {"DurationSeconds": round(time.monotonic() - self._started, 3), _OUTCOMES[outcome]: 1}
         now = self.clock()

@@ -11,7 +11,6 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from scripts.helpers.decisions.doctor import Finding, examine, examine_table
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -215,12 +214,6 @@ class Decisions:
             with suppress(StaleError):
                 return self._decide(job_id, changed, may_be_new=True)
         raise StaleError(f"Job {job_id!r} kept changing; nothing was decided. Try again.")
-
-    def doctor(self, job_id: str, *, repair: bool = False) -> list[Finding]:
-        """Look for what is wrong with a job; change nothing unless told. See `Watermarks.doctor`."""
-        self._lookups.check_job(job_id)
-        found = examine(self._lookups, job_id, repair)
-        return [*examine_table(self._store), *found]
 
     def restore(
         self,
