@@ -82,9 +82,11 @@ def find_and_commit(endpoint: str, job: str, run: int, **options: Any) -> dict[s
     started = time.perf_counter()
     with IncrementalJob(table.watermarks, job, f"jr_{run}") as incremental:
         delta = incremental.new_files(SOURCE, **options)
+        listed = time.perf_counter()
         incremental.freeze()
+        froze = time.perf_counter() - listed
     seconds = time.perf_counter() - started
-    found = {"seconds": seconds, "files": delta.count, "written": table.written, "peak_mb": peak_mb()}
+    found = {"seconds": seconds, "froze": froze, "files": delta.count, "written": table.written, "peak_mb": peak_mb()}
     remembered = table.watermarks.get_watermark_values(job)["files"]
     files = [file for segment in remembered["segments"] for file in segment.get("files", ())]
     return found | {"state": table.stored_bytes(job) + sum(int(file["length"]) for file in files)}

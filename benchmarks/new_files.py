@@ -41,6 +41,8 @@ BESIDE_LISTING, PEAK_MB, WRITTEN = 1.5, 600.0, 64 * 1024
 DRIVER_MB = 2_048.0
 STATE_BYTES = 60.0
 """For each object."""
+LARGE_STATE, FREEZE_SECONDS = 60e6, 3.0
+"""Bytes of a state that a ledger has to take in so many seconds."""
 IN_TABLE = 1_000_000
 """Up to so many objects are remembered in the table, above in files."""
 
@@ -170,6 +172,7 @@ def growth(at: Bench, sizes: Sequence[int]) -> list[Goal]:
     """Measure a first run and one that finds 100 new objects, for each number of objects."""
     shown: dict[str, dict[str, dict[int, float]]] = {"seconds": {}, "peak_mb": {}, "state": {}}
     sizes_of_state: list[float] = []
+    frozen: list[float] = []
     for objects in sizes:
         hold(at.landing, objects)
         with tempfile.TemporaryDirectory(prefix="ledger-") as folder:
@@ -178,6 +181,9 @@ def growth(at: Bench, sizes: Sequence[int]) -> list[Goal]:
             arrive(at.landing)
             then = at.found(f"growth-{objects}", *options)
         sizes_of_state.append(then["state"] / (objects + ARRIVING))
+        if options:
+            frozen.append(first["froze"] / (then["state"] / LARGE_STATE))
+            say(f"{objects:>12,} first run: {first['froze']:.1f} s to freeze the state in a ledger")
         for label, run in (("first run", first), (f"{ARRIVING} new", then)):
             for figure, points in shown.items():
                 points.setdefault(label, {})[objects] = run[figure]
@@ -187,7 +193,9 @@ def growth(at: Bench, sizes: Sequence[int]) -> list[Goal]:
             )
     for figure, unit in (("seconds", "seconds"), ("peak_mb", "MB peak"), ("state", "bytes of state")):
         charts.lines(f"growth-{figure}", f"Growth: {unit}", unit, shown[figure])
-    return [Goal("state: most bytes for an object", max(sizes_of_state), STATE_BYTES, False)]
+    goals = [Goal("state: most bytes for an object", max(sizes_of_state), STATE_BYTES, False)]
+    text = f"seconds to freeze {LARGE_STATE / 1e6:g} MB of state in a ledger"
+    return [*goals, *(Goal(text, max(frozen), FREEZE_SECONDS, False) for _ in frozen[:1])]
 
 
 def on_spark(at: Bench, objects: int) -> list[Goal]:
