@@ -370,20 +370,28 @@ def test_run_sends_the_requests_of_the_page_when_nothing_is_new(job: WholeRun) -
     assert job.run() == of_page("### Nothing new")
 
 
-def test_target_is_listed_for_records_and_for_files_when_a_hundred_other_jobs_write_there(
-    job: WholeRun, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_leftovers_are_swept_when_the_batch_after_a_lost_attempt_is_published_by_the_next_run(job: WholeRun) -> None:
     job.run("1.csv")
-    for other in range(120):
-        key = f"raw/_glue_watermarks/{other:032x}/e{other:08x}-0000000001"
-        job.s3.put_object(Bucket=job.bucket, Key=key, Body=b"")
+    with refusing(job.s3, "PutObject", key="_manifest"), pytest.raises(WatermarkError):
+        job.run("2.csv")
+    with refusing(job.s3, "CopyObject"), pytest.raises(UnpublishedError):
+        job.run()
+    assert len(job.staged()) == 2, "its rows, and those of the attempt that was lost"
 
-    sent = job.run("2.csv")
+    job.run()
 
-    assert [one for one in sent if one.startswith("ListObjectsV2")] == [
-        "ListObjectsV2 target", "ListObjectsV2 record", "ListObjectsV2 source", "ListObjectsV2 target",
-    ]  # fmt: skip
-    assert "event=target_behind" not in caplog.text
+    assert not job.staged()
+
+
+def test_leftovers_are_swept_when_the_role_may_not_delete_at_the_target(job: WholeRun) -> None:
+    job.run("1.csv")
+    with refusing(job.s3, "PutObject", key="_manifest"), pytest.raises(WatermarkError):
+        job.run("2.csv")
+
+    with refusing(job.s3, "DeleteObjects", key="raw/_glue_watermarks/"):
+        job.run()
+
+    assert not job.staged()
 
 
 def test_staging_is_listed_and_swept_when_an_attempt_was_lost_or_nine_versions_followed_without(job: WholeRun) -> None:

@@ -22,7 +22,7 @@ def refusing(s3: Any, action: str, code: str = "AccessDenied", *, key: str = "")
     """Let a client answer an action as to a role that may not do it, or for another reason; on all keys, or one."""
 
     def refuse(model: Any, params: Any, **_: Any) -> None:
-        if params["url_path"].endswith(key):
+        if key in f"{params['url_path']} {params['body']}":
             raise ClientError({"Error": {"Code": code, "Message": "no"}}, model.name)
 
     s3.meta.events.register_first(f"before-call.s3.{action}", refuse)

@@ -176,6 +176,15 @@ def test_listing_ends_when_as_many_are_found_as_asked_for(make: Make) -> None:
     assert len(place.files(most=2)) == 2
 
 
+def test_listing_goes_to_the_next_page_when_a_page_of_s3_has_fewer_than_asked_for(own_s3: Any, bucket: str) -> None:
+    place = S3Place(f"s3://{bucket}/raw", own_s3)
+    for name in "abcdef":
+        place.write(name, b"1")
+    own_s3.meta.events.register("before-parameter-build.s3.ListObjectsV2", lambda params, **_: params.update(MaxKeys=2))
+
+    assert [*place.files(most=3)] == ["a", "b", "c"]
+
+
 def test_files_are_at_the_new_names_when_moved_to_another_place(make: Make) -> None:
     old, new = make("staging"), make("raw")
     for name in NAMES:

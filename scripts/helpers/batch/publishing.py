@@ -242,6 +242,7 @@ class Publication:
             self.run.job_id, output.version, printable(output.target),
         )  # fmt: skip
         self._publish(sink, output)
+        self._sweep(sink, output)
 
     def _publish(self, sink: Sink, output: Output) -> None:
         assert isinstance(self.run, Run)

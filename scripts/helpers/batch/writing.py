@@ -60,12 +60,11 @@ def write(
     # A freeze that wrote the head has found that the run still has the job. One from before may be long ago.
     if is_frozen_before:
         batch.run.check()
-    recorded = None if batch.publication.due else batch.publication.witness.recorded(sink)
     # What only this sink can reach comes before what it is given now: readers see batches in their order.
     batch.publication.finish(sink)
     with batch.looked_into(), batch.typed_errors():
         try:
-            output = sink.stage(batch_id, batch.run.fence, df, replaces=not batch.saves, recorded=recorded)
+            output = sink.stage(batch_id, batch.run.fence, df, replaces=not batch.saves)
         except TargetError:
             # Who has taken over has swept what was staged here: that it is gone says nothing of the target.
             with suppress(StoreUnavailableError):

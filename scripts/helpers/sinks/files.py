@@ -71,8 +71,6 @@ logger = logging.getLogger(__name__)
 
 LOOKED_AT = 1_000
 """Files of a target that are looked at to tell how it is laid out: one page of S3."""
-SEEN = 100
-"""Names that a run lists when it begins, of records and of files: a listing of few names takes little time."""
 
 
 class FileSink:
@@ -172,9 +170,7 @@ class FileSink:
     def places(self, df: Any) -> list[str]:
         return [self.name, self.staging.place.uri("")]
 
-    def stage(
-        self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False, recorded: Witnessed | None = None
-    ) -> Output:
+    def stage(self, batch: BatchId, fence: int, df: DataFrame | pd.DataFrame, *, replaces: bool = False) -> Output:
         """Write rows to a folder of this attempt alone. Nobody sees them yet.
 
         Rows of Spark are counted while they are written (Spark's Observation), without a second pass.
@@ -193,8 +189,7 @@ class FileSink:
             A folder or file that cannot be listed or written.
         """
         self.check(df)
-        seen = recorded.seen if recorded is not None else {}
-        return self._stage(batch, fence, self._write, df, replaces, seen, is_written_here=True)
+        return self._stage(batch, fence, self._write, df, replaces, is_written_here=True)
 
     def stage_files(
         self,
@@ -213,15 +208,13 @@ class FileSink:
         rows
             The frame that it writes: its columns are compared with what is at the target.
         """
-        return self._stage(batch, fence, lambda _, place, folder, __: write(place, folder), rows, False, {})
+        return self._stage(batch, fence, lambda _, place, folder, __: write(place, folder), rows, replaces=False)
 
     def _stage(
         self, batch: BatchId, fence: int, write: Callable[[Any, Place, str, FileSchema | None], Any], rows: Any,
-        replaces: bool, seen: Mapping[str, int], *, is_written_here: bool = False,
+        replaces: bool, *, is_written_here: bool = False,
     ) -> Output:  # fmt: skip
-        # How batches are laid out, and whether the job is alone, is as it was, as long as some of them are there.
-        is_seen = any(batch_of(name) or batch_folder_of(name) for name in seen)
-        listed = seen if is_seen else self.target.files(most=LOOKED_AT)
+        listed = self.target.files(most=LOOKED_AT)
         found = {name: size for name, size in listed.items() if not is_hidden(name)}
         for folder, is_record, _ in (name.partition(f"/{RECORDS}/") for name in listed):
             if is_record and any(name.startswith(f"{folder}/") for name in found):
@@ -327,12 +320,14 @@ class FileSink:
         self.staging.drop(self.staging.own(output))
 
     def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
+        # First: a lake may forbid to delete what is at the target.
+        swept = self.staging.sweep(output, kept)
         start = f"{RECORDS}/{application_of(output)}-"
         found = {name for name in (recorded.files if recorded is not None else ()) if name.startswith(start)}
         # The last one stays, though it may be of an earlier batch: one without rows has none.
         own = {record_of(output.job, output.batch)} if output.files else set()
         self.target.delete(sorted(found | own)[:-1])
-        return self.staging.sweep(output, kept)
+        return swept
 
     def staged(self, job: str) -> list[str]:
         return self.staging.left(job)
@@ -347,15 +342,9 @@ class FileSink:
         return [name for name in self.target.files(folder) if is_published_name(name, output)]
 
     def recorded(self, job: str, *, others: bool = False) -> Witnessed:
-        folder, seen, is_whole = RECORDS if others else f"{RECORDS}/{job}", dict[str, int](), False
-        if isinstance(self.target, S3Place) and not others:
-            # Records of all jobs, and then files, so that `stage` need not list these.
-            seen = self.target.files(most=SEEN, after=RECORDS)
-            is_whole = len(seen) < SEEN or max(seen) > f"{folder}/~"
+        found = sorted(self.target.files(RECORDS if others else f"{RECORDS}/{job}"))
         # In the order of their names, so the last one counts.
-        listed = seen if is_whole else self.target.files(folder)
-        found = sorted(name for name in listed if name.startswith(f"{folder}/"))
-        return Witnessed(job, dict(filter(None, map(recorded_by, found))), found, seen=seen)
+        return Witnessed(job, dict(filter(None, map(recorded_by, found))), found)
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
         staging = self.staging.place.uri("")

@@ -250,21 +250,21 @@ class S3Place:
         }
         return {name: value for name, value in found.items() if value}
 
-    def files(self, folder: str = "", most: int | None = None, after: str = "") -> dict[str, int]:
+    def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
         prefix = self._prefix + (f"{folder.rstrip('/')}/" if folder else "")
         found: dict[str, int] = {}
         config: Any = {"PageSize": most}
-        start: Any = {"StartAfter": self._key(after)} if after else {}
         with _typed("s3:ListBucket on", self.uri(folder)):
             pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self.bucket, Prefix=prefix, PaginationConfig=config, **start
+                Bucket=self.bucket, Prefix=prefix, PaginationConfig=config
             )
             for page in pages:
                 for listed in page.get("Contents", []):
                     found[listed["Key"][len(self._prefix) :]] = listed["Size"]
-                if most is not None:
+                # A page may have fewer names than it was asked for, though more follow.
+                if most is not None and len(found) >= most:
                     break
-        return found
+        return dict(islice(found.items(), most))
 
     def read(self, name: str, last: int | None = None) -> bytes | None:
         return self._read(name, **({} if last is None else {"Range": f"bytes=-{last}"}))[0]

@@ -27,8 +27,6 @@ class Witnessed:
         Of other jobs, a database has the first 8 digits.
     files
         The files of a target of files that record them.
-    seen
-        The bytes of some files there, by name, as far as they were listed with these.
     rolled_back
         Of an application whose last versions a table has lost when somebody rolled it back, the version before those.
         The record of them stays.
@@ -38,7 +36,6 @@ class Witnessed:
     versions: Mapping[str, int]
     files: Sequence[str] = ()
     rolled_back: Mapping[str, int] = field(default_factory=dict)
-    seen: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def epochs(self) -> dict[str, int]:
@@ -127,9 +124,7 @@ class Sink(Protocol):
         catalog does not answer.
         """
 
-    def stage(
-        self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False, recorded: Witnessed | None = None
-    ) -> Output:
+    def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
         """Leave the rows of an attempt where nobody sees them.
 
         Whatever speaks against rows and target is raised here, before the commit. Most of it before anything is
@@ -141,8 +136,6 @@ class Sink(Protocol):
             A DataFrame of Spark or pandas, a table of pyarrow, or an `ArrowStream`.
         replaces
             Whether what an earlier attempt published under this batch goes: see `Output`.
-        recorded
-            What the target had recorded when this run asked it, if nothing was taken back there since.
         """
 
     def publish(self, output: Output) -> None:

@@ -227,9 +227,7 @@ class TableSink(ABC):
     def places(self, df: Any) -> list[str]:
         return []
 
-    def stage(
-        self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False, recorded: Witnessed | None = None
-    ) -> Output:
+    def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
         """Write the rows where this attempt alone stages. No reader of the table sees it.
 
         Whatever speaks against the rows is raised here, before the commit.
