@@ -82,14 +82,12 @@ def find_and_commit(endpoint: str, job: str, run: int, **options: Any) -> dict[s
     started = time.perf_counter()
     with IncrementalJob(table.watermarks, job, f"jr_{run}") as incremental:
         delta = incremental.new_files(SOURCE, **options)
-        listed = time.perf_counter()
         incremental.freeze()
-        froze = time.perf_counter() - listed
     seconds = time.perf_counter() - started
-    found = {"seconds": seconds, "froze": froze, "files": delta.count, "written": table.written, "peak_mb": peak_mb()}
-    remembered = table.watermarks.get_watermark_values(job)["files"]
-    files = [file for segment in remembered["segments"] for file in segment.get("files", ())]
-    return found | {"state": table.stored_bytes(job) + sum(int(file["length"]) for file in files)}
+    found = {"seconds": seconds, "files": delta.count, "written": table.written, "peak_mb": peak_mb()}
+    ledger = options.get("ledger_uri")
+    in_files = sum(file.stat().st_size for file in Path(ledger).rglob("*") if file.is_file()) if ledger else 0
+    return found | {"state": table.stored_bytes(job) + in_files}
 
 
 def main() -> None:

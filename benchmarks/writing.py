@@ -189,7 +189,6 @@ def on_s3(endpoint: str, files: int) -> Counter[str]:
     output = sink.stage_files(BatchId("bench", "e1", 1), 1, fill)
     sink.publish(output)
     sink.clear(output)
-    sink.sweep(output, ())
     return sent
 
 
