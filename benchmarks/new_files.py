@@ -184,9 +184,7 @@ def growth(at: Bench, sizes: Sequence[int]) -> list[Goal]:
         if options:
             beyond = first["seconds"] - step("benchmarks.file_steps", "listing")["seconds"]
             frozen.append(beyond / (first["state"] / LARGE_STATE))
-            say(
-                f"{objects:>12,} first run: {beyond:.1f} s more than listing alone, for {first['state']:,} bytes of state"
-            )
+            say(f"{objects:>12,} first run: {beyond:.1f} s beyond listing, for {first['state']:,} bytes of state")
         for label, run in (("first run", first), (f"{ARRIVING} new", then)):
             for figure, points in shown.items():
                 points.setdefault(label, {})[objects] = run[figure]
