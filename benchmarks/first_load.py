@@ -47,6 +47,11 @@ PARTS, FETCH_SIZE = 4, 10_000
 """How `spark.read.jdbc` is tuned: two ranges a core, and rows by the ten thousand."""
 
 
+def sql_table(server: PostgresServer, name: str) -> SqlTable:
+    """Return our source of a table that needs no Spark."""
+    return SqlTable(server.url.removeprefix("jdbc:"), name, properties={"user": server.properties["user"]})
+
+
 class Loads:
     """The same table, loaded by each tool into an empty folder."""
 
@@ -73,8 +78,7 @@ class Loads:
 
     def without_spark(self, name: str, folder: str) -> None:
         """Do the same without Spark."""
-        login = {"user": self.server.properties["user"]}
-        self._load(SqlTable(self.server.url.removeprefix("jdbc:"), name, properties=login), folder)
+        self._load(sql_table(self.server, name), folder)
 
     def _load(self, source: RowSource, folder: str) -> None:
         self._runs += 1

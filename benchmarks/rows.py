@@ -15,7 +15,6 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -23,11 +22,11 @@ from typing import Any
 
 from benchmarks import charts
 from benchmarks.file_steps import Table
+from benchmarks.first_load import OURS, WITHOUT_SPARK, sql_table, timed
 from benchmarks.goals import Goal, judge, say
 from benchmarks.local_spark import local_spark
 from benchmarks.new_files import DLT_PYTHON, step
 from benchmarks.overhead import moto_server
-from scripts.helpers.databases.sql_table import SqlTable
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.date_partitions import DatePartitions
@@ -42,7 +41,6 @@ WITH_DLT = 1_000_000
 """Rows of the table that dlt loads, too."""
 DLT = {"sqlalchemy": "dlt", "pyarrow": "dlt with pyarrow"}
 """dlt's backends: its default, and a faster one."""
-OURS, WITHOUT_SPARK = "ours", "ours without Spark"
 SAME_TIME, BESIDE_ALL, PARALLEL, BESIDE_DLT, SMALL_BESIDE_DLT, WITHOUT_BESIDE_DLT = 1.5, 50.0, 1.5, 5.0, 1.0, 2.0
 DAYS, ROWS_A_DAY = 100, 50_000
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -57,13 +55,6 @@ def start_spark() -> Any:
 def consume(rows: Any, _: object = None) -> None:
     """Read all columns of all rows, and keep nothing."""
     rows.write.format("noop").mode("overwrite").save()
-
-
-def timed(work: Callable[[], Any]) -> float:
-    """Return how many seconds something takes."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 class Bench:
@@ -95,11 +86,6 @@ class Bench:
     def table(self, name: str, **options: Any) -> JdbcTable:
         """Return our source of a table."""
         return JdbcTable(self.spark, self.server.url, name, properties=self.server.properties, **options)
-
-    def without_spark(self, name: str) -> SqlTable:
-        """Return our source of a table that starts no Spark."""
-        login = {"user": self.server.properties["user"]}
-        return SqlTable(self.server.url.removeprefix("jdbc:"), name, properties=login)
 
     def all_rows(self, name: str) -> Any:
         """Return all rows as Spark's JDBC reads them, with predicates left to Spark."""
@@ -166,7 +152,7 @@ def beside_dlt(at: Bench, name: str, rows: int, rounds: int) -> list[Goal]:
                 if part == "changed":
                     at.change(name, rows)
                 taken = times.setdefault(part, {})
-                for ours, source in ((OURS, at.table(name)), (WITHOUT_SPARK, at.without_spark(name))):
+                for ours, source in ((OURS, at.table(name)), (WITHOUT_SPARK, sql_table(at.server, name))):
                     run = partial(at.take, source, f"{job} {ours}", partial(_write, f"{folder}/{ours}"))
                     taken.setdefault(ours, []).append(timed(run))
                     at.check(f"{job} {ours}", wanted)

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Output | Retraction)
 
-SWEPT_EACH = 10
+SWEEP_EVERY = 10
 """Of so many versions that follow one another, one looks for what attempts left that slept until others had published.
 Each look is a listing. Earlier records of the job are deleted then as well."""
 COPY_LASTS = timedelta(days=1)
@@ -273,7 +273,7 @@ class Publication:
         recorded, last = self.witness.recorded(sink), self.run.head.last
         before = recorded.epochs.get(output.epoch, 0) if recorded is not None else 0
         # Nobody else was at work since the target got the version before: nothing is left, unless somebody slept.
-        if last is not None and last.failed == 0 and output.version == before + 1 and output.version % SWEPT_EACH:
+        if last is not None and last.failed == 0 and output.version == before + 1 and output.version % SWEEP_EVERY:
             return
         kept = [output.folder for output in self.run.unpublished]
         self._clear(lambda output: sink.sweep(output, kept, recorded), output)

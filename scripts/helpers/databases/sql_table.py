@@ -161,7 +161,7 @@ class SqlTable(DatabaseTable):
         with self._connections.one() if options is None else self._session(options) as session:
             return session.texts(query)
 
-    def _columns_of(self, query: SQL) -> list[tuple[str, str, int, int]] | None:
+    def _columns_of(self, query: SQL) -> list[tuple[str, str, int, int]]:
         with self._connections.one() as session:
             return list(session.columns(query))
 

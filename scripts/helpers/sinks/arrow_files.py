@@ -95,9 +95,9 @@ def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any])
             is_done = True
         with unless_refused(options):
             writer.close()
-            size = packed.tell()
+            written = packed.tell()
             packed.seek(0)
-    return count, size, is_done
+    return count, written, is_done
 
 
 @contextmanager

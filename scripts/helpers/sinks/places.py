@@ -337,7 +337,7 @@ class S3Place:
 
     def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
         # In one request where they are few. All of a batch is at its target by then, or is never to be published: that
-        # S3 may delete the last one first, and not all of the others, leaves what the next run sweeps.
+        # S3 may delete the last one first, and not all of the others, leaves what a later run sweeps.
         found = self.files(_checked(self, folder)) if found is None else found
         self.delete([*(name for name in found if name != last), last])
 
