@@ -30,17 +30,23 @@ from tests.support import maven_jars, table_formats
 from tests.support.clock import Clock
 from tests.support.components import find_jdbc_jars, missing_component
 from tests.support.glue_scripts import NOT_FETCHED
+from tests.support.long import cases, is_long
 from tests.support.moto_server import MotoServer, OneAtATime, call_servers_of_this_process
 from tests.support.patience import PATIENCE
 from tests.support.places import REGION, REPOSITORY, TEST_ENDPOINT
-from tests.support.servers import is_long
 
 pytest_plugins = [f"tests.support.{name}_fixtures" for name in ("table", "server", "database")]
 
 
-if not os.environ.get("CI"):  # Hypothesis has a profile of its own for CI, which is as patient.
-    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("patient")
+# In CI, Hypothesis' own profile goes on to make the examples repeatable.
+settings.register_profile(
+    "patient",
+    settings.default,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=cases(30, long=300),
+)
+settings.load_profile("patient")
 
 
 LEFT_OUT = [

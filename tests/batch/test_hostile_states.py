@@ -6,7 +6,6 @@ Whatever a field is replaced by, a run or a command raises a WatermarkError, or 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone
@@ -37,10 +36,10 @@ from scripts.report import build_report
 from tests.protocol.any_values import nested_values
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.files_states import set_aside_of
+from tests.support.long import cases
 from tests.support.steps import commit
 from tests.support.stored_kinds import GONE, NOW, altered, kinds, paths_of
 
-LONG = bool(os.environ.get("GLUE_WATERMARKS_LONG"))
 KINDS = kinds()
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
@@ -58,7 +57,7 @@ VALUES = (
 )  # fmt: skip
 """Anything that a table can hold, packed values of any form, and a field that is gone."""
 QUICK = settings(
-    max_examples=1_000 if LONG else 50,
+    max_examples=cases(50, long=1_000),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
@@ -87,7 +86,7 @@ def test_state_or_plan_is_read_when_it_is_what_was_written(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=2_500 if LONG else 30)
+@settings(max_examples=cases(30, long=2_500))
 @given(data=st.data())
 def test_state_or_plan_is_read_or_refused_when_any_field_of_it_is_altered(name: str, data: st.DataObject) -> None:
     place, stored = KINDS[name]
@@ -103,7 +102,7 @@ def test_state_or_plan_is_read_or_refused_when_any_field_of_it_is_altered(name: 
             is_read(place, altered(altered(stored, one, values[0]), other, values[1]))
 
 
-@settings(max_examples=10_000 if LONG else 300)
+@settings(max_examples=cases(300, long=10_000))
 @given(JSON.map(pack_json) | st.binary(max_size=40), st.integers(0, 3))
 def test_packed_list_is_read_or_refused_when_it_holds_anything(data: bytes, count: int) -> None:
     segment = {"count": count, "sha256": hashlib.sha256(data).hexdigest(), "data": data}
@@ -124,7 +123,7 @@ ENTRY = {"key": "a", "etag": "e", "version_id": None, "size": 1, "modified": 1, 
 
 
 @pytest.mark.parametrize("name", ROW)
-@settings(max_examples=1_000 if LONG else 20)
+@settings(max_examples=cases(20, long=1_000))
 @given(value=JSON)
 def test_row_of_a_segment_is_read_or_refused_when_a_field_of_it_is_altered(name: str, value: Any) -> None:
     data = pack_json({**ROW, name: value})
@@ -135,7 +134,7 @@ def test_row_of_a_segment_is_read_or_refused_when_a_field_of_it_is_altered(name:
 
 
 @pytest.mark.parametrize("name", ENTRY)
-@settings(max_examples=1_000 if LONG else 20)
+@settings(max_examples=cases(20, long=1_000))
 @given(value=JSON)
 def test_file_that_was_set_aside_is_read_or_refused_when_a_field_of_it_is_altered(name: str, value: Any) -> None:
     state = {"set_aside": {"count": 1, "data": pack_json([{**ENTRY, name: value}])}}

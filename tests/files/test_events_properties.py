@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.buckets import Job
 from tests.support.events import Told
-from tests.support.servers import is_long
+from tests.support.long import cases
 
 KEYS = st.sampled_from(["a.csv", "b.csv", "day=1/c.csv"])
 WRITES = st.tuples(st.just("put"), KEYS, st.sampled_from(["1", "2", "3"]), st.integers(0, 90))
@@ -18,7 +18,7 @@ DELIVERIES = st.tuples(st.just("told"), st.lists(st.integers(0, 30), max_size=4)
 LISTINGS = st.tuples(st.just("list"))
 
 
-@settings(max_examples=3_000 if is_long() else 100, deadline=None)
+@settings(max_examples=cases(100, long=3_000), deadline=None)
 @given(
     steps=st.lists(st.one_of(WRITES, WRITES, DELETES, DELIVERIES, DELIVERIES, LISTINGS), max_size=25),
     versioned=st.booleans(),

@@ -23,8 +23,8 @@ from scripts.helpers.listing.metadata_tables import CHANGES, S3MetadataInventory
 from scripts.helpers.listing.objects import Interval
 from scripts.helpers.watermarks import Watermarks
 from tests.support.buckets import Job
+from tests.support.long import cases
 from tests.support.metadata_tables import NAMESPACE, MetadataTables
-from tests.support.servers import is_long
 
 JOB = "parking"
 
@@ -318,7 +318,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=2_000 if is_long() else 60, deadline=None)
+@settings(max_examples=cases(60, long=2_000), deadline=None)
 @given(steps=st.lists(STEPS, max_size=25), versioned=st.booleans())
 def test_journal_brings_what_a_listing_brings_when_records_are_late_or_repeated(
     steps: list[tuple[Any, ...]], versioned: bool

@@ -25,7 +25,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.job_runs import Jobs
-from tests.support.servers import is_long
+from tests.support.long import cases
 from tests.support.spoiled_table import SPOILED, Path, attribute_at, paths_in, spoiled, spoilt_by
 
 BAD, GOOD, THIRD, TRIGGER = "a-bad", "b-good", "c-third", "a-trigger"
@@ -253,7 +253,7 @@ SCRIPT = ("run", "M", "command", "M", "ScriptLocation")
     changes=[("run", number_of("RUNNING", "launcher"), None), ("run", number_of("RUNNING", *SCRIPT), {"S": "/a\0.py"})],
 )
 @example(state="WAITING", changes=[("waiting run", number_of("WAITING", *SCRIPT), {"S": "/a\0.py"})])
-@settings(max_examples=200 if is_long() else 60, deadline=None)
+@settings(max_examples=cases(15, long=200), deadline=None)
 def test_every_call_ends_as_documented_when_any_two_attributes_are_altered(
     check: Callable[..., None], engine: str, state: str, changes: list[tuple[str, int, Any]]
 ) -> None:

@@ -19,15 +19,15 @@ import pytest
 from scripts.helpers.watermarks import Watermarks
 from tests.jobs.copying import DAY, Copies, Settings, merged_rows
 from tests.support.databases import PostgresServer
+from tests.support.long import cases
 from tests.support.patience import LONG
 from tests.support.places import REPOSITORY
-from tests.support.servers import is_long
 from tests.support.versioned_tables import DeltaByHand, IcebergByHand
 
 WRITERS = 6
-KILLS = 25 if is_long() else 1
+KILLS = cases(1, long=25)
 """Of Spark. Each costs the start of a JVM."""
-KILLS_WITHOUT = 60 if is_long() else 2
+KILLS_WITHOUT = cases(2, long=60)
 Grow = Callable[[], None]
 
 pytestmark = pytest.mark.timeout(LONG)

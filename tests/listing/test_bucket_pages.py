@@ -33,6 +33,7 @@ from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.listing import Listing, ListingOptions, Location
 from scripts.helpers.listing.s3 import make_client
 from tests.support.landing import put_objects
+from tests.support.long import cases
 from tests.support.places import REGION
 
 STRANGE = [
@@ -154,7 +155,9 @@ def test_all_keys_are_listed_as_they_are_when_every_page_holds_one(in_process: t
     assert found == sorted(keys, key=str.encode)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=cases(5, long=60), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     st.sets(
         st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\x01\n\r %+/&<"), min_size=1, max_size=8),

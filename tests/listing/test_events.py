@@ -31,6 +31,7 @@ from scripts.helpers.listing.listing import Location
 from scripts.helpers.watermarks import Watermarks
 from tests.support.event_bodies import bridged, notification, record, through_sns
 from tests.support.faults import Raw
+from tests.support.long import cases
 
 LANDING = Location.parse("s3://landing/in/")
 _numbers = itertools.count(1)
@@ -180,7 +181,7 @@ deliveries = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(8, long=100), deadline=None)
 @given(bodies=deliveries, data=st.data())
 def test_result_is_the_same_when_deliveries_are_shuffled_and_repeated(
     sqs: Any, bodies: list[str], data: st.DataObject

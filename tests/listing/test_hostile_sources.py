@@ -22,6 +22,7 @@ from scripts.helpers.listing.inventory_files import BATCH_ROWS, MAX_TEXT, read_l
 from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.listing.page import take_objects
 from tests.support.event_bodies import bridged, notification, record, through_sns
+from tests.support.long import cases
 
 LATE = "9999-12-31T24:00:00Z"
 LOCATION = Location.parse("s3://landing/")
@@ -95,7 +96,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=cases(25, long=500))
 @given(data=st.data(), body=st.sampled_from([notification(record("a", version="v")), bridged("a", version_id="v")]))
 def test_message_is_read_or_refused_when_any_part_of_it_is_anything(data: Any, body: str) -> None:
     content = json.loads(body)
@@ -112,7 +113,7 @@ def test_message_is_read_or_refused_when_any_part_of_it_is_anything(data: Any, b
     assert "good.csv" in queue.receive(LOCATION).keys
 
 
-@settings(max_examples=50)
+@settings(max_examples=cases(15, long=250))
 @given(st.text(max_size=50) | st.binary(max_size=50).map(lambda raw: raw.decode("latin-1")))
 def test_message_is_read_or_refused_when_it_is_any_text(body: str) -> None:
     with suppress(ValueError):
@@ -128,7 +129,7 @@ OBJECT = (
 PAGE = b"<ListBucketResult><IsTruncated>false</IsTruncated>" + OBJECT * 2 + b"</ListBucketResult>"
 
 
-@settings(max_examples=100)
+@settings(max_examples=cases(25, long=500))
 @given(data=st.data())
 def test_page_is_read_or_left_to_botocore_when_a_part_of_it_is_anything(data: Any) -> None:
     start = data.draw(st.integers(0, len(PAGE)))
@@ -219,7 +220,7 @@ def test_inventory_is_read_when_its_keys_are_as_long_as_keys_may_be() -> None:
     assert batch.column("key").to_pylist() == ["k" * (MAX_TEXT - 1)] * 5
 
 
-@settings(max_examples=30)
+@settings(max_examples=cases(10, long=150))
 @given(data=st.data())
 def test_data_file_is_read_or_refused_when_a_part_of_it_is_anything(data: Any) -> None:
     body = data_file("k", 20).getvalue()

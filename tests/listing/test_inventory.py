@@ -25,6 +25,7 @@ from scripts.helpers.listing.inventory import S3Inventory
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LISTED
 from tests.support.inventories import CHANGED, PLAIN, VERSIONED, Reports, data_file, inventory_row
+from tests.support.long import cases
 
 FORMATS = ["CSV", "Parquet"]
 LANDING = Location.parse("s3://landing/")
@@ -194,7 +195,7 @@ def test_created_is_the_start_of_the_scan_when_asked(s3: Any, reports: Reports) 
     assert S3Inventory(uri, s3_client=s3).created == datetime(2026, 3, 16, 1, tzinfo=timezone.utc)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(8, long=100), deadline=None)
 @given(
     keys=st.sets(
         st.text(

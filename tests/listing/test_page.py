@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scripts.helpers.listing.page import from_parsed, take_objects
+from tests.support.long import cases
 
 ROOTS = {"Contents": "ListBucketResult", "Version": "ListVersionsResult"}
 PARSED = {"Contents": "Contents", "Version": "Versions"}
@@ -145,7 +146,7 @@ def test_rows_are_those_of_botocore_when_keys_are_not_encoded(
     check_same(page(items, tag, encoded=False), tag, read)
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(50, long=1_000))
 @given(st.lists(objects, min_size=1, max_size=6), tags, st.data())
 def test_rows_are_those_of_botocore_when_objects_differ_in_their_elements(
     read: Reader, found: list[dict[str, str]], tag: str, data: st.DataObject

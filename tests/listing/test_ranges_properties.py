@@ -15,6 +15,7 @@ from scripts.helpers.listing.cuts import LAST, MOST_CUTS
 from scripts.helpers.listing.objects import Interval, byte_order
 from scripts.helpers.listing.ranges import FREE_PROBES, PAGES_PER_PROBE, RangeListing
 from tests.support.listed_pages import ListedPages
+from tests.support.long import cases
 
 odd = st.sampled_from([" ", "%", "+", "\n", "\x01", "-", "0", "9", "a", "Z", "é", "\ue000", "\U0001f697", "\uffff"])
 names = st.text(st.sampled_from("0123456789abcdefAZ-_. "), min_size=1, max_size=6) | st.text(
@@ -33,7 +34,7 @@ skewed = st.builds(
 key_sets = flat | nested | numbered | alike | skewed
 page_sizes, worker_counts, seeds = st.integers(1, 5), st.integers(1, 8), st.integers(0, 2**32)
 bounds = st.none() | names | st.tuples(names, names).map("/".join)
-timed = settings(max_examples=150, deadline=None)
+timed = settings(max_examples=cases(40, long=500), deadline=None)
 
 
 def listed(pages: ListedPages, workers: int, after: str | None = None, until: str | None = None) -> list[Interval]:

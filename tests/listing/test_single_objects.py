@@ -25,6 +25,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.event_bodies import notification, record
 from tests.support.faults import ONE_ATTEMPT, Raw
 from tests.support.landing import put_objects
+from tests.support.long import cases
 
 KEYS = ["b", "a b+c%25", "🎉", "\ue000", "x/y=1/z", "archived"]
 
@@ -172,7 +173,7 @@ def test_rows_are_those_of_single_looks_when_pages_show_some_of_the_objects(
     listings = Counter[str]()
     assert set(asked.counts) == {"HeadObject"}
 
-    @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=cases(8, long=100), suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         st.sets(st.sampled_from(universe), min_size=10) | st.integers(0, 60).map(lambda start: set(universe[start:])),
         st.integers(1, 40), st.integers(0, 4), st.integers(0, 9), st.integers(1, 60), st.sampled_from([1, 3]),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scripts.helpers.protocol import chunks as spill
 from scripts.helpers.protocol.chunks import cut, join, spill_large
 from scripts.helpers.protocol.values import MAX_BYTES, Spilled, encode, same_values
+from tests.support.long import cases
 
 leaves = st.one_of(
     st.none(),
@@ -36,7 +37,7 @@ values = st.recursive(
     max_leaves=15,
 )
 NOTICED = r"of \d+ chunks|not compressed data|compressed stream|length or checksum differ"
-quick = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(deadline=None, max_examples=cases(20, long=300), suppress_health_check=[HealthCheck.too_slow])
 
 
 def small_chunks(size: int = 64) -> Any:

@@ -17,13 +17,13 @@ from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults
+from tests.support.long import cases
 from tests.support.patience import PATIENCE
-from tests.support.servers import is_long
 
 pytestmark = pytest.mark.both_stores
 
 THREADS = 50
-COMMITS = 10 if is_long() else 1
+COMMITS = cases(1, long=10)
 """Of each thread."""
 JOB = "parking"
 PATIENT = CLIENT_CONFIG.merge(Config(max_pool_connections=THREADS, read_timeout=PATIENCE))

@@ -22,7 +22,7 @@ from tests.protocol.model_job import (
 )
 from tests.support.doubles import Double
 from tests.support.dynamodb import Died
-from tests.support.servers import is_long
+from tests.support.long import is_long
 
 pytestmark = [pytest.mark.usefixtures("small_limits", "double"), pytest.mark.both_stores]
 

@@ -13,10 +13,10 @@ import pytest
 from scripts.helpers.watermarks import Watermarks
 from tests.protocol.crowd import Crowd
 from tests.protocol.worker import JOB
+from tests.support.long import cases
 from tests.support.patience import LONG
-from tests.support.servers import is_long
 
-SECONDS = 240 if is_long() else 2
+SECONDS = cases(2, long=240)
 """For what chance does, which in `make test-long` has the time to find something."""
 LEAST = {
     "killed after begun": 1,

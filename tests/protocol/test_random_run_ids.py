@@ -16,10 +16,10 @@ from moto.dynamodb.models.table import Table
 from scripts.helpers.protocol import dynamodb, items
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.watermarks import Watermarks
+from tests.support.long import cases
 from tests.support.places import REGION
-from tests.support.servers import is_long
 
-TRIALS, RUNS = 1_000 if is_long() else 100, 10
+TRIALS, RUNS = cases(100, long=1_000), 10
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 
 

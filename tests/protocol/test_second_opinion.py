@@ -9,8 +9,8 @@ import pytest
 
 from scripts.helpers.protocol.items import TTL_ATTRIBUTE
 from scripts.helpers.watermarks import Watermarks
+from tests.support.long import is_long
 from tests.support.patience import LONG
-from tests.support.servers import is_long
 from tests.support.watermarks_suite import EVERY_REQUEST, WHOLE, run_watermarks_suite
 
 ONLY_MOTO = (

@@ -33,6 +33,7 @@ from scripts.helpers.protocol.sqlite import SqliteTable
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.dynamodb import FakeDynamoDB
+from tests.support.long import cases
 from tests.support.patience import LONG, PATIENCE
 from tests.support.places import REPOSITORY
 from tests.support.read_only import as_somebody, make_read_only
@@ -71,7 +72,7 @@ reads = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(20, long=300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(writes | reads, min_size=5, max_size=30))
 def test_file_answers_as_dynamodb_does_when_requests_come_in_any_order(
     tmp_path_factory: pytest.TempPathFactory, sequence: list[Any]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from hypothesis import HealthCheck, settings
 
 from tests.protocol.machine import Protocol
 from tests.support.doubles import Double, FaultyFile
-
-LONG = bool(os.environ.get("GLUE_WATERMARKS_LONG"))
+from tests.support.long import cases
 
 
 class OnFile(Protocol):
@@ -21,8 +18,8 @@ class OnFile(Protocol):
 
 TestProtocol, TestProtocolOnFile = Protocol.TestCase, OnFile.TestCase
 TestProtocol.settings = TestProtocolOnFile.settings = settings(
-    max_examples=1_500 if LONG else 40,
-    stateful_step_count=60 if LONG else 40,
+    max_examples=cases(15, long=1_500),
+    stateful_step_count=cases(40, long=60),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     report_multiple_bugs=False,

@@ -17,7 +17,7 @@ from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import Died, FakeDynamoDB
 from tests.support.listed_rows import ListedRows
-from tests.support.servers import is_long
+from tests.support.long import cases
 
 JOB, CONTEXT = "parking", "repairs"
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
@@ -189,7 +189,7 @@ class Backfills(RuleBasedStateMachine):
 
 TestBackfills = Backfills.TestCase
 TestBackfills.settings = settings(
-    max_examples=100 if is_long() else 40,
+    max_examples=cases(40, long=100),
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),

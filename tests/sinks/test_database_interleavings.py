@@ -28,12 +28,14 @@ from scripts.helpers.sinks.database_sql import Statements
 from scripts.helpers.sinks.outputs import batch_values, mark_of
 from tests.sinks.interleaving import JOB, Interleaving, let_number_decide, played
 from tests.support.dynamodb import Died
+from tests.support.long import cases
 from tests.support.patience import LONG
-from tests.support.servers import is_long
 
 BATCH = "batch"
-PARTS = 4
-COUNT = (10_000 if is_long() else 100) // PARTS
+MOST = 100
+"""Interleavings in which each fault shows that the scheduler must find."""
+PARTS = cases(1, long=4)
+COUNT = cases(25, long=2_000) // PARTS
 """Interleavings in one test."""
 
 
@@ -161,5 +163,5 @@ def test_interleaving_is_found_when_the_code_has_a_fault(
     fault(monkeypatch)
 
     with pytest.raises(AssertionError, match=r"WrongTarget|StagedRowsLost"):
-        for number in range(PARTS * COUNT):
+        for number in range(MOST):
             play(number, stops, monkeypatch)

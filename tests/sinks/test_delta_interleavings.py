@@ -25,9 +25,9 @@ from scripts.helpers.sinks import DeltaSink, events_of
 from scripts.helpers.sinks.outputs import batch_values, mark_of
 from scripts.helpers.sinks.places import LocalPlace
 from tests.sinks.interleaving import JOB, Actor, Interleaving, let_number_decide, moving, played
+from tests.support.long import cases
 from tests.support.merge_reference import Event, expected, frame, rules
 from tests.support.patience import LONG
-from tests.support.servers import is_long
 
 BATCH = "batch"
 
@@ -122,8 +122,10 @@ def play(number: int, points: Points, monkeypatch: pytest.MonkeyPatch) -> DeltaI
         return played(story, number)
 
 
-PARTS = 4
-COUNT = (10_000 if is_long() else 100) // PARTS
+MOST = 100
+"""Interleavings in which a fault shows that the scheduler must find."""
+PARTS = cases(1, long=4)
+COUNT = cases(25, long=1_000) // PARTS
 """Interleavings in one test."""
 
 
@@ -151,7 +153,7 @@ def test_interleaving_is_found_when_a_batch_is_appended_to_another_version_than_
 
     # In some of them the late publisher finds its files gone first.
     with pytest.raises(AssertionError, match=r"are there twice|UnpublishedError"):
-        for number in range(PARTS * COUNT):
+        for number in range(MOST):
             play(number, points, monkeypatch)
 
 
@@ -209,7 +211,7 @@ class Merges:
             actor.pause()
 
 
-MERGES = 5_000 if is_long() else 6
+MERGES = cases(2, long=300)
 
 
 @pytest.mark.timeout(LONG)

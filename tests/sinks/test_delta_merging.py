@@ -28,8 +28,8 @@ from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.sinks.table_merge import SPARK_FRAMES, TableMerge
 from scripts.helpers.watermarks import Watermarks
+from tests.support.long import cases, is_long
 from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
-from tests.support.servers import is_long
 from tests.support.steps import KilledError
 
 KINDS = pytest.mark.parametrize("kind", ["newest", "history"])
@@ -67,7 +67,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
 
 
 @KINDS
-@settings(max_examples=100 if is_long() else 6, deadline=None)
+@settings(max_examples=cases(3, long=100), deadline=None)
 @given(batches=histories())
 def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
     kind: str, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Event]]

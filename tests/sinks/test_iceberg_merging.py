@@ -36,8 +36,8 @@ from scripts.helpers.sinks.iceberg_merge import MEMORY, SparkMerge, made_if_miss
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.sinks.table_merge import TableMerge
 from scripts.helpers.watermarks import Watermarks
+from tests.support.long import cases, is_long
 from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
-from tests.support.servers import is_long
 from tests.support.steps import KilledError
 
 SINCE = datetime(2026, 11, 23, tzinfo=timezone.utc)
@@ -113,7 +113,7 @@ def staged(output: Output, spark: Any) -> list[str]:
 
 
 @KINDS
-@settings(max_examples=100 if is_long() else 5, deadline=None)
+@settings(max_examples=cases(3, long=100), deadline=None)
 @given(batches=histories())
 def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
     kind: str, catalog: Any, batches: list[list[Event]]

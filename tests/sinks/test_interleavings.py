@@ -18,13 +18,13 @@ from scripts.helpers.sinks import files, staging
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import mark_of
 from tests.sinks.interleaving import Interleaving, MemoryPlace, let_number_decide, play
+from tests.support.long import cases
 from tests.support.patience import LONG
-from tests.support.servers import is_long
 
 MOST = 1_000
 """Interleavings in which each fault shows that the scheduler must find."""
-PARTS = 10
-COUNT = (1_000_000 if is_long() else MOST) // PARTS
+PARTS = cases(2, long=10)
+COUNT = cases(200, long=20_000) // PARTS
 """Interleavings in one test."""
 
 

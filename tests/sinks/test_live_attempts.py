@@ -20,8 +20,8 @@ from scripts.helpers.watermarks import Watermarks
 from tests.sinks.attempt import ROWS, attempt
 from tests.sinks.processes import attempt_of, wait_for, when_free
 from tests.support.database_fixtures import written_as
+from tests.support.long import is_long
 from tests.support.patience import LONG, PATIENCE
-from tests.support.servers import is_long
 from tests.support.standalone import standalone_cluster
 
 

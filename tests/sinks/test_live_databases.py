@@ -19,8 +19,8 @@ from scripts.helpers.watermarks import Watermarks
 from tests.sinks.postgres_attempt import JOB, ROWS, attempt, sink_of
 from tests.sinks.processes import attempt_of, wait_for, when_free
 from tests.support.databases import PostgresServer
+from tests.support.long import is_long
 from tests.support.patience import LONG, PATIENCE
-from tests.support.servers import is_long
 
 FENCED = "FencedError"
 ALREADY, DONE = "outcome=already\n", "outcome=done\n"

@@ -14,8 +14,8 @@ from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.processes import attempt_of, wait_for, when_free
 from tests.sinks.table_attempt import ROWS, attempt, rows_of, sink_of
+from tests.support.long import is_long
 from tests.support.patience import LONG, PATIENCE
-from tests.support.servers import is_long
 
 FORMATS = ["delta", "iceberg"]
 

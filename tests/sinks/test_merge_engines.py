@@ -18,13 +18,14 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.sinks import Merge, merge_engines
 from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.sinks.table_merge import ARROW_FRAMES, SPARK_FRAMES, Frames
+from tests.support.long import cases
 from tests.support.merge_reference import history, newest
 
 Moment = tuple[int, int]
 State = dict[tuple[int, Moment], str | None]
 """All that happened, by key and moment; a delete is None."""
 KINDS = pytest.mark.parametrize("kind", ["newest", "history"])
-CASES = 250
+CASES = cases(60, long=250)
 UTC = timezone.utc
 
 

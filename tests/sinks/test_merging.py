@@ -29,6 +29,7 @@ from scripts.helpers.sinks import DatabaseSink, Merge, Versions, events_of
 from scripts.helpers.sinks.database_sql import GONE, Statements
 from scripts.helpers.sinks.merging import DELETED
 from tests.support.database_fixtures import written_as
+from tests.support.long import cases
 from tests.support.merge_reference import Event, expected, frame, histories, rules
 from tests.support.patience import PATIENCE
 from tests.support.written import EPOCH, JOB, Written
@@ -71,7 +72,7 @@ class Table:
 
 
 @KINDS
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=cases(8, long=100), deadline=None)
 @given(batches=histories())
 def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
     kind: str, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Event]]

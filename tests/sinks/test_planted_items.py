@@ -33,6 +33,7 @@ from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.watermarks import Watermarks
 from tests.support.databases import PostgresServer
 from tests.support.dynamodb import FakeDynamoDB
+from tests.support.long import cases
 from tests.support.neighbours import (
     KINDS,
     PLANTED,
@@ -44,13 +45,12 @@ from tests.support.neighbours import (
     retraction_of,
 )
 from tests.support.patience import LONG
-from tests.support.servers import is_long
 from tests.support.spoiled_table import SPOILED, attribute_at, paths_in, spoiled
 from tests.support.steps import KilledError, commit
 from tests.support.table_items import put_item
 from tests.support.written import WrittenPostgres
 
-WALKS = {"files": 20, "sqlite": 20, "delta": 4, "iceberg": 4, "postgres": 4}
+WALKS = {"files": 5, "sqlite": 5, "delta": 2, "iceberg": 2, "postgres": 2}
 """How many walks there are, by the kind of target; fifty times as many in `make test-long`."""
 AT_ONCE = 10
 WHY = ("--why", "a test", "--who", "sam", "--yes")
@@ -306,7 +306,7 @@ def two(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str, str], 
 
 def parts(kind: str) -> list[Any]:
     """Return the numbers of walks in parts, so that many processes share them."""
-    total = WALKS[kind] * (50 if is_long() else 1)
+    total = WALKS[kind] * cases(1, long=40)
     return [
         pytest.param(kind, range(at, min(at + AT_ONCE, total)), id=f"{kind}-{at}") for at in range(0, total, AT_ONCE)
     ]

@@ -16,11 +16,6 @@ from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 
 
-def is_long() -> bool:
-    """Tell whether `make test-long` asked for many minutes."""
-    return bool(os.environ.get("GLUE_WATERMARKS_LONG"))
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
