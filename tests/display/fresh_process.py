@@ -1,7 +1,7 @@
-"""One call in a process of its own, where nothing has added the filter of log lines yet and everything is logged.
+"""Calls, each in a process where nothing was called before that adds the filter of log lines; everything is logged.
 
-`python -m tests.display.fresh_process CALL`. What it needs of AWS is at AWS_ENDPOINT_URL. Spark's JVM is that of the
-caller, as one of its own takes seconds to start.
+`python -m tests.display.fresh_process FOLDER CALLS` forks for each call and writes its log to the folder. What the
+calls need of AWS is at AWS_ENDPOINT_URL. Spark's JVM is that of the caller, as one of its own takes seconds to start.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 URL = "jdbc:postgresql://127.0.0.1:1/shop"
@@ -184,8 +186,37 @@ CALLS_WITH_SPARK: dict[str, Callable[[], None]] = {
 """What hands a password to the JVM, or is told one by it."""
 
 
-if __name__ == "__main__":
-    name = sys.argv[1]
+USED = (
+    "pyspark.sql", "scripts.cli.main", "scripts.helpers.databases.login", "scripts.helpers.glue",
+    "scripts.helpers.glue.catalog", "scripts.helpers.glue_api.runs", "scripts.helpers.listing.events",
+    "scripts.helpers.listing.s3", "scripts.helpers.protocol.dynamodb", "scripts.helpers.sinks.targets",
+    "scripts.helpers.watermarks",
+)  # fmt: skip
+"""Imported once for all calls, which import them first. boto3 is not: its loggers are to come after the filter."""
+
+
+def _logged(name: str, log: Path) -> None:
+    """Make a call in this process, with all that it prints and logs in a file."""
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), sys.stdout.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())
     # Spark's own start is not logged: it is no doing of the package.
     logging.basicConfig(level=logging.DEBUG if name in CALLS else logging.WARNING)
     {**CALLS, **CALLS_WITH_SPARK}[name]()
+
+
+def main(folder: str, *names: str) -> None:
+    """Make each call in a process that is forked for it, and print its exit code."""
+    for module in USED:
+        import_module(module)
+    for name in names:
+        if (child := os.fork()) == 0:
+            _logged(name, Path(folder, f"{name}.log"))
+            return
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

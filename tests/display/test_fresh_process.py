@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -36,17 +38,36 @@ def shop(endpoint: str) -> None:
     )
 
 
-def logged(call: str, endpoint: str, **variables: str) -> str:
-    """Return what a fresh process logs that makes one call, with the log of everything on."""
+def logged(calls: Collection[str], folder: Path, **variables: str) -> dict[str, tuple[int, str]]:
+    """Return the exit code and the log of each call, which a process makes that made none before."""
     standin = REPOSITORY / "tests" / "support" / "awsglue_standin"
-    given = {"AWS_ENDPOINT_URL": endpoint, "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{standin}"}
+    given = {"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{standin}"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.display.fresh_process", call],
+        [sys.executable, "-m", "tests.display.fresh_process", str(folder), *calls],
         cwd=REPOSITORY, env={**os.environ, **given, **variables}, capture_output=True, text=True, timeout=PATIENCE,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout + done.stderr
+    codes = map(int, done.stdout.split())
+    return {call: (code, (folder / f"{call}.log").read_text()) for call, code in zip(calls, codes, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def logs(endpoint: str, shop: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """Return what each call logs that asks AWS."""
+    variables = {"AWS_SESSION_TOKEN": SECRET, "PYICEBERG_CATALOG__LAKE__TYPE": "glue"}
+    return logged(CALLS, tmp_path_factory.mktemp("logs"), AWS_ENDPOINT_URL=endpoint, **variables)
+
+
+@pytest.fixture(scope="module")
+def logs_with_spark(
+    endpoint: str, shop: None, spark: Any, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[int, str]]:
+    """Return what each call logs that gives the JVM a password."""
+    parameters = spark.sparkContext._gateway.gateway_parameters
+    gateway = {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
+    variables = {"AWS_ENDPOINT_URL": endpoint, "AWS_SECRET_ACCESS_KEY": SECRET, **gateway}
+    return logged(CALLS_WITH_SPARK, tmp_path_factory.mktemp("logs"), **variables)
 
 
 def lines_with(secret: str, log: str) -> list[str]:
@@ -54,19 +75,20 @@ def lines_with(secret: str, log: str) -> list[str]:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_log_holds_no_secret_when_nothing_else_was_called_before(call: str, endpoint: str, shop: None) -> None:
-    log = logged(call, endpoint, AWS_SESSION_TOKEN=SECRET, PYICEBERG_CATALOG__LAKE__TYPE="glue")
+def test_log_holds_no_secret_when_nothing_else_was_called_before(call: str, logs: dict[str, tuple[int, str]]) -> None:
+    code, log = logs[call]
 
+    assert code == 0, log[-2000:]
     assert lines_with(SECRET, log) == []
     assert HIDDEN in log
 
 
 @pytest.mark.parametrize("call", CALLS_WITH_SPARK)
-def test_log_holds_no_password_when_a_jvm_is_given_it_first(call: str, endpoint: str, shop: None, spark: Any) -> None:
-    parameters = spark.sparkContext._gateway.gateway_parameters
-    gateway = {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
+def test_log_holds_no_password_when_a_jvm_is_given_it_first(
+    call: str, logs_with_spark: dict[str, tuple[int, str]]
+) -> None:
+    code, log = logs_with_spark[call]
 
-    log = logged(call, endpoint, AWS_SECRET_ACCESS_KEY=SECRET, **gateway)
-
+    assert code == 0, log[-2000:]
     assert lines_with(SECRET, log) == []
     assert HIDDEN in log
