@@ -26,7 +26,7 @@ from moto import mock_aws
 
 from scripts.demo.local_s3 import find_jars, in_place, short_lived, spark_conf
 from scripts.helpers.watermarks import Watermarks
-from tests.support import maven_jars, table_formats
+from tests.support import maven_jars, reach, table_formats
 from tests.support.clock import Clock
 from tests.support.components import find_jdbc_jars, missing_component
 from tests.support.glue_scripts import NOT_FETCHED
@@ -60,14 +60,19 @@ LEFT_OUT = [
 """What an older package cannot do: the version that can, part of the tests' names, a fixture they use, and why."""
 ALLOWED_SKIPS = (maven_jars.UNREACHABLE, NOT_FETCHED, *(why for *_, why in LEFT_OUT))
 """How the reason of a skip must start for CI and the matrix to take it."""
+UNCHANGED = pytest.StashKey[dict[str, int]]()
+"""How many tests of each group did not run, because nothing that they reach has changed."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out, and say why, what an older Spark or pandas cannot do. With CI's versions that is nothing."""
     if not is_long():
-        left_out = [item for item in items if item.get_closest_marker("long")]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+        take_out(config, items, [item for item in items if item.get_closest_marker("long")])
+        for group in reach.GROUPS:
+            of_group = [item for item in items if group in args_of_marker(item, "if_changed")]
+            if of_group and reach.has_passed(group):
+                take_out(config, items, of_group)
+                config.stash.setdefault(UNCHANGED, {})[group] = len(of_group)
     if hasattr(config, "workerinput"):
         put_long_files_first(items, float(config.getini("timeout")))
     for package, needed, part, fixtures, why in LEFT_OUT:
@@ -78,8 +83,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     item.add_marker(pytest.mark.skip(reason=f"{why}; this is {package} {found}"))
 
 
-def pytest_collection_finish() -> None:
-    """Tell the collector of garbage that thousands of tests and their modules stay: it looked at each, each time."""
+def args_of_marker(item: pytest.Item, name: str) -> tuple[Any, ...]:
+    """Return what a test's marker was given; nothing where the test has none."""
+    marker = item.get_closest_marker(name)
+    return marker.args if marker else ()
+
+
+def take_out(config: pytest.Config, items: list[pytest.Item], unwanted: list[pytest.Item]) -> None:
+    """Leave tests out of a run; pytest counts them as deselected."""
+    left_out = set(unwanted)
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=unwanted)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say which tests did not run because nothing that they reach has changed."""
+    for group, count in config.stash.get(UNCHANGED, {}).items():
+        terminalreporter.write_line(
+            f"{group}: {count} tests did not run, because nothing that they reach has changed since `make test-long` "
+            f"passed them (SHA-256 {reach.digest(group)})."
+        )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--ids-to", metavar="FILE", help="write the ids of the collected tests to a file")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Write the ids to the file that --ids-to names. Let the garbage collector leave thousands of tests alone."""
+    if file := session.config.getoption("--ids-to"):
+        Path(file).write_text("".join(f"{item.nodeid}\n" for item in session.items), encoding="utf-8")
     gc.collect()
     gc.freeze()
 

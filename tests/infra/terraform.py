@@ -117,6 +117,10 @@ class Terraform:
         }
 
 
+def table_names(dynamodb: Any) -> list[str]:
+    return [name for page in dynamodb.get_paginator("list_tables").paginate() for name in page["TableNames"]]
+
+
 def copy_of_module(folder: Path) -> Path:
     """Copy terraform/ with its tests and examples, and the scripts that these upload; return the module's folder."""
     unwanted = shutil.ignore_patterns(".terraform*", "terraform.tfstate*", "__pycache__")

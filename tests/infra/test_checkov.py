@@ -16,6 +16,8 @@ from tests.infra.terraform import copy_of_module
 from tests.support.components import missing_component
 from tests.support.patience import PATIENCE
 
+pytestmark = pytest.mark.if_changed("terraform")
+
 RECOVERY = "  point_in_time_recovery {\n    enabled = true\n  }\n"
 """What a copy of the module lacks, so that it is seen that findings show up."""
 

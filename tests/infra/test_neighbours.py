@@ -40,6 +40,8 @@ from tests.support.iam_requests import leading_keys
 from tests.support.listed_rows import ListedRows
 from tests.support.spoiled_table import SPOILED, attribute_at, paths_in, spoiled, spoilt_by
 
+pytestmark = pytest.mark.if_changed("terraform")
+
 START = datetime(2026, 3, 16, 6, tzinfo=timezone.utc)
 VALUES, ROWS, RUNS, AFTER = "waste-values", "waste-rows", "waste-runs", "waste-after-runs"
 STATE = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 10}

@@ -25,6 +25,8 @@ from tests.support.guarded_server import GuardedServer
 from tests.support.iam_policies import Request, is_allowed
 from tests.support.places import REPOSITORY
 
+pytestmark = pytest.mark.if_changed("terraform")
+
 PAGE = (REPOSITORY / "docs" / "permissions.md").read_text(encoding="utf-8")
 LEADING = "dynamodb:LeadingKeys"
 TEAM = [role for role in WORK if role != "lister"]

@@ -163,6 +163,7 @@ def signed_as(guard: GuardedServer, role: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.if_changed("terraform")
 @pytest.mark.parametrize("source", JOBS)
 def test_job_needs_all_of_its_policies_and_no_more_when_it_reads_its_source(
     recorder: GuardedServer, documents: dict[str, str], tables: str, source: str
@@ -181,6 +182,7 @@ def test_job_needs_all_of_its_policies_and_no_more_when_it_reads_its_source(
     assert unused(documents[source], calls) == NOT_BY_PANDAS.get(source, set())
 
 
+@pytest.mark.if_changed("terraform")
 def test_every_source_of_the_plan_has_a_job_here(documents: dict[str, str]) -> None:
     assert set(JOBS) == set(documents) - {"reader", "writer", "admin", "lister", "pipeline"}
 
@@ -227,6 +229,11 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
     return [(role, arguments) for role, all_of_it in by_role for arguments in all_of_it]
 
 
+def test_every_command_is_called_or_said_not_to_be_when_commands_are_listed(tmp_path: Path) -> None:
+    assert {arguments[0] for _, arguments in commands(tmp_path)} | NOT_RUN == set(cli.commands)
+
+
+@pytest.mark.if_changed("terraform")
 def test_every_command_is_allowed_when_the_role_that_it_is_for_calls_it(
     recorder: GuardedServer, documents: dict[str, str], tmp_path: Path
 ) -> None:
@@ -245,8 +252,7 @@ def test_every_command_is_allowed_when_the_role_that_it_is_for_calls_it(
     recorder.policies["lister"] = [documents["lister"]]
     recorder.calls.clear()
 
-    called = commands(tmp_path)
-    for role, arguments in called:
+    for role, arguments in commands(tmp_path):
         with signed_as(recorder, role):
             done = CliRunner().invoke(cli, ["--table", TABLE, *arguments], prog_name="watermarks")
         answers = {0, 1} if arguments is EVERY_FRESHNESS else {0}
@@ -254,7 +260,6 @@ def test_every_command_is_allowed_when_the_role_that_it_is_for_calls_it(
 
     refused = [call for call in recorder.calls if not call.allowed]
     assert refused == []
-    assert {arguments[0] for _, arguments in called} | NOT_RUN == set(cli.commands)
     asked = {role: {call.request.action for call in recorder.of(role)} for role in ("reader", "lister", "admin")}
     assert asked["reader"] == {
         "dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:Query", "kms:Decrypt", "s3:ListBucket",

@@ -45,6 +45,8 @@ from tests.support.iam_requests import ACCOUNT
 from tests.support.inventories import Reports, inventory_row
 from tests.support.places import REPOSITORY
 
+pytestmark = pytest.mark.if_changed("terraform")
+
 PAGE = (REPOSITORY / "docs" / "permissions.md").read_text(encoding="utf-8")
 LEDGER_URI = f"s3://{LEDGER}/marks/"
 

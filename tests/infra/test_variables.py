@@ -11,6 +11,8 @@ import pytest
 
 from tests.infra.terraform import TERRAFORM_FOLDER, Terraform
 
+pytestmark = pytest.mark.if_changed("terraform")
+
 NOT_A_BOOL = ("perhaps", "a bool is required")
 TAG_RULE = "Each of the tags must have a name of 1 to 128 characters and a value of at most 256"
 NAME_RULE = "names of 1 to 30 characters out of a-z, 0-9 and '-'"

@@ -10,6 +10,8 @@ from tests.mutants.changes import mutants_of
 from tests.mutants.covering import covering_tests
 from tests.support.places import REPOSITORY
 
+pytestmark = pytest.mark.if_changed("mutants")
+
 
 def changes_of(source: str) -> list[str]:
     """Return the source with each change."""

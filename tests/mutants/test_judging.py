@@ -17,6 +17,8 @@ from tests.mutants.judging import changed_codes
 from tests.mutants.recording import Recorded, cpu_seconds
 from tests.support.places import REPOSITORY
 
+pytestmark = pytest.mark.if_changed("mutants")
+
 CODE = """\
 from functools import cache
 

@@ -13,6 +13,8 @@ from tests.support.components import missing_component
 from tests.support.patience import LONG
 from tests.support.places import REPOSITORY
 
+pytestmark = pytest.mark.if_changed("model")
+
 MODEL = REPOSITORY / "docs" / "model" / "exactly_once.pml"
 README = MODEL.with_name("README.md").read_text(encoding="utf-8")
 
