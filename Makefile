@@ -2,7 +2,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 # Hundreds of processes that tests start would each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test small-spark-3.3 small-spark-4.1 spark-classes byte-code test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
+.PHONY: help demo test sinks jobs plain collected small-spark-3.3 small-spark-4.1 test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -10,25 +10,24 @@ help: ## show this list
 demo: .venv/demo-ready ## load a year of flights in several runs, one of them killed half-way
 	$(BIN)/python -m scripts.demo
 
-# The small set and the compiling run beside mypy, which leaves a core to them.
+# Four at a time: two cores are never idle while a test waits, and what is short comes beside the long parts.
 test: .venv/ready ## all tests, and a small set of them on the Sparks of Glue 4.0 and 6.0; sets itself up
-	@$(MAKE) --no-print-directory --jobs 4 lint small-spark-3.3 small-spark-4.1 spark-classes byte-code
-	@failed=0; $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder || failed=$$?; \
-	.ci/small/run report; exit $$failed
+	@.ci/spark-classes
+	@$(MAKE) --no-print-directory --jobs 4 --keep-going lint sinks jobs plain small-spark-3.3 small-spark-4.1 collected
+	@.ci/shard check
+	@.ci/small/run report
+
+sinks jobs plain: .venv/ready
+	@.ci/shard $@
+
+collected: .venv/ready
+	@.ci/shard collect
 
 small-spark-3.3 small-spark-4.1: .venv/ready
 	@.ci/small/run $(@:small-%=%)
 
-# Where Java is not that of the setup any more.
-spark-classes: .venv/ready
-	@.ci/spark-classes
-
-# In a fresh clone each of the six processes would compile all tests for itself.
-byte-code: .venv/ready
-	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true  # what is wrong with it, the run says
-
-test-long: .venv/ready ## the tests of the protocol for many minutes, and a million interleavings: hours
-	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/batch/test_hostile_states.py tests/sinks/contract tests/sinks/test_interleavings.py tests/sinks/test_planted_items.py tests/sinks/test_live_attempts.py tests/sinks/test_delta_merging.py tests/sinks/test_iceberg_merging.py tests/sinks/test_delta_interleavings.py tests/sinks/test_database_interleavings.py tests/sinks/test_live_tables.py tests/sinks/test_live_databases.py tests/files/test_events_properties.py tests/rows/test_numbers_model.py tests/rows/test_slicing_properties.py tests/job_runs/test_hostile_records.py tests/jobs/test_demo.py tests/tables/test_copies.py tests/jobs/test_killed_copies.py tests/jobs/test_hanging_file.py --timeout 36000
+test-long: .venv/ready ## all random cases and long variants, and tests that make test runs after a change only: hours [ROOMS="sinks protocol"]
+	.ci/long $(ROOMS)
 
 test-busy: .venv/ready ## all tests beside 8 busy processes: an hour each time [TIMES=3]
 	.ci/busy $(or $(TIMES),3)

@@ -88,7 +88,7 @@ def test_all_sparks_and_the_report_are_part_of_the_tests_when_make_runs_them() -
         ["make", "--dry-run", "test"], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True
     ).stdout
 
-    steps = (".ci/small/run spark-3.3", ".ci/small/run spark-4.1", "-m pytest -n 6", ".ci/small/run report")
+    steps = (".ci/small/run spark-3.3", ".ci/small/run spark-4.1", ".ci/shard check", ".ci/small/run report")
     places = [planned.index(step) for step in steps]
     assert places == sorted(places)
     assert "/mypy\n" in planned[: places[2]]
