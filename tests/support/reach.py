@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -52,8 +52,8 @@ def of_mutants() -> Iterable[Path]:
 
 
 GROUPS: dict[str, Callable[[], Iterable[Path]]] = {"model": of_model, "mutants": of_mutants, "terraform": of_terraform}
-ROOMS = {"infra": "terraform", "mutants": "mutants", "protocol": "model"}
-"""Group by the folder below tests/ that holds all of it."""
+PLACES = {"model": "protocol/test_promela_model.py", "mutants": "mutants", "terraform": "infra"}
+"""Where all tests of a group are, below tests/."""
 
 
 def is_made(path: Path) -> bool:
@@ -98,9 +98,9 @@ def has_passed(group: str) -> bool:
     return f"{group} {digest(group)}" in lines
 
 
-def main(rooms: Iterable[str]) -> None:
-    """Note that the groups in these folders of tests have passed."""
-    passed = [ROOMS[room] for room in rooms if room in ROOMS]
+def main(rooms: Collection[str]) -> None:
+    """Note that the groups in these folders or files of tests have passed."""
+    passed = [group for group, place in PLACES.items() if any(f"{place}/".startswith(f"{room}/") for room in rooms)]
     lines = PASSED.read_text(encoding="utf-8").splitlines() if PASSED.exists() else []
     known = dict(line.split() for line in lines) | {group: digest(group) for group in passed}
     PASSED.write_text("".join(f"{group} {known[group]}\n" for group in sorted(GROUPS.keys() & known)), encoding="utf-8")
