@@ -104,6 +104,20 @@ def test_late_files_of_old_partitions_are_taken_when_they_land(lake: Lake) -> No
     assert lake.run() == {}
 
 
+def test_batch_lacks_a_known_file_when_a_too_small_one_has_overwritten_it(lake: Lake) -> None:
+    lake.put(day(20), day(20, "b"), text="xxx")
+    lake.run(whole=True, min_size=2)
+    lake.put(day(20), text="x")
+    lake.put(day(20, "c"), text="xxx")
+
+    without = lake.run(whole=True, min_size=2)
+    lake.put(day(20), text="xxxx")
+
+    assert without == {"20261120": ["b", "c"]}
+    assert lake.run(whole=True, min_size=2) == {"20261120": ["a", "b", "c"]}
+    assert lake.run(whole=True, min_size=2) == {}
+
+
 def test_partition_is_read_whole_when_a_file_in_it_is_new_changed_or_gone(lake: Lake) -> None:
     lake.put(day(20), day(20, "b"), day(21), day(21, "b"), day(22), day(22, "b"), day(23))
     first = lake.run(whole=True)

@@ -17,7 +17,7 @@ from scripts.helpers._lazy import S3Client
 from scripts.helpers.display.options import options_of
 from scripts.helpers.display.units import MAX_AHEAD, count_of
 from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, SourceError
-from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, Piece
+from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, FileChoice, Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
 from scripts.helpers.files.ledger import FileLedger
@@ -402,7 +402,7 @@ class FileBookmark:
         choice = self._chooser.choose(intervals, started, self._memory.known(among), deleted, look)
         rows, left = choice.rows, choice.left
         later = self.options.waiting(left)
-        rest = self._rest_of_partitions(rows, choice.archived)
+        rest = self._rest_of_partitions(rows, choice)
         warn_of_set_aside(self.location, choice.unreadable)
         taken = rows.filter(is_status(rows, TAKEN))
         if rest.num_rows:
@@ -475,7 +475,7 @@ class FileBookmark:
         takes_none = self.options.on_unreadable == "set_aside_all"
         return Readings(self.location, taken, self._s3_client, self.options.request_payer, self.set_aside, takes_none)
 
-    def _rest_of_partitions(self, rows: pa.Table, archived: Sequence[str]) -> pa.Table:
+    def _rest_of_partitions(self, rows: pa.Table, choice: FileChoice) -> pa.Table:
         """Return the known files of partitions that are read whole, beside those that the batch has itself."""
         if self.partitions is None or not self.partitions.whole:
             return no_rows()
@@ -483,8 +483,9 @@ class FileBookmark:
         by_time = is_status(rows, KNOWN)
         known = pa.concat_tables([self._memory.known().between(None, None), rows.filter(by_time)])
         rest = self.partitions.rest(known, rows.filter(pc.invert(by_time)), self.options.chosen)
+        rest = rest.filter(pc.invert(pc.is_in(rest.column("key"), value_set=pa.array(choice.too_small, pa.string()))))
         # Known objects are archived by lifecycle rules, long after they were taken. Their read would fail, each time.
-        refused = pc.is_in(rest.column("key"), value_set=pa.array(archived, pa.string()))
+        refused = pc.is_in(rest.column("key"), value_set=pa.array(choice.archived, pa.string()))
         refused = pc.or_(refused, is_status(rest, ARCHIVED))
         keys = rest.column("key").filter(refused).to_pylist()
         if keys and self.options.on_archived != "take":

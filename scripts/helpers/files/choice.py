@@ -69,6 +69,8 @@ class FileChoice(NamedTuple):
     """Partitions that are left whole, see `partitions.Chosen`."""
     archived: Sequence[str] = ()
     """Of whole partitions, all archived objects that are listed, also known ones."""
+    too_small: Sequence[str] = ()
+    """Of whole partitions, all listed objects below `min_size`: a known one may have been overwritten by it."""
 
 
 class Piece(NamedTuple):
@@ -128,7 +130,9 @@ class BatchChooser:
             As the options ask for, or for a key that Spark cannot read. Nothing is stored then.
         """
         there, passed = [no_rows()], [no_rows(LISTED)]
-        parts, ready, archived = self._compared(intervals, known, deleted, started if look else None, there, passed)
+        parts, ready, archived, too_small = self._compared(
+            intervals, known, deleted, started if look else None, there, passed
+        )
         new = pa.concat_tables([no_rows(LISTED), *(part.new for part in parts)])
         modified = pa.concat_tables([no_rows(LISTED), *(part.modified for part in parts)])
         gone = pa.concat_tables([no_rows(), *(part.gone for part in parts)])
@@ -164,7 +168,7 @@ class BatchChooser:
         self._free(aside, taken)
         vanished = gone.num_rows - (gone.filter(is_status(gone, TAKEN)).num_rows if self.clears else 0)
         still_there = pa.concat_tables(there)
-        return FileChoice(rows, left, vanished, has_more, aside, unreadable, still_there, waiting, archived)
+        return FileChoice(rows, left, vanished, has_more, aside, unreadable, still_there, waiting, archived, too_small)
 
     def _with_modified(self, new: pa.Table, modified: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
         """Return new objects with those that were changed, as the option asks for, and what to remember of others."""
@@ -278,13 +282,14 @@ class BatchChooser:
         created: datetime | None,
         still_there: list[pa.Table],
         passed: list[pa.Table],
-    ) -> tuple[list[ListingDifference], set[str], list[str]]:
-        """Compare all intervals with what is known; find what is ready and what is archived.
+    ) -> tuple[list[ListingDifference], set[str], list[str], list[str]]:
+        """Compare all intervals with what is known; find what is ready, what is archived and what is too small.
 
         What is still there, and what is known by its time, is added to the lists.
         """
         parts: list[ListingDifference] = []
         archived: list[str] = []
+        too_small: list[str] = []
         ready: set[str] = set()
         of_null = 0
         for interval in intervals:
@@ -298,6 +303,8 @@ class BatchChooser:
                 if self.partitions.whole:
                     mask = pc.is_in(chosen.column("storage_class"), value_set=_ARCHIVES)
                     archived += chosen.column("key").filter(mask).to_pylist()
+                    mask = pc.less(interval.rows.column("size"), self.options.min_size)
+                    too_small += interval.rows.column("key").filter(mask).to_pylist()
             chosen = self.memory.candidates(chosen)
             there = known.between(interval.after, interval.until)
             found = compare(interval, chosen, there, self.options.compare == "mtime")
@@ -326,7 +333,7 @@ class BatchChooser:
             rows = known.between(None, None)
             gone = rows.filter(pc.is_in(rows.column("key"), value_set=pa.array(deleted, pa.string())))
             parts.append(ListingDifference(no_rows(LISTED), no_rows(LISTED), gone))
-        return parts, ready, archived
+        return parts, ready, archived, too_small
 
     @property
     def _starts_partitions(self) -> bool:
