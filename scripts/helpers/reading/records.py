@@ -327,7 +327,10 @@ class _Json(_Syntax):
     def with_end(self) -> Column:
         """Return a line whose object has one more field: it is found only if nothing follows the object."""
         start = F.expr("substring(record, 1, octet_length(record) - 1)")
-        return F.concat(start, F.lit(bytearray(f',"{_END}":0}}'.encode())))
+        with_end = F.concat(start, F.lit(bytearray(f',"{_END}":0}}'.encode())))
+        # The field replaces a closing brace only: any other last byte, as of a file that was cut off, would be lost.
+        is_closed = F.expr("substring(record, -1, 1)") == F.lit(bytearray(b"}"))
+        return F.when(is_closed, with_end).otherwise(F.col("record"))
 
     def parse(self, name: str, schema: T.StructType) -> Column:
         return F.from_json(name, schema, {**self.options, "columnNameOfCorruptRecord": RECORD})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import reduce
 from pathlib import Path
@@ -126,3 +127,36 @@ def test_objects_of_a_line_are_all_read_when_values_are_treated_in_any_way(
         found = sorted((str(row["id"]), str(row["name"]), row["tags"] is None) for row in rows)
         expected = [("None", "c", True), ("b", "None", True), ("d", "None", True), ("e", "None", False)]
         assert found == [*expected, ("}{", "None", True)], options
+
+
+CUT_OFF = [
+    '"n":1234',
+    '"n":',
+    '"p":10.25',
+    '"o":{"a":2},',
+    '"o":{"a":2',
+    '"n":17]',
+    '"n":5;',
+    '"n":7x',
+    '"x":true,',
+    '"s":"a',
+]
+
+
+@pytest.mark.parametrize("multi_line", [False, True], ids=["lines", "whole files"])
+@pytest.mark.parametrize("way", OWN)
+def test_whole_record_is_rescued_when_json_does_not_end_with_its_brace(
+    way: str, multi_line: bool, spark: Any, tmp_path: Path
+) -> None:
+    bad = [f'{{"id":2,{rest}' for rest in CUT_OFF]
+    good = ['{"id":1,"n":3}', '{"id":1,"n":3} ', '[{"id":1,"n":3}]']
+    for number, text in enumerate([*bad, *good]):
+        (tmp_path / f"{number}.json").write_text(text)
+    schema = "id BIGINT, n BIGINT, p DECIMAL(9,2), o STRUCT<a: INT>, x BOOLEAN, s STRING"
+
+    delta = FileBookmark(str(tmp_path)).new_files()
+    rows = getattr(delta, way)(spark, "json", schema=schema, rescue=True, multiLine=multi_line).collect()
+
+    found = [(row["id"], row["n"], json.loads(row["_rescued"] or "{}").get("_corrupt_record")) for row in rows]
+    expected = [(1, 3, None)] * len(good) + [(None, None, text) for text in bad]
+    assert sorted(found, key=str) == sorted(expected, key=str)
