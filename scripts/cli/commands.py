@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from scripts.cli.failures import told
 from scripts.cli.progress import progress
@@ -102,12 +103,22 @@ shared = with_options(SHARED)
 
 
 def surroundings(ctx: click.Context) -> Surroundings:
-    """Return what the shared options say: those after the command win over those before it."""
+    """Return the shared options: a typed one wins over an environment variable, one after the command over one before.
+
+    click fills the command's own options from the environment, also where the user typed the option before the command.
+    """
     given: dict[str, Any] = {}
-    context: click.Context | None = ctx
-    while context is not None:
-        given = {name: context.params[name] for name in NAMES if context.params.get(name) is not None} | given
-        context = context.parent
+    for is_typed in (True, False):
+        context: click.Context | None = ctx
+        while context is not None:
+            for name in NAMES:
+                found = context.params.get(name)
+                if (
+                    found is not None
+                    and (context.get_parameter_source(name) is ParameterSource.COMMANDLINE) is is_typed
+                ):
+                    given.setdefault(name, found)
+            context = context.parent
     made = Surroundings(
         table=given.get("table", DEFAULT_TABLE),
         region=given.get("region"),

@@ -82,7 +82,9 @@ class Surroundings:
 
         A variable for one service, such as AWS_ENDPOINT_URL_S3, still wins over the endpoint.
         """
-        given = {"AWS_PROFILE": self.profile, "AWS_DEFAULT_REGION": self.region, "AWS_ENDPOINT_URL": self.endpoint_url}
+        # botocore reads AWS_DEFAULT_PROFILE before AWS_PROFILE.
+        profiles = dict.fromkeys(("AWS_DEFAULT_PROFILE", "AWS_PROFILE"), self.profile)
+        given = profiles | {"AWS_DEFAULT_REGION": self.region, "AWS_ENDPOINT_URL": self.endpoint_url}
         chosen = {name: value for name, value in given.items() if value is not None}
         before = {name: os.environ.get(name) for name in chosen}
         os.environ.update(chosen)

@@ -129,6 +129,27 @@ def test_overview_counts_the_jobs_of_the_file_when_no_command_is_named(marks: Wa
     assert (done.exit_code, "Nothing needs attention in 4 jobs." in done.output) == (OK, True), done.output
 
 
+@pytest.mark.parametrize("is_after", [False, True])
+def test_typed_table_is_used_when_the_variable_names_another_one(marks: Watermarks, call: Call, is_after: bool) -> None:
+    other = Watermarks("sqlite:dev.db", clock=lambda: NOW)
+    other.create_table()
+    add(other, "rents", "jr_1", latest_data="2026-03-01")
+    line, typed = f"reset rents {WHY}", "--table sqlite:dev.db"
+
+    done = call(f"{line} {typed}" if is_after else f"{typed} {line}", None, **{VARIABLE: NAME})
+
+    assert (done.exit_code, "in table sqlite:dev.db" in done.output) == (OK, True), done.output
+    assert (other.latest("rents").version, marks.latest("rents").version) == (2, 1)
+
+
+def test_table_after_the_command_is_used_when_one_is_before_it_and_one_in_the_variable(
+    marks: Watermarks, call: Call
+) -> None:
+    done = call(f"--table sqlite:dev.db show parking --table {NAME}", None, **{VARIABLE: "sqlite:prod.db"})
+
+    assert (done.exit_code, "2 files known" in done.output) == (OK, True), done.output
+
+
 def test_names_of_jobs_are_completed_when_the_table_is_a_file(marks: Watermarks) -> None:
     asked = {"_WATERMARKS_COMPLETE": "bash_complete", "COMP_WORDS": "watermarks show ", "COMP_CWORD": "2"}
 

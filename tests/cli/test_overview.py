@@ -79,8 +79,12 @@ def test_every_client_gets_profile_region_and_endpoint_when_they_are_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "config"
-    config.write_text("[profile night]\naws_access_key_id = AKIDNIGHT\naws_secret_access_key = none\n")
+    config.write_text(
+        "[profile night]\naws_access_key_id = AKIDNIGHT\naws_secret_access_key = none\n"
+        "[profile day]\naws_access_key_id = AKIDDAY\naws_secret_access_key = none\n"
+    )
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_DEFAULT_PROFILE", "day")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -88,7 +92,7 @@ def test_every_client_gets_profile_region_and_endpoint_when_they_are_given(
     around = Surroundings(region="eu-north-1", profile="night", endpoint_url="http://127.0.0.1:2")
 
     with around.everywhere():
-        clients: list[Any] = [around.store.client, around.client("glue"), boto3.client("s3")]
+        clients: list[Any] = [boto3.client("s3"), around.store.client, around.client("glue"), boto3.client("s3")]
 
     assert {client.meta.endpoint_url for client in clients} == {"http://127.0.0.1:2"}
     assert {client.meta.region_name for client in clients} == {"eu-north-1"}
