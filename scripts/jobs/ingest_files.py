@@ -17,7 +17,7 @@ from scripts.helpers.errors import SourceError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.paths import suffix
 from scripts.helpers.reading.dialects import unknown_options
-from scripts.helpers.schemas.policy import POLICIES
+from scripts.helpers.schemas.policy import POLICIES, POLICIES_IN_WORDS
 from scripts.jobs import session
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--on-schema-change",
         choices=POLICIES,
-        help="columns that earlier batches did not have, or had in other types: add reads them, report omits them, "
-        "refuse stops, accept takes files as they are (default: add for csv and json, accept for others)",
+        help=f"columns that earlier batches did not have, or had in other types. {POLICIES_IN_WORDS} (default: add for "
+        "csv and json, take for others)",
     )
     parser.add_argument(
         "--rescue",

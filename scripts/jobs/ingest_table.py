@@ -25,7 +25,7 @@ from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.states import bound_given
 from scripts.helpers.rows.window import Nulls
-from scripts.helpers.schemas.policy import POLICIES
+from scripts.helpers.schemas.policy import POLICIES, POLICIES_IN_WORDS
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import session
 
@@ -107,8 +107,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--on-schema-change",
         choices=POLICIES,
-        help="columns that earlier batches did not have, or had in other types: add reads them, report omits them, "
-        "refuse stops, accept takes rows as they are; by default nothing is compared",
+        help=f"columns that earlier batches did not have, or had in other types. {POLICIES_IN_WORDS} (default: nothing "
+        "is compared)",
     )
     slice_of = parser.add_argument_group(
         "backfill", "read an old range without moving the job's watermark; `watermarks backfill` prints such commands"

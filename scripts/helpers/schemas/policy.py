@@ -12,6 +12,8 @@ from scripts.helpers.schemas.kinds import Columns, Kind, common, differing_by_ca
 
 OnSchemaChange = Literal["add", "warn", "raise", "take"]
 POLICIES = ("add", "warn", "raise", "take")
+POLICIES_IN_WORDS = "add: read them; warn: leave them out; raise: stop; take: read the source as it is"
+"""What each policy does about a new column, for the help of commands."""
 
 NEW, GONE, WIDER, OTHER = "new", "gone", "wider", "of another type"
 
