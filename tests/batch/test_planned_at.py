@@ -45,7 +45,49 @@ def test_time_is_that_of_the_first_attempt_when_the_plan_is_replayed_a_day_later
 
     assert first == replayed == datetime(2026, 3, 16, 22, 59, 59, 123456, timezone.utc)
     assert first.tzinfo == replayed.tzinfo == timezone.utc
-    assert after == first + timedelta(days=1)
+    # That run has the very time of the commit before it.
+    assert after == first + timedelta(days=1, microseconds=1)
+
+
+def test_times_go_on_growing_when_the_clock_of_an_earlier_run_was_ahead(
+    watermarks: Watermarks, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    times, right = [], clock.now
+    for minutes in (10, 0, 1, 2, 11):
+        clock.now = right + timedelta(minutes=minutes)
+        with IncrementalJob(watermarks, "repairs") as job:
+            job.rows_since(ROWS, "id")
+            times.append(job.freeze().planned_at)
+
+    ahead, tick = right + timedelta(minutes=10), timedelta(microseconds=1)
+    assert times == [ahead, ahead + tick, ahead + 2 * tick, ahead + 3 * tick, right + timedelta(minutes=11)]
+    assert sum("event=clock_behind" in message for message in caplog.messages) == 3
+    # What ages and lags are computed from keeps the clock.
+    made = [entry.change.at - right for entry in watermarks.history("repairs")]
+    assert made == [timedelta(minutes=minutes) for minutes in (11, 2, 1, 0, 10)]
+
+
+def test_time_grows_and_the_age_of_the_plan_keeps_the_clock_when_a_decision_or_an_open_plan_is_between(
+    watermarks: Watermarks, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock.move(minutes=4)
+    with IncrementalJob(watermarks, "repairs") as job:
+        job.rows_since(ROWS, "id")
+        first = job.freeze().planned_at
+    clock.move(minutes=-3)
+    watermarks.rewind("repairs", to_version=1, why="again")
+    clock.move(minutes=-1)
+    caplog.clear()
+
+    second = plan_and_die(watermarks)
+    head = watermarks.latest("repairs")
+    with IncrementalJob(watermarks, "repairs") as job:
+        job.rows_since(ROWS, "id")
+        replayed = job.freeze().planned_at
+
+    assert second == replayed == first + timedelta(microseconds=1)
+    assert head.plan is not None and head.plan.at == clock.now
+    assert "event=clock_behind" not in caplog.text
 
 
 @pytest.mark.parametrize("mode", ["pause", "disable"])

@@ -64,8 +64,10 @@ class FrozenBatch:
         """When the plan was frozen: the time for columns such as ``import_date``, in UTC.
 
         Every attempt has the same time, so a replay writes the same columns, also a day later; the time of now would
-        put its rows into another partition. A run that is paused or disabled has no plan that a retry would inherit,
-        and so a time of its own. For another zone: ``batch.planned_at.astimezone(ZoneInfo("Europe/London"))``.
+        put its rows into another partition. The time is always after that of the version before. If the clock is more
+        than five minutes behind that version, a WARNING is logged, ``event=clock_behind``. A run that is paused or
+        disabled has no plan that a retry would inherit, and so a time of its own. For another zone:
+        ``batch.planned_at.astimezone(ZoneInfo("Europe/London"))``.
 
         Raises
         ------
@@ -416,7 +418,7 @@ class Batch:
 
     def _frozen_as(self, plan: Plan | None) -> FrozenBatch:
         """Return what is kept here, as the head has no plan any more once it is committed."""
-        at = plan.at if plan is not None else None
+        at = (plan.later or plan.at) if plan is not None else None
         return FrozenBatch(self.run.batch_id, at and at.astimezone(timezone.utc))
 
     def check_open(self, verb: str) -> None:

@@ -74,6 +74,8 @@ class Plan:
     """The job's whole `watermarks` after the commit; never recomputed from what was read."""
     at: datetime | None = None
     """When it was frozen; None in items of before that was kept."""
+    later: datetime | None = None
+    """The time that scripts see in place of `at`, where the clock was not past the time of the last version."""
 
     def __repr__(self) -> str:
         return f"<Plan {self.plan_id}: contexts {', '.join(sorted(self.contexts)) or 'none'}>"
@@ -179,6 +181,7 @@ class Head:
     `releases` are the claims that people ended since the last version; the next version takes them into the history.
     `recent` are the newest commits, oldest first, from which what is usual for the job is learned.
     `logged` is the newest version whose log entry was there when the head was written, as far as that was kept.
+    `planned_at` is the latest time that scripts saw as that of a plan, where it is after `last`.
     `moved_to` is the table that has the job since, and `arriving_from` the one that has it until its copy here is
     whole; nothing may begin or change where one of the two is named.
     """
@@ -201,6 +204,7 @@ class Head:
     moved_to: str | None = None
     arriving_from: str | None = None
     logged: int = 0
+    planned_at: datetime | None = None
 
     def __repr__(self) -> str:
         last, claim = self.last, self.claim
@@ -242,6 +246,11 @@ class Head:
             self.moved_to,
             self.arriving_from,
         )
+
+    @property
+    def last_time(self) -> datetime | None:
+        """The latest time that scripts may have seen as that of a committed plan; None before the first version."""
+        return self.planned_at or (self.last.at if self.last else None)
 
     @property
     def elsewhere(self) -> str | None:
@@ -388,6 +397,7 @@ class Head:
             unpublished=self.unpublished + outputs,
             releases=(),
             recent=with_commit(self.recent, change.at, change.metrics),
+            planned_at=_if_after(self.plan.later or self.plan.at, change.at),
         )
 
     def published(self, outputs: Outputs) -> Head:
@@ -579,4 +589,9 @@ class Head:
             claim=None,
             plan=None,
             releases=(),
+            planned_at=_if_after(self.last_time, change.at),
         )
+
+
+def _if_after(moment: datetime | None, other: datetime) -> datetime | None:
+    return moment if moment is not None and moment > other else None

@@ -124,13 +124,13 @@ def head_to_item(head: Head) -> Item:
     # No new format: versions that do not know it read the head as before, and learn nothing from what they commit.
     if head.recent:
         item["recent"] = {"S": to_text(head.recent)}
-    if head.moved_to:
-        item["movedTo"] = {"S": head.moved_to}
-    if head.arriving_from:
-        item["arrivingFrom"] = {"S": head.arriving_from}
+    tables = {"movedTo": head.moved_to, "arrivingFrom": head.arriving_from}
+    item |= {name: {"S": table} for name, table in tables.items() if table}
     # As above. Versions that do not know it leave it out, and the next begin looks for the log entry.
     if head.logged == head.version > 0:
         item["logged"] = number(head.logged)
+    if head.planned_at:
+        item["plannedAt"] = _moment(head.planned_at)
     return item
 
 
@@ -208,6 +208,8 @@ def _plan_to_map(plan: Plan) -> Item:
     item = {"contexts": contexts, "contextTypes": context_types, "next": following, "nextTypes": next_types}
     if plan.at:
         item["at"] = _moment(plan.at)
+    if plan.later:
+        item["later"] = _moment(plan.later)
     return item
 
 
@@ -300,6 +302,7 @@ def _head(item: Item) -> Head:
             contexts=_values_in(stored, "contexts", "contextTypes"),
             next=_values_in(stored, "next", "nextTypes"),
             at=_moment_in(stored, "at") if "at" in stored else None,
+            later=_moment_in(stored, "later") if "later" in stored else None,
         )
     return Head(
         job_id=item[HASH_KEY]["S"],
@@ -320,6 +323,7 @@ def _head(item: Item) -> Head:
         moved_to=_text_or_none(item, "movedTo"),
         arriving_from=_text_or_none(item, "arrivingFrom"),
         logged=_whole(item, "logged") if "logged" in item else 0,
+        planned_at=_moment_in(item, "plannedAt") if "plannedAt" in item else None,
     )
 
 

@@ -32,6 +32,9 @@ from scripts.helpers.protocol.values import Spilled, as_stored, same_values
 
 logger = logging.getLogger(__name__)
 
+CLOCK_MARGIN = timedelta(minutes=5)
+"""How far the time of a plan may be ahead of the clock without a WARNING."""
+
 
 class Run:
     """A job that is ours until the lease ends or another run takes over. Made by `Watermarks.begin`.
@@ -438,7 +441,15 @@ class Run:
         plan_id = new_token()
         contexts, plan_chunks = spill_large(contexts, "p", plan_id, "plan")
         following, state_chunks = spill_large(following, "s", plan_id, "watermark", self._head.watermarks)
-        return Plan(plan_id, contexts, following, self._clock()), plan_chunks | state_chunks
+        now, last = self._clock(), self._head.last_time
+        later = last + timedelta(microseconds=1) if last is not None and last >= now else None
+        if later is not None and later - now > CLOCK_MARGIN:
+            logger.warning(
+                "event=clock_behind job=%s run=%s last=%s now=%s: the last version is of a later time than this clock "
+                "has, so planned_at is just after it. Check the clocks of the machines that run this job",
+                self.job_id, self.run_id, last, now,
+            )  # fmt: skip
+        return Plan(plan_id, contexts, following, now, later), plan_chunks | state_chunks
 
     def _kept(self) -> set[str]:
         """Return the ids of chunks that last as long as the state that this run makes."""
