@@ -182,7 +182,10 @@ class RunClosedError(StaleError):
 
     def __init__(self, job_id: str, run_id: str, how: str, verb: str) -> None:
         self.job_id, self.run_id, self.how, self.verb = job_id, run_id, how, verb
-        super().__init__(f"Run {run_id!r} of job {job_id!r} is {how} already, so it cannot {verb}. Call begin again.")
+        super().__init__(
+            f"Run {run_id!r} of job {job_id!r} is {how} already, so it cannot {verb}. Do this inside the `with` block "
+            "of a new IncrementalJob, or in a new run of begin."
+        )
 
 
 # --- outcome unknown: delete nothing, run again ---------------------------------------------------

@@ -124,6 +124,10 @@ class IncrementalJob:
         reporters: Sequence[Reporter] = (),
     ) -> None:
         check_version(spark)
+        if isinstance(job_id, Watermarks) or isinstance(watermarks, str):
+            raise InvalidValueError(
+                "The table comes first, and then the name of the job: IncrementalJob(Watermarks(table), name)."
+            )
         self.run_id = run_id or new_run_id()
         self.job_id = name_in_table(job_id, namespace) if job_id else ""
         self.mode = Mode(mode, from_run, to_run)
@@ -701,8 +705,8 @@ class IncrementalJob:
         rules = Merge.of(keys, sequence_by, history)
         if not hasattr(target, "merging"):
             raise InvalidValueError(
-                f"{target!r} is not a target that rows can be merged into. Give a DatabaseSink, DeltaSink or "
-                "IcebergSink."
+                f"A {type(target).__name__} is not a target that rows can be merged into. Give the rows first, and "
+                "then a DatabaseSink, DeltaSink or IcebergSink."
             )
         return self._write(events_of(df, rules, deletes, missing), target.merging(rules), Layout())
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from scripts.helpers.batch.rows import RowsSinceOptions
-from scripts.helpers.errors import SourceOptionError
+from scripts.helpers.errors import InvalidValueError, RunClosedError, SourceOptionError
 from scripts.helpers.files.rules import FileOptions, FileOptionsGiven
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.tables import DeltaTable, TableOptions
 from scripts.helpers.watermarks import Watermarks
 
+AT_ONCE = timedelta(0)
 ROWS = pd.DataFrame({"id": [1]})
 Call = Callable[[IncrementalJob, str], Any]
 
@@ -30,8 +33,12 @@ Call = Callable[[IncrementalJob, str], Any]
         (lambda job, folder: job.new_files(folder, max_file=1), "max_files"),
         (lambda job, folder: job.new_partitions(folder, "day", readymarker="_SUCCESS"), "ready_marker"),
         (lambda job, folder: job.latest_partition(folder, "day", Include=["*.csv"]), "include"),
+        (lambda job, _: job.rows_since(ROWS, cursor="id"), "cursor_column"),
+        (lambda job, _: job.rows_since(ROWS, "id", on_schema_chnage="add"), "on_schema_change"),
+        (lambda job, folder: job.new_files(folder, on_change="skip"), "on_changed"),
+        (lambda job, folder: job.new_partitions(folder, "day", max_partition=1), "max_partitions"),
+        (lambda job, folder: job.latest_partition(folder, "day", on_sam="skip"), "on_same"),
     ],
-    ids=["rows", "table", "files", "partitions", "latest partition"],
 )
 def test_option_that_was_meant_is_named_when_one_is_misspelt(
     watermarks: Watermarks, tmp_path: Path, call: Call, meant: str
@@ -40,6 +47,85 @@ def test_option_that_was_meant_is_named_when_one_is_misspelt(
         with pytest.raises(SourceOptionError, match=rf"there is none of that name\. Did you mean {meant}\?"):
             call(job, f"{tmp_path}/")
         job.abort()
+
+
+@pytest.mark.parametrize("option", ["mode", "order", "whole", "rescue"])
+def test_no_other_option_is_suggested_when_none_is_alike(watermarks: Watermarks, tmp_path: Path, option: str) -> None:
+    with IncrementalJob(watermarks, "repairs") as job:
+        with pytest.raises(SourceOptionError) as raised:
+            job.new_files(f"{tmp_path}/", **{option: None})  # type: ignore[arg-type]
+        job.abort()
+
+    assert "there is none of that name. Use start_from," in str(raised.value)
+
+
+def test_option_that_the_call_refuses_is_not_suggested_when_it_is_alike(watermarks: Watermarks, tmp_path: Path) -> None:
+    with IncrementalJob(watermarks, "repairs") as job:
+        with pytest.raises(SourceOptionError) as raised:
+            job.new_partitions(f"{tmp_path}/", "day", max_file=1)  # type: ignore[call-arg]
+        job.abort()
+
+    assert "max_partitions" in str(raised.value)
+    assert "max_files" not in str(raised.value)
+
+
+@pytest.mark.parametrize("engine", ["files", "delta", "iceberg"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mode": "append"}, "to append is what write does. Leave it out."),
+        ({"mode": "overwrite"}, "'overwrite' is not possible, as a target keeps its earlier batches."),
+        ({"partitionBy": ["id"]}, "Did you mean partition_by?"),
+        ({"partition_bye": ["id"]}, "Did you mean partition_by?"),
+        ({"batchfolders": True}, "Did you mean batch_folders?"),
+        ({"bucketBy": 4}, "there is none of that name. Use format, partition_by,"),
+        ({"keys": ["id"]}, "there is none of that name."),
+        ({"spark": None}, "there is none of that name."),
+    ],
+)
+def test_option_of_other_writers_is_refused_when_rows_are_written(
+    watermarks: Watermarks, tmp_path: Path, engine: str, options: dict[str, Any], said: str
+) -> None:
+    target = "lake.raw.rows" if engine == "iceberg" else f"{tmp_path}/raw"
+    with IncrementalJob(watermarks, "repairs") as job:
+        rows = job.rows_since(ROWS, "id", delay=AT_ONCE)
+        with pytest.raises(InvalidValueError, match=f"Option '{next(iter(options))}' of write: ") as raised:
+            job.write(rows, target, format="parquet" if engine == "files" else engine, **options)
+        job.abort()
+
+    assert said in str(raised.value)
+    assert not (tmp_path / "raw").exists()
+
+
+def test_options_of_the_format_are_used_when_rows_are_written(watermarks: Watermarks, tmp_path: Path) -> None:
+    with IncrementalJob(watermarks, "repairs") as job:
+        job.write(job.rows_since(ROWS, "id", delay=AT_ONCE), f"{tmp_path}/raw", compression="gzip", row_group_size=1)
+
+    (file,) = (tmp_path / "raw").rglob("*.parquet")
+    assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == "GZIP"
+
+
+def test_order_of_arguments_is_said_when_two_are_swapped(watermarks: Watermarks, tmp_path: Path) -> None:
+    swapped: Any = ("repairs", watermarks)
+    with pytest.raises(InvalidValueError, match="The table comes first, and then the name of the job"):
+        IncrementalJob(*swapped)
+    with IncrementalJob(watermarks, "repairs") as job:
+        rows: Any = job.rows_since(ROWS, "id", delay=AT_ONCE)
+        with pytest.raises(InvalidValueError, match=r"The rows are a str and the target is a DataFrame. Give the rows"):
+            job.write(f"{tmp_path}/raw", rows)
+        with pytest.raises(InvalidValueError, match="A DataFrame is not a target that rows can be merged into"):
+            job.merge(rows, rows, keys="id", sequence_by="at")
+        job.abort()
+
+
+def test_block_is_named_when_rows_are_written_after_it(watermarks: Watermarks, tmp_path: Path) -> None:
+    with IncrementalJob(watermarks, "repairs") as job:
+        rows = job.rows_since(ROWS, "id", delay=AT_ONCE)
+
+    with pytest.raises(
+        RunClosedError, match=r"is committed already, so it cannot write. Do this inside the `with` block"
+    ):
+        job.write(rows, f"{tmp_path}/raw")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def test_unsaved_run_can_do_nothing_more_when_it_is_over(
         act(unsaved)
 
     assert str(caught.value) == (
-        f"Run 'jr_9' of job 'repairs' is {how} already, so it cannot {verb}. Call begin again."
+        f"Run 'jr_9' of job 'repairs' is {how} already, so it cannot {verb}. Do this inside the `with` block of "
+        "a new IncrementalJob, or in a new run of begin."
     )
 
 

@@ -31,7 +31,7 @@ BUILT = [
     ),
     (errors.FencedError("parking", "jr_1", 3, 4), ["'parking'", "'jr_1'", "fence 3", "at 4", "Stop this run"]),
     (errors.PlanConflictError("parking", "two plans."), ["'parking'", "two plans."]),
-    (errors.RunClosedError("parking", "jr_1", "committed", "freeze"), ["'jr_1'", "committed", "freeze", "Call begin"]),
+    (errors.RunClosedError("parking", "jr_1", "committed", "freeze"), ["'jr_1'", "committed", "freeze", "begin"]),
     (errors.CommitUnknownError("parking", "jr_1"), ["'parking'", "'jr_1'", "Delete no output", "Run the job again"]),
     (errors.ReservedNameError("runId", ["jobName", "runId"]), ["'runId'", "jobName, runId", "Rename it"]),
     (errors.TooLargeError("The list", 70_000, 65_536, "Split it."), ["The list", "70,000", "65,536", "Split it."]),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,10 +18,12 @@ from scripts.helpers.batch.after_commit import AfterCommit, ClearingUp
 from scripts.helpers.batch.batch import Batch, SourcePart, Stored, T
 from scripts.helpers.batch.reach import Reach
 from scripts.helpers.batch.schemas import SchemaKeeping
+from scripts.helpers.display.options import options_of
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, PlanConflictError
 from scripts.helpers.files.bookmark import FileBookmark, FilesTaken, warn_of_set_aside, without_files
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.kept_schemas import KeptSchemas
+from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState, PlannedPartitions
 from scripts.helpers.files.unchanged import check_on_changed
 from scripts.helpers.listing.listing import Location
@@ -57,6 +60,10 @@ class FileSource:
     options: Mapping[str, Any]
 
     kind = "files"
+
+    def check_options(self, *beside: str, refused: Collection[str] = ()) -> None:
+        """Raise SourceOptionError for a misspelt option, before anything is looked at; see `options_of`."""
+        options_of(FileOptions, self.options, ("transformation_ctx", "on_changed", *beside), refused)
 
     def begin(self) -> None:
         """Note for the batch that it reads files, and where they lie."""
@@ -150,6 +157,7 @@ def new_files(
     relist: timedelta | None,
 ) -> FileDelta:
     """Return the files that are new; see `IncrementalJob.new_files`."""
+    asked.check_options("listing", "events", "metadata", "relist", *signature(AfterCommit).parameters)
     has_hints = events is not None or metadata is not None
     if relist is not None and (not has_hints or relist < timedelta(0)):
         raise InvalidValueError(
@@ -323,6 +331,7 @@ class NewFiles(FileSource):
 
 def new_files_on_spark(asked: FileSource, spark: SparkSession | None) -> SparkFileDelta:
     """Return the files that are new, found by executors; see `IncrementalJob.new_files_on_spark`."""
+    asked.check_options()
     if spark is None:
         raise PlanConflictError(asked.batch.run.job_id, "there is no Spark session. Give the job spark=.")
     if asked.on_changed not in ("raise", None):

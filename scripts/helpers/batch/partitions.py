@@ -58,6 +58,7 @@ def new_partitions(
 ) -> PartitionDelta:
     """Return the partitions in which something is new; see `IncrementalJob.new_partitions`."""
     refused = LIMITS | NOT_WHOLE if whole else LIMITS
+    asked.check_options("columns", "types", "whole", "nulls", "max_partitions", refused=refused)
     asked, known = _located(asked, refused, columns, types, spark, whole=whole)
     start = None
     if is_file_start(start_from):
@@ -76,6 +77,7 @@ def latest_partition(
     on_same: OnSame,
 ) -> PartitionDelta:
     """Return the largest partition; see `IncrementalJob.latest_partition`."""
+    asked.check_options("columns", "types", "on_same", refused=NOT_LATEST)
     asked, known = _located(asked, NOT_LATEST, columns, types, spark, whole=True)
     check_choice("on_same", on_same, get_args(OnSame))
     rule = PartitionRule(asked.source, known, whole=True, nulls="take", latest=True)

@@ -68,11 +68,12 @@ def _source_of(
                 "give a DataFrame of the table.",
             )
         return TableCommits(batch, source, context, TableOptions.of(options))
+    # A misspelt `cursor_column` is among the options.
+    chosen = options_of(RowOptions, options, ("cursor_column", "transformation_ctx", "on_schema_change"))
     if cursor_column is None:
         raise SourceOptionError(
             "cursor_column", f"a {type(source).__name__} is read by a column that says what is new. Name it."
         )
-    chosen = options_of(RowOptions, options)
     names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
     return CursorRows(batch, as_rows(source, context or "rows"), names, context, chosen)
 

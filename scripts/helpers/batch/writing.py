@@ -26,6 +26,12 @@ def write(
 ) -> Output | None:
     """Return what was staged, or None for rows of a source where nothing is new; see `IncrementalJob.write`."""
     batch.check_open("write")
+    is_place = isinstance(target, (str, PathLike)) or hasattr(target, "stage")
+    if isinstance(df, (str, PathLike)) or not is_place:
+        raise InvalidValueError(
+            f"The rows are a {type(df).__name__} and the target is a {type(target).__name__}. Give the rows first, and "
+            "then a path or a sink: job.write(rows, target)."
+        )
     if isinstance(target, (str, PathLike)):
         sink = sink_for(fspath(target), df, layout, batch.s3_client)
     elif layout == Layout():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -13,15 +13,24 @@ T = TypeVar("T")
 
 NEAREST = 3
 """At most as many names are offered."""
-ALIKE, AS_GOOD = 0.5, 0.1
+ALIKE, AS_GOOD = 0.68, 0.1
 """How alike names are that are offered, and how much less than the best of them, as difflib measures it."""
 
 
-def options_of(kind: type[T], given: Mapping[str, Any]) -> T:
-    """Return options as a value of their class. SourceOptionError for one that there is not says what may be meant."""
-    known = list(signature(kind).parameters)
+def options_of(kind: type[T], given: Mapping[str, Any], beside: Iterable[str] = (), refused: Collection[str] = ()) -> T:
+    """Return options as a value of their class. SourceOptionError for one that there is not says what may be meant.
+
+    Parameters
+    ----------
+    beside
+        Other parameters of the call, which may be meant as well.
+    refused
+        Options that the call does not take, so that none of them is suggested.
+    """
+    own = list(signature(kind).parameters)
+    known = [name for name in (*own, *beside) if name not in refused]
     for name in given:
-        if name not in known:
+        if name not in own:
             why = nearest(known, name) or f"Use {', '.join(known)}."
             raise SourceOptionError(name, f"there is none of that name. {why}")
     return kind(**given)
@@ -39,6 +48,11 @@ def nearest(names: Iterable[str], wanted: str) -> str:
     """Ask whether names were meant that look like the one given; nothing where none does."""
     by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(wanted.lower(), list(by_lower), NEAREST, ALIKE)
+    # The start of a name may be a small part of it, as `cursor` is of `cursor_column`.
+    begun = [
+        name for name in by_lower if wanted and (name.startswith(wanted.lower()) or wanted.lower().startswith(name))
+    ]
+    near = list(dict.fromkeys([*near, *begun]))[:NEAREST]
     # difflib finds the three nearest, alike or not: those that are clearly less alike than the best only distract.
     likeness = [difflib.SequenceMatcher(None, wanted.lower(), name).ratio() for name in near]
     close = [name for name, like in zip(near, likeness, strict=True) if like >= likeness[0] - AS_GOOD]

@@ -47,8 +47,11 @@ def _kinds() -> Mapping[str, Any]:
 
 def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -> Sink:
     """Return the sink for a path, or a name of a table, by the format; InvalidValueError for an option it lacks."""
-    from scripts.helpers.sinks.files import FileSink
+    from scripts.helpers.sinks.files import FileSink, check_options
     from scripts.helpers.sinks.staged_rows import spark_of
+
+    # Before the paths are looked at, and for tables as well.
+    check_options(layout.options)
 
     given: dict[str, Any] = {
         "spark": spark_of(df), "s3_client": s3_client, "partition_by": layout.partition_by, "staging": layout.staging

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -69,6 +70,13 @@ from scripts.helpers.sinks.staging import StagedRows, Staging, is_beside
 
 logger = logging.getLogger(__name__)
 
+OWN_OPTIONS = ("format", "partition_by", "batch_folders", "staging", "beside_others", "batch_column")
+"""Options of `IncrementalJob.write` itself: Spark's writer takes any other name, and ignores what it does not know."""
+NO_OPTIONS = ("path", "bucketby", "sortby", "partitionoverwritemode", "keys", "sequenceby", "spark", "s3client")
+"""What callers of other writers and of `merge` may give, without underscores and in lower case."""
+MISSPELT = 0.8
+"""How alike a name is to one of `OWN_OPTIONS` that must have been meant, as difflib measures it. No option of Spark's
+writer or of pyarrow's is so much alike."""
 LOOKED_AT = 1_000
 """Files of a target that are looked at to tell how it is laid out: one page of S3."""
 
@@ -124,6 +132,7 @@ class FileSink:
         **options: Any,
     ) -> None:
         check_list(partition_by)
+        check_options(options)
         self.target: Place = place_of(target, spark, s3_client)
         self.staging = staging_for(self.target, staging, spark, s3_client)
         self._batch_folders, self._beside_others = batch_folders, beside_others
@@ -456,6 +465,24 @@ class FileSink:
 def _moves(output: Output, staged: StagedRows) -> dict[str, str]:
     """Return the final name of each staged file."""
     return {f"{output.folder}/{name}": final_name(output, at, name) for at, name in enumerate(staged.names)}
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise InvalidValueError for an option that no writer takes here, though Spark's would not refuse it."""
+    own = {name.replace("_", ""): name for name in OWN_OPTIONS}
+    for name, value in options.items():
+        plain = name.lower().replace("_", "")
+        if plain == "mode":
+            why = f"{value!r} is not possible, as a target keeps its earlier batches. Call job.merge to replace rows."
+            if str(value).lower() == "append":
+                why = "to append is what write does. Leave it out."
+        elif plain in NO_OPTIONS:
+            why = f"there is none of that name. Use {', '.join(OWN_OPTIONS)}, or options of the format."
+        elif meant := difflib.get_close_matches(plain, list(own), 1, MISSPELT):
+            why = f"there is none of that name. Did you mean {own[meant[0]]}?"
+        else:
+            continue
+        raise InvalidValueError(f"Option {name!r} of write: {why}")
 
 
 def check_one_disk(target: Place, staging: Place) -> None:

@@ -97,7 +97,7 @@ class TableOptions:
                 raise SourceOptionError(
                     name, "it is of cursor columns, and a table is read by its versions. Leave it out."
                 )
-        found = options_of(cls, options)
+        found = options_of(cls, options, ("transformation_ctx", "on_schema_change"))
         found.check()
         return found
 
