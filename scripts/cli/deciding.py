@@ -115,13 +115,13 @@ def _show(around: Surroundings, before: Head, after: Head, changes: Sequence[Wat
         out.print(f"Run {owner} is at work, lease until {lease}. It will not be able to commit.", style="red")
 
 
-def asked(around: Surroundings, question: str, yes: bool = False) -> None:
-    """Ask, unless told not to. Where nobody can answer, refuse; on a no, end without a change."""
+def asked(around: Surroundings, question: str, yes: bool = False, otherwise: str = "Pass --yes.") -> None:
+    """Ask, unless told not to. Where nobody can answer, refuse and say what to do `otherwise`; on a no, end."""
     if yes:
         return
     # A scheduler has no answer to give: waiting for one would hang it, and end of file would look like a no.
     if not is_asked():
-        raise click.UsageError("The command asks for confirmation and there is no terminal. Pass --yes.")
+        raise click.UsageError(f"The command asks for confirmation and there is no terminal. {otherwise}")
     # Questions go to standard error, so that standard output can be piped while somebody answers.
     if not click.confirm(question, err=True):
         around.err.print("Nothing was changed.")

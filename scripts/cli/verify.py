@@ -13,6 +13,7 @@ import click
 from scripts.cli.backfill import slice_command
 from scripts.cli.commands import command, context_option, job_argument
 from scripts.cli.contexts import BEGINNING, state_in
+from scripts.cli.deciding import asked
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.screen import Cell, bound_text, show_rows
@@ -38,7 +39,7 @@ NAME = "verify"
 @job_argument
 @click.argument("arguments", nargs=-1, metavar="-- ARGUMENTS...")
 @context_option
-@click.option("--target", metavar="URI", help="The target. Optional if the job wrote to only one.")
+@click.option("--target", metavar="URI", help="The target. Without it, the command asks about the one found.")
 @click.option("--target-format", metavar="NAME", help="Format of the target: parquet, delta, iceberg, …")
 @click.option(
     "--interval", metavar="WIDTH", help="Width of an interval: 1d or 6h for times (1d), a number for numbers."
@@ -138,11 +139,15 @@ def _width(column: CursorColumn, text: str | None) -> Tick | None:
 
 
 def _target(around: Surroundings, job: str, given: str | None, format: str | None) -> tuple[str, str]:
-    """Return the target and its format: as given, or as the versions of the job say."""
+    """Return the target and its format: as given, or as the versions of the job say and a person confirms.
+
+    Whoever may write one job's items could name any place there, and it is read with the operator's rights.
+    """
     written: dict[str, str] = {}
     for entry in around.watermarks.history(job, limit=VERSIONS):
         for output in entry.change.outputs:
             written.setdefault(output.target, output.sink)
+    is_found = given is None
     if given is None:
         if len(written) != 1:
             known = ", ".join(map(printable, written)) or "none that is known"
@@ -154,6 +159,10 @@ def _target(around: Surroundings, job: str, given: str | None, format: str | Non
             f"{given!r} is a target of kind {kind!r}, which requires a login. Compare it in Python: job.verify(source, "
             "JdbcTable(spark, url, table))."
         )
+    if is_found:
+        place = printable(given)
+        around.shown.print(f"The job's items say that its target is {place}.")
+        asked(around, f"Read {place}?", otherwise=f"If the job writes there, pass --target {shlex.quote(place)}.")
     return given, format or FORMATS[kind]
 
 

@@ -170,7 +170,7 @@ def test_table_is_made_as_a_file_when_none_is_there(call: Call, here: Path) -> N
 def test_target_is_compared_with_its_source_when_the_table_is_a_file(
     marks: Watermarks, call: Call, here: Path, spark: Any
 ) -> None:
-    done = call(f"verify repairs -- --source {here}/repairs.parquet")
+    done = call(f"verify repairs --target {here}/raw/repairs -- --source {here}/repairs.parquet")
 
     assert done.exit_code == OK, done.output
     assert "1 of 1 interval" in done.output

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from scripts.cli import deciding
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_table, session
@@ -38,12 +39,14 @@ def loaded(watermarks: Watermarks, spark: Any, tmp_path: Path, monkeypatch: pyte
 
 
 def test_command_says_that_all_is_equal_and_finds_the_target_in_the_log(
-    run: Command, watermarks: Watermarks, loaded: tuple[str, str]
+    run: Command, watermarks: Watermarks, loaded: tuple[str, str], answers: None
 ) -> None:
     source, target = loaded
 
-    shown = run(watermarks, "verify", JOB, "--", "--source", source)
-    as_json = json.loads(run(watermarks, "verify", JOB, "--output", "json", "--", "--source", source).stdout)
+    shown = run(watermarks, "verify", JOB, "--target", target, "--", "--source", source)
+    as_json = json.loads(
+        run(watermarks, "verify", JOB, "--output", "json", "--", "--source", source, input="y\n").stdout
+    )
 
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.splitlines()[-1] == "5 of 5 intervals compared, all equal."
@@ -60,8 +63,9 @@ def test_command_names_the_interval_that_differs_and_how_to_read_it_again(
         file.unlink()
     spark.createDataFrame(kept, "id bigint, at timestamp").coalesce(1).write.mode("append").parquet(target)
 
-    shown = run(watermarks, "verify", JOB, "--recent", "0", "--all", "--", "--source", source)
-    others = run(watermarks, "verify", JOB, "--recent", "3", "--sample", "0", "--", f"--source={source}")
+    shown = run(watermarks, "verify", JOB, "--target", target, "--recent", "0", "--all", "--", "--source", source)
+    few = ("--recent", "3", "--sample", "0")
+    others = run(watermarks, "verify", JOB, "--target", target, *few, "--", f"--source={source}")
 
     assert shown.exit_code == FAILED
     [found] = [line.split() for line in shown.stdout.splitlines() if "differs" in line]
@@ -83,7 +87,7 @@ def test_command_names_the_interval_that_differs_and_how_to_read_it_again(
         ([JOB, "--", "--source", "x", "--query", "SELECT 1"], 2, "--source is not a database URL"),
         ([JOB, "--", "--source", "x", "--no-such"], 2, "unrecognized arguments: --no-such"),
         ([JOB, "--interval", "many", "--", "--source", "x"], BAD_DATA, "many"),
-        ([JOB, "--recent", "0", "--sample", "0", "--", "--source", "x"], BAD_DATA, "compare nothing"),
+        ([JOB, "--target", "t", "--recent", "0", "--sample", "0", "--", "--source", "x"], BAD_DATA, "compare nothing"),
         ([JOB, "--recent", "-1", "--", "--source", "x"], 2, "-1"),
         ([JOB, "--", "--source", "x"], BAD_DATA, "wrote to 0 targets: none that is known. Choose with --target"),
         (["numbers", "--interval", "1d", "--", "--source", "x"], BAD_DATA, "is not a number. The cursor"),
@@ -110,20 +114,22 @@ def test_command_says_what_is_wrong_before_spark_is_started(
 
 
 @pytest.fixture
-def lacking(watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the source of a job of numbers have a row and a column that its target has not. Neither needs Spark."""
+def lacking(watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let the source of a job of numbers have more than its target, and return that. Neither needs Spark."""
     with IncrementalJob(watermarks, JOB, clock=lambda: LATER) as job:
         job.write(job.rows_since(pa.table({"id": [1, 2, 30]}), "id"), str(tmp_path / "raw"))
     source = pa.table({"id": [1, 2, 3, 30], "note": ["a", "b", "c", "d"]})
     monkeypatch.setattr(session, "make_session", lambda *_: None)
     monkeypatch.setattr(ingest_table, "source_of", lambda *_: source)
+    return str(tmp_path / "raw")
 
 
 @pytest.mark.parametrize("width", ["10", "10.0"])
 def test_each_interval_that_differs_has_its_command_when_json_is_asked_for(
-    run: Command, watermarks: Watermarks, lacking: None, width: str
+    run: Command, watermarks: Watermarks, lacking: str, width: str
 ) -> None:
-    done = run(watermarks, "verify", JOB, "--interval", width, "--output", "json", "--", "--source", "s3://raw/")
+    options = ("--target", lacking, "--interval", width, "--output", "json")
+    done = run(watermarks, "verify", JOB, *options, "--", "--source", "s3://raw/")
 
     found = json.loads(done.stdout)
     command = [
@@ -147,7 +153,8 @@ def test_intervals_have_a_part_of_one_as_their_width_when_the_cursor_is_decimal(
     monkeypatch.setattr(session, "make_session", lambda *_: None)
     monkeypatch.setattr(ingest_table, "source_of", lambda *_: rows)
 
-    done = run(watermarks, "verify", JOB, "--interval", "0.5", "--output", "json", "--", "--source", "s3://raw/")
+    options = ("--target", f"{tmp_path}/raw", "--interval", "0.5", "--output", "json")
+    done = run(watermarks, "verify", JOB, *options, "--", "--source", "s3://raw/")
 
     assert [(one["low"], one["high"], one["source"]) for one in document(done)["intervals"]] == [
         ("1.00", "1.41", 1), ("0.50", "1.00", 0), (None, "0.50", 1),
@@ -155,22 +162,36 @@ def test_intervals_have_a_part_of_one_as_their_width_when_the_cursor_is_decimal(
 
 
 def test_column_that_is_not_compared_is_named_when_one_side_lacks_it(
-    run: Command, watermarks: Watermarks, lacking: None
+    run: Command, watermarks: Watermarks, lacking: str
 ) -> None:
-    done = run(watermarks, "verify", JOB, "--interval", "10", "--", "--source", "s3://raw/")
+    done = run(watermarks, "verify", JOB, "--target", lacking, "--interval", "10", "--", "--source", "s3://raw/")
 
     assert "Column note is not compared: only in the source." in done.stdout.splitlines()
 
 
+@pytest.mark.parametrize("answer", [None, "n\n"])
+def test_target_that_only_the_items_name_is_not_opened_when_nobody_confirms_it(
+    run: Command, watermarks: Watermarks, lacking: str, monkeypatch: pytest.MonkeyPatch, answer: str | None
+) -> None:
+    monkeypatch.setattr(deciding, "is_asked", lambda: answer is not None)
+    monkeypatch.setattr(ingest_table, "source_of", pytest.fail)
+
+    done = run(watermarks, "verify", JOB, "--", "--source", "s3://raw/", input=answer)
+
+    assert done.exit_code == (2 if answer is None else FAILED), done.output
+    assert f"The job's items say that its target is file://{lacking}" in done.stdout
+    assert (f"If the job writes there, pass --target file://{lacking}" in done.stderr) is (answer is None)
+
+
 def test_package_is_named_when_it_is_missing(
-    run: Command, watermarks: Watermarks, lacking: None, monkeypatch: pytest.MonkeyPatch
+    run: Command, watermarks: Watermarks, lacking: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(*_: Any) -> Any:
         raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
 
     monkeypatch.setattr(session, "make_session", missing)
 
-    done = run(watermarks, "verify", JOB, "--", "--source", "s3://raw/")
+    done = run(watermarks, "verify", JOB, "--target", lacking, "--", "--source", "s3://raw/")
 
     assert done.exit_code == BAD_SET_UP
     assert "This command requires pyspark. Install it: pip install pyspark." in done.stderr
