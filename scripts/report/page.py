@@ -12,11 +12,12 @@ from decimal import Decimal
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from scripts.helpers.display.units import count_text, duration_text, id_text, size_text, time_text
+from scripts.helpers.display.units import count_text, duration_text, id_text, printable, size_text, time_text
 from scripts.helpers.errors import DAMAGE, InvalidValueError
 from scripts.helpers.metrics.freshness import Threshold
 from scripts.helpers.metrics.thresholds import threshold_of
@@ -433,11 +434,18 @@ def _aware(moment: datetime, name: str) -> datetime:
     return moment.astimezone(timezone.utc)
 
 
+def _shown(value: Any) -> Any:
+    """Return a text with control, bidirectional and zero-width characters as escapes; anything else as it is."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("scripts.report"),
         autoescape=True,
+        # Nothing that comes from the table may reorder or hide what is beside it.
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -450,6 +458,7 @@ def _environment() -> Environment:
         "size": lambda size: size_text(int(size)),
         "number": count_text,
         "short": id_text,
+        "printable": printable,
         "slug": lambda word: word.replace(" ", "-"),
         "sentence": _sentence,
         "rows": _rows,

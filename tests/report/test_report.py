@@ -85,6 +85,27 @@ def test_report_goes_on_when_one_job_cannot_be_read(watermarks: Watermarks, cloc
     assert "holds nothing for job 'unknown'" in found["unknown"]
 
 
+def test_report_shows_escapes_when_names_and_reasons_have_characters_that_hide_or_reorder(
+    watermarks: Watermarks, clock: Clock
+) -> None:
+    name = "a\x1b\x07\x9b\u202e\u2066\u200b\U000e0001<b>"
+    escaped = r"a\x1b\x07\x9b\u202e\u2066\u200b\U000e0001<b>"
+    commit(watermarks, "repairs", "jr_1", {"n": rows_state(clock.now)})
+    head = watermarks.latest("repairs")
+    assert head.last is not None
+    spoilt = replace(
+        head, job_id=name, watermarks={name: rows_state(clock.now)}, last=replace(head.last, who=name, why=name)
+    )
+    watermarks.store.put(items.head_to_item(spoilt), if_new=False)
+
+    html = build_report(watermarks, now=clock.now)
+    details = details_of(html)
+
+    assert not [char for char in html + "".join(details.values()) if not char.isprintable() and char != "\n"]
+    assert sorted(names_of(html)) == [escaped, "repairs"]
+    assert escaped in details[escaped]
+
+
 def test_report_is_refused_when_the_table_is_missing(dynamodb: Any) -> None:
     missing = Watermarks("no-such-table", dynamodb)
 
