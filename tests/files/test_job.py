@@ -462,11 +462,35 @@ def test_source_is_listed_when_the_last_listing_is_older_than_asked(landing: Ing
     by_events = landing.run()
     received = list(events.log)
     landing.clock.move(hours=25)
+    landing.bucket.now = landing.clock.now
 
     by_listing = landing.run()
 
     assert (first, by_events, by_listing) == (keys, ["told.csv"], ["lost.csv"])
     assert events.log == received == ["receive", "acknowledge but "]
+
+
+def test_events_are_read_with_a_warning_when_the_report_is_no_newer_than_the_last_listing(
+    landing: Ingestion, events: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    landing.options |= {"relist": timedelta(days=1), "listing": landing.bucket}
+    landing.bucket.now = created = landing.clock.now
+    keys = landing.land(3)
+    first = landing.run()
+    taken = []
+    for number in range(3):
+        landing.clock.move(hours=25)
+        landing.bucket.put(f"told{number}.csv")
+        landing.bucket.now = created
+        events.sent.append(f"told{number}.csv")
+        taken += landing.run()
+    weekly = landing.bucket.now = landing.clock.now
+    landing.bucket.put("lost.csv")
+    landing.bucket.now = weekly
+
+    assert (first, taken) == (keys, ["told0.csv", "told1.csv", "told2.csv"])
+    assert caplog.text.count("event=report_too_old") == 3
+    assert landing.run() == ["lost.csv"]
 
 
 @pytest.mark.parametrize("given", [{}, {"events": Events()}])

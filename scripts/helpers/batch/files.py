@@ -238,6 +238,14 @@ class NewFiles(FileSource):
             return self.listed(bookmark, reach, self.listing)
         relist, listed = self.relist, bookmark.listed
         is_due = relist is not None and (listed is None or self.batch.clock() - listed >= relist)
+        if is_due and self.listing is not None and listed is not None and self.listing.created <= listed:
+            # The report shows nothing new. Read again in each run, it would keep events unread until they expire.
+            is_due = False
+            logger.warning(
+                "event=report_too_old job=%s source=%s created=%s: it was not listed for %s, and the report of "
+                "listing= was read before. Events or the journal are read. Have reports made more often than relist",
+                self.batch.run.job_id, bookmark.location, self.listing.created, relist,
+            )  # fmt: skip
         if self.metadata is not None:
             reason = f"it was not listed for {relist}" if is_due else None
             return self._recorded(bookmark, self.metadata, reason, reach)
