@@ -18,7 +18,13 @@ from scripts.helpers.databases import sql_table as sql_tables
 from scripts.helpers.databases import table as tables
 from scripts.helpers.databases.sql_table import SqlTable
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import CursorError, InvalidValueError, SourceError, SourceUnavailableError
+from scripts.helpers.errors import (
+    CursorError,
+    InvalidValueError,
+    SourceBehindError,
+    SourceError,
+    SourceUnavailableError,
+)
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.schemas.frames import kind_of_arrow
 from scripts.helpers.sinks import DatabaseSink
@@ -180,6 +186,30 @@ def test_column_is_refused_by_name_unless_it_is_left_out_when_its_type_is_not_ex
         with pytest.raises(SourceError, match=r"column 'odd' is .*no exact type in Arrow.*columns="):
             source.rows(plan(source, "id"))
         assert chosen.rows(plan(chosen, "id")).column_names == ["id"]
+
+
+@SERVERS
+@pytest.mark.parametrize("rows", [2, 30])
+def test_job_is_refused_when_a_row_comes_with_the_last_number_that_it_took(
+    server: Any, rows: int, watermarks: Watermarks
+) -> None:
+    name = server.new_table("id integer PRIMARY KEY, updated_at bigint")
+    server.sql(
+        f"CREATE INDEX at_{name} ON {name} (updated_at)",
+        f"INSERT INTO {name} VALUES (0, 1000)",
+        *(f"INSERT INTO {name} VALUES ({number}, 1001)" for number in range(1, rows)),
+    )
+
+    def run() -> Any:
+        with IncrementalJob(watermarks, "orders") as job:
+            return job.rows_since(sql_table(server, name), "updated_at").read_all()["id"].to_pylist()
+
+    assert len(run()) == rows
+    assert run() == []
+    server.sql(f"INSERT INTO {name} VALUES (100, 1001)", f"INSERT INTO {name} VALUES (101, 1005)")
+
+    with pytest.raises(SourceBehindError, match="rows came below the watermark"):
+        run()
 
 
 # --- queries, conditions and ranges ----------------------------------------------------------------------

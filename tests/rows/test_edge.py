@@ -29,6 +29,7 @@ class Remembered(ListedRows):
     other: str = "note"
     has_index: bool = True
     asked_for: list[int] = field(default_factory=list)
+    counted: int = 0
 
     def newest(self, window: RowWindow, most: int) -> list[SeenRow] | None:
         self.asked_for.append(most)
@@ -36,6 +37,10 @@ class Remembered(ListedRows):
             return None
         found = sorted(self.rows(window), reverse=not window.descending)[:most]
         return [SeenRow(row, {self.other: self.contents.get(row[0], "first")}) for row in found]
+
+    def count(self, window: RowWindow) -> int:
+        self.counted += 1
+        return len(self.rows(window))
 
 
 def source_of(*ids: int) -> Remembered:
@@ -89,6 +94,43 @@ def test_row_below_the_watermark_is_an_error_unless_the_caller_answers_for_it(
     else:
         assert plan(source, first, **options).low == (901,)
         assert "event=rows_below context=repairs source=public.repairs rows=2" in caplog.text
+
+
+@pytest.mark.parametrize("rows", [1, 4, 5, 6, 900])
+@pytest.mark.parametrize("descending", [False, True])
+def test_row_of_the_last_value_is_an_error_when_it_comes_after_the_run_took_that_value(
+    rows: int, descending: bool
+) -> None:
+    batch = -7 if descending else 7
+    source = Remembered((ID,), [(0,)] + [(batch,)] * rows, NOW)
+    first = plan(source, descending=descending)
+    source.listed += [(batch + (-1 if descending else 1),)] * 3
+    second = plan(source, first, descending=descending)
+    source.listed.append((batch,))
+
+    assert len(source.rows(second)) == 3
+    with pytest.raises(SourceBehindError, match="rows came below the watermark"):
+        plan(source, first, descending=descending)
+
+
+@pytest.mark.parametrize("gone", [0, 3])
+def test_nothing_is_said_when_a_value_has_more_rows_than_are_kept(gone: int, caplog: pytest.LogCaptureFixture) -> None:
+    source = Remembered((ID,), [(1,)] * 9 + [(2,), (3,), (4,), (5,)], NOW)
+    window = plan(source)
+    for batch in (6, 7, 8):
+        source.listed = source.listed[gone:] + [(batch,)] * 7
+        window = plan(source, window)
+        assert len(source.rows(window)) == 7
+
+    assert "event=rows_below" not in caplog.text
+
+
+def test_rows_are_not_counted_when_each_value_is_of_one() -> None:
+    source = source_of(*range(1, 20))
+
+    plan(source, plan(source))
+
+    assert source.counted == 0
 
 
 @pytest.mark.parametrize("descending", [False, True])
@@ -170,6 +212,7 @@ PAIR = f"{'0' * 12}-{'1' * 12}"
         ({"start": None, "names": "0" * 12, "rows": ""}, "edge.rows is not pairs of digests"),
         ({"start": None, "names": "0" * 12, "rows": f"{PAIR}  {PAIR}"}, "edge.rows is not pairs of digests"),
         ({"start": None, "names": "0" * 12, "rows": 7}, "edge.rows is not pairs of digests"),
+        ({"start": 1, "names": "0" * 12, "rows": PAIR, "ties": -1}, "edge.ties is not a whole number.*"),
     ],
     ids=str,
 )

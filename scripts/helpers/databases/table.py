@@ -217,6 +217,11 @@ class DatabaseTable(RowSource):
             found.append(SeenRow(cursor, dict(zip(contents, row[width:], strict=True))))
         return found
 
+    def count(self, window: RowWindow) -> int:
+        """Count the rows of a window."""
+        rows = sql("(SELECT COUNT(*) FROM {} WHERE {})", self._table, window.predicate(self.dialect))
+        return int(self._ask(counted=rows)[0])
+
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         """Return the transactions that may commit a lower number than the last one that was seen before this call.
 

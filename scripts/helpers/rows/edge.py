@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import SourceBehindError
-from scripts.helpers.rows.cursors import Bound
+from scripts.helpers.rows.cursors import Bound, just_past
 from scripts.helpers.rows.sources import UNKNOWN, RowSource, SeenRow, Unknown
 from scripts.helpers.rows.states import DIGITS, Edge
 from scripts.helpers.rows.window import RowWindow, precedes
@@ -42,10 +44,31 @@ def edge_of(seen: Sequence[SeenRow], most: int) -> Edge | None:
     return Edge(start, _digest(list(seen[0].contents)), tuple(rows))
 
 
+def _with_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
+    """Add how many rows have the cursor of the first row kept, unless it is the only one kept that has it.
+
+    More of them may be there than are kept. A column of ids has one row for each value, and is never asked.
+    """
+    lowest = edge.rows[-1][0]
+    if edge.start is None or sum(cursor == lowest for cursor, _ in edge.rows) < 2:
+        return edge
+    end = just_past(window.columns, edge.start, window.descending)
+    found = source.count(RowWindow(window.columns, edge.start, end, descending=window.descending))
+    return edge if found is UNKNOWN else replace(edge, ties=found)
+
+
 def _came_below(before: Edge, now: Edge | None) -> int:
-    """Count the rows that are between those kept by now and were not: no update and no delete brings one there."""
-    kept = {cursor for cursor, _ in before.rows}
-    return sum(cursor not in kept for cursor, _ in now.rows) if now else 0
+    """Count the rows that are between those kept by now and were not: no update and no delete brings one there.
+
+    A value may have several rows, so rows are counted for each value, and not the values.
+    """
+    if now is None:
+        return 0
+    is_partial = before.start is not None
+    lowest = before.rows[-1][0]
+    found = Counter(cursor for cursor, _ in now.rows) - Counter(cursor for cursor, _ in before.rows)
+    # Not all rows of the lowest value were kept: `ties` counts them.
+    return sum(count for cursor, count in found.items() if not (is_partial and cursor == lowest))
 
 
 def _is_there(before: Edge, now: Edge | None) -> bool:
@@ -89,7 +112,10 @@ def edge_after(
             # What came within the lookback is read again by this window: nothing is lost there.
             if window.lookback:
                 never_read = _below(source, before.start, window)
-            _compare(before, seen, never_read, source, options, context, job_id)
+            came = _came_below(before, edge_of(never_read, KEPT + 1))
+            if before.ties is not None and never_read:
+                came += max(0, (_with_ties(before, source, window).ties or 0) - before.ties)
+            _compare(before, came, seen, source, options, context, job_id)
     reached = window.low if window.high is None else window.high
     if reached is None:
         return None
@@ -104,10 +130,12 @@ def edge_after(
         logger.warning(
             "event=no_edge context=%s source=%s column=%s: no index is known for it, as of views and queries. If the "
             "table is truncated or restored and grows past the watermark, its numbers are given out again, and nothing "
-            "shows the rows that are lost. Read a table with an index, or use a time column",
+            "shows the rows that are lost; nor those that come later with the last value, if it is not unique. Read a "
+            "table with an index, or use a time column",
             context, source.name, window.columns[0].name,
         )  # fmt: skip
-    return edge_of(seen or (), KEPT)
+    found = edge_of(seen or (), KEPT)
+    return found and _with_ties(found, source, window)
 
 
 def _below(source: RowSource, start: Bound | None, window: RowWindow) -> Sequence[SeenRow]:
@@ -128,14 +156,13 @@ def _newest(
 
 def _compare(
     before: Edge,
+    came: int,
     seen: Sequence[SeenRow],
-    never_read: Sequence[SeenRow],
     source: RowSource,
     options: RowOptions,
     context: str,
     job_id: str,
 ) -> None:
-    came = _came_below(before, edge_of(never_read, KEPT + 1))
     if came:
         # Who waits for no open transaction was told that lower numbers are lost: an error would stop each such job.
         if options.behind in ("raise", "strict") and options.delay and not options.settled:

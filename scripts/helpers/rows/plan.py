@@ -485,8 +485,9 @@ class _Look:
             return
         logger.warning(
             "event=ids_without_database context=%s column=%s: the delay covers times, and the transactions of a "
-            "database. Here a row that lands later, below the watermark, is never read. Use a time column, "
-            "lookback= with sink='merge', or job.new_files for files. delay=timedelta(0) says that none lands late",
+            "database. Here a row that lands later, below the watermark or with the last value, is never read. Use a "
+            "time column, lookback= with sink='merge', or job.new_files for files. delay=timedelta(0) says that none "
+            "lands late",
             self.context, self.first.name,
         )  # fmt: skip
 

@@ -211,6 +211,10 @@ class RowSource(ABC):
         """
         return UNKNOWN
 
+    def count(self, window: RowWindow) -> int | Unknown:
+        """Count the rows of a window, which are those of one value; see `rows.edge`."""
+        return UNKNOWN
+
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         """Return the transactions, by name, that may still commit a lower number than the last one, after a wait.
 
@@ -260,7 +264,7 @@ class ForwardingRows(RowSource):
     typed_errors, counts, identity = _of_source("typed_errors"), _of_source("counts"), _of_source("identity")
     zone_is_known, wall_clock = _of_source("zone_is_known"), _of_source("wall_clock")
     is_partition, last, cursor_at = _of_source("is_partition"), _of_source("last"), _of_source("cursor_at")
-    newest, writers = _of_source("newest"), _of_source("writers")
+    newest, count, writers = _of_source("newest"), _of_source("count"), _of_source("writers")
     open_writers, sequences = _of_source("open_writers"), _of_source("sequences")
 
 

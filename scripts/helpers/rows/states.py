@@ -76,11 +76,14 @@ class Edge:
         A digest of the columns that their contents are of.
     rows
         Of each row a digest of its cursor and one of its contents.
+    ties
+        How many rows had the cursor `start`, where several of them are kept.
     """
 
     start: Bound | None
     names: str
     rows: tuple[tuple[str, str], ...]
+    ties: int | None = None
 
     @classmethod
     def read(cls, state: Fields, columns: Sequence[CursorColumn]) -> Edge | None:
@@ -92,12 +95,13 @@ class Edge:
         rows = fields.text("rows", pattern=f"{pair}( {pair})*", what="pairs of digests")
         names = fields.text("names", pattern=_DIGEST, what="a digest")
         pairs = tuple((one[:DIGITS], one[-DIGITS:]) for one in rows.split())
-        return cls(bound_in(fields, "start", columns), names, pairs)
+        return cls(bound_in(fields, "start", columns), names, pairs, fields.whole("ties", None))
 
     def to_store(self) -> dict[str, Any]:
         """Return it as a state stores it."""
         rows = " ".join(f"{one}-{other}" for one, other in self.rows)
-        return {"start": stored_bound(self.start), "names": self.names, "rows": rows}
+        ties = {} if self.ties is None else {"ties": self.ties}
+        return {"start": stored_bound(self.start), "names": self.names, "rows": rows, **ties}
 
 
 @dataclass(frozen=True)
