@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.databases import table as tables
-from scripts.helpers.databases.query_text import QueryText
+from scripts.helpers.databases.query_text import MYSQL, ORACLE, POSTGRESQL, SQL_SERVER, SQLITE, QueryText
 from scripts.helpers.databases.sql_table import SqlTable
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError, SourceReplacedError
@@ -41,14 +41,102 @@ def of(server: Any, jdbc: Any, query: str, **options: Any) -> JdbcTable:
         ("SELECT '\0'", "contains NUL"),
         ("SELECT id FROM t LIMIT 5", "takes a number of rows only"),
         ("SELECT id FROM t OFFSET 5", "takes a number of rows only"),
-        ("SELECT id FROM t FETCH FIRST 5 ROWS ONLY", "takes a number of rows only"),
-        ("select distinct top 5 id FROM t", "takes a number of rows only"),
+        ("SELECT id INTO other FROM t", "is not a SELECT that only reads"),
         (7, "is empty"),
     ],
 )
 def test_query_is_refused_when_it_is_no_single_select(query: Any, text: str) -> None:
     with pytest.raises(SourceError, match=text.replace("*", r"\*")):
-        QueryText(query, True, "PostgreSQL query")
+        QueryText(query, POSTGRESQL, "PostgreSQL query")
+
+
+GRAMMARS = {
+    "postgres": POSTGRESQL, "mysql": MYSQL, "sqlite": SQLITE, "sqlserver": SQL_SERVER, "oracle": ORACLE,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("database", "query"),
+    [
+        ("postgres", "SELECT id FROM t ORDER BY id LIMIT least(2, 3)"),
+        ("postgres", "SELECT id FROM t LIMIT '5'"),
+        ("postgres", "SELECT id FROM t LIMIT +5"),
+        ("postgres", "SELECT id FROM t LIMIT CAST(5 AS int)"),
+        ("postgres", "SELECT id FROM t LIMIT/**/(SELECT 5)"),
+        ("postgres", "SELECT id FROM t OFFSET '2'"),
+        ("postgres", "SELECT id FROM t FETCH FIRST 5 ROWS ONLY"),
+        ("postgres", "SELECT id FROM t TABLESAMPLE SYSTEM (50)"),
+        ("mysql", "SELECT id FROM t LIMIT @n"),
+        ("mysql", "SELECT id FROM t /*!50000 LIMIT 5 */"),
+        ("mysql", "SELECT id FROM t OFFSET 2 ROWS"),
+        ("mysql", "SELECT 'it\\'s', id FROM t LIMIT 5 -- '"),
+        ("sqlite", "SELECT id FROM t LIMIT abs(5)"),
+        ("sqlserver", "SELECT ALL TOP 5 id FROM t"),
+        ("sqlserver", "select distinct\n top (5) id FROM t"),
+        ("sqlserver", "SELECT id FROM t TABLESAMPLE (50 PERCENT)"),
+        ("oracle", "SELECT id FROM t OFFSET 2 ROWS FETCH NEXT ROW ONLY"),
+        ("oracle", "SELECT id FROM t OFFSET :n ROWS"),
+    ],
+)
+def test_query_is_refused_when_a_clause_takes_some_of_its_rows(database: str, query: str) -> None:
+    with pytest.raises(SourceError, match="takes a number of rows only"):
+        QueryText(query, GRAMMARS[database], "query")
+
+
+@pytest.mark.parametrize(
+    ("database", "query"),
+    [
+        ("postgres", "SELECT id FROM t LIMIT ALL OFFSET NULL"),
+        ("postgres", 'SELECT t.limit, a AS limit, "offset", top FROM t'),
+        ("postgres", "SELECT E'it\\'s', name'LIMIT' /* a /* b */ ; */ FROM t"),
+        ("postgres", "SELECT a[1], js ? 'k' FROM t"),
+        ("mysql", "SELECT 'it\\'s; ', \"it\\\"s; \", id, offset, `limit` FROM t WHERE offset > 1 # ; LIMIT 5"),
+        ("sqlite", "SELECT [limit; ], offset, top FROM t"),
+        ("sqlserver", "SELECT [it's; ]]top], limit /* a /* b */ ; */ FROM t"),
+        ("oracle", "SELECT limit, offset, top FROM t"),
+    ],
+)
+def test_query_is_taken_when_a_column_has_the_name_of_a_clause_or_the_database_quotes_so(
+    database: str, query: str
+) -> None:
+    assert query in QueryText(query, GRAMMARS[database], "query").relation
+
+
+def test_query_is_another_when_mysql_takes_no_comment_for_two_signs() -> None:
+    texts = ["SELECT id FROM t WHERE id < 0--2", "SELECT id FROM t WHERE id < 0--99"]
+
+    assert len({QueryText(text, MYSQL, "query").digest for text in texts}) == 2
+    assert len({QueryText(text, POSTGRESQL, "query").digest for text in texts}) == 1
+
+
+def test_text_in_double_quotes_is_a_text_when_the_url_is_of_mariadb(maria: Any) -> None:
+    name = maria.new_table("id int PRIMARY KEY, region varchar(20), north varchar(20)")
+    maria.sql(f"INSERT INTO {name} VALUES (1, 'north', ''), (2, 'south', ''), (3, 'north', '')")
+    login = {key: maria.properties[key] for key in ("user", "password")}
+    url = maria.url.removeprefix("jdbc:").replace("mysql:", "mariadb:")
+
+    asked: list[dict[str, Any]] = [
+        {"query": f'SELECT id, region FROM {name} WHERE region = "north"'},
+        {"query": f"SELECT * FROM {name}", "where": 'region = "north"'},
+    ]
+    for options in asked:
+        source = SqlTable(url, properties=login, **options)
+        assert taken(source, plan(source, "id")) == [1, 3]
+
+
+def test_double_quotes_are_refused_when_spark_reads_mariadb_and_takes_them_for_names() -> None:
+    spark: Any = object()
+    url = "jdbc:mariadb://db.example/shop"
+
+    asked: list[dict[str, Any]] = [
+        {"query": 'SELECT id FROM t WHERE region = "north"'},
+        {"table": "t", "where": 'region = "north"'},
+    ]
+    for options in asked:
+        with pytest.raises(SourceError, match=r"has double quotes.*Write texts in single quotes"):
+            JdbcTable(spark, url, **options)
+        within: dict[str, Any] = {what: text.replace('"north"', "'\"'") for what, text in options.items()}
+        assert JdbcTable(spark, url, **within).name.startswith("MariaDB")
 
 
 @pytest.mark.parametrize(
@@ -64,12 +152,12 @@ def test_query_is_refused_when_it_is_no_single_select(query: Any, text: str) -> 
     ],
 )
 def test_query_is_taken_when_what_looks_bad_is_quoted_or_within(query: str) -> None:
-    assert query in QueryText(query, True, "query").relation
+    assert query in QueryText(query, POSTGRESQL, "query").relation
 
 
 @pytest.mark.parametrize("query", ["SELECT id FROM t ORDER  BY id", "WITH x AS (SELECT 1 AS id) SELECT id FROM x"])
 def test_order_is_refused_when_the_database_takes_none_in_a_subquery(jdbc: Any, query: str) -> None:
-    QueryText(query, True, "PostgreSQL query")
+    QueryText(query, POSTGRESQL, "PostgreSQL query")
 
     with pytest.raises(SourceError, match="ORDER BY at its end or starts with WITH"):
         JdbcTable(jdbc, "jdbc:sqlserver://db.example;databaseName=shop", query=query)
@@ -77,7 +165,7 @@ def test_order_is_refused_when_the_database_takes_none_in_a_subquery(jdbc: Any, 
 
 def test_query_is_the_same_when_spaces_and_comments_differ_and_another_when_a_text_does() -> None:
     digests = [
-        QueryText(query, True, "query").digest
+        QueryText(query, POSTGRESQL, "query").digest
         for query in (
             "SELECT id, 'a  b' FROM t", "SELECT  id,\n 'a  b' /* x */FROM t -- y", "SELECT id, 'a b' FROM t",
         )

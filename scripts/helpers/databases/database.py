@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
 
+from scripts.helpers.databases.query_text import STANDARD
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.cursors import TEXTS, TIMES, Cursor, CursorColumn, Tick
 from scripts.helpers.rows.dialect import Dialect
@@ -130,6 +131,8 @@ class Database(Dialect):
     """What the driver needs to be told, so that it fetches rows bit by bit."""
     session: SQL | None = None
     """Statement that each connection starts with."""
+    spark_session: SQL | None = None
+    """Another one for the connections of Spark, where Spark quotes names in another way than the database."""
     now = sql("")
     """Time at which the statement started, or before: ISO text in UTC."""
     from_nothing = sql("")
@@ -151,7 +154,7 @@ class Database(Dialect):
     """Types that look as if they had an order, with the reason why none can be resumed from."""
     sorts_uuids = sql("")
     """Condition that the server sorts UUIDs by their bytes, where some versions of it do not."""
-    orders_within = True
+    grammar = STANDARD
     """Whether a subquery may have an order, or start with WITH."""
     current_database = sql("")
     """The database that a query is asked in, where the URL leads to a server of several."""

@@ -8,6 +8,7 @@ from datetime import date, datetime, timedelta, timezone
 from types import MappingProxyType
 
 from scripts.helpers.databases.database import OWN, Declared, TableColumn, ends_early
+from scripts.helpers.databases.query_text import MYSQL
 from scripts.helpers.databases.writing import HELD, Arriving, WritableDatabase
 from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.cursors import UUIDS, WHOLE, CursorColumn, Tick
@@ -64,6 +65,7 @@ class MySQL(WritableDatabase):
     """MySQL and MariaDB. Sessions are set to UTC: a TIMESTAMP compares with text of the session's zone."""
 
     name = "MySQL"
+    grammar = MYSQL
     url = "jdbc:mysql:"
     modules: tuple[str, ...] = ("pymysql", "MySQLdb", "mysql", "mariadb")
     quotes = ("`", "`")
@@ -329,7 +331,7 @@ class MariaDB(MySQL):
         "CAST('01900000-0000-7000-8000-000000000000' AS UUID) > CAST('01800000-ffff-7000-8000-000000000000' AS UUID)"
     )
     driver = "org.mariadb.jdbc.Driver"
-    session = sql("{}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')", UTC)
+    spark_session = sql("{}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')", UTC)
 
     def filling_options(self, options: Mapping[str, str]) -> dict[str, str]:
         # The server takes them for texts unless told.

@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 from types import MappingProxyType
 
 from scripts.helpers.databases.database import Database
+from scripts.helpers.databases.query_text import ORACLE, SQL_SERVER
 from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.dialect import wall_text
 from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
@@ -36,7 +37,7 @@ class SQLServer(FetchingDatabase):
     unfit = MappingProxyType(
         {"uniqueidentifier": "SQL Server sorts a uniqueidentifier by its last six bytes first, whatever its version"}
     )
-    orders_within = False
+    grammar = SQL_SERVER
     current_database = sql("DB_NAME()")
     plain_decimal = "decimal(18,0)"
     kinds = MappingProxyType({
@@ -105,6 +106,7 @@ class Oracle(FetchingDatabase):
     """Oracle 12.1 and later. Names are case-sensitive here and mostly written in capitals there."""
 
     name = "Oracle"
+    grammar = ORACLE
     url = "jdbc:oracle:"
     driver = "oracle.jdbc.OracleDriver"
     now = sql("TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6') || '+00:00'")

@@ -7,6 +7,7 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from scripts.helpers.databases.database import MAX, Declared, TableColumn, ends_early
+from scripts.helpers.databases.query_text import POSTGRESQL
 from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.rows.cursors import TIMES, CursorColumn
 from scripts.helpers.rows.sources import CACHED, ELSEWHERE, NO_SEQUENCE, UNSEEN
@@ -57,6 +58,7 @@ class PostgreSQL(WritableDatabase):
     """PostgreSQL 13 and later, Aurora and the like."""
 
     name = "PostgreSQL"
+    grammar = POSTGRESQL
     url = "jdbc:postgresql:"
     modules = ("psycopg", "psycopg2", "pg8000")
     driver = "org.postgresql.Driver"

@@ -8,21 +8,75 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass
+from functools import cached_property, reduce
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.sql import SQL, sql, written_by_hand
 
-_PIECES = re.compile(
-    r"""
-      (?P<comment> --[^\n]* | /\*.*?\*/ )
-    | (?P<quoted> '(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ )
-    | (?P<open> /\* | ['"`] )
-    | (?P<bare> [^'"`$/-]+ | . )
-    """,
-    re.VERBOSE | re.DOTALL,
+_FLAT = r"/\*(?:(?!/\*|\*/).)*\*/"
+_NESTED = reduce(lambda inner, _: rf"/\*(?:(?!/\*|\*/).|{inner})*\*/", range(3), _FLAT)
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """How the SQL of a database is taken apart.
+
+    Attributes
+    ----------
+    comment, quoted, opening
+        Patterns for a comment, for what is in quotes, and for what begins either of them.
+    limits
+        A pattern for the clauses that take some of the rows.
+    orders_within
+        Whether the database takes ORDER BY, and WITH, in a subquery.
+    """
+
+    comment: str = r"--[^\n]*|/\*.*?\*/"
+    quoted: str = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`"""
+    opening: str = r"/\*"
+    limits: str = ""
+    orders_within: bool = True
+
+    @cached_property
+    def pieces(self) -> re.Pattern[str]:
+        """Matches one piece of a text after the other."""
+        groups = f"(?P<comment>{self.comment})|(?P<quoted>{self.quoted})|(?P<open>{self.opening}|['\"`])"
+        return re.compile(rf"{groups}|(?P<bare>[^'\"`$/#\[\-]+|.)", re.DOTALL)
+
+    def has_double_quotes(self, text: str) -> bool:
+        """Return whether a text has double quotes that are not within other quotes or a comment."""
+        return any(found["quoted"] and found[0].startswith('"') for found in self.pieces.finditer(text))
+
+
+def _clause(word: str) -> str:
+    """Return a pattern for a clause that begins with a reserved word, but for ALL and NULL, and names after a dot."""
+    return rf"(?<![.\w$@])(?<!\bas ){word}\b(?! ?(?:all|null)\b)"
+
+
+_FETCH = r"\bfetch (?:first|next)\b"
+_OFFSET_ROWS = r"\boffset\b[^,=<>]*?\brows? ?(?:$|\bfetch\b)"
+"""Where OFFSET may be the name of a column as well."""
+STANDARD = Grammar(limits=f"{_FETCH}|{_OFFSET_ROWS}")
+SQLITE = Grammar(quoted=rf"{Grammar.quoted}|\[[^\]]*\]", limits=_clause("limit"))
+SQL_SERVER = Grammar(
+    comment=rf"--[^\n]*|{_NESTED}",
+    quoted=rf"{Grammar.quoted}|\[(?:[^\]]|\]\])*\]",
+    limits=rf"{_FETCH}|{_OFFSET_ROWS}|\bselect (?:(?:all|distinct) )?top\b|{_clause('tablesample')}",
+    orders_within=False,
 )
-_LIMITS = re.compile(
-    r"\blimit\s+[\d(:?]|\boffset\s+\d|\bfetch\s+(?:first|next)\b|^\s*select\s+(?:distinct\s+)?top\b", re.IGNORECASE
+ORACLE = Grammar(limits=STANDARD.limits, orders_within=False)
+POSTGRESQL = Grammar(
+    comment=rf"--[^\n]*|{_NESTED}",
+    quoted=rf"(?:(?<=\W[eE])|(?<=^[eE]))'(?:[^'\\]|\\.|'')*'|{Grammar.quoted}|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$",
+    limits="|".join([*map(_clause, ("limit", "offset", "tablesample")), _FETCH]),
+)
+MYSQL = Grammar(
+    # What is in such a comment with an exclamation mark is run.
+    comment=r"--(?=\s|$)[^\n]*|\#[^\n]*|/\*(?!M?!).*?\*/",
+    quoted=r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""",
+    opening=r"/\*(?!M?!)",
+    limits=f"{_clause('limit')}|{_FETCH}|{_OFFSET_ROWS}",
 )
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 DIGITS = 16
@@ -36,8 +90,8 @@ class QueryText:
     ----------
     text
         A SELECT, or WITH and a SELECT.
-    orders_within
-        Whether the database takes ORDER BY, and WITH, in a subquery.
+    grammar
+        That of its database.
     source
         For messages.
 
@@ -48,15 +102,15 @@ class QueryText:
 
     Examples
     --------
-    >>> QueryText("SELECT id FROM repairs", True, "query").relation
+    >>> QueryText("SELECT id FROM repairs", STANDARD, "query").relation
     '(\nSELECT id FROM repairs\n)'
     """
 
-    def __init__(self, text: str, orders_within: bool, source: str) -> None:
+    def __init__(self, text: str, grammar: Grammar, source: str) -> None:
         if not isinstance(text, str) or not text.strip():
             raise SourceError(source, "query= is empty. Give a SELECT, or name a table.")
         self.text = written_by_hand(text.strip())
-        pieces = _pieces(self.text, source)
+        pieces = _pieces(self.text, grammar, source)
         bare = "".join(" " if is_quoted else piece for is_quoted, piece in pieces)
         if ";" in bare:
             raise SourceError(
@@ -64,18 +118,21 @@ class QueryText:
             )
         if "\0" in self.text:
             raise SourceError(source, "query= contains NUL, which is not allowed. Remove it.")
-        if not re.match(r"\s*(?:select|with)\b", bare, re.IGNORECASE):
-            raise SourceError(
-                source, "query= is not a SELECT. Give a query that starts with SELECT or WITH, or name a table."
-            )
-        top = _at_the_top(bare, source)
-        if _LIMITS.search(top):
+        top = re.sub(r"\s+", " ", _at_the_top(bare, source))
+        is_select = re.match(r"\s*(?:select|with)\b", bare, re.IGNORECASE)
+        if not is_select or re.search(_clause("into"), top, re.IGNORECASE):
             raise SourceError(
                 source,
-                "query= takes a number of rows only (LIMIT, OFFSET, FETCH or TOP). Which they are changes from one "
-                "question to the next, and rows would be lost. Leave it out; max_rows= reads in batches.",
+                "query= is not a SELECT that only reads. Give a query that starts with SELECT or WITH and has no INTO, "
+                "or name a table.",
             )
-        if not orders_within and (_ORDER.search(top) or re.match(r"\s*with\b", bare, re.IGNORECASE)):
+        if re.search(grammar.limits, top, re.IGNORECASE):
+            raise SourceError(
+                source,
+                "query= takes a number of rows only (LIMIT, OFFSET, FETCH, TOP or TABLESAMPLE). Which they are changes "
+                "from one question to the next, and rows would be lost. Leave it out; max_rows= reads in batches.",
+            )
+        if not grammar.orders_within and (_ORDER.search(top) or re.match(r"\s*with\b", bare, re.IGNORECASE)):
             raise SourceError(
                 source,
                 "query= has ORDER BY at its end or starts with WITH, which this database takes in no subquery. Leave "
@@ -92,10 +149,10 @@ class QueryText:
         return sql("(\n{}\n)", self.text)
 
 
-def _pieces(text: str, source: str) -> list[tuple[bool, str]]:
+def _pieces(text: str, grammar: Grammar, source: str) -> list[tuple[bool, str]]:
     """Return the text in runs, of which each is in quotes or is not; a comment is a space."""
     found: list[tuple[bool, str]] = []
-    for match in _PIECES.finditer(text):
+    for match in grammar.pieces.finditer(text):
         kind, piece = match.lastgroup, match[0]
         if kind == "open":
             raise SourceError(source, f"query= opens {piece} and never closes it. Fix the query.")

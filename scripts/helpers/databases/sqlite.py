@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from scripts.helpers.databases.database import Database, Declared
+from scripts.helpers.databases.query_text import SQLITE
 from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.rows.cursors import TIMES, WHOLE, CursorColumn, Tick
 from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
@@ -31,6 +32,7 @@ class SQLite(WritableDatabase):
     """
 
     name = "SQLite"
+    grammar = SQLITE
     url = "jdbc:sqlite:"
     modules = ("sqlite3",)
     driver = "org.sqlite.JDBC"

@@ -110,7 +110,7 @@ class DatabaseTable(RowSource):
         else:
             if table:
                 raise SourceError(f"{self._database.name} query", "a table is named as well. Give one of the two.")
-            text = QueryText(query, self._database.orders_within, f"{self._database.name} query")
+            text = QueryText(query, self._database.grammar, f"{self._database.name} query")
             self._query_text, self.name = text, f"{self._database.name} query {text.digest}"
         if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 10_000):
             raise SourceError(self.name, f"partitions={partitions!r}; it must be a whole number from 1 to 10,000.")
@@ -514,14 +514,23 @@ class JdbcTable(DatabaseTable):
             **(properties or {}),
             "url": url,
         }
-        if self._database.session:
+        # Spark sets ANSI_QUOTES there, by which a text in double quotes is the name of a column.
+        for what, text in (("query=", query), ("where=", where)):
+            if self._database.spark_session and text and self._database.grammar.has_double_quotes(text):
+                raise SourceError(
+                    self.name,
+                    f"{what} has double quotes, which would be names of columns here and are texts in the server. "
+                    "Write texts in single quotes, and names in backquotes.",
+                )
+        session = self._database.spark_session or self._database.session
+        if session:
             if "sessioninitstatement" in map(str.lower, self._options):
                 raise SourceError(
                     self.name,
                     "sessionInitStatement is taken: it sets each session to UTC. Give settings in the URL, as "
                     "sessionVariables.",
                 )
-            self._options["sessionInitStatement"] = self._database.session
+            self._options["sessionInitStatement"] = session
         self._asking_options = self._database.asking_options(self._options)
         self._connections = Connections(partial(jdbc_connection, spark, self._asking_options))
 
