@@ -446,6 +446,52 @@ def test_first_run_by_time_says_so_when_rows_come_from_another_server(
     assert "as rows come from another server" in caplog.text
 
 
+@BOTH
+@pytest.mark.parametrize("shown", ["kept", "seen", "query"])
+def test_nothing_is_complete_when_rows_come_by_the_refresh_of_a_materialized_view(
+    postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture, shown: str
+) -> None:
+    name = postgres.new_table(TIMED_IDS)
+    postgres.sql(
+        f"INSERT INTO {name} VALUES (1)", f"CREATE MATERIALIZED VIEW kept AS SELECT * FROM {name}",
+        "CREATE VIEW seen AS SELECT * FROM kept",
+    )  # fmt: skip
+    try:
+        source = table_in((), query="SELECT id, at FROM kept") if shown == "query" else table_in(shown)
+        wait_past_the_delay(postgres)
+
+        first, before = run_by_time(source)
+        by_id, taken_by_id = run(source)
+        second, _ = run_by_time(source, first)
+    finally:
+        postgres.sql("DROP MATERIALIZED VIEW kept CASCADE")
+
+    assert (before, taken_by_id, first.complete, second.complete) == ([1], [], None, None)
+    assert by_id.undecided is not None
+    assert caplog.text.count("event=hidden_transactions context=repairs") == 1
+    assert "the REFRESH of a materialized view" in caplog.text
+
+
+def test_stamp_is_taken_when_its_session_does_not_show_when_its_transaction_began(
+    postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = postgres.new_table(STAMPED)
+    source = table_in(name)
+    with open_transaction(postgres.connect()) as slow:
+        slow.execute("SET track_activities = off")
+        slow.connection.commit()
+        slow.execute(f"INSERT INTO {name} VALUES (1)")
+        postgres.sql(f"INSERT INTO {name} VALUES (2)")
+        wait_past_the_delay(postgres)
+
+        first, before = run_by_time(source)
+        slow.connection.commit()
+    _, after = run_by_time(source, first)
+
+    assert (before, after) == ([], [1, 2])
+    assert "event=hidden_transactions" not in caplog.text
+
+
 def test_run_relies_on_time_when_the_server_is_a_replica(
     postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -333,7 +333,7 @@ def test_alarm_is_raised_when_no_transaction_is_waited_for(monkeypatch: pytest.M
 
 def test_stamp_is_lost_when_no_open_transaction_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The property above can fail: a transaction that is open for longer than the delay."""
-    monkeypatch.setattr(planning, "oldest_writer", lambda *arguments, **options: None)
+    monkeypatch.setattr(planning, "oldest_writer", lambda *arguments, **options: OpenWriters())
     story = Numbers()
     story.start(AT, tells_writers=True)
     story.begin()

@@ -27,14 +27,17 @@ ENDS = {
     "date": (sql("DATE '0001-01-01'"), sql("DATE '9999-12-31'")),
 }
 """The first and the last time of each type that every reader has."""
+NOT_LIVE = sql("EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'm')")
+"""Condition that some of ``kin`` are materialized views, which show what was committed at their last REFRESH."""
 FOREIGN = sql("EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'f')")
 """Condition that some of ``kin`` are foreign tables."""
 WRITTEN_ELSEWHERE = sql(
-    "(pg_is_in_recovery() OR {} OR EXISTS (SELECT 1 FROM kin k JOIN pg_subscription_rel s ON s.srrelid = k.oid))",
-    FOREIGN,
-)
-"""Condition that transactions of another server write to some of ``kin``, which locks and activity here do not show: of
-the primary of a replica, of the publisher of a subscriber, or of the server that a foreign table is on."""
+    "(pg_is_in_recovery() OR {} OR {} OR EXISTS (SELECT 1 FROM kin k JOIN pg_subscription_rel s"
+    " ON s.srrelid = k.oid))",
+    FOREIGN, NOT_LIVE,
+)  # fmt: skip
+"""Condition that locks and activity here do not show which transactions write to some of ``kin``: those of the primary
+of a replica, of the publisher of a subscriber, of the server of a foreign table, or from before a REFRESH."""
 WORDS = sql("regexp_split_to_table(lower(c.body), '[^[:alnum:]_$]+') w (word)")
 CODE = sql(
     "code (body) AS (SELECT pg_get_triggerdef(g.oid) FROM pg_trigger g JOIN kin k ON k.oid = g.tgrelid"
@@ -309,16 +312,18 @@ class PostgreSQL(WritableDatabase):
         prepared = sql("p.prepared - INTERVAL {}", in_quotes(f"{delay.total_seconds():f} seconds"))
         # In this order: one that is prepared between the two is in the first.
         return sql(
-            "WITH RECURSIVE {} SELECT 'pid ' || a.pid AS writer, {} AS began FROM pg_stat_activity a"
-            " WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()"
+            "WITH RECURSIVE {} SELECT 'pid ' || a.pid AS writer, {began} AS began FROM pg_stat_activity a"
+            " WHERE {began} IS NOT NULL AND a.datname = current_database() AND a.pid <> pg_backend_pid()"
             " AND a.backend_type IS DISTINCT FROM 'autovacuum worker'"
             " AND (a.backend_xid IS NOT NULL OR a.pid IN ({}))"
             " UNION ALL SELECT 'prepared ' || p.transaction, {} FROM pg_prepared_xacts p"
             " WHERE p.database = current_database()"
             " UNION ALL SELECT {}, NULL WHERE NOT pg_has_role('pg_read_all_stats', 'USAGE')"
             " UNION ALL SELECT {}, NULL WHERE {}",
-            self._kin(parts), _text_in_utc(sql("a.xact_start")), waiting, _text_in_utc(prepared), in_quotes(UNSEEN),
+            self._kin(parts), waiting, _text_in_utc(prepared), in_quotes(UNSEEN),
             in_quotes(ELSEWHERE), WRITTEN_ELSEWHERE,
+            # With track_activities off, a session does not show when its transaction began: at the earliest with it.
+            began=_text_in_utc(sql("COALESCE(a.xact_start, a.backend_start)")),
         )  # fmt: skip
 
     def asking_options(self, options: Mapping[str, str]) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from scripts.helpers.rows.cursors import Bound, CursorColumn, earlier
-from scripts.helpers.rows.sources import EARLY, NO_SEQUENCE
+from scripts.helpers.rows.sources import EARLY, NO_SEQUENCE, OpenWriters
 from scripts.helpers.rows.states import Undecided
 from scripts.helpers.rows.window import precedes
 
@@ -99,8 +99,8 @@ def reachable_high(
     return bound, left
 
 
-def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: bool) -> OpenWriter | None:
-    """Return the oldest transaction that has written and is open; None if none is, or nobody can tell.
+def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: bool) -> OpenWriters:
+    """Return the oldest transaction that has written and is open, and why others may be open that are not seen.
 
     Ask after the last row was seen: a transaction that has ended by then shows its rows to whoever reads next.
 
@@ -115,14 +115,14 @@ def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: b
     """
     found = source.open_writers(delay) if delay else None
     if found is None:
-        return None
+        return OpenWriters()
     if warns and found.hidden:
         logger.warning(
             "event=hidden_transactions context=%s source=%s: rows that are committed later than delay=%s after their "
             "stamp are lost, as %s",
             context, source.name, delay, found.hidden,
         )  # fmt: skip
-    return found.oldest
+    return found
 
 
 def settled_moment(clock: datetime, delay: timedelta, oldest: OpenWriter | None) -> datetime:

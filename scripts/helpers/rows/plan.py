@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from typing import Any
 
@@ -20,7 +20,7 @@ from scripts.helpers.rows.edge import edge_after
 from scripts.helpers.rows.identity import check_same_source
 from scripts.helpers.rows.open_writers import age_of, oldest_writer, reachable_high, settled_moment
 from scripts.helpers.rows.options import RowOptions
-from scripts.helpers.rows.sources import UNKNOWN, Facts, OpenWriter, RowSource
+from scripts.helpers.rows.sources import ELSEWHERE, UNKNOWN, Facts, OpenWriter, OpenWriters, RowSource
 from scripts.helpers.rows.states import RowsState, Undecided, bound_given, check_types
 from scripts.helpers.rows.uuids import check_uuid, first_at, is_uuid, moment_of
 from scripts.helpers.rows.window import Nulls, RowWindow, precedes
@@ -107,7 +107,7 @@ def plan_window(
     look = _Look(source, columns, chosen, context, job_id, before, low, asked, facts, clock)
     look.check()
     # After the facts: one that writes between the two questions is open when it is asked for, or its rows are read.
-    look = replace(look, oldest=look.awaited_writer())
+    look = replace(look, writers=look.awaited_writers())
     high, undecided = look.upper_bound()
     lookback = look.lookback()
     # At the start that the caller gave no row was seen yet.
@@ -230,8 +230,8 @@ class _Look:
         The upper bound that the caller gives.
     clock
         What stamps the rows, in the zone of their wall clock.
-    oldest
-        The oldest open transaction that has written, where stamps wait for it.
+    writers
+        The open transactions that have written, where stamps wait for them.
     """
 
     source: RowSource
@@ -244,12 +244,17 @@ class _Look:
     asked: Bound | None
     facts: Facts
     clock: datetime
-    oldest: OpenWriter | None = None
+    writers: OpenWriters = field(default_factory=OpenWriters)
 
     @property
     def first(self) -> CursorColumn:
         """The column that is compared first."""
         return self.columns[0]
+
+    @property
+    def oldest(self) -> OpenWriter | None:
+        """The oldest of those transactions; None if none is open, or is seen."""
+        return self.writers.oldest
 
     @property
     def last_row(self) -> Bound | None:
@@ -360,14 +365,15 @@ class _Look:
                     "has passed, or leave it out.",
                 )
 
-    def awaited_writer(self) -> OpenWriter | None:
-        """Return the oldest open transaction that has written, if the delay is kept; a WARNING if it is too old."""
+    def awaited_writers(self) -> OpenWriters:
+        """Return the open transactions that have written, if the delay is kept; a WARNING if one is too old."""
         keeps_delay = self.facts.ceiling is None and (self.first.is_time or self.has_uuids)
         # No delay is kept from an upper bound that the caller gives and answers for.
         is_answered_for = self.asked is not None and (self.first.is_time or self.options.settled)
         if not keeps_delay or is_answered_for:
-            return None
-        oldest = oldest_writer(self.source, self.options.delay, self.context, warns=self.state is None)
+            return OpenWriters()
+        found = oldest_writer(self.source, self.options.delay, self.context, warns=self.state is None)
+        oldest = found.oldest
         # While it is seen open the watermark stays below its beginning. It has passed that if the transaction had only
         # read until then, or nobody could ask: what it stamps with its beginning would be lost without a word.
         if oldest is not None and self.state is not None and self._has_passed(oldest):
@@ -377,7 +383,7 @@ class _Look:
                 "has ended, read that range again with a Backfill and a sink that merges",
                 self.context, self.source.name, oldest.name, self._age(oldest),
             )  # fmt: skip
-        return oldest
+        return found
 
     def _has_passed(self, writer: OpenWriter) -> bool:
         """Tell whether the watermark is past the stamps that a transaction may have given."""
@@ -573,9 +579,16 @@ class _Look:
         """Return up to where no row is left, where that is past the watermark that follows; None where it is not.
 
         The watermark waits at the last row, and a source that stands still would look late for ever. Said only where
-        the rows and the time are the source's own: files were listed before the plan, nobody knows when.
+        the rows and the time are the source's own: files were listed before the plan, and rows of another server or of
+        a REFRESH are those of nobody knows when.
         """
-        if self.facts.now is None or not self.first.is_time or self.asked is not None or window.has_more:
+        if (
+            ELSEWHERE in self.writers.hidden
+            or self.facts.now is None
+            or not self.first.is_time
+            or self.asked is not None
+            or window.has_more
+        ):
             return None
         try:
             cap = self._alone(self.first.floor(self._settled()))

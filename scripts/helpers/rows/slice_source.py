@@ -103,7 +103,7 @@ class SliceSource(ForwardingRows):
 
     def _check_transactions(self, column: CursorColumn, high: RangeEnd, clock: datetime) -> None:
         """Refuse a slice that a transaction may still commit rows to, as it is open for longer than the delay."""
-        oldest = oldest_writer(self.source, self.delay, self.context, warns=False)
+        oldest = oldest_writer(self.source, self.delay, self.context, warns=False).oldest
         settled: Any = column.floor(settled_moment(clock, self.delay, oldest))
         if oldest is not None and high > (settled,):
             raise BoundsError(

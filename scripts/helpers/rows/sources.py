@@ -99,7 +99,8 @@ UNSEEN = (
     "GRANT PROCESS ON *.*"
 )
 ELSEWHERE = (
-    "rows come from another server (of a replica, subscription or foreign table), whose transactions do not show"
+    "rows come from another server (of a replica, subscription or foreign table), or by the REFRESH of a materialized "
+    "view, so the transactions that wrote them do not show"
 )
 STALE = "the server shows an old list of its transactions"
 """Why transactions are hidden."""
