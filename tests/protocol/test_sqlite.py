@@ -439,3 +439,65 @@ def test_each_number_is_committed_once_when_processes_share_a_file_and_some_are_
     # A process may be killed between its commit and what it says of it.
     assert found - len(running[::4]) <= len(said) <= found
     assert set(said) <= set(range(1, found + 1))
+
+
+# --- what another program wrote -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row", "damaged"),
+    [
+        ("'aa2', '~latest', CAST(x'ff80fe' AS TEXT), NULL", ["aa2"]),
+        ("CAST(x'61ff' AS TEXT), '~latest', '{}', NULL", [r"b'a\xff'"]),
+        ("x'6161', '~latest', '{}', NULL", ["b'aa'"]),
+        ("'aa', x'7e6c', '{}', NULL", []),
+    ],
+    ids=["item", "text of a job", "job", "key"],
+)
+def test_other_jobs_are_listed_when_another_program_wrote_a_row_of_other_bytes_or_types(
+    marks: Watermarks, tmp_path: Path, row: str, damaged: list[str]
+) -> None:
+    for job in ("aa", "good"):
+        commit(marks, job, "jr_1", {"n": 1})
+    with sqlite3.connect(tmp_path / "watermarks.db") as db:
+        db.execute(f"INSERT INTO items VALUES ({row})")
+
+    found = marks.list_jobs()
+
+    assert sorted(job.job_id for job in found) == sorted(["aa", "good", *damaged])
+    assert [job.job_id for job in found if job.problem] == damaged
+
+
+ENDLESS = (
+    "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) "
+    "SELECT 'a' || n job, '~latest' key, '{}' item, NULL expires FROM c WHERE n < 0 ORDER BY job"
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"ALTER TABLE items RENAME TO r; CREATE VIEW items AS {ENDLESS}",
+        "ALTER TABLE items RENAME TO r; CREATE VIEW items AS SELECT * FROM r",
+        "CREATE TRIGGER t AFTER INSERT ON items BEGIN DELETE FROM items; END",
+        "CREATE INDEX i ON items (length(item))",
+        "DROP TABLE items",
+    ],
+    ids=["endless view", "view", "trigger", "index", "gone"],
+)
+def test_file_is_refused_when_another_program_altered_its_schema(
+    marks: Watermarks, tmp_path: Path, change: str
+) -> None:
+    with sqlite3.connect(tmp_path / "watermarks.db") as db:
+        db.executescript(change)
+
+    with pytest.raises(TableSchemaError, match=r"was altered by another program: .*\. Restore the file from a backup"):
+        Watermarks(NAME).latest("job")
+
+
+def test_file_is_read_when_its_table_was_renamed_and_renamed_back(marks: Watermarks, tmp_path: Path) -> None:
+    commit(marks, "job", "jr_1", {"n": 1})
+    with sqlite3.connect(tmp_path / "watermarks.db") as db:
+        db.executescript("ALTER TABLE items RENAME TO r; ALTER TABLE r RENAME TO items; ANALYZE")
+
+    assert Watermarks(NAME).latest("job").version == 1

@@ -53,9 +53,9 @@ WITHOUT ROWID
 """
 INDEX = "CREATE INDEX expiring ON items (expires) WHERE expires IS NOT NULL"
 MAKING = (TABLE, INDEX, f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORMAT}")
-OF_JOB = "SELECT job, key, item FROM items WHERE job = ? AND key >= ? AND key <= ? AND key > ? ORDER BY key LIMIT ?"
+OF_JOB = "SELECT job, key, item FROM items WHERE job = ? AND key >= ? AND key <= ? AND key > ? ORDER BY key"
 NEWEST_OF_JOB = OF_JOB.replace("key > ?", "key < ?").replace("ORDER BY key", "ORDER BY key DESC")
-OF_ALL = "SELECT job, key, item FROM items WHERE (job, key) > (?, ?) ORDER BY job, key LIMIT ?"
+OF_ALL = "SELECT job, key, item FROM items WHERE (job, key) > (?, ?) ORDER BY job, key"
 PAST_ALL_TEXT = b""
 """To SQLite any blob is greater than any text."""
 
@@ -151,12 +151,20 @@ class SqliteTable:
         return self._page(OF_ALL, ("", "") if wanted.after is None else _names(wanted.after), wanted.limit)
 
     def _page(self, text: str, values: Sequence[Any], limit: int | None) -> ItemPage:
-        # One more than asked for shows whether there is another page.
-        given = [*values, -1 if limit is None else limit + 1]
-        with self._connected("read") as db:
-            rows = db.execute(text, tuple(given)).fetchall()
-        found = [_item(*row) for row in rows[:limit]]
-        return ItemPage(found, items.key(*_names(found[-1])) if limit is not None and len(rows) > limit else None)
+        found: list[Item] = []
+        last = None
+        # Closed early, or the file could not be cleared of what was written since.
+        with self._connected("read") as db, closing(db.execute(text, tuple(values))) as rows:
+            for number, (job, key, item) in enumerate(rows):
+                if number == limit:
+                    return ItemPage(found, last)
+                if isinstance(job, str) and isinstance(key, str):
+                    found.append(_item(job, key, item))
+                    last = items.key(job, key)
+                elif not isinstance(job, str):
+                    # Another program wrote it: a damaged job, under a name that can be printed.
+                    found.append(_item(ascii(job), key if isinstance(key, str) else ascii(key), ""))
+        return ItemPage(found, None)
 
     def _found(self, db: sqlite3.Connection, key: Item) -> Item | None:
         row = db.execute("SELECT job, key, item FROM items WHERE job = ? AND key = ?", _names(key)).fetchone()
@@ -242,6 +250,16 @@ class SqliteTable:
                 raise TableSchemaError(
                     self.name, f"is of format {version}, and this version knows {FORMAT}. Upgrade glue-watermarks"
                 )
+            made = {" ".join(sql.split()) for sql in (TABLE, INDEX)}
+            without_quotes = "SELECT name, replace(sql, char(34), '') FROM sqlite_master WHERE name NOT GLOB 'sqlite_*'"
+            there = dict(db.execute(without_quotes))
+            others = [name for name, sql in there.items() if " ".join(str(sql).split()) not in made]
+            if others or "items" not in there:
+                # A view or a trigger would run at each call: it may never end, or change what is written.
+                raise TableSchemaError(
+                    self.name, f"was altered by another program: {', '.join(map(repr, others)) or 'items is gone'}. "
+                    "Restore the file from a backup, or drop what was added to it",
+                )  # fmt: skip
             db.execute("PRAGMA journal_mode = WAL")
             # A commit is on the disk before it counts, also when the power fails.
             db.execute("PRAGMA synchronous = FULL")
@@ -253,10 +271,21 @@ class SqliteTable:
     def _at_path(self) -> sqlite3.Connection:
         _watch_copies()
         # Never made here: an empty table under a wrong name would let jobs read everything again.
-        return sqlite3.connect(
+        db = sqlite3.connect(
             f"{self.path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None,
             check_same_thread=False,
         )  # fmt: skip
+        db.execute("PRAGMA trusted_schema = OFF")
+        db.text_factory = _text
+        return db
+
+
+def _text(found: bytes) -> str | bytes:
+    """Return a text, or the bytes that another program stored as one."""
+    try:
+        return found.decode()
+    except UnicodeDecodeError:
+        return found
 
 
 def _is_empty(db: sqlite3.Connection) -> bool:
