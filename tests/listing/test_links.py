@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+import socket
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import AccessRefusedError, LedgerError, SourceError
+from scripts.helpers.errors import AccessRefusedError, ChangedObjectError, LedgerError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.segment_files import SegmentFiles
@@ -315,3 +316,35 @@ def test_ledger_is_refused_when_its_file_is_a_link_that_leads_out_of_its_folder(
 def test_error_is_of_the_ledger_when_one_of_its_files_has_the_name_of_another_folder(source: Source) -> None:
     with pytest.raises(LedgerError, match="is not the name of a file of a ledger"):
         SegmentFiles(str(source.root)).exists({"file": "../secret/credentials.csv"})
+
+
+# --- what is no file ------------------------------------------------------------------------------------------------
+
+
+def test_files_are_read_when_there_is_also_a_pipe_a_socket_and_a_link_to_itself(
+    source: Source, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source.root)  # The path of a socket has at most 107 characters.
+    os.mkfifo("pipe.csv")
+    os.mkfifo("_hidden.csv")
+    source.link("link.csv", "pipe.csv")
+    source.link("loop", "loop")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket.csv")
+
+        delta = source.bookmark().new_files()
+
+    assert delta.read_pandas("csv")["id"].tolist() == [1, 1]
+    assert "event=links-left-out" in caplog.text and "links=4 first='link.csv'" in caplog.text
+
+
+@pytest.mark.parametrize("way", ["read_pandas", "unchanged"])
+def test_file_counts_as_changed_when_a_pipe_takes_its_place(source: Source, way: str) -> None:
+    delta = source.bookmark().new_files()
+    (source.root / "a.csv").unlink()
+    os.mkfifo(source.root / "a.csv")
+
+    with pytest.raises(ChangedObjectError) as caught:
+        OPENERS[way](delta)
+
+    assert list(caught.value.overwritten) == ["a.csv"]

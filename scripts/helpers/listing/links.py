@@ -23,6 +23,11 @@ def open_itself(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
+def open_at_once(path: str, flags: int) -> int:
+    """Open a file that is to be read, as an opener of `open`: of a pipe that would wait for who writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def is_inside(root: str, name: str, folders: dict[str, bool]) -> bool:
     """Return whether the file of a name is below a root once all links are resolved.
 

@@ -9,8 +9,9 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from errno import ELOOP
 from functools import partial
-from stat import S_ISLNK
+from stat import S_ISLNK, S_ISREG
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -219,8 +220,8 @@ class Listing:
             yield from part
         if self._out:
             logger.warning(
-                "event=links-left-out source=%s links=%d first=%r: they lead out of the source or to folders, and only "
-                "links to files within it are followed. Copy the files there.",
+                "event=links-left-out source=%s links=%d first=%r: they are links that lead out of the source, to "
+                "folders or to themselves, or are no files, such as pipes. Copy the files there.",
                 self._location, len(self._out), min(self._out),
             )  # fmt: skip
 
@@ -342,15 +343,17 @@ def _list_directory(location: Location, folder: str, left_out: list[str]) -> Ite
             key = path[len(location.prefix) :]
             try:
                 status = os.lstat(path)
-                if S_ISLNK(status.st_mode):
-                    if without_links(location.prefix, key) is None:
-                        left_out += [] if is_hidden(key) else [key]
-                        continue
+                if S_ISLNK(status.st_mode) and without_links(location.prefix, key) is not None:
                     status = os.stat(path)
             except FileNotFoundError:
                 continue  # Deleted since the folder was read, or a link to nothing: not there, as in a bucket.
             except OSError as error:
-                refuse(error)
+                if error.errno != ELOOP:  # A link to itself.
+                    refuse(error)
+            if not S_ISREG(status.st_mode):
+                # A link that is not followed, or a pipe, from which a reader would wait for ever.
+                left_out += [] if is_hidden(key) else [key]
+                continue
             if not key.isascii():
                 try:
                     check_readable(str(location), key)

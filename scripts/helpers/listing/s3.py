@@ -133,6 +133,13 @@ def code_of(error: ClientError | BotoCoreError | OSError) -> str:
     return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else type(error).__name__
 
 
+def remedy_of(code: str, text: str = "") -> str:
+    """Return what to do where S3 does not return an object that may well be whole, by its code and its text."""
+    if code.startswith("KMS.") or "kms:" in text:
+        return "It is encrypted: allow kms:Decrypt with its key, and check that the key is enabled."
+    return "Check the login's s3:GetObject, the region, and that the object is not archived."
+
+
 def read_at_most(body: Any, limit: int) -> bytes:
     """Read the body of an answer, or so many bytes of it: an object may be of any size by now."""
     data: bytes = body.read(limit)

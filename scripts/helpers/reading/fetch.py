@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scripts.helpers._lazy import S3Client, pa
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError, UnreadableObjectError
+from scripts.helpers.listing.links import open_at_once
 from scripts.helpers.listing.objects import OVERWRITABLE, local_etag
-from scripts.helpers.listing.s3 import make_client
+from scripts.helpers.listing.s3 import make_client, remedy_of
 
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
@@ -126,7 +128,8 @@ class ObjectFetcher:
         return found[0], found[1]
 
     def _ends_of_file(self, planned: Planned, first: int, last: int) -> tuple[bytes, bytes]:
-        with self._of_file(planned, partial(open, mode="rb")) as file:
+        with self._of_file(planned, partial(open, mode="rb", opener=open_at_once)) as file:
+            self._compare_file(planned, os.fstat(file.fileno()))
             start = file.read(first)
             file.seek(max(0, planned.size - last))
             end = file.read(last)
@@ -181,7 +184,9 @@ class ObjectFetcher:
             raise login_or_load(str(self._location), error) or self._unreadable(planned, code, text) from error
 
     def _read_file(self, planned: Planned) -> bytes:
-        with self._of_file(planned, partial(open, mode="rb")) as file:
+        with self._of_file(planned, partial(open, mode="rb", opener=open_at_once)) as file:
+            # Before the read as well, as what took the place of a file may have no end.
+            self._compare_file(planned, os.fstat(file.fileno()))
             body: bytes = file.read()
             # After the read, and of the file that is open: one that was overwritten meanwhile is noticed.
             self._compare_file(planned, os.fstat(file.fileno()))
@@ -197,7 +202,7 @@ class ObjectFetcher:
             raise self._unreadable(planned, error.strerror or type(error).__name__) from error
 
     def _compare_file(self, planned: Planned, found: os.stat_result) -> None:
-        if not planned.is_still(local_etag(found), None):
+        if not S_ISREG(found.st_mode) or not planned.is_still(local_etag(found), None):
             raise self._changed(planned)
 
     def _changed(self, planned: Planned) -> ChangedObjectError:
@@ -209,9 +214,7 @@ class ObjectFetcher:
     def _unreadable(self, planned: Planned, reason: str, text: str = "") -> SourceError:
         if reason == "InvalidObjectState":
             return ArchivedObjectError(str(self._location), [planned.key], 1)
-        remedy = "Check the login's s3:GetObject, the region, and that the object is not archived."
-        if reason.startswith("KMS.") or "kms:" in text:
-            remedy = "It is encrypted: allow kms:Decrypt with its key, and check that the key is enabled."
+        remedy = "Check the file, and its rights." if self._location.is_local else remedy_of(reason, text)
         return UnreadableObjectError(str(self._location), planned.key, reason, remedy)
 
 
