@@ -370,9 +370,7 @@ def test_report_is_refused_before_a_file_of_it_is_read_when_its_format_is_anothe
     assert [key.rpartition("/")[2] for key in asked] == ["manifest.json", "manifest.checksum"]
 
 
-@pytest.mark.parametrize(
-    "field", ["sourceBucket", "destinationBucket", "version", "creationTimestamp", "fileFormat", "fileSchema", "files"]
-)
+@pytest.mark.parametrize("field", ["sourceBucket", "version", "creationTimestamp", "fileFormat", "fileSchema", "files"])
 def test_report_is_refused_when_its_manifest_lacks_a_field(s3: Any, reports: Reports, field: str) -> None:
     text = refusal(s3, reports.write("CSV", [inventory_row("a")], without=field))
 
@@ -532,3 +530,16 @@ def test_error_says_so_when_the_disk_is_full(s3: Any, reports: Reports, monkeypa
     monkeypatch.setattr("scripts.helpers.listing.sorted_runs.TemporaryDirectory", full)
 
     assert "could not be sorted in " in refusal(s3, uri)
+
+
+def test_data_files_come_from_the_bucket_of_the_report_when_the_manifest_names_another(
+    s3: Any, reports: Reports, keys_of: Any
+) -> None:
+    uri = reports.write("CSV", [inventory_row("in/a.csv")])
+    folder = uri.removeprefix(f"s3://{reports.bucket}/").removesuffix("manifest.json")
+    manifest = json.loads(s3.get_object(Bucket=reports.bucket, Key=f"{folder}manifest.json")["Body"].read())
+    body = json.dumps({**manifest, "destinationBucket": "arn:aws:s3:::payroll"}).encode()
+    s3.put_object(Bucket=reports.bucket, Key=f"{folder}manifest.json", Body=body)
+    s3.put_object(Bucket=reports.bucket, Key=f"{folder}manifest.checksum", Body=hashlib.md5(body).hexdigest().encode())
+
+    assert keys_of(uri) == ["in/a.csv"]

@@ -50,7 +50,6 @@ class _DataFile:
 class _Manifest:
     uri: str
     source_bucket: str
-    bucket: str
     created: datetime
     file_format: str
     file_schema: str
@@ -197,7 +196,8 @@ class S3Inventory:
     def _verified(self, manifest: _Manifest, data_file: _DataFile) -> Iterator[BinaryIO]:
         """Copy a data file to local disk; SourceError if its MD5 is not that of the manifest."""
         with tempfile.TemporaryFile(prefix="inventory-") as file:
-            digest = self._copy(manifest.bucket, data_file.key, file)
+            # Not from the bucket that the manifest names: whoever wrote it may have no right to that one.
+            digest = self._copy(data_file.key, file)
             if digest != data_file.md5.lower():
                 raise SourceError(
                     manifest.uri,
@@ -206,21 +206,24 @@ class S3Inventory:
             file.seek(0)
             yield file
 
-    def _copy(self, bucket: str, key: str, file: BinaryIO) -> str:
-        """Copy an object into a file and return its MD5. botocore does not repeat what breaks off in the middle."""
-        with self._translated(f"s3://{bucket}/{key}"):
+    def _copy(self, key: str, file: BinaryIO) -> str:
+        """Copy an object of the report's bucket into a file and return its MD5.
+
+        botocore does not repeat what breaks off in the middle.
+        """
+        with self._translated(f"s3://{self._bucket}/{key}"):
             for attempt in range(1, ATTEMPTS + 1):
                 # From the start each time: what a broken transfer left behind must be neither kept nor counted.
                 digest = hashlib.md5(usedforsecurity=False)
                 file.seek(0)
                 file.truncate()
                 copied = 0
-                body = self._client.get_object(Bucket=bucket, Key=key)["Body"]
+                body = self._client.get_object(Bucket=self._bucket, Key=key)["Body"]
                 try:
                     for chunk in body.iter_chunks(CHUNK_BYTES):
                         copied += len(chunk)
                         if copied > MAX_FILE_BYTES:
-                            raise _too_large(f"s3://{bucket}/{key}", MAX_FILE_BYTES)
+                            raise _too_large(f"s3://{self._bucket}/{key}", MAX_FILE_BYTES)
                         digest.update(chunk)
                         file.write(chunk)
                     break
@@ -255,7 +258,6 @@ def _parse_manifest(uri: str, body: bytes) -> _Manifest:
         manifest = _Manifest(
             uri=uri,
             source_bucket=str(fields["sourceBucket"]),
-            bucket=str(fields["destinationBucket"]).rpartition(":")[2],
             # In milliseconds. `fromtimestamp` would round some of them, and refuse years far off.
             created=EPOCH + timedelta(milliseconds=int(fields["creationTimestamp"])),
             file_format=str(file_format),
