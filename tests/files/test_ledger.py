@@ -463,7 +463,7 @@ def test_ledger_error_names_the_right_when_the_bucket_of_the_ledger_is_not_there
     job = Job(ledger_uri="s3://no-such-bucket-here/ledger/", s3_client=client)
     job.bucket.put("a.csv")
 
-    with pytest.raises(LedgerError, match=r"could not be written \(NoSuchBucket\)\. Allow s3:PutObject there\."):
+    with pytest.raises(LedgerError, match=r"could not be written \(NoSuchBucket\)\. Check the ledger_uri"):
         job.take()
 
     assert job.state is None

@@ -21,6 +21,7 @@ from scripts.helpers.errors import (
     CredentialsError,
     InvalidValueError,
     LedgerError,
+    UnreadableObjectError,
 )
 from scripts.helpers.files import ledger
 from scripts.helpers.files.ledger import NO_FOLDER
@@ -162,6 +163,29 @@ def test_error_is_raised_and_no_flaw_when_s3_does_not_say_whether_a_file_is_ther
     with Stubber(client) as stub:
         stub.add_client_error("head_object", code, http_status_code=403)
         with pytest.raises(kind):
+            LedgerUpkeep(SOURCE, files).flaws(job.segments())
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind", "remedy"),
+    [
+        ("AccessDenied", "", AccessRefusedError, "AWS refuses s3:GetObject on 's3://ledgers/"),
+        ("AccessDenied", "not authorized to perform: kms:Decrypt", AccessRefusedError, "AWS refuses kms:Decrypt"),
+        ("KMS.DisabledException", "", UnreadableObjectError, "check that the key is enabled"),
+        ("InvalidObjectState", "", UnreadableObjectError, "that the object is not archived"),
+        ("PermanentRedirect", "", UnreadableObjectError, "the region"),
+    ],
+)
+def test_error_is_raised_and_no_flaw_when_s3_refuses_a_file(
+    job: Job, code: str, text: str, kind: type[Exception], remedy: str
+) -> None:
+    client = boto3.client("s3")
+    files = SegmentFiles("s3://ledgers/", client)
+
+    with Stubber(client) as stub:
+        stub.add_response("head_object", {})
+        stub.add_client_error("get_object", code, text, http_status_code=400)
+        with pytest.raises(kind, match=remedy):
             LedgerUpkeep(SOURCE, files).flaws(job.segments())
 
 

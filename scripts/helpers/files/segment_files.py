@@ -15,13 +15,13 @@ import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers._lazy import S3Client
-from scripts.helpers.errors import AccessRefusedError, LedgerError
+from scripts.helpers.errors import AccessRefusedError, LedgerError, UnreadableObjectError
 from scripts.helpers.files.segments import checksum, from_bytes, to_bytes
 from scripts.helpers.files.states import LEDGER_FILE
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import LISTED, no_rows
 from scripts.helpers.listing.paths import is_hidden
-from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, read_at_most
+from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, read_at_most, remedy_of
 
 DELETED_AT_ONCE = 1_000
 """The most keys that DeleteObjects takes."""
@@ -70,7 +70,9 @@ class SegmentFiles:
                 self.client.put_object(Bucket=self.location.bucket, Key=self.location.prefix + name, Body=data)
         except (ClientError, BotoCoreError, OSError) as error:
             uri = self.location.uri(name)
-            remedy = "Check its rights." if self.location.is_local else "Allow s3:PutObject there."
+            remedy = "Check the ledger_uri, and that the bucket and its encryption key can be used."
+            if self.location.is_local or code_of(error) in ("AccessDenied", "403"):
+                remedy = "Check its rights." if self.location.is_local else "Allow s3:PutObject there."
             raise login_or_load(uri, error) or LedgerError(
                 uri, f"it could not be written ({code_of(error)}). {remedy}"
             ) from error
@@ -176,7 +178,15 @@ class SegmentFiles:
         )
 
     def get(self, file: Mapping[str, Any]) -> bytes:
-        """Read a file; LedgerError if it is gone or not what was written."""
+        """Read a file.
+
+        Raises
+        ------
+        LedgerError
+            It is gone, or not what was written.
+        AccessRefusedError, UnreadableObjectError, CredentialsError, SourceUnavailableError
+            It cannot be read now, which says nothing about it.
+        """
         name = self._checked(str(file["file"]))
         uri = self.location.uri(name)
         length = file["length"]
@@ -189,9 +199,17 @@ class SegmentFiles:
                 found = self.client.get_object(Bucket=self.location.bucket, Key=self.location.prefix + name)
                 data = read_at_most(found["Body"], length + 1)
         except (ClientError, BotoCoreError, OSError) as error:
-            raise login_or_load(uri, error) or LedgerError(
-                uri, f"it could not be read ({code_of(error)}). Restore it, or give the right ledger_uri."
-            ) from error
+            code, text = code_of(error), str(error)
+            if isinstance(error, PermissionError):
+                raise AccessRefusedError("read", uri) from error
+            if isinstance(error, OSError) or code in ("NoSuchKey", "NoSuchBucket", "404"):
+                remedy = "Restore it, or give the right ledger_uri."
+                raise LedgerError(uri, f"it could not be read ({code}). {remedy}") from error
+            if code in ("AccessDenied", "403"):
+                raise AccessRefusedError("kms:Decrypt" if "kms:" in text else "s3:GetObject", uri) from error
+            # The file may well be whole: a person must not restore it, or reset the job.
+            unreadable = UnreadableObjectError(str(self.location), name, code, remedy_of(code, text))
+            raise login_or_load(uri, error) or unreadable from error
         if len(data) != length or checksum(data) != file["sha256"]:
             raise LedgerError(uri, "it is not what was written there. Restore it from a backup.")
         return data
