@@ -73,8 +73,9 @@ def test_any_flipped_byte_is_noticed_when_chunks_are_joined(value: Any, data: st
     except ValueError:
         return
 
-    # zlib's header has bits that mean nothing for what is read; the value is right all the same.
-    assert (index, place) in ((0, 0), (0, 1))
+    # Bits of zlib's header, and those that fill its last byte before the checksum, mean nothing; the value is right.
+    before, whole = sum(map(len, parts[:index])), sum(map(len, parts))
+    assert before + place in (0, 1, whole - 5)
     assert same_values(found, [value, "something to flip"])
 
 
