@@ -705,8 +705,8 @@ class IncrementalJob:
         rules = Merge.of(keys, sequence_by, history)
         if not hasattr(target, "merging"):
             raise InvalidValueError(
-                f"A {type(target).__name__} is not a target that rows can be merged into. Give the rows first, and "
-                "then a DatabaseSink, DeltaSink or IcebergSink."
+                f"A {type(target).__name__} is not a target that rows can be merged into. Give a DatabaseSink, "
+                "DeltaSink or IcebergSink, after the rows."
             )
         return self._write(events_of(df, rules, deletes, missing), target.merging(rules), Layout())
 
