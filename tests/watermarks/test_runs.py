@@ -204,7 +204,7 @@ MISUSES: list[Any] = [
     pytest.param(_plan_with_one_more, PlanConflictError, "is frozen and another one was given", id="one-more"),
     pytest.param(_plan_of_another_type, PlanConflictError, "is frozen and another one was given", id="other-type"),
     *(
-        pytest.param(_after(end, verb), RunClosedError, f"is {how} already, so it cannot {verb}. Do this inside", id=name)
+        pytest.param(_after(end, verb), RunClosedError, f"is {how} already, so it cannot {verb}. Do this", id=name)
         for end, how in (("commit", "committed"), ("abort", "aborted"))
         for verb in ("freeze", "commit", "check")
         for name in [f"{verb}-after-{end}"]
