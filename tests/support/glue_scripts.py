@@ -28,7 +28,7 @@ NOT_FETCHED = "The public Glue scripts are not on this machine"
 """How the reason of a skip starts where that folder is not there; the test's house allows it in CI."""
 CATALOGUED = "s3://catalogued"
 """Where files of catalogue tables lie unless a source says another place."""
-SOURCES = "postgres"
+SOURCES = "sources"
 """The database of the server that has the tables which scripts read."""
 Row = tuple[Any, ...]
 
@@ -190,7 +190,7 @@ class Stage:
         self.buckets = sorted({*re.findall(r"s3://([a-z0-9.-]+)", places), *script.buckets, "temporary"})
         found = [each.table.partition(".")[0] for each in script.sources if each.table]
         self.databases = sorted({*found, *script.databases})
-        self.servers = sorted(set(script.connections.values()))
+        self.servers = sorted({SOURCES, *script.connections.values()})
 
     # --- building and taking down ------------------------------------------------------------------
 
@@ -219,9 +219,6 @@ class Stage:
             self.s3.delete_bucket(Bucket=bucket)
         # Moto has no call that deletes a connection, and the next script may have one of the same name.
         get_backend("glue")[ACCOUNT][self.glue.meta.region_name].reset()
-        for source in self.script.sources:
-            if isinstance(source, Rows):
-                self.sql(SOURCES, f"DROP TABLE {source.name}")
         for server in self.servers:
             self.postgres.sql(f'DROP DATABASE "{server}" WITH (FORCE)')
 
