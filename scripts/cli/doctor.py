@@ -11,16 +11,14 @@ from scripts.cli.commands import command, job_argument, read_job
 from scripts.cli.deciding import Said, asked, deciding
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
-from scripts.cli.retracting import retract_now, to_delete
+from scripts.cli.retracting import retract_now
 from scripts.cli.screen import show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.batch.leftovers import examine_targets, publish_waiting
 from scripts.helpers.batch.witness import after_restore as restore
 from scripts.helpers.decisions.doctor import DAMAGED, Finding
 from scripts.helpers.display.units import count_of, printable
-from scripts.helpers.protocol.head import Head
 from scripts.helpers.sinks.named import sink_at
-from scripts.helpers.sinks.outputs import is_old
 from scripts.jobs.exit_codes import FAILED
 
 RETRACTED = {True: "taken back there", False: "kept"}
@@ -78,12 +76,9 @@ def doctor(
         if repair:
             with progress(around, f"examining {printable(job)}"):
                 looked = around.watermarks.doctor(job)
-                looked += (
-                    _examined_targets(around, job, is_seen=not said.yes) if targets and not _is_damaged(looked) else []
-                )
+                looked += _examined_targets(around, job) if targets and not _is_damaged(looked) else []
             agreed = frozenset(one.detail for one in looked)
             lines += _repairs(looked)
-            lines += [] if said.yes else _old_output(around, before)
         if publish:
             waiting = [f"Publishes version {one.version} for {one.target}" for one in before.unpublished]
             lines += waiting or ["No batch waits to be published."]
@@ -107,9 +102,9 @@ def doctor(
             findings = [*published, *(one for one in findings if one.detail not in details)]
         # Its targets are told by the head and the history: by damaged ones nothing is looked for, and nothing deleted.
         if targets and not _is_damaged(findings):
-            findings += _examined_targets(around, job, agreed if repair else None, is_seen=not said.yes)
-    if retract or back_to is not None or (repair and before is not None and any(map(is_old, before.retracting))):
-        retract_now(around, job, said.yes)
+            findings += _examined_targets(around, job, agreed if repair else None)
+    if retract or back_to is not None:
+        retract_now(around, job)
     if around.is_json:
         emit({"job": job, "findings": [vars(finding) for finding in findings]})
     elif not findings:
@@ -121,11 +116,9 @@ def doctor(
         sys.exit(FAILED)
 
 
-def _examined_targets(
-    around: Surroundings, job: str, agreed: frozenset[str] | None = None, *, is_seen: bool = False
-) -> list[Finding]:
-    """Look at the targets; repair what a person was shown, and has seen if names do not prove whose it is."""
-    return examine_targets(around.watermarks, job, repair=agreed is not None, agreed=agreed, is_seen=is_seen)
+def _examined_targets(around: Surroundings, job: str, agreed: frozenset[str] | None = None) -> list[Finding]:
+    """Look at the targets; repair what a person was shown."""
+    return examine_targets(around.watermarks, job, repair=agreed is not None, agreed=agreed)
 
 
 def _is_damaged(findings: Sequence[Finding]) -> bool:
@@ -140,11 +133,3 @@ def _repairs(findings: Sequence[Finding]) -> list[str]:
     found += [f"Deletes {one.detail}" for one in possible if one.kind == "staged leftover"]
     found += [f"Writes a missing log entry: {one.detail}" for one in possible if one.kind == "missing log entry"]
     return found or ["There is nothing to repair."]
-
-
-def _old_output(around: Surroundings, head: Head) -> list[str]:
-    """Return what is deleted that an earlier version of this package wrote, and that no run deletes."""
-    lines: list[str] = []
-    for retraction in filter(is_old, head.retracting):
-        lines += [f"Deletes {line}" for line in to_delete(around, head, retraction)]
-    return lines

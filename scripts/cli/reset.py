@@ -29,4 +29,4 @@ def reset(around: Surroundings, job: str, context: str | None, retract: bool, sa
     act = around.watermarks.reset
     decide(around, said, before, after, act, job, transformation_ctx=context, retract=retract)
     if retract:
-        retract_now(around, job, said.yes)
+        retract_now(around, job)

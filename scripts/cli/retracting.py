@@ -13,10 +13,9 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.head import Head, Outputs
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.choice import opened
-from scripts.helpers.sinks.outputs import doubt, is_old
+from scripts.helpers.sinks.outputs import doubt
 from scripts.helpers.sinks.sink import Sink
 
-OLD = "whose it is, names of an earlier version do not prove. Run `watermarks doctor --repair` without --yes."
 retract_option = click.option("--retract", is_flag=True, help="Delete the output of later versions from their targets.")
 
 
@@ -63,11 +62,8 @@ def to_delete(around: Surroundings, head: Head, retraction: Retraction) -> list[
         return sink.to_retract(retraction) or [f"nothing in {retraction.target}: it has none of them"]
 
 
-def retract_now(around: Surroundings, job: str, yes: bool) -> None:
-    """Delete what a decision took back; the next run does it where only Spark or its script gets there.
-
-    With `yes` nobody has looked. What names with 8 digits is then left: they may be those of another job.
-    """
+def retract_now(around: Surroundings, job: str) -> None:
+    """Delete what a decision took back; the next run does it where only Spark or its script gets there."""
     with progress(around, f"reading {printable(job)}"):
         head = around.watermarks.latest(job)
     for retraction in head.retracting:
@@ -77,14 +73,8 @@ def retract_now(around: Surroundings, job: str, yes: bool) -> None:
         if sink is None:
             around.shown.print(f"The next run deletes the batches from {printable(retraction.target)}.")
             continue
-        if yes and is_old(retraction):
-            around.shown.print(f"Left in {printable(retraction.target)}: {OLD}")
-            continue
         with progress(around, f"deleting from {printable(retraction.target)}"):
             count = take_back(sink, retraction)
-            if is_old(retraction):
-                # No run does it again: its names do not prove whose they are, and a person has just seen them.
-                around.watermarks.decisions.took_back(job, retraction)
         counted = count_of(count, "file" if retraction.sink == "files" else "row")
         around.shown.print(f"Deleted {counted} from {printable(retraction.target)}.")
 

@@ -50,4 +50,4 @@ def rewind(
         around, said, before, after, marks.rewind, job, to_version=version, transformation_ctx=context, retract=retract
     )
     if retract:
-        retract_now(around, job, said.yes)
+        retract_now(around, job)

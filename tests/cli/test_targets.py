@@ -11,17 +11,15 @@ import pandas as pd
 import pytest
 from deltalake import DeltaTable
 
-from scripts.helpers.batch.leftovers import examine_targets
-from scripts.helpers.errors import RetractionError, TargetAheadError, TargetError, UnpublishedError
+from scripts.helpers.errors import TargetAheadError, TargetError, UnpublishedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import FileSink
-from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import TRY_LATER
 from tests.cli.stories import Command
 from tests.support.outputs import output_of_run
 from tests.support.steps import KilledError
-from tests.support.table_items import all_items, put_back, put_item
+from tests.support.table_items import all_items, put_back
 
 WHY = ("--why", "rows of a test were among them", "--yes")
 
@@ -144,103 +142,6 @@ def test_places_are_shown_with_what_is_found_there_before_a_repair_deletes(
     assert done.exit_code == 1
     assert f"1 file in file://{left.parent}" in done.stdout.replace("\n", "")
     assert left.exists()
-
-
-# --- names of the first versions ------------------------------------------------------------------
-
-
-@pytest.fixture
-def old(watermarks: Watermarks, target: Path) -> Path:
-    """Return that folder as it was written under names of 8 digits, with a fourth batch that no reader sees yet."""
-    with patch.object(FileSink, "publish", side_effect=KilledError), pytest.raises(KilledError):
-        load(watermarks, target, "jr_4")
-    mark = mark_of("repairs")
-    for item in all_items(watermarks).values():
-        put_item(watermarks, with_short_marks(item, mark))
-    shorten_names(target)
-    return target
-
-
-def with_short_marks(attribute: Any, mark: str) -> Any:
-    """Return an attribute with a mark of 8 digits in its texts."""
-    if isinstance(attribute, dict):
-        return {name: with_short_marks(value, mark) for name, value in attribute.items()}
-    return attribute.replace(mark, mark[:8]) if isinstance(attribute, str) else attribute
-
-
-def shorten_names(target: Path) -> None:
-    """Give what is published and staged the names that the first versions gave it."""
-    mark = mark_of("repairs")
-    for path in [*target.glob("*"), *target.parent.glob("_raw.staging/*")]:
-        path.rename(path.with_name(path.name.replace(mark, mark[:8])))
-    (manifest,) = target.parent.glob("_raw.staging/**/_manifest")
-    manifest.write_text(json.dumps(json.loads(manifest.read_text())["files"]))
-
-
-def load(watermarks: Watermarks, target: Path, run_id: str = "jr_5") -> None:
-    """Let a run write the four rows that are there, or what is new of them."""
-    with IncrementalJob(watermarks, "repairs", run_id) as job:
-        job.write(job.rows_since(pd.DataFrame({"id": [1, 2, 3, 4]}), "id"), str(target))
-
-
-def test_run_stops_and_names_the_command_when_old_output_waits_to_be_published(
-    watermarks: Watermarks, old: Path
-) -> None:
-    with pytest.raises(UnpublishedError, match="watermarks rewind repairs --to-version 3 --retract --why TEXT"):
-        IncrementalJob(watermarks, "repairs", "jr_5").__enter__()
-
-    assert rows(old) == [1, 2, 3]
-    assert len(list(old.parent.glob("_raw.staging/**/*.parquet"))) == 1
-
-
-@pytest.mark.parametrize("version", [3, 2])
-def test_old_output_is_deleted_once_it_was_shown_when_a_rewind_retracts(
-    run: Command, answers: None, watermarks: Watermarks, old: Path, version: int
-) -> None:
-    (left,) = old.parent.glob("_raw.staging/**/*.parquet")
-
-    done = run(watermarks, "rewind", "repairs", "--to-version", str(version), "--retract", *WHY[:2], input="y\n")
-    load(watermarks, old)
-
-    assert done.exit_code == 0, done.output
-    assert f"1 file in file://{left.parent}" in done.stdout.replace("\n", "")
-    assert (rows(old), left.exists()) == ([1, 2, 3, 4], False)
-    assert watermarks.latest("repairs").retracting == ()
-
-
-def test_old_output_is_deleted_once_it_was_shown_when_it_was_rewound_without_its_target(
-    run: Command, answers: None, watermarks: Watermarks, old: Path
-) -> None:
-    (left,) = old.parent.glob("_raw.staging/**/*.parquet")
-    watermarks.rewind("repairs", to_version=3, why="a test")
-    with pytest.raises(RetractionError, match="watermarks doctor repairs --repair"):
-        load(watermarks, old)
-
-    blind = run(watermarks, "doctor", "repairs", "--repair", "--yes")
-    after_blind = left.exists()
-    done = run(watermarks, "doctor", "repairs", "--repair", input="y\n")
-    load(watermarks, old)
-
-    assert (after_blind, "Deletes" in blind.stdout) == (True, False)
-    assert f"Deletes 1 file in file://{left.parent}" in done.stdout.replace("\n", "")
-    assert (left.exists(), rows(old)) == (False, [1, 2, 3, 4])
-
-
-def test_old_leftover_is_deleted_by_a_repair_only_if_it_was_shown(
-    run: Command, answers: None, watermarks: Watermarks, target: Path
-) -> None:
-    leave_staged(watermarks, target)
-    shorten_names(target)
-    (left,) = target.parent.glob("_raw.staging/**/*.parquet")
-    load(watermarks, target)
-    examine_targets(watermarks, "repairs", repair=True)
-    run(watermarks, "doctor", "repairs", "--repair", "--yes")
-    unseen = left.exists()
-
-    done = run(watermarks, "doctor", "repairs", "--repair", input="y\n")
-
-    assert f"1 file in file://{left.parent}" in done.stdout.replace("\n", "")
-    assert (unseen, left.exists()) == (True, False)
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks.file_schema import COLUMNS
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import MANIFEST
 from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 from scripts.helpers.watermarks import Watermarks
 
@@ -548,24 +547,6 @@ def test_schema_is_understood_when_a_version_before_has_stored_it(make: Callable
 
     assert list(caught.value.changed) == [path]
     assert had.items() <= target.schema()["columns"].items()
-
-
-def test_schema_is_published_when_a_version_before_has_staged_it(make: Callable[[str], Target]) -> None:
-    target = make("csv")
-    output = target.stage("id, 'x' AS note")
-    staged = {"columns": {"id": "bigint", "note": "string"}, "options": {}}
-    place, manifest = target.sink().staging.place, f"{output.folder}/{MANIFEST}"
-    # It had the columns beside the manifest.
-    found = json.loads(place.read(manifest) or b"")
-    del found["columns"]
-    place.write(manifest, json.dumps(found).encode())
-    place.write(f"{output.folder}/{COLUMNS}", json.dumps(staged).encode())
-
-    target.sink().publish(output)
-
-    assert target.schema()["columns"] == staged["columns"]
-    with pytest.raises(TargetSchemaError, match="the rows lack 'note'"):
-        target.stage("id")
 
 
 # --- several jobs, attempts and decisions ---------------------------------------------------------

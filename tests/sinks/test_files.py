@@ -33,6 +33,8 @@ from scripts.helpers.sinks.outputs import MANIFEST, NOTE, final_name, mark_of, s
 from scripts.helpers.sinks.places import Place
 from tests.sinks.rights import RIGHTS, refusing, staged_in
 
+OTHER = "f" * 32
+"""The mark of another job."""
 BATCH = BatchId("repairs", "e1", 3)
 FILES = {"part-00000-u-c000.csv": b"1\n2\n", "import_date=2026-11-23/part-00001-u-c000.csv": b"3\n"}
 
@@ -574,7 +576,7 @@ def test_texts_are_compared_with_the_newest_file_when_no_hidden_file_remembers_c
     options: dict[str, Any] = {"header": True, "sep": "|", "compression": "gzip"} if format == "csv" else {}
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format=format, partition_by=["day"], **options)
     # Of an older batch, whose columns count no more.
-    sink.target.write(f"day=9/part-00000-ffffffff-e1-0000000002.{format}.gz", b"other")
+    sink.target.write(f"day=9/part-00000-{OTHER}-e1-0000000002.{format}.gz", b"other")
     day = "date'2026-11-23' AS day"
     sink.publish(sink.stage(BATCH, 7, spark.sql(f"SELECT id, string(id) AS note, {day} FROM range(1)")))
     sink.target.delete([COLUMNS])
@@ -606,9 +608,9 @@ def test_rows_are_taken_with_a_warning_when_the_newest_file_does_not_tell_its_co
     format: str, options: dict[str, Any], line: str, unread: int,
 ) -> None:  # fmt: skip
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format=format, **options)
-    sink.target.write(f"batch_id=e9-0000000001/part-00000-u.{format}", b"older")
-    sink.target.write(f"batch_id=e1-0000000002/part-00000-u.{format}", line.encode())
-    sink.target.write(f"batch_id=e1-0000000003/part-00000-u.{format}", b"")
+    sink.target.write(f"batch_id=e9-0000000001/part-00000-{OTHER}-e9-0000000001.{format}", b"older")
+    sink.target.write(f"batch_id=e1-0000000002/part-00000-{OTHER}-e1-0000000002.{format}", line.encode())
+    sink.target.write(f"batch_id=e1-0000000003/part-00000-{OTHER}-e1-0000000003.{format}", b"")
     inner = "named_struct('n', id) AS inner, " if format == "json" else ""
     rows = spark.sql(f"SELECT id, {inner}'x' AS note, 0.5D AS rate FROM range(1)")
 
@@ -633,7 +635,7 @@ def test_value_of_json_is_taken_for_one_of_the_types_that_spark_writes_so(
     spark: Any, tmp_path: Path, value: str, fits: set[str]
 ) -> None:
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format="json")
-    sink.target.write("batch_id=e1-0000000002/part-00000-u.json", f'{{"one": {value}}}'.encode())
+    sink.target.write(f"batch_id=e1-0000000002/part-00000-{OTHER}-e1-0000000002.json", f'{{"one": {value}}}'.encode())
     kinds = ["boolean", "double", "bigint", "string", "array<bigint>", "struct<n:bigint>", "map<string,bigint>"]
 
     found = set()

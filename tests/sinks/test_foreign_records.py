@@ -19,7 +19,6 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId, new_run_id
 from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import FileSink
-from scripts.helpers.sinks.choice import opened
 from scripts.helpers.sinks.outputs import MANIFEST, folder_of
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.watermarks import Watermarks
@@ -382,26 +381,6 @@ def test_log_has_no_line_of_its_own_when_the_name_of_a_target_holds_one(
 
     assert "event=retracted" in caplog.text
     assert not any(character in record.getMessage() for record in caplog.records for character in "\n\x1b")
-
-
-def test_old_rows_stay_when_a_record_with_8_digits_names_a_place_of_its_writer(
-    watermarks: Watermarks, tmp_path: Path
-) -> None:
-    two = both(KINDS["delta"](watermarks, tmp_path))
-    theirs = record_of(watermarks, VICTIM)
-    own = record_of(watermarks, PLANTER)["job"][:8]
-    (tmp_path / "mine" / own / f"{theirs['epoch']}-0000000001-f1-ab").mkdir(parents=True)
-    (tmp_path / "mine" / own / f"{theirs['epoch']}-0000000001-f1-ab" / "x").touch()
-    record = {**theirs, "job": own, "staging": f"file://{tmp_path}/mine"}
-    item = item_of(watermarks, PLANTER) | {"epochs": {"M": {theirs["epoch"]: {"N": "5"}}}}
-    put_item(watermarks, item)
-    plant(watermarks, PLANTER, {"retracting": [retraction_of(record)]})
-    before = two.of_others()
-
-    for sink in (opened(one, None, None) for one in watermarks.latest(PLANTER).retracting):
-        assert sink is None
-
-    check_that_the_other_one_goes_on(two, before)
 
 
 @pytest.fixture

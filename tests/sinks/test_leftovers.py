@@ -160,27 +160,6 @@ def test_files_are_named_when_the_table_came_back_from_before_they_were_committe
     assert found(world) == [("unexplained files", f"{later} at file:///raw", False)]
 
 
-def test_folder_is_named_when_a_version_without_staging_left_it_uncommitted(
-    watermarks: Watermarks, tmp_path: Path
-) -> None:
-    world = DirectoryCopy(watermarks, tmp_path)
-    world.source = []
-    world.run_with(1, batch_folders=True)
-    epoch = watermarks.latest(JOB).epoch
-    watermarks.begin(JOB, "jr_2").freeze({"rows": {}}, {"rows": {}})
-    watermarks.discard_plan(JOB, **WHY)
-    for version in (1, 2):
-        folder = world.target / f"batch_id={epoch}-{version:010d}"
-        folder.mkdir(exist_ok=True)
-        pd.DataFrame({"id": [2]}).to_parquet(folder / "part-00000-u.snappy.parquet")
-
-    beside = f"batch_id={epoch}-0000000001/part-00000-u.snappy.parquet at file:///raw"
-    assert found(world) == [
-        ("abandoned folder", f"batch_id={epoch}-0000000002 at file:///raw", False),
-        ("unexplained files", beside, False),
-    ]
-
-
 def test_retraction_is_told_while_a_run_has_to_look_after_it(world: DirectoryCopy) -> None:
     world.watermarks.reset(JOB, retract=True, **WHY)
 

@@ -247,13 +247,8 @@ def as_own_versions(own: Record, theirs: Record) -> Record:
     return {**own, "target": theirs["target"]}
 
 
-def as_first_digits(own: Record, theirs: Record) -> Record:
-    """Return a record with the mark that the first versions had."""
-    return {**theirs, "job": theirs["job"][:8]}
-
-
 Made = Callable[[Record, Record], Record]
-PLANTED: Sequence[Made] = [as_theirs, as_own, as_own_versions, as_own_of_their_epoch, as_first_digits]
+PLANTED: Sequence[Made] = [as_theirs, as_own, as_own_versions, as_own_of_their_epoch]
 
 
 def folders_of_others(two: Neighbours) -> list[Record]:

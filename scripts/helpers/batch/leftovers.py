@@ -18,12 +18,10 @@ from scripts.helpers.sinks.choice import is_sink_of, sink_of
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import (
     attempt_of,
-    batch_folder_of,
     batch_of,
     doubt,
     is_published_name,
     mark_of,
-    old_mark_of,
     version_of,
 )
 from scripts.helpers.sinks.sink import Sink
@@ -44,14 +42,13 @@ def examine_targets(
     s3_client: S3Client | None = None,
     repair: bool = False,
     agreed: Collection[str] | None = None,
-    is_seen: bool = False,
 ) -> list[Finding]:
     """Compare what is staged and published for a job with what its history says.
 
     Found are targets that the history names, so not those of versions that have expired, and not what paused and
-    disabled runs wrote. Kinds: ``staged leftover``, ``abandoned folder``, ``unexplained files``, ``retraction``,
-    ``staged files lost``, ``unproven record``, ``target ahead`` and ``target behind`` where it has recorded other
-    versions than the job has, and, where a target cannot be reached from here, ``target not seen``.
+    disabled runs wrote. Kinds: ``staged leftover``, ``unexplained files``, ``retraction``, ``staged files lost``,
+    ``unproven record``, ``target ahead`` and ``target behind`` where it has recorded other versions than the job has,
+    and, where a target cannot be reached from here, ``target not seen``.
 
     Parameters
     ----------
@@ -65,9 +62,6 @@ def examine_targets(
         takes no lease and may be at work. Files that readers see are never deleted.
     agreed
         The details of findings that were listed: others are not repaired. None repairs all.
-    is_seen
-        Whether a person has seen them. If not, what the first versions of this package staged is left: its names do
-        not prove whose it is.
     """
     head = watermarks.lookups.head(job_id)
     if head is None:
@@ -84,7 +78,7 @@ def examine_targets(
             looked = _Look(watermarks, head, history, sink, output)
             findings += looked.recorded()
             findings += looked.waiting([one for one in waiting if is_sink_of(sink, one)])
-            findings += looked.staged(repair, agreed, is_seen)
+            findings += looked.staged(repair, agreed)
             if isinstance(sink, FileSink):
                 findings += looked.seen(sink)
         except (InvalidValueError, TargetError) as error:
@@ -190,15 +184,14 @@ class _Look:
             except StagedFilesLostError as error:
                 yield Finding("staged files lost", str(error), "No run can publish it. Do what the error says.")
 
-    def staged(self, repair: bool, agreed: Collection[str] | None, is_seen: bool) -> Iterator[Finding]:
+    def staged(self, repair: bool, agreed: Collection[str] | None) -> Iterator[Finding]:
         """Find what attempts have staged that will never be published."""
         waiting = {output.folder for output in self.head.unpublished}
         # By the job's own name, and not by what a record of it says.
-        marks = {folder: mark_of(self.head.job_id) for folder in self.sink.staged(mark_of(self.head.job_id))}
-        marks |= {folder: old_mark_of(self.head.job_id) for folder in self.sink.staged(old_mark_of(self.head.job_id))}
+        found = set(self.sink.staged(mark_of(self.head.job_id)))
         # An attempt that has the job may still commit the next version. Of an earlier epoch none can.
         at_work = self.head.next_batch.version if self.head.claim is not None else 0
-        leftovers = sorted(each for each in marks.keys() - waiting if version_of(each, self.head.epoch) != at_work)
+        leftovers = sorted(each for each in found - waiting if version_of(each, self.head.epoch) != at_work)
         # A commit since then may have made a winner of one of them.
         repair = repair and self.watermarks.latest(self.head.job_id).identity == self.head.identity
         for folder in leftovers:
@@ -208,28 +201,21 @@ class _Look:
                 remedy = "A run that saves nothing has staged it. When that run has ended, delete it by hand."
                 yield Finding("staged leftover", what, remedy)
                 continue
-            is_proven = is_seen or marks[folder] == mark_of(self.head.job_id)
-            is_agreed = is_proven and (agreed is None or what in agreed)
+            is_agreed = agreed is None or what in agreed
             if repair and is_agreed:
-                self.sink.drop(replace(self.output, folder=folder, job=marks[folder]))
+                self.sink.drop(replace(self.output, folder=folder))
             yield Finding(
                 "staged leftover",
                 what,
                 "Nobody sees it. The doctor with repair deletes it; so does the next run that publishes there, unless "
-                "it is of an earlier epoch, or of an earlier version of this package.",
+                "it is of an earlier epoch.",
                 repaired=repair and is_agreed,
-                can_repair=is_proven,
+                can_repair=True,
             )
 
     def seen(self, sink: FileSink) -> Iterator[Finding]:
         """Find what readers see and no version explains."""
-        unexplained, abandoned = self._unknown(sink)
-        for path in sorted(abandoned):
-            yield Finding(
-                "abandoned folder",
-                f"{path} at {sink.name}",
-                "Its batch was never committed, and readers see it. Delete it by hand.",
-            )
+        unexplained = self._unknown(sink)
         if unexplained:
             more = f" and {len(unexplained) - NAMED:,} more" if len(unexplained) > NAMED else ""
             yield Finding(
@@ -239,31 +225,22 @@ class _Look:
                 "is in the wrong place.",
             )
 
-    def _unknown(self, sink: FileSink) -> tuple[list[str], set[str]]:
-        """Return the files that no version has written, and the folders of batches that were never committed."""
+    def _unknown(self, sink: FileSink) -> list[str]:
+        """Return the files that no version has written."""
         explained = _Explained.by(self.head, self.history)
-        marks = mark_of(self.head.job_id), old_mark_of(self.head.job_id)
         unexplained: list[str] = []
-        abandoned: set[str] = set()
         for name in sink.visible():
             if any(is_published_name(name, one) for one in self.head.retracting):
                 continue
-            batch, folder = batch_of(name), batch_folder_of(name)
+            batch = batch_of(name)
             if batch is not None:
                 job, epoch, version = batch
                 # What another job has written is not for this one to judge.
-                if job in marks and explained.lacks_output(epoch, version):
-                    unexplained.append(name)
-            elif folder is not None:
-                # Written by a version of this package that did not stage.
-                epoch, version = folder
-                if explained.lacks_commit(epoch, version):
-                    abandoned.add(name.partition("/")[0])
-                elif (epoch, version) in explained.outputs:
+                if job == mark_of(self.head.job_id) and explained.lacks_output(epoch, version):
                     unexplained.append(name)
             elif not self.output.beside_others:
                 unexplained.append(name)
-        return unexplained, abandoned
+        return unexplained
 
 
 @dataclass(frozen=True)
@@ -272,35 +249,27 @@ class _Explained:
 
     Attributes
     ----------
-    epoch
-        Of the job now.
     epochs
-        Also those of earlier outputs: nobody knows any more what was committed after the backup that a table came
-        back from.
+        That of the job now, and those of earlier outputs: nobody knows any more what was committed after the backup
+        that a table came back from.
     oldest
         The oldest version of the history. What an expired one has written is not judged.
     outputs
         Epoch and version of each batch that a version has published.
-    commits
-        The versions that are commits.
     """
 
-    epoch: str
     epochs: set[str]
     oldest: int
     outputs: set[tuple[str, int]]
-    commits: set[int]
 
     @classmethod
     def by(cls, head: Head, history: Sequence[LogEntry]) -> _Explained:
         """Collect what a history says."""
         outputs = {(output.epoch, output.version) for entry in history for output in entry.change.outputs}
         return cls(
-            epoch=head.epoch,
             epochs={head.epoch, *(epoch for epoch, _ in outputs)},
             oldest=min(entry.version for entry in history),
             outputs=outputs,
-            commits={entry.version for entry in history if entry.change.op == "COMMIT"},
         )
 
     def lacks_output(self, epoch: str, version: int) -> bool:
@@ -309,10 +278,6 @@ class _Explained:
         What a run that saves nothing has written is not judged: its epoch is of none of them.
         """
         return epoch in self.epochs and version >= self.oldest and (epoch, version) not in self.outputs
-
-    def lacks_commit(self, epoch: str, version: int) -> bool:
-        """Return whether a batch should be among the commits, and is not; of earlier epochs that is unknown."""
-        return epoch == self.epoch and version >= self.oldest and version not in self.commits
 
 
 def _retraction(retraction: Retraction) -> Finding:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from shlex import quote
 from typing import Any, TypeVar
 
 from scripts.helpers._lazy import S3Client, SparkSession
@@ -20,13 +19,12 @@ from scripts.helpers.errors import (
     UnprovenError,
     UnpublishedError,
     WatermarkError,
-    retracting,
 )
 from scripts.helpers.protocol.head import Plan
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.choice import is_sink_of, opened, sink_of
-from scripts.helpers.sinks.outputs import doubt, is_old
+from scripts.helpers.sinks.outputs import doubt
 from scripts.helpers.sinks.sink import Sink
 
 logger = logging.getLogger(__name__)
@@ -205,21 +203,12 @@ class Publication:
         return [*self.run.retracting, *self.run.unpublished] if isinstance(self.run, Run) else []
 
     def _proven(self, records: Sequence[T]) -> Iterator[T]:
-        """Yield the records that are of this job, by its head; log each other one, and leave it as it is.
-
-        Raises
-        ------
-        UnpublishedError, RetractionError
-            One is of a version of this package whose names do not prove whose they are. To go on without it would lose
-            its rows, or have them twice.
-        """
+        """Yield the records that are of this job, by its head; log each other one, and leave it as it is."""
         for record in records:
             assert isinstance(self.run, Run)
             why = doubt(record, self.run.head.last_versions)
             if why is not None:
                 self._warn_of(record, why)
-            elif is_old(record):
-                raise _by_hand(record)
             else:
                 yield record
 
@@ -304,18 +293,3 @@ def take_back(sink: Sink, retraction: Retraction) -> int:
             retraction.job_id, retraction.first, retraction.last, count, printable(retraction.target),
         )  # fmt: skip
     return count
-
-
-def _by_hand(record: Output | Retraction) -> WatermarkError:
-    """Return the error for a record of an earlier version of this package, with what a person can do."""
-    old = "An earlier version of this package wrote it, under names that do not prove whose they are."
-    if isinstance(record, Output):
-        back = retracting(record.job_id, record.version)
-        return UnpublishedError(
-            record.job_id,
-            record.version,
-            record.target,
-            f"{old} To read it again, and to delete what it staged: {back}",
-        )
-    remedy = f"{old} To see what is deleted, and to delete it: watermarks doctor {quote(record.job_id)} --repair"
-    return RetractionError(record.job_id, record.first, record.last, record.target, remedy)

@@ -22,7 +22,7 @@ from scripts.helpers.protocol.names import is_epoch, served_by, split_name
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.choice import is_sink_of, opened, sink_of
-from scripts.helpers.sinks.outputs import is_old, mark_of
+from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.sinks.places import place_of_name
 from scripts.helpers.sinks.sink import Sink, Witnessed
 
@@ -106,7 +106,7 @@ def ahead_of(recorded: Mapping[str, int], head: Head, sink: Sink) -> dict[str, t
 
 def is_behind(held: Mapping[str, int], output: Output, head: Head) -> bool:
     """Return whether a target lacks an output that was published there."""
-    if not output.has_rows or is_old(output) or output in head.unpublished:
+    if not output.has_rows or output in head.unpublished:
         return False
     return held.get(output.epoch, 0) < output.version
 

@@ -316,14 +316,6 @@ class Decisions:
         entries = self._lookups.history_of(head, later if most is None else min(most, later))
         return tuple(output for entry in entries if entry.version > version for output in entry.change.outputs)
 
-    def took_back(self, job_id: str, retraction: Retraction) -> None:
-        """Note that a person has deleted some output, so that no run has to."""
-        for _ in TO_DECIDE.races(self._store.sleep):
-            head = self._lookups.latest(job_id)
-            if isinstance(self._store.swap(head, head.taken_back((retraction,))), Written):
-                return
-        raise StaleError(f"Job {job_id!r} changed {TO_DECIDE.tries} times meanwhile. The output is deleted. Try again.")
-
     def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
         """Return the output of later versions: all of it to take it back, and else enough of it to warn."""
         first = min((output.version for output in head.unpublished if output.version > version), default=head.version)

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from scripts.helpers.protocol.fields import MAX_COUNT, Fields
 from scripts.helpers.protocol.values import to_utc_string
 
-MARK = r"[0-9a-f]{8}(?:[0-9a-f]{24})?"
-"""A job in names of files: 32 digits of its hash, or 8 in what the first versions of this package wrote."""
+MARK = r"[0-9a-f]{32}"
+"""A job in names of files: 32 digits of its hash."""
 EPOCH = r"[0-9A-Za-z._-]+"
 MAX_EPOCH = 64
 MAX_OUTPUTS = 4_000
@@ -307,7 +307,7 @@ def _place_in(fields: Fields) -> dict[str, Any]:
         "sink": fields.text("sink", longest=20, pattern=_WORD, what="the name of a kind of target"),
         "target": _uri_in(fields, "target"),
         "staging": _uri_in(fields, "staging", ""),
-        "job": fields.text("job", pattern=MARK, what="8 or 32 hexadecimal digits"),
+        "job": fields.text("job", pattern=MARK, what="32 hexadecimal digits"),
         "epoch": fields.text("epoch", longest=MAX_EPOCH, pattern=EPOCH, what="the name of an epoch"),
     }
 

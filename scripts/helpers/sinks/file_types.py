@@ -17,7 +17,7 @@ from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at
 from scripts.helpers.schemas.kinds import kind_of_text, types_by_path
 from scripts.helpers.sinks.file_schema import COLUMNS, VOID, FileSchema
-from scripts.helpers.sinks.outputs import batch_folder_of, batch_of
+from scripts.helpers.sinks.outputs import batch_of
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.spark_files import literal_path
 from scripts.helpers.sinks.staged_rows import SPARK_ROWS, check_cases, columns_of, filled, spark_of, types_of_arrow
@@ -150,7 +150,7 @@ def _check_options(target: Place, there: FileSchema, schema: FileSchema) -> None
 
 
 def _published(target: Place) -> dict[str, int]:
-    return {name: size for name, size in target.files().items() if batch_of(name) or batch_folder_of(name)}
+    return {name: size for name, size in target.files().items() if batch_of(name)}
 
 
 def _schema_of_files(target: Place, rows: Any, schema: FileSchema) -> FileSchema | None:
@@ -217,7 +217,7 @@ def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mappi
 
 
 def _version_of(name: str) -> tuple[int, str]:
-    found = batch_of(name) or batch_folder_of(name)
+    found = batch_of(name)
     assert found is not None
     return found[-1], name
 

@@ -43,10 +43,8 @@ from scripts.helpers.sinks.outputs import (
     NOTE,
     RECORDS,
     application_of,
-    batch_folder_of,
     batch_of,
     final_name,
-    is_old,
     is_published_name,
     mark_of,
     record_of,
@@ -148,9 +146,7 @@ class FileSink:
         if not is_beside(output, output.target):
             return None
         made = cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
-        # Of the first versions of this package there is no note, and a person decides.
-        is_known = isinstance(output, Output) or is_old(output) or made._is_noted(output.job)
-        return made if is_known else None
+        return made if isinstance(output, Output) or made._is_noted(output.job) else None
 
     @property
     def name(self) -> str:
@@ -235,7 +231,7 @@ class FileSink:
         # A reader takes a column of that name from the folders: one in the rows would be hidden by it, or clash.
         if batch_folders and rows is not None and BATCH_COLUMN in (name.lower() for name in columns_of(rows)):
             raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
-        ours = {name: size for name, size in found.items() if batch_of(name) or batch_folder_of(name)}
+        ours = {name: size for name, size in found.items() if batch_of(name)}
         if rows is not None and columns_of(rows):
             self._check_parted(ours)
         rows, schema = self._compared(rows, ours, is_written_here=is_written_here)

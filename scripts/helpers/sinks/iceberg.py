@@ -526,9 +526,7 @@ class _Branches(Attempts):
 
     def find(self, output: Output) -> StagedRows:
         if branch_of(output.folder) not in self._log.refs():
-            uuid = self._log.uuid()
-            # Output of an earlier version of this package does not say which table it is in.
-            if (output.table or uuid) != uuid:
+            if output.table != self._log.uuid():
                 raise moved_table(output)
             raise StagedFilesLostError(output.target, output.version, [branch_of(output.folder)])
         return StagedRows(output.folder)

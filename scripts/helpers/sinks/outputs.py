@@ -4,9 +4,6 @@ A record comes from the table, where everybody who may write a job's items may w
 to be done. The key of its item says for which job. Files, folders, branches, tables and properties bear 32 digits of
 that job's hash, and nothing is deleted, moved, dropped or published whose *name* is not the one computed here, from the
 job and from a batch that its head names. Anything with another name belongs to another job, whatever a record says.
-
-In the first versions of this package names had 8 digits. A job name with the same 8 digits is found in minutes, so such
-names are read, and what bears them is deleted only if a person was shown it and ordered that.
 """
 
 from __future__ import annotations
@@ -26,14 +23,12 @@ NOTE = "_target"
 RECORDS = "_glue_watermarks"
 """The folder of a target of files in which an empty file for each job and epoch names the last version published."""
 BATCH_COLUMN = "batch_id"
-MARK_DIGITS, OLD_DIGITS = 32, 8
+MARK_DIGITS = 32
 LANDING = "_in"
 """How the name of a landing table ends; all before it is that of its staging table."""
 _FINAL = re.compile(rf"part-[0-9]{{5,}}-({MARK})-(.+)-([0-9]{{10,}})(?:\..*)?")
-_BATCH_FOLDER = re.compile(rf"{BATCH_COLUMN}=([^/]+)-([0-9]{{10,}})/")
 _ATTEMPT = re.compile(rf"({MARK})/(.+)-([0-9]{{10,}})-f([0-9]+)-[0-9a-f]+")
 _TABLE = re.compile(r"gw_([0-9a-f]{32})_([0-9a-f]{4})_v([0-9a-z]+)_f([0-9a-z]+)_[0-9a-f]+")
-_OLD_TABLE = re.compile(r"glue_watermarks_([0-9a-f]{8})_([0-9a-f]{6})_v([0-9]+)_f([0-9]+)_[0-9a-f]+")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -56,11 +51,6 @@ def mark_of(job_id: str) -> str:
     return hashlib.sha256(job_id.encode()).hexdigest()[:MARK_DIGITS]
 
 
-def old_mark_of(job_id: str) -> str:
-    """Return a job as the first versions of this package had it in names."""
-    return mark_of(job_id)[:OLD_DIGITS]
-
-
 def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
     """Return what speaks against a record being of the job whose item it is in; None for nothing.
 
@@ -69,7 +59,7 @@ def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
     epochs
         The last version of each epoch that the job's head names (`Head.last_versions`).
     """
-    if of.job not in (mark_of(of.job_id), old_mark_of(of.job_id)):
+    if of.job != mark_of(of.job_id):
         return "its mark is that of another job"
     last = of.version if isinstance(of, Output) else of.last
     known = epochs.get(of.epoch)
@@ -83,11 +73,6 @@ def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
         if named != Attempt(of.job, of.epoch, of.version, of.fence):
             return "its folder is not one that an attempt at its batch makes"
     return None
-
-
-def is_old(of: Output | Retraction) -> bool:
-    """Return whether a record is of a version of this package whose names prove too little."""
-    return len(of.job) == OLD_DIGITS
 
 
 # --- files, folders and branches ------------------------------------------------------------------
@@ -104,7 +89,7 @@ def folder_of(batch: BatchId, fence: int, token: str) -> str:
 
 def attempt_of(folder: str) -> Attempt | None:
     """Return whose attempt a folder or a staging table is of, job and epoch of a table as hashes; None if of nobody."""
-    for pattern, base in ((_ATTEMPT, 10), (_TABLE, 36), (_OLD_TABLE, 10)):
+    for pattern, base in ((_ATTEMPT, 10), (_TABLE, 36)):
         if found := pattern.fullmatch(folder):
             return Attempt(found[1], found[2], int(found[3], base), int(found[4], base))
     return None
@@ -170,12 +155,6 @@ def recorded_by(record: str) -> tuple[str, int] | None:
     return (app, int(version)) if version.isdecimal() and version.isascii() else None
 
 
-def batch_folder_of(name: str) -> tuple[str, int] | None:
-    """Return epoch and version of the folder ``batch_id=…/`` that a name at a target is in; None if in none."""
-    found = _BATCH_FOLDER.match(name)
-    return (found[1], int(found[2])) if found else None
-
-
 def staging_beside(target: str) -> str:
     """Return where attempts at a target stage unless told otherwise: in a hidden folder beside it.
 
@@ -207,8 +186,7 @@ def batch_value(of: Output | Retraction, version: int) -> str:
     >>> batch_value(Output("delta", "", "", "", "5e8c9902" * 4, "e1f00ba42", 3, 1), 3)
     '5e8c99025e8c99025e8c99025e8c9902-e1f00ba42-0000000003'
     """
-    batch = batch_name(of.epoch, version)
-    return batch if is_old(of) else f"{of.job}-{batch}"
+    return f"{of.job}-{batch_name(of.epoch, version)}"
 
 
 def batch_values(of: Retraction) -> tuple[str, str]:
@@ -223,8 +201,6 @@ def value_of_batch(batch: BatchId) -> str:
 
 def owner_of(target: str, job: str) -> str:
     """Return how the names of a job's staging tables beside a target begin; the job is as `mark_of` writes it."""
-    if len(job) == OLD_DIGITS:
-        return f"glue_watermarks_{_hash(target, job)[:OLD_DIGITS]}_"
     return f"gw_{_hash(target, job)[:MARK_DIGITS]}_"
 
 
@@ -252,8 +228,6 @@ def epoch_in_batches(of: Output | Retraction) -> str:
     The column `job` has room for 8 digits. So that no other job can write the key of a batch of this one, the hash of
     job and epoch follows the epoch.
     """
-    if is_old(of):
-        return of.epoch if len(of.epoch) <= 64 else f"{of.epoch[:40]}-{_hash(of.epoch)[:16]}"
     return f"{of.epoch[:31]}-{_hash(of.job, of.epoch)[:MARK_DIGITS]}"
 
 

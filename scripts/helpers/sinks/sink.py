@@ -13,6 +13,9 @@ from scripts.helpers.protocol.names import BatchId, is_epoch
 from scripts.helpers.protocol.outputs import MARK, Output, Retraction
 from scripts.helpers.sinks.merging import Merge
 
+FIRST_DIGITS = "[0-9a-f]{8}"
+"""A job in the column of a database that has room for no more of its mark."""
+
 
 @dataclass(frozen=True)
 class Witnessed:
@@ -51,7 +54,7 @@ class Witnessed:
     def others(self) -> list[str]:
         """The other jobs whose committed batches are recorded."""
         apps = (app.partition("/") for app in self.versions)
-        found = {other for other, _, epoch in apps if re.fullmatch(MARK, other) and is_epoch(epoch)}
+        found = {other for other, _, epoch in apps if re.fullmatch(f"{MARK}|{FIRST_DIGITS}", other) and is_epoch(epoch)}
         return sorted(other for other in found if not self.job.startswith(other))
 
     def _of_job(self, versions: Mapping[str, int]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.sinks.arrow_files import WrittenFiles
-from scripts.helpers.sinks.file_schema import COLUMNS, FileSchema
+from scripts.helpers.sinks.file_schema import FileSchema
 from scripts.helpers.sinks.outputs import MANIFEST, Attempt, attempt_of, folder_of, staging_beside, version_of
 from scripts.helpers.sinks.places import Place, is_same_folder, place_of_name
 
@@ -61,11 +61,11 @@ def _hidden_partition(name: str) -> str:
 class Manifest:
     """What an attempt wrote last into its folder: whose it is, how it is published, and sizes and schema of its files.
 
-    `files` is None once a decision has taken the attempt back, and the files are going or gone. One of the first
-    versions of this package says nothing of attempt, target and terms (`Output.terms`).
+    `files` is None once a decision has taken the attempt back, and the files are going or gone. For `terms` see
+    `Output.terms`.
     """
 
-    attempt: Attempt | None
+    attempt: Attempt
     target: str
     terms: Mapping[str, Any]
     files: Mapping[str, int] | None
@@ -78,8 +78,6 @@ class Manifest:
             found = json.loads(data)
         except (ValueError, RecursionError):
             raise ImplausibleError("it is not JSON") from None
-        if isinstance(found, dict) and "files" not in found:
-            return cls(None, "", {}, _checked_files(found))
         fields = Fields(found, MANIFEST)
         attempt = Attempt(fields.text("job"), fields.text("epoch"), fields.whole("version"), fields.whole("fence"))
         files = fields.of("files", (dict, bool), "a map of names")
@@ -89,7 +87,6 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Write it."""
-        assert self.attempt is not None
         files: Any = False if self.files is None else dict(self.files)
         of_attempt = {**self.attempt._asdict(), "target": self.target, "terms": self.terms}
         columns = {"columns": self.columns.decode()} if self.columns else {}
@@ -97,7 +94,7 @@ class Manifest:
 
     def is_for(self, target: str) -> bool:
         """Return whether it names a target, however that is written."""
-        return bool(self.target) and place_of_name(self.target) == place_of_name(target)
+        return place_of_name(self.target) == place_of_name(target)
 
 
 def is_beside(of: Output | Retraction, target: str) -> bool:
@@ -258,7 +255,8 @@ class Staging(Attempts):
         # Last: an attempt without a manifest has not ended its write. And it counts, not the folder: a task of a
         # driver that is dead may still add a file, whose rows are in another one already.
         columns = replace(schema, attempt=folder).to_bytes() if schema is not None and rows != 0 else None
-        self._write(folder, Manifest(attempt_of(folder), output.target, output.terms, sizes, columns))
+        made_by = Attempt(output.job, output.epoch, output.version, output.fence)
+        self._write(folder, Manifest(made_by, output.target, output.terms, sizes, columns))
         output = replace(
             output, staging=self.place.uri(""), folder=folder, rows=rows if isinstance(rows, int) else None,
             files=len(sizes), bytes=sum(sizes.values()),
@@ -292,9 +290,7 @@ class Staging(Attempts):
             raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder is for another target")
         if found.terms != output.terms:
             raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder says another way to publish")
-        # Versions of before staged the schema in a file of its own.
-        columns = found.columns or (self.place.read(f"{output.folder}/{COLUMNS}") if output.columns else None)
-        return StagedRows(output.folder, self.place, sorted(found.files), found.files, columns)
+        return StagedRows(output.folder, self.place, sorted(found.files), found.files, found.columns)
 
     def _read(self, folder: str, target: str, version: int) -> Manifest | None:
         data = self.place.read(f"{folder}/{MANIFEST}")
@@ -320,7 +316,7 @@ class Staging(Attempts):
         return _folders(self.place.files(job))
 
     def left_at(self, folder: str) -> str:
-        count = len(self.place.files(folder).keys() - {f"{folder}/{MANIFEST}", f"{folder}/{COLUMNS}"})
+        count = len(self.place.files(folder).keys() - {f"{folder}/{MANIFEST}"})
         return f"{count_of(count, 'file')} in {self.place.uri(folder)}"
 
     def withdraw(self, retraction: Retraction) -> bool:
@@ -333,7 +329,7 @@ class Staging(Attempts):
             except UnprovenError:
                 found = None  # It is deleted with the others, and proves nothing.
             is_for_target |= found is not None and found.is_for(retraction.target)
-            if found is not None and found.attempt is not None:
+            if found is not None:
                 self._write(folder, replace(found, files=None))
                 self.place.delete([name for name in self.place.files(folder) if name != f"{folder}/{MANIFEST}"])
         return is_for_target
