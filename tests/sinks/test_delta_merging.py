@@ -381,7 +381,7 @@ def test_rows_are_refused_when_a_needed_value_is_missing(tmp_path: Path, engine:
     if engine is not None:
         rows = engine.createDataFrame([(1, 1, None)], SCHEMA)
 
-    with pytest.raises(InvalidValueError, match="'word' is NULL in some rows"):
+    with pytest.raises(InvalidValueError, match="'word' is NULL in 1 row"):
         table.sink.stage(BatchId("repairs", "e1", 1), 1, rows)
 
 

@@ -373,7 +373,7 @@ def test_write_is_refused_when_a_needed_value_is_missing(table: Table) -> None:
     if table.spark is not None:
         frame = table.spark.createDataFrame([(1, None)], "id long, kind string")
 
-    with pytest.raises(InvalidValueError, match="'kind' is NULL in some rows"):
+    with pytest.raises(InvalidValueError, match="'kind' is NULL in 1 row"):
         table.sink().stage(BatchId(JOB, "e1", 1), 1, frame)
     table.sink().publish(table.stage(1, [1]))
 

@@ -40,6 +40,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction, batch_name
 from scripts.helpers.rows.arrow_streams import in_chunks
+from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks.connectors import (
     ICEBERG_EXTENSIONS,
@@ -75,7 +76,15 @@ from scripts.helpers.sinks.outputs import (
 )
 from scripts.helpers.sinks.places import place_of
 from scripts.helpers.sinks.sink import Witnessed, rolled_back
-from scripts.helpers.sinks.staged_rows import ARROW_ROWS, HELD, SparkRows, columns_of, of_batches, with_later_columns
+from scripts.helpers.sinks.staged_rows import (
+    ARROW_ROWS,
+    HELD,
+    SparkRows,
+    check_required,
+    columns_of,
+    of_batches,
+    with_later_columns,
+)
 from scripts.helpers.sinks.staging import Attempts, StagedRows, Staging
 from scripts.helpers.sinks.table_sink import (
     CHECK,
@@ -89,6 +98,7 @@ from scripts.helpers.sinks.table_sink import (
     moved_table,
 )
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
+from scripts.helpers.spark.observed import observe
 
 logger = logging.getLogger(__name__)
 
@@ -378,7 +388,7 @@ class _SparkLog(_Log):
 
     def make(self, like: DataFrame, partition_by: Sequence[str]) -> None:
         writer = self._spark.createDataFrame([], like.schema).writeTo(self._quoted).using("iceberg")
-        made_if_missing(writer.partitionedBy(*map(F.col, partition_by)) if partition_by else writer)
+        made_if_missing(writer.partitionedBy(*map(F.col, map(SPARK.quote, partition_by))) if partition_by else writer)
 
     def imagined(self) -> tuple[str, Any]:
         iceberg, session = java_of(self._spark).org.apache.iceberg, java_session(self._spark)
@@ -503,8 +513,12 @@ class _Branches(Attempts):
         # committed and waits for a run to publish it.
         manage.setMaxRefAgeMs(branch, FOR_EVER).commit()
         required = self._log.rows.required(self._spark.table(quoted_table(self._target)).schema)
-        # Spark refuses a column that could be NULL, though none is: that was looked at before.
-        sure = reduce(lambda found, name: found.where(F.col(name).isNotNull()), required, rows)
+        columns = {name: F.col(SPARK.quote(name)) for name in required}
+        nulls = [F.count(F.when(column.isNull(), 1)).alias(name) for name, column in columns.items()]
+        counted, observed = observe(rows, nulls) if nulls else (rows, None)
+        # Spark refuses a column that could be NULL. What is left out is counted as it is written: computed another
+        # time, a frame may have other values.
+        sure = reduce(lambda found, column: found.where(column.isNotNull()), columns.values(), counted)
         # Iceberg refuses to add a second snapshot with this id to `main`, whichever attempt it is of.
         (
             sure.writeTo(quoted_table(self._target, branch))
@@ -512,11 +526,12 @@ class _Branches(Attempts):
             .append()
         )
         snapshot = self._log.refs()[branch]
-        summary = snapshot.summary()
-        if not int(summary.get("added-records") or 0):
+        summary, left_out = snapshot.summary(), (observed and observed.after_action()) or {}
+        if any(left_out.values()) or not int(summary.get("added-records") or 0):
             # Only now it shows that there are no rows. By its id alone: the age would let others go as well.
             self.clear(folder)
             self._log.table().expireSnapshots().expireOlderThan(0).expireSnapshotId(snapshot.snapshotId()).commit()
+            check_required(self._target, left_out)
             return output
         return replace(
             output,

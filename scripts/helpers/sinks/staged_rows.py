@@ -8,13 +8,14 @@ from io import BytesIO
 from typing import Any
 
 from scripts.helpers._lazy import DataFrame, F, SparkSession, pa, pc, pd, pq
+from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, TargetLayoutError, TargetSchemaError
 from scripts.helpers.protocol.outputs import Retraction
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
-from scripts.helpers.rows.sql import SQL, in_quotes, joined, sql
+from scripts.helpers.rows.sql import SQL, in_quotes, sql
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at, kind_of_arrow
 from scripts.helpers.schemas.kinds import (
     Kind,
@@ -74,6 +75,10 @@ def check_frame(df: Any, target: str) -> None:
         raise InvalidValueError(
             f"The rows for {target!r} are a {type(df).__name__}, not a DataFrame of Spark or pandas, or a table of "
             "pyarrow."
+        )
+    if getattr(df, "isStreaming", False):
+        raise InvalidValueError(
+            f"The rows for {target!r} are a streaming DataFrame, whose rows never end. Give those of spark.read."
         )
     columns = columns_of(df)
     twice = [name for name in columns if columns.count(name) > 1]
@@ -284,7 +289,7 @@ def check_fits(target: str, rows: Mapping[str, str], table: Mapping[str, str]) -
 
 
 def with_required(target: str, rows: Any, required: Collection[str]) -> Any:
-    """Return rows; InvalidValueError if a column that must have a value lacks one in some row.
+    """Return rows of pandas or pyarrow; InvalidValueError if a column that must have a value lacks one in some row.
 
     Of an `ArrowStream` it comes with the batch. After the commit it would be too late: the table would refuse the batch
     for ever.
@@ -293,18 +298,18 @@ def with_required(target: str, rows: Any, required: Collection[str]) -> Any:
         return rows
     if isinstance(rows, ArrowStream):
         return rows.mapped(lambda table: with_required(target, table, required))
-    if spark_of(rows) is not None:
-        lacking = joined(" OR ", (sql("{} IS NULL", SPARK.quote(name)) for name in required))
-        found = rows.where(str(lacking)).select(*required).limit(1).collect()
-        empty = [name for name in required if found and found[0][name] is None]
-    else:
-        empty = [name for name in required if rows[name].null_count]
-    if empty:
-        raise InvalidValueError(
-            f"Column {empty[0]!r} is NULL in some rows, and the table {target!r} has it as NOT NULL. Filter or fill "
-            "those rows. Nothing is written."
-        )
+    check_required(target, {name: rows[name].null_count for name in required})
     return rows
+
+
+def check_required(target: str, nulls: Mapping[str, int]) -> None:
+    """Raise InvalidValueError for the first column that must have a value and lacks one, by counts of rows."""
+    for name, count in nulls.items():
+        if count:
+            raise InvalidValueError(
+                f"Column {name!r} is NULL in {count_of(count, 'row')}, and the table {target!r} has it as NOT NULL. "
+                "Filter or fill those rows. Nothing is written."
+            )
 
 
 # --- pyarrow ------------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ from scripts.helpers.errors import (
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.arrow_streams import ArrowStream
-from scripts.helpers.rows.sql import SQL, naming
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import SQL, naming, sql
 from scripts.helpers.sinks.java_errors import reason_of, shows_rows
 from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge
@@ -48,6 +49,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_fits,
     check_layout,
     check_list,
+    check_required,
     check_rows,
     check_typed,
     columns_of,
@@ -537,7 +539,8 @@ class LakeSink(TableSink):
         check_fits(self.name, types, shape.types)
         # The ends of a version are filled later.
         required = [name for name in shape.required if name in columns_of(rows)]
-        brought = with_required(self.name, brought, required)
+        if spark_of(brought) is None:
+            brought = with_required(self.name, brought, required)
         check_layout(self.name, self._partition_by, shape.partition_by)
         check_partition_types(shape.partition_by, types, log.unfit_partitions)
         return brought if rules is None else rows, shape
@@ -546,11 +549,13 @@ class LakeSink(TableSink):
         """Raise what the values of staged rows make impossible, a merge, a partition or a row, and delete them."""
         log, rules = self._log, self.rules
         checked = [name for name in shape.partition_by if shape.types.get(name) in log.unfit_partitions]
-        if not (checked or shape.conditions or rules):
+        # Not of the rows as they came: Spark would compute each of them once more, perhaps with other values.
+        required = shape.required if log.engine == "spark" else ()
+        if not (checked or required or shape.conditions or rules):
             return
-        # Not of the rows as they came: Spark would compute each of them once more.
         try:
-            asked, parts = shape.conditions, log.rows.parts(staged) if rules is None else ()
+            asked = {**{name: sql("{} IS NOT NULL", SPARK.quote(name)) for name in required}, **shape.conditions}
+            parts = log.rows.parts(staged) if rules is None else ()
             if rules is not None:
                 rows = log.rows.read(staged)
                 check_partition_counts(checked, unfit_counts(log.rows.kept(rows, rules), checked))
@@ -564,6 +569,7 @@ class LakeSink(TableSink):
                 unfit.update(unfit_counts(part, checked))
                 refused.update(self._done(partial(log.rows.refused, part, asked)) if asked else {})
             check_partition_counts(checked, unfit)
+            check_required(self.name, {name: refused.pop(name, 0) for name in required})
             check_counts(self.name, refused)
         except BaseException:
             self.staging.drop(staged.folder)

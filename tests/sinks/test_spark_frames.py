@@ -1,0 +1,112 @@
+"""Frames of Spark as they come from scripts: computed more than once, with odd names, or without an end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions
+
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.delta import DeltaSink
+from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.sinks.iceberg import IcebergSink
+
+BATCH = BatchId("repairs", "e1", 1)
+
+
+class Target:
+    """A Delta or Iceberg table, by Spark."""
+
+    def __init__(self, kind: str, folder: Path, spark: Any) -> None:
+        self.spark, self.is_delta = spark, kind == "delta"
+        self.place = f"{folder}/t" if self.is_delta else f"lake.raw.t{abs(hash(folder))}"
+        self.name = f"delta.`{self.place}`" if self.is_delta else self.place
+
+    def make(self, columns: str) -> None:
+        self.spark.sql(f"CREATE TABLE {self.name} ({columns}) USING {'delta' if self.is_delta else 'iceberg'}")
+
+    def write(self, rows: Any, **options: Any) -> list[Any]:
+        """Write rows as one batch, and return what the table has then."""
+        sink = (DeltaSink if self.is_delta else IcebergSink)(self.place, spark=self.spark, **options)
+        output = sink.stage(BATCH, 1, rows)
+        sink.publish(output)
+        sink.clear(output)
+        return self.rows
+
+    @property
+    def rows(self) -> list[Any]:
+        self.spark.catalog.clearCache()
+        return sorted(tuple(row) for row in self.spark.table(self.name).collect())
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def target(request: pytest.FixtureRequest, tmp_path: Path, spark_with_tables: Any) -> Target:
+    return Target(request.param, tmp_path, spark_with_tables)
+
+
+@pytest.fixture
+def gone_later(spark_with_tables: Any, tmp_path: Path) -> Callable[[int], Any]:
+    """Return a maker of rows that have a value in so many computations, and NULL in each later one."""
+
+    def make(times: int) -> Any:
+        @functions.udf("long")
+        def value(number: int) -> int | None:
+            asked = tmp_path / f"asked-{number}"
+            with asked.open("a") as file:
+                file.write("x")
+            return number if asked.stat().st_size <= times else None
+
+        return spark_with_tables.range(3).coalesce(1).select(value.asNondeterministic()("id").alias("i"))
+
+    return make
+
+
+def test_no_row_is_left_out_when_a_frame_has_other_values_each_time(
+    target: Target, gone_later: Callable[[int], Any]
+) -> None:
+    target.make("i bigint NOT NULL")
+
+    assert target.write(gone_later(1)) == [(0,), (1,), (2,)]
+
+
+def test_batch_is_refused_before_the_commit_when_a_value_is_null_as_it_is_written(
+    target: Target, gone_later: Callable[[int], Any]
+) -> None:
+    target.make("i bigint NOT NULL")
+
+    with pytest.raises(InvalidValueError, match="'i' is NULL in 3 rows"):
+        target.write(gone_later(0))
+
+    assert target.rows == []
+
+
+def test_null_is_refused_when_the_name_of_its_column_has_a_dot(target: Target) -> None:
+    target.make("i bigint, `a.b` string NOT NULL")
+
+    with pytest.raises(InvalidValueError, match=r"'a\.b' is NULL in 1 row"):
+        target.write(target.spark.createDataFrame([(1, "x"), (2, None)], "i long, `a.b` string"))
+
+    assert target.write(target.spark.createDataFrame([(1, "x")], "i long, `a.b` string")) == [(1, "x")]
+
+
+def test_table_is_made_when_the_name_of_its_partition_column_has_a_dot(target: Target) -> None:
+    rows = target.spark.createDataFrame([(1, "x"), (2, "y")], "i long, `a.b` string")
+
+    assert target.write(rows, partition_by=["a.b"]) == [(1, "x"), (2, "y")]
+
+
+@pytest.mark.parametrize("kind", ["files", "delta", "iceberg"])
+def test_streaming_rows_are_refused_by_name(kind: str, tmp_path: Path, spark_with_tables: Any) -> None:
+    rows = spark_with_tables.readStream.format("rate").load()
+    sinks = {
+        "files": lambda: FileSink(f"{tmp_path}/t", spark=spark_with_tables),
+        "delta": lambda: DeltaSink(f"{tmp_path}/t", spark=spark_with_tables),
+        "iceberg": lambda: IcebergSink("lake.raw.streaming", spark=spark_with_tables),
+    }
+
+    with pytest.raises(InvalidValueError, match="streaming DataFrame"):
+        sinks[kind]().stage(BATCH, 1, rows)
