@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 from hypothesis import given, settings
 
+from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.errors import (
     InvalidValueError,
     MergeTieError,
@@ -445,3 +448,50 @@ def test_rows_of_a_key_are_found_when_their_file_was_merged_and_has_several(
     newest = {row["k"]: row["word"] for row in sorted(found, key=lambda row: row["at"])}
     ended = "3" if kind == "newest" else "2"
     assert newest == {keys[0]: "3", keys[2]: "3"} | ({keys[1]: ended} if kind == "history" else {})
+
+
+def run_merge(watermarks: Watermarks, folder: Path, number: int, rows: Any, is_deleted: bool, **options: Any) -> None:
+    """Merge rows, all of them deletes or none, as the run of a number."""
+    source = pd.DataFrame({"id": range(number + 1)})
+    with IncrementalJob(watermarks, "repairs") as job:
+        job.rows_since(source, "id", delay=timedelta(0))
+        job.merge(
+            rows, DeltaSink(f"{folder}/t"), keys="k", sequence_by="n",
+            deletes=lambda found: [is_deleted] * len(found), **options,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        pytest.param(Decimal("123456789012345.67"), pa.decimal128(18, 2), id="digits"),
+        pytest.param(Decimal("0.1234567890123456789"), pa.decimal128(38, 19), id="places"),
+        pytest.param(Decimal("9" * 38), pa.decimal128(38, 0), id="all-digits"),
+        pytest.param(float("nan"), pa.float64(), id="nan"),
+        pytest.param(float("-inf"), pa.float64(), id="infinity"),
+        pytest.param(datetime(2026, 1, 1, microsecond=1, tzinfo=timezone.utc), pa.timestamp("us", "UTC"), id="time"),
+        pytest.param("\U0001f6b2" * 40, pa.string(), id="text"),
+    ],
+)
+@pytest.mark.parametrize("history", [False, True], ids=["newest", "history"])
+def test_row_of_a_key_is_found_when_statistics_do_not_hold_its_value(
+    key: Any, kind: Any, history: bool, tmp_path: Path, watermarks: Watermarks
+) -> None:
+    for run, (number, is_deleted) in enumerate([(1, False), (2, False)] if history else [(2, True), (1, False)]):
+        rows = pa.table({"k": pa.array([key], kind), "n": [number]}).to_pandas(types_mapper=pd.ArrowDtype)
+        run_merge(watermarks, tmp_path, run, rows, is_deleted, history=history)
+
+    found = DeltaTable(f"{tmp_path}/t").to_pyarrow_table()
+    ends = sorted(zip(found["n"].to_pylist(), found["valid_to"].to_pylist(), strict=True)) if history else []
+    assert (found.num_rows, ends) == ((2, [(1, 2), (2, None)]) if history else (0, []))
+
+
+def test_batch_is_recorded_when_its_deletes_change_nothing(
+    tmp_path: Path, watermarks: Watermarks, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number, (key, is_deleted) in enumerate([(1, False), (9, True), (2, False)]):
+        run_merge(watermarks, tmp_path, number, pd.DataFrame({"k": [key], "n": [number]}), is_deleted)
+
+    assert "event=target_behind" not in caplog.text
+    assert examine_targets(watermarks, "repairs") == []
+    assert sorted(DeltaTable(f"{tmp_path}/t").to_pyarrow_table()["k"].to_pylist()) == [1, 2]

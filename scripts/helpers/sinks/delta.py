@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pc
 from scripts.helpers.errors import InvalidValueError, NotATableError, TargetError
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
@@ -71,6 +71,8 @@ PARTS_OF_MAPS = r"\{key\}|\{value\}"
 """What a path has beside the names."""
 CONSTRAINT = "delta.constraints."
 """What the names of properties begin with that are CHECK constraints."""
+EXACT_IN_DOUBLES = 15
+"""Digits of a decimal that a double keeps, as statistics in a log have it."""
 NO_MERGE = f"it has the property {APPEND_ONLY}, so no merge can change a row. Append."
 WRITTEN_ON_ARROW = {
     "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "generatedColumns",
@@ -466,7 +468,7 @@ class _ArrowLog(_Log):
 
     def count(self, retraction: Retraction) -> int:
         rows, (first, last) = self._open(self._uri).to_pyarrow_dataset(), batch_values(retraction)
-        column, _ = compared_in(rows, retraction.batch_column)
+        column = compared_in(rows, retraction.batch_column)
         return int(rows.count_rows(filter=(column >= first) & (column <= last)))
 
     def meaning(self, error: Exception) -> Meaning | None:
@@ -486,10 +488,10 @@ class _ArrowLog(_Log):
 
     def read(self, table: str, events: pa.Table, merge: Merge) -> pa.Table:
         rows = self._open(table).to_pyarrow_dataset()
-        # Files whose statistics rule the first column of the key out are not read, but for texts.
+        # Files whose statistics rule the first column of the key out are not read.
         first = merge.keys[0]
-        field, kind = compared_in(rows, first)
-        return rows.to_table(filter=field.isin(events[first].unique().cast(kind)))
+        values = events[first].unique().cast(rows.schema.field(first).type)
+        return rows.to_table(filter=compared_in(rows, first).isin(values))
 
     def create(self, uri: str, like: pa.Table, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
         from deltalake import DeltaTable, Schema
@@ -518,6 +520,9 @@ class _ArrowLog(_Log):
         if step.update_when is not None:
             merging = merging.when_matched_update(from_source(step.sets), step.update_when)
         merging.when_not_matched_insert(from_source(step.inserts), step.insert_when).execute()
+        if record is not None and _recorded_in(table, record[0]) < record[1]:
+            # What changes no row makes no transaction, and the batch would look as if it had gone.
+            self._append(record, None)
 
     def _shape(self) -> TableShape:
         table = self._open(self._uri)
@@ -576,16 +581,21 @@ def _noting(record: Record | None) -> Any:
     return CommitProperties(app_transactions=[Transaction(*record)]) if record else None
 
 
-def compared_in(rows: Any, name: str) -> tuple[Any, pa.DataType]:
-    """Return a column of a table for a filter of pyarrow, and the type of what it is compared with.
+def compared_in(rows: Any, name: str) -> Any:
+    """Return a column of a table for a filter of pyarrow, which skips files by statistics where those are exact.
 
-    Of files that `deltalake` has merged, statistics of texts have a type that pyarrow cannot compare with the column's.
-    It asks none for a column that is cast.
+    Delta's log has decimals as doubles, no NaN or infinity, times cut to milliseconds by some writers, and of files
+    that `deltalake` has merged, texts of a type that pyarrow cannot compare with the column's. A file that such
+    statistics rule out may have the row. Pyarrow asks none for what a function returns, and still takes the values of
+    partition columns.
     """
     import pyarrow.dataset as ds
 
-    kind = rows.schema.field(name).type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        kind = pa.large_string() if pa.types.is_string(kind) else pa.large_binary()
-        return ds.field(name).cast(kind), kind
-    return ds.field(name), kind
+    kind, column = rows.schema.field(name).type, ds.field(name)
+    is_exact = (
+        pa.types.is_integer(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_boolean(kind)
+        or (pa.types.is_decimal(kind) and kind.precision <= EXACT_IN_DOUBLES)
+    )
+    return column if is_exact else pc.coalesce(column)
