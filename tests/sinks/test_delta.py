@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -132,6 +133,51 @@ def test_rows_are_refused_and_counted_when_a_partition_of_the_table_would_keep_t
         table.sink().stage(BatchId(JOB, "e1", 2), 7, frame)
 
     assert (caught.value.column, caught.value.count, table.staged) == ("kind", 2, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_spark"),
+    [
+        pytest.param("x" * 251, None, id="long"),
+        pytest.param("\u00e9" * 50, False, id="long-when-escaped"),
+        pytest.param("=" * 84, None, id="signs"),
+        pytest.param("a\0b", True, id="nul"),
+    ],
+)
+def test_rows_are_refused_before_the_commit_when_no_folder_can_have_the_name_of_their_partition(
+    table: Table, text: str, is_of_spark: bool | None
+) -> None:
+    """Of the two engines, one escapes letters that the other leaves."""
+    rows = [(1, text), (2, text[:1])]
+    frame: Any = pd.DataFrame(rows, columns=["id", "kind"])
+    if table.spark is not None:
+        frame = table.spark.createDataFrame(rows, "id long, kind string")
+    sink, batch = table.sink(partition_by=["kind"]), BatchId(JOB, "e1", 1)
+
+    if is_of_spark in (None, table.spark is not None):
+        with pytest.raises(UnfitPartitionError, match="'kind': 1 row has"):
+            sink.stage(batch, 7, frame)
+        assert table.staged == []
+    else:
+        sink.publish(sink.stage(batch, 7, frame))
+        assert table.seen == [1, 2]
+
+
+def test_rows_are_refused_before_the_commit_when_deltalake_would_write_their_partition_wrong(arrow: Table) -> None:
+    """It writes -1.50 as -1.-50, and nobody can read a table with that in its log."""
+    kind = pa.schema([("id", pa.int64()), ("price", pa.decimal128(10, 2))])
+    prices = [Decimal("1.00"), Decimal("2.50")]
+    write_deltalake(arrow.path, pa.table({"id": [1, 2], "price": prices}, kind), partition_by=["price"])
+    below, above = (
+        pa.table({"id": [number], "price": [Decimal(price)]}, kind).to_pandas(types_mapper=pd.ArrowDtype)
+        for number, price in ((3, "-0.50"), (4, "0.50"))
+    )
+
+    with pytest.raises(UnfitPartitionError, match="'price': 1 row has a fraction below zero"):
+        arrow.sink().stage(BatchId(JOB, "e1", 1), 7, below)
+    arrow.sink().publish(arrow.sink().stage(BatchId(JOB, "e1", 1), 7, above))
+
+    assert arrow.seen == [1, 2, 4]
 
 
 def test_delete_is_merged_when_it_has_an_empty_text_where_the_table_is_partitioned(arrow: Table) -> None:

@@ -43,9 +43,9 @@ from scripts.helpers.sinks.files import staging_for
 from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import application_of, batch_values
-from scripts.helpers.sinks.places import Place, place_of
+from scripts.helpers.sinks.places import S3_SCHEMES, Place, place_of
 from scripts.helpers.sinks.sink import Witnessed
-from scripts.helpers.sinks.spark_files import BYTES, NO_FOLDERS, timestamps_with_statistics
+from scripts.helpers.sinks.spark_files import BYTES, MAX_KEY, MAX_NAME, NO_FOLDERS, timestamps_with_statistics
 from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
     HELD,
@@ -193,6 +193,7 @@ class _Log(LakeLog, Tables):
 
     def __init__(self, target: Place, uri: str) -> None:
         self._place, self._uri = target, uri
+        self.longest_folder = MAX_KEY if uri.partition(":")[0] in S3_SCHEMES else MAX_NAME
 
     def exists(self) -> bool:
         return bool(self._place.files(LOG, most=1))
@@ -453,6 +454,7 @@ class _ArrowLog(_Log):
 
     engine, dialect = "deltalake", Dialect()
     rows = ARROW_ROWS
+    unfit_partitions = BYTES | {"string": "", "decimal128": "", "decimal256": ""}
 
     def __init__(self, target: Place) -> None:
         uri, self._options = deltalake_place(target)

@@ -290,6 +290,7 @@ class _Log(LakeLog):
     format, title, way_back = "iceberg", "Iceberg", "rollback_to_snapshot"
     is_made_early, decides_again = True, False
     unfit_partitions: Mapping[str, str] = {}
+    longest_folder = None
     held: Collection[str] = HELD
 
     def __init__(self, target: str) -> None:

@@ -22,12 +22,17 @@ NO_FOLDERS = BYTES | {"timestamp": ZONED, "timestamp[us, tz=UTC]": ZONED}
 NAN = "NaN"
 UNFIT = {"string": ("", NULL_FOLDER), "float": (NAN,), "double": (NAN,)}
 """The values of each type that readers do not get back from the name of a folder."""
+NUL, LONG, BELOW_ZERO = "the character U+0000", "a text too long for the name of a folder", "a fraction below zero"
+"""What else a log does not take, or the file system below it."""
+MAX_NAME, MAX_KEY = 255, 1_000
+"""Bytes of a folder's name that a file system takes, and that leave room for the rest of a key in S3."""
 TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
 EXACT_PARQUET = {
     TIMESTAMP_TYPE: "TIMESTAMP_MICROS", "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
 }  # fmt: skip
 """Settings of a session for Parquet files with statistics of times, and with times of any year."""
+_ESCAPED = r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]"""
 EXACT_TEXTS: dict[str, str | bool] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False,
@@ -85,19 +90,26 @@ def check_partition_types(partition_by: Sequence[str], types: Mapping[str, str],
             raise InvalidValueError(f"Partition column {name!r} {why}, or leave partition_by out.")
 
 
-def unfit_values(columns: Sequence[str], types: Mapping[str, str]) -> list[Column]:
-    """Return what counts the rows of some columns with each text of `UNFIT`, for `check_partition_counts`."""
-    return [
-        F.count(F.when(F.isnan(value) if text == NAN else value == text, 1)).alias(f"{text}{at}")
-        for at, (column, value) in enumerate((column, F.col(SPARK.quote(column))) for column in columns)
-        for text in UNFIT.get(types[column], ())
-    ]
+def unfit_values(columns: Sequence[str], types: Mapping[str, str], longest: int | None = None) -> list[Column]:
+    """Return what counts the rows of some columns with each text of `UNFIT`, for `check_partition_counts`.
+
+    With `longest`, also texts whose folders would have a longer name, in bytes, or one that no file system takes.
+    """
+    counted = []
+    for at, name in enumerate(columns):
+        value = F.col(SPARK.quote(name))
+        found = {text: F.isnan(value) if text == NAN else value == text for text in UNFIT.get(types[name], ())}
+        if longest is not None and types[name] == "string":
+            escaped = F.regexp_replace(F.concat(F.lit(f"{name}="), value), _ESCAPED, "%00")
+            found |= {NUL: value.contains("\0"), LONG: F.octet_length(escaped) > longest}
+        counted += [F.count(F.when(is_unfit, 1)).alias(f"{text}{at}") for text, is_unfit in found.items()]
+    return counted
 
 
 def check_partition_counts(columns: Sequence[str], counts: Mapping[str, Any]) -> None:
     """Raise UnfitPartitionError for the first of some columns in which `unfit_values` counted."""
     for at, column in enumerate(columns):
-        for text in ("", NULL_FOLDER, NAN):
+        for text in ("", NULL_FOLDER, NAN, NUL, LONG, BELOW_ZERO):
             if count := int(counts.get(f"{text}{at}") or 0):
                 raise UnfitPartitionError(column, count, text)
 

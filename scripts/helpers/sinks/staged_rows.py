@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from decimal import Decimal
 from io import BytesIO
 from typing import Any
+from urllib.parse import quote
 
 from scripts.helpers._lazy import DataFrame, F, SparkSession, pa, pc, pd, pq
 from scripts.helpers.display.units import count_of
@@ -32,6 +33,8 @@ from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
 from scripts.helpers.sinks.outputs import batch_values
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.spark_files import (
+    BELOW_ZERO,
+    LONG,
     NAN,
     NO_FOLDERS,
     UNFIT,
@@ -161,20 +164,33 @@ def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) ->
         )
 
 
-def unfit_counts(rows: Any, partition_by: Sequence[str]) -> dict[str, int]:
-    """Return what `check_partition_counts` is given, for rows of any kind. Rows of Spark are read for it."""
+def unfit_counts(rows: Any, partition_by: Sequence[str], longest: int | None = None) -> dict[str, int]:
+    """Return what `check_partition_counts` is given, for rows of any kind. Rows of Spark are read for it.
+
+    With `longest`, of rows without Spark also what `deltalake` does not write: it puts the sign of a decimal into its
+    fraction as well, and then nobody can read the table.
+    """
     if not partition_by or not columns_of(rows):
         return {}
     if spark_of(rows) is not None:
-        found: dict[str, int] = rows.select(*unfit_values(partition_by, dict(rows.dtypes))).collect()[0].asDict()
+        counts = unfit_values(partition_by, dict(rows.dtypes), longest)
+        found: dict[str, int] = rows.select(*counts).collect()[0].asDict()
         return found
     table = arrow_rows(rows[list(partition_by)] if is_pandas(rows) else rows.select(partition_by), "partition_by")
     types = {name: str(table[name].type) for name in partition_by}
     check_partition_types(partition_by, types, NO_FOLDERS)
-    return {
+    counts = {
         f"{text}{at}": pc.sum(pc.is_nan(table[name]) if text == NAN else pc.equal(table[name], text)).as_py() or 0
         for at, name in enumerate(partition_by) for text in UNFIT.get(types[name], ())
     }  # fmt: skip
+    for at, name in enumerate(partition_by if longest is not None else ()):
+        column = table[name]
+        if pa.types.is_decimal(column.type) and column.type.scale:
+            counts[f"{BELOW_ZERO}{at}"] = pc.sum(pc.less(column, pa.scalar(Decimal(0), column.type))).as_py() or 0
+        elif types[name] == "string":
+            is_long = [len(quote(name + value, safe="")) >= longest for value in column.drop_null().to_pylist()]
+            counts[f"{LONG}{at}"] = sum(is_long)
+    return counts
 
 
 def check_batch_column(batch_column: str | None, columns: Collection[str], *, merges: bool) -> None:

@@ -191,6 +191,8 @@ class LakeLog(TableLog, Protocol):
     """Whether the table is made when a batch is staged, since attempts need it; else with the first publication."""
     unfit_partitions: Mapping[str, str]
     """The types of columns that the table cannot be partitioned by, and why; '' where only values of `UNFIT` are."""
+    longest_folder: int | None
+    """The longest name of a partition's folder, in bytes; None where folders are named otherwise."""
     held: Collection[str]
     """The types that its columns may have; see `staged_rows.HELD`."""
     rows: Rows
@@ -548,7 +550,10 @@ class LakeSink(TableSink):
     def _check_staged(self, staged: StagedRows, shape: TableShape) -> None:
         """Raise what the values of staged rows make impossible, a merge, a partition or a row, and delete them."""
         log, rules = self._log, self.rules
-        checked = [name for name in shape.partition_by if shape.types.get(name) in log.unfit_partitions]
+        checked = [
+            name for name in shape.partition_by
+            if {kind := shape.types.get(name, ""), kind.partition("(")[0]} & log.unfit_partitions.keys()
+        ]  # fmt: skip
         # Not of the rows as they came: Spark would compute each of them once more, perhaps with other values.
         required = shape.required if log.engine == "spark" else ()
         if not (checked or required or shape.conditions or rules):
@@ -558,7 +563,7 @@ class LakeSink(TableSink):
             parts = log.rows.parts(staged) if rules is None else ()
             if rules is not None:
                 rows = log.rows.read(staged)
-                check_partition_counts(checked, unfit_counts(log.rows.kept(rows, rules), checked))
+                check_partition_counts(checked, unfit_counts(log.rows.kept(rows, rules), checked, log.longest_folder))
                 self._done(lambda: log.merging(rules).check(rows))
                 # The ends of a version are filled later.
                 lacks = naming(rules.ends(columns_of(rows)))
@@ -566,7 +571,7 @@ class LakeSink(TableSink):
                 checked, parts = [], [log.rows.kept(log.rows.frames.distinct(rows, rules), rules)]
             unfit, refused = Counter[str](), Counter[str]()
             for part in parts:
-                unfit.update(unfit_counts(part, checked))
+                unfit.update(unfit_counts(part, checked, log.longest_folder))
                 refused.update(self._done(partial(log.rows.refused, part, asked)) if asked else {})
             check_partition_counts(checked, unfit)
             check_required(self.name, {name: refused.pop(name, 0) for name in required})
