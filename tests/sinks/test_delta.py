@@ -440,7 +440,9 @@ def test_loss_is_told_to_a_publisher_and_to_a_person_who_asks_when_staged_files_
 def test_batch_is_left_as_it_is_when_the_script_stages_elsewhere_by_now(arrow: Table, tmp_path: Path) -> None:
     output = arrow.stage(1, [1])
 
-    with pytest.raises(UnprovenError, match=r"of version 1 .* not staged where this job stages"):
+    with pytest.raises(
+        TargetError, match=r"version 1 is staged in .*_repairs\.staging', and this job stages in .*elsewhere"
+    ):
         arrow.sink(staging=str(tmp_path / "elsewhere")).publish(output)
     arrow.sink().publish(output)
     arrow.sink(staging=str(tmp_path / "elsewhere")).publish(output)

@@ -310,7 +310,12 @@ class FileSink:
     def _staged(self, output: Output) -> StagedRows | None:
         """Return the files of an attempt; None where all of them are at the target, StagedFilesLostError if not."""
         # Should a person have taken them back meanwhile, there is nothing to copy, and `_move` finds that.
-        staged = self._own[output] if output in self._own else self.staging.listed(output)
+        try:
+            staged = self._own[output] if output in self._own else self.staging.listed(output)
+        except TargetError:
+            if len(self.published(output)) < output.files:
+                raise
+            return None
         # Deleted after all files were moved, or by a person's order to drop them. Then the head has forgotten the
         # output, which the caller knows. What is left is that somebody else emptied the place.
         if staged is None and len(self.published(output)) < output.files:

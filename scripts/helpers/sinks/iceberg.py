@@ -246,11 +246,10 @@ class IcebergSink(LakeSink):
         if isinstance(of, Output) and of.rows == 0 and not self._log.exists():
             return []  # Nothing was staged: a batch without rows makes no table.
         branches = [self._log.branches] if isinstance(self._log, _SparkLog) else []
-        # Of a retraction only what lies where this job stages: what lies elsewhere proves nothing.
-        where = of.staging if isinstance(of, Output) else None
+        # Only what lies where this job stages: what lies elsewhere proves nothing.
         if branches and not (self._chosen if of is None else of.staging):
             return branches
-        return [*branches, self._staging_at(where) if where else self.staging]
+        return [*branches, self.staging]
 
     def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
         if not columns_of(rows) and not self._done(self._log.exists, after=CHECK):

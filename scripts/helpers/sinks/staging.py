@@ -279,7 +279,16 @@ class Staging(Attempts):
         ------
         UnprovenError
             It is of another attempt, or for another target, whatever the output says. Nothing may be published.
+        TargetError
+            The job stages in another place than it did then, and looking here would say that the files are gone.
         """
+        here = self.place.uri("")
+        if output.staging and not is_same_folder(output.staging, here):
+            raise TargetError(
+                output.target,
+                f"version {output.version} is staged in {output.staging!r}, and this job stages in {here!r} now. Pass "
+                f"staging={output.staging!r} until a run has published it.",
+            )
         found = self._read(output.folder, output.target, output.version)
         if found is None or found.files is None:
             return None

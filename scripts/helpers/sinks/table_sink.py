@@ -25,11 +25,9 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
-    StagedFilesLostError,
     TargetError,
     TargetLockedError,
     TargetTableError,
-    UnprovenError,
     WatermarkError,
 )
 from scripts.helpers.protocol.names import BatchId
@@ -392,12 +390,12 @@ class TableSink(ABC):
         ------
         StagedFilesLostError
             It is gone, and the batch is not in the table.
-        UnprovenError
-            It is not of this attempt, or not for this table, and the batch is not there.
+        UnprovenError, TargetError
+            It is not of this attempt, not for this table or staged elsewhere, and the batch is not there.
         """
         try:
             return self._find(output)
-        except (StagedFilesLostError, UnprovenError):
+        except TargetError:
             if not self._has(output):
                 raise
             return None
@@ -591,11 +589,6 @@ class LakeSink(TableSink):
             kept = like if output.merge is None else log.rows.kept(like, Merge.by(output.merge))
             log.make(kept, output.partition_by)
         super()._publish(output)
-
-    def _find(self, output: Output) -> StagedRows:
-        if not self._is_own_place(output):
-            raise UnprovenError(self.name, output.version, "its files are not staged where this job stages")
-        return super()._find(output)
 
 
 def check_counts(target: str, refused: Mapping[str, int], remedy: str = "") -> None:
