@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from scripts.helpers.databases.table import JdbcTable, server_of
-from scripts.helpers.errors import CorruptItemError, PlanConflictError, SourceBehindError, SourceReplacedError
+from scripts.helpers.errors import (
+    CorruptItemError,
+    CursorError,
+    PlanConflictError,
+    SourceBehindError,
+    SourceReplacedError,
+)
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.watermarks import Watermarks
@@ -291,3 +298,27 @@ def test_last_rows_are_kept_as_digests_when_numbers_are_read(
     kept = watermarks.get_watermark_values("repairs")["repairs"]["edge"]
     assert (kept["start"], len(kept["rows"].split())) == (5, 5)
     assert "secret" not in str(kept)
+
+
+@BOTH
+@pytest.mark.parametrize("kinds", [("timestamp", "timestamp(0)"), ("timestamp(0)", "timestamp(6)")], ids=" to ".join)
+def test_run_is_refused_when_a_time_column_was_altered_to_other_decimal_places(
+    watermarks: Watermarks, postgres: Any, table_in: Any, kinds: tuple[str, str]
+) -> None:
+    """Values are rounded to fewer, and rows that were read would come again."""
+    before, after = kinds
+    name = postgres.new_table(f"id int, at {before} NOT NULL")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, '2026-01-01 00:00:00.6')")
+
+    def run_once(run_id: str) -> None:
+        with IncrementalJob(watermarks, "repairs", run_id) as job:
+            job.rows_since(table_in(name, zone="UTC"), "at", transformation_ctx="repairs", delay=timedelta(0))
+
+    run_once("jr_1")
+    postgres.sql(f"ALTER TABLE {name} ALTER at TYPE {after}")
+    with pytest.raises(CursorError, match="its decimal places were altered"):
+        run_once("jr_2")
+    # A state of before the steps of times were kept takes those that it sees.
+    watermarks.set_watermark("repairs", {"tick": None}, transformation_ctx="repairs", why="as it was")
+    run_once("jr_3")
+    assert watermarks.get_watermark_values("repairs")["repairs"]["tick"] == [1_000_000 if after[-2] == "0" else 1]

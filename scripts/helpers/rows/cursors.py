@@ -72,9 +72,12 @@ class CursorColumn:
     name: str
     type: str
     tick: Tick | None = field(default=None, compare=False)
+    is_tick_told: bool = field(default=False, init=False, compare=False, repr=False)
+    """Whether its source says the tick; DataFrames do not."""
 
     def __post_init__(self) -> None:
         """Take the tick of the type where none is given; CursorError for a type without exact order."""
+        object.__setattr__(self, "is_tick_told", self.tick is not None)
         if self.tick is None and self.type not in TEXTS:
             object.__setattr__(self, "tick", self._own_tick())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -17,11 +17,12 @@ from scripts.helpers.errors import CursorError, SourceChangedError
 from scripts.helpers.protocol.fields import Fields, ImplausibleError
 from scripts.helpers.protocol.values import MAX_BYTES
 from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, merged, range_end, uncovered
-from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, as_list, widened
+from scripts.helpers.rows.cursors import DAY, MICROSECOND, Bound, Cursor, CursorColumn, as_list, widened
 from scripts.helpers.rows.identity import SOURCE, as_text, remembered
 from scripts.helpers.rows.packed_ranges import decode_ranges, encode_ranges
 
 KIND = "rows"
+TICK = "tick"
 SEEN = ("last", "undecided", "complete", "edge")
 """Fields for what a run saw of its source, and nobody sets by hand."""
 DIGITS = 12
@@ -260,7 +261,7 @@ class RowsState:
         return all(now == was or widened(was, now) for was, now in zip(before.types, self.types, strict=True))
 
 
-_OF_STATE = {"kind", "cursor_column", "type", "descending", SOURCE, "value", "start", "covered", *SEEN}
+_OF_STATE = {"kind", "cursor_column", "type", TICK, "descending", SOURCE, "value", "start", "covered", *SEEN}
 
 
 def is_rows(state: object) -> bool:
@@ -314,6 +315,14 @@ def check_types(columns: Sequence[CursorColumn], before: Sequence[CursorColumn])
                 f"its type was {was.type} and is {column.type} now. Cast it, or give it a transformation_ctx of its "
                 "own.",
             )
+        # Rounded to fewer digits, rows that were read come again, above the watermark; with more, rows of the same
+        # second come below it.
+        if column.is_tick_told and was.is_tick_told and column.tick != was.tick:
+            raise CursorError(
+                column.name,
+                f"its times had steps of {was.tick} and have steps of {column.tick} now: its decimal places were "
+                "altered. Alter them back, or give it a transformation_ctx of its own.",
+            )
 
 
 def stored_identity(
@@ -324,7 +333,9 @@ def stored_identity(
     types: Any = [column.type for column in columns]
     if len(columns) == 1:
         names, types = names[0], types[0]
-    given = {"descending": descending or None, SOURCE: as_text(source) if source else None}
+    steps = [column.tick // MICROSECOND if column.is_time and column.is_tick_told else 0 for column in columns]
+    steps = steps if any(steps) else None
+    given = {TICK: steps, "descending": descending or None, SOURCE: as_text(source) if source else None}
     return {"kind": KIND, "cursor_column": names, "type": types} | {
         name: value for name, value in given.items() if value is not None
     }
@@ -335,8 +346,13 @@ def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
     names, types = as_list(fields.any("cursor_column")), as_list(fields.any("type"))
     if len(names) != len(types) or not all(isinstance(text, str) and text for text in [*names, *types]):
         raise fields.wrong("cursor_column", "a name, or a list of names, with a type for each")
+    # A state of before they were kept takes the first that its source says.
+    steps = fields.of(TICK, list, "steps of times", [0] * len(names))
+    if len(steps) != len(names) or not all(type(step) is int and 0 <= step <= DAY // MICROSECOND for step in steps):
+        raise fields.wrong(TICK, "microseconds for each column, 0 where its source says none")
+    ticks = [timedelta(microseconds=step) or None for step in steps]
     try:
-        return tuple(map(CursorColumn, names, types))
+        return tuple(map(CursorColumn, names, types, ticks))
     except CursorError:
         raise fields.wrong("type", "a type that has an exact order") from None
 
