@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.errors import InvalidValueError, SchemaChangedError
+from scripts.helpers.errors import InvalidValueError, MisfitError, SchemaChangedError, TargetSchemaError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.schemas.kept import shown_schemas
 from scripts.helpers.watermarks import Watermarks
@@ -82,7 +82,55 @@ def test_columns_are_those_of_the_files_when_no_policy_is_given(nights: Nights) 
 
     found = nights.take(NEW)
 
-    assert (list(found), nights.kept) == (["colour", "ID", "bay"], {})
+    assert list(found) == ["colour", "ID", "bay"]
+    assert nights.kept == {"pandas:csv": {"id": "any", "bay": "string", "colour": "string"}}
+
+
+@pytest.mark.parametrize("policy", [None, "add", "warn"])
+def test_run_stops_when_a_file_has_none_of_the_columns_of_earlier_batches(nights: Nights, policy: Any) -> None:
+    nights.take("id,name\n1,a\n2,b\n", on_schema_change=policy)
+
+    with pytest.raises(MisfitError, match=r"header of key '1.csv' shares no column with earlier batches, id, name\."):
+        nights.take("3,c\n4,d\n", on_schema_change=policy)
+
+    assert nights.watermarks.latest("parking").version == 1
+
+
+def test_file_of_other_columns_is_read_when_the_policy_takes_what_there_is(nights: Nights) -> None:
+    nights.take("id,name\n1,a\n", on_schema_change="take")
+
+    assert list(nights.take("sale,price\n4,d\n", on_schema_change="take")) == ["sale", "price"]
+
+
+@pytest.mark.parametrize("policy", [None, "add"])
+def test_column_stays_text_when_it_was_text_in_an_earlier_batch(nights: Nights, policy: Any) -> None:
+    nights.take("zip,bay\n01234,\n", on_schema_change=policy)
+    nights.take("ZIP,bay\n,\n", on_schema_change=policy)
+
+    found = nights.take("zip,bay\n500,7\n", on_schema_change=policy)
+
+    assert found.iloc[0].to_dict() == {"zip": "500", "bay": 7}
+
+
+def test_column_has_the_type_of_the_caller_when_it_was_text_in_an_earlier_batch(nights: Nights) -> None:
+    nights.take("zip\nE8\n")
+
+    assert nights.take("zip\n500\n", dtype={"zip": "Int64"})["zip"].tolist() == [500]
+    assert nights.take("zip\n600\n")["zip"].tolist() == [600]
+
+
+def test_remedy_for_a_target_of_numbers_names_dtype_when_later_values_are_text(nights: Nights, tmp_path: Path) -> None:
+    def run(body: str, **options: Any) -> None:
+        landing = tmp_path / "landing"
+        landing.mkdir(exist_ok=True)
+        (landing / f"{len(body)}.csv").write_text(body)
+        with IncrementalJob(nights.watermarks, "parking") as job:
+            job.write(job.new_files(f"{landing}/").read_pandas("csv", **options), str(tmp_path / "raw"))
+
+    run("zip\n1234\n")
+
+    with pytest.raises(TargetSchemaError, match=r'read_pandas with dtype=\{"zip": "string"\}.*reset JOB --retract'):
+        run("zip\nE8 1AA\n")
 
 
 def test_read_is_refused_when_the_policy_is_unknown(nights: Nights) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pandas as pd
 import pyarrow as pa
@@ -97,6 +98,23 @@ def test_zeros_in_front_are_kept_when_another_file_shows_that_the_column_is_text
     assert found["zip"].tolist() == ["01234", "E8"]
 
 
+@pytest.mark.parametrize("texts", [["01234", "500"], ["00", "1"], ["-01", "1"], ["007.5", "1.5"]])
+def test_column_of_csv_is_text_when_a_value_has_a_zero_in_front(tmp_path: Path, texts: list[str]) -> None:
+    found = landed(tmp_path, "\n".join(["zip", *texts])).read_pandas("csv")
+
+    assert found["zip"].tolist() == texts
+
+
+def test_column_has_the_type_of_its_values_when_a_file_has_only_a_header(tmp_path: Path) -> None:
+    found = landed(tmp_path, "id,ok,note\n", "id,ok\n1,true\n2,false\n").read_pandas("csv")
+
+    assert found[["id", "ok"]].to_dict("list") == {"id": [1, 2], "ok": [True, False]}
+    assert found["note"].isna().all()
+    assert {name: str(kind) for name, kind in found.dtypes.items()} == {
+        "id": "Int64", "ok": "boolean", "note": "string",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -152,14 +170,59 @@ def test_read_stops_when_no_unit_holds_the_times_of_all_files(tmp_path: Path) ->
         "id,name\n1,ann\n2,bob,\n",
         "id,name\n1,ann\n2\n",
         "id,name\n1,ann,x,z\n2,bob\n",
+        "id,name,town\n,,,\n1,ann,York\n",
+        "id,\nid,name,town\n1,ann,York\n",
     ],
-    ids=["comma at each end", "one more", "comma at one end", "one less", "both"],
+    ids=["comma at each end", "one more", "comma at one end", "one less", "both", "commas", "commas in the header"],
 )
 def test_read_stops_and_names_the_line_when_it_has_another_number_of_values_than_the_header(
     tmp_path: Path, body: str
 ) -> None:
     with pytest.raises(MisfitError, match=r"key '0' cannot be read as csv: line [23] has [134] values?, and the hea"):
         landed(tmp_path, body).read_pandas("csv")
+
+
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [
+        ("Report\nid,name\n1,ann,x\n2,bob,y\n", {"skiprows": 1}),
+        ("1,ann,York\n", {"names": ["id", "name"]}),
+        ("# of today\nid,name\n1,ann,York\n", {"comment": "#"}),
+        ("id,name\n1,ann,York\n", {"usecols": ["id"]}),
+        ("id,name\n1,ann,York\n", {"engine": "python"}),
+        ("id,name\n1,ann,York\n", {"index_col": False}),
+    ],
+)
+def test_read_stops_when_a_line_has_more_values_than_names_and_lines_are_chosen(
+    tmp_path: Path, body: str, options: dict[str, Any]
+) -> None:
+    with pytest.raises(MisfitError, match=r"key '0' cannot be read as csv: .* values.* header names"):
+        landed(tmp_path, body).read_pandas("csv", **options)
+
+
+def test_read_stops_when_the_header_is_a_line_of_commas(tmp_path: Path) -> None:
+    with pytest.raises(MisfitError, match="line 1 is the header, and names no column"):
+        landed(tmp_path, ",,\nid,name,town\n1,ann,York\n").read_pandas("csv")
+
+
+def test_read_stops_when_a_file_of_csv_shares_no_column_with_the_others(tmp_path: Path) -> None:
+    delta = landed(tmp_path, "id,name\n1,a\n", "name,bay\nb,7\n", "bay\n8\n", "3,c\n4,d\n")
+
+    with pytest.raises(MisfitError, match=r"the header of key '3' shares no column with key '0'\.") as caught:
+        delta.read_pandas("csv")
+
+    assert "3, c" not in str(caught.value)
+
+
+def test_each_member_is_a_file_when_csv_is_packed_as_zip(tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "x.zip", "w") as archive:
+        for name, text in (("x.csv", "id,name\n1,ann"), ("y.csv", "name,id\nbob,2\n"), ("__MACOSX/._x.csv", "\0\0")):
+            archive.writestr(name, text)
+
+    found = FileBookmark(str(tmp_path)).new_files().read_pandas("csv", path_column="file")
+
+    assert found[["id", "name"]].to_dict("list") == {"id": [1, 2], "name": ["ann", "bob"]}
+    assert set(found["file"]) == {f"file://{tmp_path}/x.zip"}
 
 
 @pytest.mark.parametrize("text", ["NA", "None", "null", "nan", "N/A"])
@@ -201,6 +264,18 @@ def test_read_stops_and_names_the_line_when_a_record_is_not_json(tmp_path: Path,
         landed(tmp_path, f'{{"id":0}}\n{text}\n').read_pandas("json")
 
 
+def test_file_is_named_when_a_text_of_json_is_no_unicode(tmp_path: Path) -> None:
+    with pytest.raises(FileContentError, match=r"key '1' cannot be read as json: .*surrogates not allowed"):
+        landed(tmp_path, '{"a":"b"}', r'{"a":"\ud83d"}').read_pandas("json")
+
+
+def test_file_is_named_when_pandas_has_no_value_for_one_of_parquet(tmp_path: Path) -> None:
+    late = pa.array([[2**60]], pa.list_(pa.timestamp("us")))
+
+    with pytest.raises(FileContentError, match="key '1' cannot be read as parquet: date value out of range"):
+        landed(tmp_path, pa.table({"at": late.slice(1)}), pa.table({"at": late})).read_pandas("parquet")
+
+
 def test_reason_is_in_the_error_and_behind_it_when_a_file_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileContentError, match=r"key '0' cannot be read as csv: 'utf-8' codec can't decode") as caught:
         landed(tmp_path, "id\né\n".encode("latin-1")).read_pandas("csv")
@@ -220,6 +295,10 @@ def test_reason_is_in_the_error_and_behind_it_when_a_file_cannot_be_read(tmp_pat
         ("csv", {"dtype": "boom"}),
         ("csv", {"encoding": "boom"}),
         ("csv", {"usecols": ["nobody"]}),
+        ("csv", {"index_col": "id"}),
+        ("csv", {"decimal": ","}),
+        ("csv", {"thousands": "."}),
+        ("csv", {"true_values": ["ja"]}),
         ("json", {"seperator": ";"}),
         ("json", {"typ": "boom"}),
         ("json", {"encoding": "boom"}),

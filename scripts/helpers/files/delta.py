@@ -19,7 +19,8 @@ from scripts.helpers.files.readable import ReadableWhenSmall
 from scripts.helpers.files.unchanged import check_unchanged
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import Identity, no_rows
-from scripts.helpers.schemas.frames import columns_of_rows, fitted_rows
+from scripts.helpers.schemas.frames import ANY, columns_of_rows, fitted_rows
+from scripts.helpers.schemas.kinds import Columns
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
 from scripts.helpers.spark.progress import time_limit
 
@@ -266,7 +267,8 @@ class FileDelta(ReadableWhenSmall):
         ----------
         on_schema_change
             As of `read`, for names of columns only: types of pandas change with what a batch holds, and no value is
-            lost to them. None reads the columns that there are, and keeps none.
+            lost to them. None reads the columns that there are. Of CSV they are kept even so: a column that was text
+            stays text, and a file that shares no column with earlier batches is an error, but for ``take``.
 
         Raises
         ------
@@ -279,43 +281,50 @@ class FileDelta(ReadableWhenSmall):
             check_policy(on_schema_change)
         # Before any file is looked at, which would be set aside for what the caller did.
         parser_of(self.location, format, options)
+        # Beside those of Spark's readers, which have types.
+        name = f"pandas:{schema_name(format, self.part)}"
+        known = None if self.schemas is None else self.schemas.of(name)
 
         def read(table: pa.Table) -> pd.DataFrame:
             return read_pandas(
                 self.location, table, format,
                 path_column=path_column, s3_client=s3_client or self.s3_client, request_payer=self.request_payer,
-                options=options,
+                options=options, kept=None if on_schema_change == "take" else known,
             )  # fmt: skip
 
         # All of it is read by then.
         frame: pd.DataFrame = self._watched(format, read, lambda frame, table: None)
         self.fetched.update(self.readable.column("key").to_pylist())
-        if on_schema_change is None or self.schemas is None:
+        if self.schemas is None or (on_schema_change is None and format != "csv"):
             return frame
-        return self._by_names(frame, format, path_column, on_schema_change)
-
-    def _by_names(
-        self, frame: pd.DataFrame, format: str, path_column: str | None, policy: OnSchemaChange
-    ) -> pd.DataFrame:
-        """Return a frame with the columns that a policy lets pass, and keep those."""
-        kept = self.schemas
-        assert kept is not None
-        # Beside those of Spark's readers, which have types.
-        name = f"pandas:{schema_name(format, self.part)}"
-        known = kept.of(name)
         of_files = frame if path_column is None else frame.drop(columns=path_column, errors="ignore")
+        decision = Decision(known or {}, known or {})
         if self.readable.num_rows:
-            given = Given(str(self.location), kept.context, is_text=True, may_lack=format == "json")
-            decision = decide(given, known, columns_of_rows(of_files), policy)
-            kept.keep(name, decision)
-        else:
-            decision = Decision(known or {}, known or {})
-        if known is None or policy == "take":
+            decision = self._decided_by_names(of_files, format, known, on_schema_change)
+            self.schemas.keep(name, decision)
+        if known is None or on_schema_change in (None, "take"):
             return frame
         fitted: pd.DataFrame = fitted_rows(of_files, decision)
         if path_column is not None and path_column in frame:
             fitted[path_column] = frame[path_column]
         return fitted
+
+    def _decided_by_names(
+        self, frame: pd.DataFrame, format: str, known: Columns | None, policy: OnSchemaChange | None
+    ) -> Decision:
+        """Return the columns that a policy lets pass, and the ones to keep: as text those that were text once."""
+        assert self.schemas is not None
+        given = Given(str(self.location), self.schemas.context, is_text=True, may_lack=format == "json")
+        names = None if known is None else dict.fromkeys(known, ANY)
+        decision = decide(given, names, columns_of_rows(frame), policy or "add")
+        kinds = {name.lower(): kind for name, kind in (known or {}).items()}
+        for name in frame if format == "csv" else ():
+            is_text = pd.api.types.is_string_dtype(frame.dtypes[name])
+            # Without any value nothing shows that it is text.
+            if not is_text or frame[name].notna().any():
+                kinds[str(name).lower()] = "string" if is_text else ANY
+        kept = {name: kinds.get(name.lower(), ANY) for name in decision.kept}
+        return replace(decision, kept=kept, changes=decision.changes if policy else ())
 
     def _watched(self, format: str, read: Callable[[pa.Table], Any], exhaust: Callable[[Any, pa.Table], None]) -> Any:
         """Read the files; see `Readings.read`."""

@@ -6,7 +6,7 @@ parsed once more, as texts, to tell which values were lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +116,32 @@ class Misfits:
 
     def _raised(self, column: str | None, kind: str, reason: str = MisfitError.UNPARSED) -> Column:
         return F.raise_error(F.lit(marked(MisfitError(self.source, column, kind, reason))))
+
+
+def check_related(source: str, kept: Iterable[str], found: Mapping[str, Iterable[str]]) -> None:
+    """Raise MisfitError for a file of CSV that shares no column with the others: a row is taken for its header.
+
+    Parameters
+    ----------
+    kept
+        The columns that earlier batches had.
+    found
+        The columns of the files, by key. A file that shares a column with another one may share none with a third.
+    """
+    left = {key: {name.lower() for name in names} for key, names in found.items()}
+    left = {key: names for key, names in left.items() if names}
+    known = {name.lower() for name in kept}
+    others = f"earlier batches, {', '.join(kept)}" if known else f"key {next(iter(left), '')!r}"
+    known = known or next(iter(left.values()), set())
+    while near := [key for key, names in left.items() if names & known]:
+        known = known.union(*map(left.pop, near))
+    if left:
+        # Without the names of the file, which may be values of a row.
+        detail = (
+            f"the header of key {next(iter(left))!r} shares no column with {others}. Add the header to the file that "
+            "lacks it. Read files that have other columns, or no header, apart: delta.split."
+        )
+        raise MisfitError(source, None, "header", detail=detail)
 
 
 def differing(source: str, name: str, key: str, kind: Kind, before: Kind) -> MisfitError:

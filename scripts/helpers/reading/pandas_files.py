@@ -7,9 +7,9 @@ import json
 import lzma
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from inspect import signature
 from io import BytesIO, StringIO
@@ -24,8 +24,9 @@ from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.dialects import nanoseconds_of
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import DECOMPRESS, values_of
+from scripts.helpers.reading.misfits import check_related
 from scripts.helpers.reading.spark import check_folders
-from scripts.helpers.schemas.kinds import differing_by_case
+from scripts.helpers.schemas.kinds import Columns, differing_by_case
 
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
@@ -34,10 +35,13 @@ FORMATS = ("csv", "json", "parquet")
 EXACT = {"lines", "encoding"}
 """Options of JSON that leave the values as they are."""
 QUOTING = ("quotechar", "doublequote", "escapechar")
-COUNTED = {"sep", "delimiter", "encoding", "dtype", "dtype_backend", "keep_default_na", "na_values", *QUOTING}
+COUNTED = {"sep", "delimiter", "encoding", "dtype", "dtype_backend", "index_col", "keep_default_na", "na_values"}
+COUNTED |= {*QUOTING}
 """Options of CSV that leave it to this module which lines and values count."""
-WHOLE, NUMBER = "^-?[0-9]+$", r"^-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^NaN$|^-?Inf$"
-"""Texts of CSV that become numbers."""
+TYPING = {"decimal", "thousands", "true_values", "false_values"}
+"""Options of CSV that only columns heed to which ``dtype`` gives a type."""
+WHOLE, NUMBER = r"^-?(0|[1-9][0-9]*)$", r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^NaN$|^-?Inf$"
+"""Texts of CSV that become numbers. Digits behind a leading zero are those of a name, such as 01234."""
 LARGEST_FLOAT = 2**53
 """Beyond it a float does not hold each whole number."""
 NULLABLE = {f"{sign}int{bits}": f"{sign.upper()}Int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -55,6 +59,7 @@ def read_pandas(
     s3_client: S3Client | None = None,
     request_payer: bool = False,
     options: Mapping[str, Any] | None = None,
+    kept: Columns | None = None,
 ) -> pd.DataFrame:
     """Read planned files into one DataFrame of pandas, in the order of their keys.
 
@@ -79,6 +84,8 @@ def read_pandas(
         Of `pandas.read_csv`, `pandas.read_json` or `pyarrow.parquet.read_table`, and ``dtype_backend``. In CSV only
         the empty field is missing, as in Spark, unless ``keep_default_na`` or ``na_values`` is given. With any option
         of JSON but ``lines`` and ``encoding``, `read_json` chooses the types of each file and rounds large numbers.
+    kept
+        The columns that earlier batches of CSV had, each ``any`` or ``string``: such a column stays text.
 
     Returns
     -------
@@ -92,8 +99,8 @@ def read_pandas(
     FileContentError
         A file cannot be read. The error names it, and the reason.
     MisfitError
-        A line of CSV has more or fewer values than the header, a record is not JSON, or no type holds the values of
-        all Parquet files.
+        A line of CSV has more or fewer values than the header, files of CSV share no column, a record is not JSON, or
+        no type holds the values of all Parquet files.
     InvalidValueError
         An option is unknown or wrong.
     SourceError
@@ -107,44 +114,45 @@ def read_pandas(
     names = check_folders(location, [one.key for one in planned]) if planned else ()
     fetcher = fetcher_of(location, s3_client, WORKERS_HERE, request_payer)
 
-    def frame_of(one: Planned) -> Any:
+    def frames_of(one: Planned) -> list[tuple[Planned, str, Any]]:
+        found = []
         body = fetcher.fetch(one)
-        if not body:
-            return None
-        try:
-            return parse(body, packing(one.key))
-        except EmptyDataError:
-            return None
-        except _LineError as error:
-            detail = f"key {one.key!r} cannot be read as {format}: {error}. Correct the file."
-            raise MisfitError(str(location), None, "record", detail=detail) from error
-        except _OF_FILES as error:
-            if isinstance(error, WatermarkError):
-                raise
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise FileContentError(str(location), one.key, format, reason) from error
-        except Exception as error:
-            raise _refused(format, options, error) from error
+        with _of_file(str(location), one.key, format, options):
+            ending = "" if format == "parquet" else packing(one.key)
+            for member, content in _members(body, ending, options).items():
+                if content:
+                    with suppress(EmptyDataError):
+                        found.append((one, one.key + member, parse(content)))
+        return found
 
     with ThreadPoolExecutor(WORKERS_HERE) as pool:
-        frames = list(pool.map(frame_of, planned))
-    taken = [(one, frame) for one, frame in zip(planned, frames, strict=True) if frame is not None]
+        taken = [each for found in pool.map(frames_of, planned) for each in found]
     if not taken:
         return pd.DataFrame()
-    by_key = _as_spelled_first(str(location), {one.key: frame for one, frame in taken})
-    found = _joined(str(location), format, by_key, options)
+    by_key = _as_spelled_first(str(location), {key: frame for _, key, frame in taken})
+    if format == "csv":
+        check_related(str(location), kept or (), {key: map(str, frame) for key, frame in by_key.items()})
+    as_text = {name.lower() for name, kind in (kept or {}).items() if kind == "string"}
+    try:
+        found = _joined(str(location), format, by_key, options, as_text)
+    except _OF_FILES:
+        # Of all files together the error names none.
+        for key, frame in by_key.items():
+            with _of_file(str(location), key, format, options):
+                _joined(str(location), format, {key: frame}, options, as_text)
+        raise
     # Without names the slice would be [-0:], which is everything.
-    values = [folder_values(one.key)[-len(names) :] if names else [] for one, _ in taken]
+    values = [folder_values(one.key)[-len(names) :] if names else [] for one, _, _ in taken]
     added = {name: [of_file[index][1] for of_file in values] for index, name in enumerate(names)}
     if path_column is not None:
-        added[path_column] = [location.uri(one.key) for one, _ in taken]
+        added[path_column] = [location.uri(one.key) for one, _, _ in taken]
     there = {str(name).lower() for name in found.columns}
     for name, texts in added.items():
         if name.lower() in there:
             raise SourceError(
                 str(location), f"the files have a column {name!r} already. Rename it, or the folder or path_column."
             )
-        found[name] = pd.array(texts, dtype="string").repeat([len(frame) for _, frame in taken])
+        found[name] = pd.array(texts, dtype="string").repeat([len(frame) for _, _, frame in taken])
     return found
 
 
@@ -158,12 +166,29 @@ _OF_FILES = (
 """What reading raises because of what a file holds. Other errors are about the caller's options."""
 
 
+@contextmanager
+def _of_file(source: str, key: str, format: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """Say which file an error is of, or that the options are to blame."""
+    try:
+        yield
+    except _LineError as error:
+        detail = f"key {key!r} cannot be read as {format}: {error}. Correct the file."
+        raise MisfitError(source, None, "record", detail=detail) from error
+    except _OF_FILES as error:
+        if isinstance(error, WatermarkError):
+            raise
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise FileContentError(source, key, format, reason) from error
+    except Exception as error:
+        raise _refused(format, options, error) from error
+
+
 def _refused(format: str, options: Mapping[str, Any], error: Exception | str) -> InvalidValueError:
     return InvalidValueError(f"read_pandas({format!r}) refuses its options ({', '.join(options)}): {error}")
 
 
-def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Callable[[bytes, str], Any]:
-    """Return what makes a DataFrame, or a table of pyarrow, of one file's bytes and the ending of its key.
+def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Callable[[bytes], Any]:
+    """Return what makes a DataFrame, or a table of pyarrow, of one file's bytes, unpacked.
 
     Raises
     ------
@@ -187,18 +212,23 @@ def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Ca
     for name in options:
         if name not in known:
             raise _refused(format, options, f"there is no {name!r}. {nearest(known, name) or 'Leave it out.'}")
+    if format == "csv" and options.get("index_col") not in (None, False):
+        raise _refused(format, options, "index_col makes no index. Leave it out, and call set_index of the rows.")
+    if format == "csv" and "dtype" not in options and TYPING & options.keys():
+        typed = 'dtype={"price": "Float64"}'
+        raise _refused(format, options, f"values are read as text, unless dtype names their column. Add {typed}.")
     try:
         if format == "json" and not EXACT.issuperset(options):
             # Without a record only the options are looked at.
             read(BytesIO(b"" if given["lines"] else b"[]"), **given)
-            return lambda body, ending: read(BytesIO(_unpacked(body, ending, given)), **given)
+            return lambda body: read(BytesIO(body), **given)
     except Exception as error:
         raise _refused(format, options, error) from error
     if format == "parquet":
         # Spark takes no notice of what pandas says of its own types and indexes, too.
         # Times of INT96 are read as Spark does: nanoseconds do not reach before 1677, and would be other times.
         options = {"coerce_int96_timestamp_unit": "us", **options}
-        return lambda body, _: _times(read(BytesIO(body), **options).replace_schema_metadata(), nanoseconds)
+        return lambda body: _times(read(BytesIO(body), **options).replace_schema_metadata(), nanoseconds)
     return partial(_csv if format == "csv" else _json, options)
 
 
@@ -217,9 +247,8 @@ def _times(table: pa.Table, nanoseconds: str | None) -> pa.Table:
 # --- CSV ----------------------------------------------------------------------------------------
 
 
-def _csv(options: Mapping[str, Any], body: bytes, ending: str) -> pd.DataFrame:
+def _csv(options: Mapping[str, Any], body: bytes) -> pd.DataFrame:
     """Read the values as text, but for columns to which the caller gives a type."""
-    body = _unpacked(body, ending, options)
     if COUNTED.issuperset(options):
         _check_counts(body.decode(options.get("encoding") or "utf-8-sig"), options)
     missing = {} if {"keep_default_na", "na_values"} & options.keys() else {"keep_default_na": False, "na_values": [""]}
@@ -235,6 +264,9 @@ def _csv(options: Mapping[str, Any], body: bytes, ending: str) -> pd.DataFrame:
         raise
     with reader:
         frame: pd.DataFrame = reader.read(given.get("nrows"))
+    if not isinstance(frame.index, pd.RangeIndex):
+        # pandas takes the first values of each line for an index then, and all others move to other columns.
+        raise _LineError("a line has more values than the header names columns")
     return frame
 
 
@@ -246,10 +278,14 @@ def _check_counts(text: str, options: Mapping[str, Any]) -> None:
     given = {name: options[name] for name in QUOTING if name in options}
     csv.field_size_limit(2**31 - 1)  # Of all readers of this process; 128 KB otherwise.
     rows = csv.reader(StringIO(text, newline=""), delimiter=separator, **given)
-    header = len(next(filter(any, rows), ()))
-    for row in rows:
-        # Lines of white space do not count.
-        if len(row) != header and "".join(row).strip():
+    # Lines of white space do not count, and those of separators do.
+    counted = (row for row in rows if len(row) > 1 or "".join(row).strip())
+    names = next(counted, [])
+    if names and not any(map(str.strip, names)):
+        raise _LineError(f"line {rows.line_num} is the header, and names no column")
+    header = len(names)
+    for row in counted:
+        if len(row) != header:
             has = f"{len(row)} {'value' if len(row) == 1 else 'values'}"
             raise _LineError(f"line {rows.line_num} has {has}, and the header names {header} columns")
 
@@ -274,9 +310,9 @@ def _typed_text(texts: Any) -> Any:
 # --- JSON ---------------------------------------------------------------------------------------
 
 
-def _json(options: Mapping[str, Any], body: bytes, ending: str) -> pd.DataFrame:
+def _json(options: Mapping[str, Any], body: bytes) -> pd.DataFrame:
     """Read records without a detour over floats, as objects."""
-    text = _unpacked(body, ending, options).decode(options.get("encoding") or "utf-8-sig")
+    text = body.decode(options.get("encoding") or "utf-8-sig")
     lines = StringIO(text, newline=None) if options.get("lines", True) else [text]
     return pd.DataFrame(list(_records(lines)), dtype=object)
 
@@ -328,8 +364,10 @@ def _as_spelled_first(source: str, frames: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _joined(source: str, format: str, frames: Mapping[str, Any], options: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows of all files, each column in one type."""
+def _joined(
+    source: str, format: str, frames: Mapping[str, Any], options: Mapping[str, Any], texts: Collection[str]
+) -> pd.DataFrame:
+    """Return the rows of all files, each column in one type; text for those of CSV in `texts`, in lower case."""
 
     def to_pandas(kind: pa.DataType) -> Any:
         if options.get("dtype_backend") == "pyarrow":
@@ -345,14 +383,20 @@ def _joined(source: str, format: str, frames: Mapping[str, Any], options: Mappin
                 # pandas makes fractions of whole numbers beside NULL within.
                 found[field.name] = pd.Series(table[field.name].to_pylist(), dtype=object)
         return found
-    found = pd.concat(frames.values(), ignore_index=True)
     given = options.get("dtype", {})
+    # A file with only a header has columns of objects, and so would have all files together.
+    full = {key: frame for key, frame in frames.items() if len(frame)} or frames
+    found = pd.concat(full.values(), ignore_index=True)
+    for name in (name for frame in frames.values() for name in frame if name not in found):
+        found[name] = pd.array([None] * len(found), "string")
     for name in found.columns:
         kind = str(found[name].dtype)
         if format == "json" and kind == "object" and EXACT.issuperset(options):
             found[name] = _typed_objects(found[name])
         elif format == "csv" and kind == "string" and isinstance(given, Mapping) and name not in given:
-            found[name] = _typed_text(pa.Array.from_pandas(found[name])).to_pandas(types_mapper=to_pandas)
+            values = pa.Array.from_pandas(found[name])
+            typed = values if str(name).lower() in texts else _typed_text(values)
+            found[name] = typed.to_pandas(types_mapper=to_pandas)
     return found
 
 
@@ -395,13 +439,18 @@ def _widened(part: pa.Table) -> pa.Table:
     return part.cast(pa.schema([(field.name, wide(field.type)) for field in part.schema]))
 
 
-def _unpacked(body: bytes, ending: str, options: Mapping[str, Any]) -> bytes:
-    """Undo the compression that the key's ending names, unless the caller names another one."""
-    if "compression" in options:
-        return body
+def _members(body: bytes, ending: str, options: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the contents of an object, by what to add to its key: those of a zip are as many files.
+
+    The compression is that of the key's ending, unless the caller names another one.
+    """
+    if "compression" in options or not body:
+        return {"": body}
     if ending == "zip":
         with ZipFile(BytesIO(body)) as archive:
-            return b"".join(archive.read(name) for name in archive.namelist())
+            # macOS adds a folder of its own.
+            members = (name for name in archive.namelist() if not name.startswith("__MACOSX/"))
+            return {f"/{name}": archive.read(name) for name in members}
     if ending == "zst":
-        return bytes(pa.input_stream(BytesIO(body), compression="zstd").read())
-    return {**DECOMPRESS, "xz": lzma.decompress}.get(ending, bytes)(body)
+        return {"": bytes(pa.input_stream(BytesIO(body), compression="zstd").read())}
+    return {"": {**DECOMPRESS, "xz": lzma.decompress}.get(ending, bytes)(body)}
