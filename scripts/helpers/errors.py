@@ -598,13 +598,12 @@ class TargetSchemaError(TargetError):
         found += [f"the table lacks {_shown(unknown)}"] if unknown else []
         found += [f"{name!r} is {rows} in the rows and {table} in the table" for name, (rows, table) in changed.items()]
         self.found = "; ".join(found)
-        for name, kinds in self.changed.items():
-            if "string" in kinds:
-                remedy += (
-                    f' For text of CSV, use read_pandas with dtype={{"{name}": "string"}}. If the table has numbers '
-                    "there, write to another one, or take back the job's rows: watermarks reset JOB --retract --why …"
-                )
-                break
+        as_text = next((name for name, kinds in self.changed.items() if "string" in kinds), None)
+        if as_text is not None:
+            remedy += (
+                f' Rows of read_pandas("csv") have the type that dtype={{"{as_text}": "string"}} names there. If the '
+                "table has numbers by mistake, write to another one, or: watermarks reset JOB --retract --why …"
+            )
         super().__init__(target, f"the rows do not fit the table: {self.found}. {remedy} Nothing is written.")
 
 

@@ -129,7 +129,7 @@ def test_remedy_for_a_target_of_numbers_names_dtype_when_later_values_are_text(n
 
     run("zip\n1234\n")
 
-    with pytest.raises(TargetSchemaError, match=r'read_pandas with dtype=\{"zip": "string"\}.*reset JOB --retract'):
+    with pytest.raises(TargetSchemaError, match=r'dtype=\{"zip": "string"\}.*reset JOB --retract'):
         run("zip\nE8 1AA\n")
 
 

@@ -761,3 +761,15 @@ def test_read_is_refused_when_options_are_wrong(
 
     with pytest.raises(InvalidValueError, match=message):
         nights.run(format, **options)
+
+
+@pytest.mark.parametrize("way", ["read", "read_small"])
+@pytest.mark.parametrize("policy", [None, "warn"])
+def test_run_stops_when_a_file_has_no_column_of_earlier_batches(nights: Nights, way: str, policy: Any) -> None:
+    nights.way = way
+    nights.put("1.csv", "id,name", "1,a", "2,b")
+    nights.run("csv", **HEADER, on_schema_change=policy)
+    nights.put("2.csv", "3,c", "4,d")
+
+    with pytest.raises(MisfitError, match=r"header of key '2.csv' shares no column with earlier batches, id, name\."):
+        nights.run("csv", **HEADER, on_schema_change=policy)

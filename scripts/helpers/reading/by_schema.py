@@ -15,7 +15,7 @@ from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import check_reader_options, format_name, nanoseconds_of, with_dialect
 from scripts.helpers.reading.fetched_lines import marked
 from scripts.helpers.reading.headers import avro_schema, by_header, can_compare, csv_header
-from scripts.helpers.reading.misfits import Misfits, differing
+from scripts.helpers.reading.misfits import Misfits, check_related, differing
 from scripts.helpers.reading.probe import nanosecond_columns
 from scripts.helpers.reading.records import REASON, RECORD, marker
 from scripts.helpers.schemas.kinds import Columns, Kind, common, differing_by_case
@@ -46,6 +46,16 @@ class Part(NamedTuple):
     columns: Mapping[str, Kind]
     frame: DataFrame | None = None
     header: bytes = b""
+
+
+def _first_key(part: Part) -> str:
+    return str(part.table["key"][0].as_py())
+
+
+def _in_files(part: Part) -> list[str]:
+    """Return the names of the columns of a part that its folders do not give."""
+    folders = {name.lower() for name in folder_columns(_first_key(part))}
+    return [name for name in part.columns if name.lower() not in folders]
 
 
 @dataclass(frozen=True)
@@ -189,7 +199,11 @@ class SchemaReader:
         if asked.schema is not None:
             return self._by_given_schema(table)
         policy, parts = asked.policy_in_force, [self._found(*part) for part in self._groups(table)]
-        return decide(self._where(), self.kept, self._merged(parts), policy, rescues=self._rescues), parts
+        decision = decide(self._where(), self.kept, self._merged(parts), policy, rescues=self._rescues)
+        if asked.finds_by_header:
+            kept = () if policy == "take" else self.kept or ()
+            check_related(str(self.location), kept, {_first_key(part): _in_files(part) for part in parts})
+        return decision, parts
 
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
         """Return what `read` takes for some of the files, with what was decided of all of them."""
@@ -261,16 +275,18 @@ class SchemaReader:
             # Nothing is read to look for other columns: a schema may be meant to choose some.
             return Decision(wanted, wanted), [Part(table, wanted)]
         parts = [self._found(*part) for part in self._groups(table)]
-        if asked.policy in (None, "take"):
+        decision = Decision(wanted, wanted)
+        if asked.policy not in (None, "take"):
+            decision = decide(self._where(), wanted, self._merged(parts), asked.policy, rescues=self._rescues)
+        if asked.format == "csv":
             self._check_names(wanted, parts)
-            return Decision(wanted, wanted), parts
-        return decide(self._where(), wanted, self._merged(parts), asked.policy, rescues=self._rescues), parts
+        return decision, parts
 
     def _check_names(self, wanted: Columns, parts: list[Part]) -> None:
         """Refuse a schema that names no column of a header: it was meant for values by position."""
         known = {name.lower() for name in wanted}
         for part in parts:
-            if part.columns and not known & {name.lower() for name in part.columns}:
+            if part.columns and not known & {name.lower() for name in _in_files(part)}:
                 raise InvalidValueError(
                     f"schema names {', '.join(wanted)}, and the header of {part.table.num_rows:,} of the CSV files has "
                     f"none of these: it has {', '.join(part.columns)}. Name columns as the header does. To go by their "
@@ -323,7 +339,7 @@ class SchemaReader:
                 known = spelled.setdefault(name.lower(), name)
                 both = common(merged.get(known, kind), kind)
                 if both is None and not self.asked.is_text:
-                    raise differing(str(self.location), name, part.table["key"][0].as_py(), kind, merged[known])
+                    raise differing(str(self.location), name, _first_key(part), kind, merged[known])
                 merged[known] = both or "string"
         return merged
 
