@@ -28,8 +28,8 @@ from scripts.demo.local_s3 import find_jars, in_place, short_lived, spark_conf
 from scripts.helpers.watermarks import Watermarks
 from tests.support import maven_jars, reach, table_formats
 from tests.support.clock import Clock
-from tests.support.components import find_jdbc_jars, missing_component
-from tests.support.glue_scripts import NOT_FETCHED
+from tests.support.components import SCRIPTS_NOT_FETCHED, find_jdbc_jars, missing_component
+from tests.support.java_names import remember_names
 from tests.support.long import cases, is_long
 from tests.support.moto_server import MotoServer, OneAtATime, call_servers_of_this_process
 from tests.support.patience import PATIENCE
@@ -58,7 +58,7 @@ LEFT_OUT = [
     ("pandas", (3,), "[-9223372036854775808-csv", {"number"}, "pandas 2 reads -2**63 in CSV as missing"),
 ]
 """What an older package cannot do: the version that can, part of the tests' names, a fixture they use, and why."""
-ALLOWED_SKIPS = (maven_jars.UNREACHABLE, NOT_FETCHED, *(why for *_, why in LEFT_OUT))
+ALLOWED_SKIPS = (maven_jars.UNREACHABLE, SCRIPTS_NOT_FETCHED, *(why for *_, why in LEFT_OUT))
 """How the reason of a skip must start for CI and the matrix to take it."""
 UNCHANGED = pytest.StashKey[dict[str, int]]()
 """How many tests of each group did not run, because nothing that they reach has changed."""
@@ -278,6 +278,7 @@ def spark(endpoint: str) -> Iterator[Any]:
     """Return a Spark session whose s3:// and s3a:// are the moto server."""
     from pyspark.sql import SparkSession
 
+    remember_names()
     if not find_jars():
         missing_component("S3A", "pip install --no-deps sagemaker_pyspark==1.4.5")
     builder = SparkSession.builder.master("local[2]").appName("tests")

@@ -38,6 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_site_builds_without_a_warning_when_it_is_made(site: Path) -> None:
     for page in DOCS.glob("*.md"):
         assert (site / f"{page.stem}.html").exists(), page.name
@@ -49,6 +50,7 @@ def test_site_builds_without_a_warning_when_it_is_made(site: Path) -> None:
     assert "begin(" in (site / "api.html").read_text(encoding="utf-8").replace("</span>", "").replace("<span>", "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("page", "shown"),
     [

@@ -30,6 +30,7 @@ from scripts.helpers.files.states import segment_of
 from scripts.helpers.listing.objects import LEDGER
 from tests.support.buckets import NOON, SOURCE, Bucket, Job, keys_of
 from tests.support.events import Told
+from tests.support.long import cases
 
 COLUMNS = ["key", "etag", "version_id", "size", "modified", "status", "version", "run_id"]
 """As documented for Spark, Athena and DuckDB."""
@@ -198,7 +199,7 @@ def test_rows_of_both_are_in_one_segment_when_they_are_read_to_be_merged(tmp_pat
 
 @pytest.mark.parametrize("rows_of_a_file", [1, 3, 1_000])
 @pytest.mark.parametrize("in_files", [True, False])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(cases(1, long=5)))
 def test_newest_rows_are_kept_in_order_when_segments_of_many_files_are_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, rows_of_a_file: int, in_files: bool
 ) -> None:

@@ -20,8 +20,9 @@ import scripts
 import scripts.helpers
 from scripts.helpers.watermarks import Watermarks
 from tests.glue.public_scripts import SCRIPTS, WRITTEN_HERE
+from tests.support.components import SCRIPTS_NOT_FETCHED
 from tests.support.fetch_glue_scripts import fetch
-from tests.support.glue_scripts import FOLDER, NOT_FETCHED, Script, Stage, moved
+from tests.support.glue_scripts import FOLDER, Script, Stage, moved
 from tests.support.patience import LONG
 from tests.support.places import REPOSITORY
 
@@ -39,7 +40,9 @@ def share_context(self: SparkContext, *args: Any, **options: Any) -> None:
 def folder() -> Path:
     found = os.environ.get(FOLDER)
     if not found:
-        pytest.skip(f"{NOT_FETCHED}: docs/CONTRIBUTING.md says how to fetch them, and {FOLDER} names their folder")
+        pytest.skip(
+            f"{SCRIPTS_NOT_FETCHED}: docs/CONTRIBUTING.md says how to fetch them, and {FOLDER} names their folder"
+        )
     return Path(found)
 
 

@@ -10,6 +10,8 @@ import pytest
 JDBC_JARS = ("postgresql.jar", "mariadb-java-client.jar", "sqlite-jdbc.jar")
 JDBC_FOLDER = "GLUE_WATERMARKS_JDBC_JARS"
 """Environment variable: a folder with the drivers, where they are not in /usr/share/java."""
+SCRIPTS_NOT_FETCHED = "The public Glue scripts are not on this machine"
+"""How the reason of a skip starts where nobody has fetched them; CI allows it."""
 
 
 def missing_component(name: str, remedy: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -47,8 +47,19 @@ def maria() -> Iterator[MariaServer]:
     if importlib.util.find_spec("pymysql") is None:
         missing_component("PyMySQL", "pip install PyMySQL")
     server = MariaServer()
-    yield server
+    with pytest.MonkeyPatch.context() as patch:
+        load_certificates_once(patch)
+        yield server
     server.stop()
+
+
+def load_certificates_once(patch: pytest.MonkeyPatch) -> None:
+    """Let connections without an option for TLS share its context: making one takes longer than most queries."""
+    from pymysql.connections import Connection
+
+    make = Connection._create_ssl_ctx
+    shared = cache(lambda: make(None, {}))
+    patch.setattr(Connection, "_create_ssl_ctx", lambda self, given: make(self, given) if given else shared())
 
 
 @pytest.fixture

@@ -24,8 +24,6 @@ from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
 
 FOLDER = "GLUE_SCRIPTS_DIR"
 """Environment variable: the folder of the scripts."""
-NOT_FETCHED = "The public Glue scripts are not on this machine"
-"""How the reason of a skip starts where that folder is not there; the test's house allows it in CI."""
 CATALOGUED = "s3://catalogued"
 """Where files of catalogue tables lie unless a source says another place."""
 SOURCES = "sources"

@@ -134,7 +134,7 @@ def keyed(names: Sequence[str], at: int) -> pa.Table:
     return pa.Table.from_pylist([row | {"id": id_, "at": at} for id_, row in enumerate(rows)], schema=pa.schema(fields))
 
 
-@every("merge")
+@every("merge", slow=("iceberg-spark",))
 def test_each_key_is_there_once_when_keys_are_of_any_type_and_nearly_the_same(
     watermarks: Watermarks, target: Target
 ) -> None:
