@@ -14,6 +14,7 @@ from py4j.protocol import Py4JError
 
 from scripts.helpers.databases.connection import typed_database_errors
 from scripts.helpers.databases.known import database_of
+from scripts.helpers.databases.sql_table import SqlTable
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import SourceError, SourceUnavailableError, TargetError
 from scripts.helpers.job import IncrementalJob
@@ -162,6 +163,26 @@ def test_error_says_so_when_there_is_no_such_database(jdbc: Any, postgres: Any) 
 
     with pytest.raises(SourceError, match="does not exist under this name"):
         plan(source, "id")
+
+
+@pytest.mark.parametrize(
+    ("after", "more", "said"),
+    [
+        ("x", {}, "does not exist under this name"),
+        ("?sslmode=perhaps", {}, "does not accept the URL"),
+        ("", {"no_such_option": "1"}, "does not accept the URL"),
+    ],
+    ids=["database", "value", "option"],
+)
+def test_error_is_no_outage_when_a_database_without_spark_is_named_wrong(
+    postgres: Any, after: str, more: dict[str, str], said: str
+) -> None:
+    login = {name: postgres.properties[name] for name in ("user", "password")}
+
+    with pytest.raises(SourceError, match=said) as caught:
+        plan(SqlTable(postgres.url.removeprefix("jdbc:") + after, "parking", properties={**login, **more}), "id")
+
+    assert not isinstance(caught.value, SourceUnavailableError)
 
 
 def test_error_says_so_when_spark_has_no_driver(jdbc: Any) -> None:

@@ -265,8 +265,12 @@ class DriverError:
 GENERAL, CONNECTION = "HY000", "08001"
 ADBC = "adbc_driver_manager"
 """The package of the errors of ADBC's drivers."""
-LOGIN, REFUSED = "28000", re.compile("authentication failed|no pg_hba.conf entry|role .* does not exist")
-"""What libpq says of a login that PostgreSQL refuses, without its SQLSTATE."""
+UNOPENED = {
+    "28000": re.compile("authentication failed|no pg_hba.conf entry|role .* does not exist"),
+    "3D000": re.compile('database ".*" does not exist'),
+    BAD_URL: re.compile("invalid .*(option|port number|value)"),
+}
+"""What libpq says, without its SQLSTATE, of a connection that no later run will open either."""
 BROKEN_OFF = ("SQLTransientConnectionException", "SQLRecoverableException")
 """Classes of JDBC that say that the connection is at fault. Some of MariaDB's driver have the general SQLSTATE."""
 
@@ -280,7 +284,7 @@ def driver_error(error: Exception) -> DriverError | None:
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
         # A connection that cannot be opened has no state: psycopg says so by its class.
         if not state and not code and kind.endswith(".OperationalError") and package != "sqlite3":
-            state = LOGIN if REFUSED.search(str(error)) else CONNECTION
+            state = next((state for state, said in UNOPENED.items() if said.search(str(error))), CONNECTION)
         return DriverError(state, kind, _meaning(state, code, kind, str(error)))
     # The outermost cause that is a driver's. Its class decides where it has no SQLSTATE.
     for cause in _causes(error):
