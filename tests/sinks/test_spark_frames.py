@@ -102,7 +102,7 @@ def test_table_is_made_when_the_name_of_its_partition_column_has_a_dot(target: T
 @pytest.mark.parametrize("kind", ["files", "delta", "iceberg"])
 def test_streaming_rows_are_refused_by_name(kind: str, tmp_path: Path, spark_with_tables: Any) -> None:
     rows = spark_with_tables.readStream.format("rate").load()
-    sinks = {
+    sinks: dict[str, Callable[[], Any]] = {
         "files": lambda: FileSink(f"{tmp_path}/t", spark=spark_with_tables),
         "delta": lambda: DeltaSink(f"{tmp_path}/t", spark=spark_with_tables),
         "iceberg": lambda: IcebergSink("lake.raw.streaming", spark=spark_with_tables),

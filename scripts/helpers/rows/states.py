@@ -333,12 +333,20 @@ def stored_identity(
     types: Any = [column.type for column in columns]
     if len(columns) == 1:
         names, types = names[0], types[0]
-    steps = [column.tick // MICROSECOND if column.is_time and column.is_tick_told else 0 for column in columns]
-    steps = steps if any(steps) else None
-    given = {TICK: steps, "descending": descending or None, SOURCE: as_text(source) if source else None}
+    steps = [_told_step(column) for column in columns]
+    given = {
+        TICK: steps if any(steps) else None,
+        "descending": descending or None,
+        SOURCE: as_text(source) if source else None,
+    }
     return {"kind": KIND, "cursor_column": names, "type": types} | {
         name: value for name, value in given.items() if value is not None
     }
+
+
+def _told_step(column: CursorColumn) -> int:
+    """Return the step of a time in microseconds, where its source says it; else 0."""
+    return column.tick // MICROSECOND if column.is_tick_told and isinstance(column.tick, timedelta) else 0
 
 
 def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:

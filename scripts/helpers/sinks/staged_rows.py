@@ -173,17 +173,19 @@ def unfit_counts(rows: Any, partition_by: Sequence[str], longest: int | None = N
     if not partition_by or not columns_of(rows):
         return {}
     if spark_of(rows) is not None:
-        counts = unfit_values(partition_by, dict(rows.dtypes), longest)
-        found: dict[str, int] = rows.select(*counts).collect()[0].asDict()
+        asked = unfit_values(partition_by, dict(rows.dtypes), longest)
+        found: dict[str, int] = rows.select(*asked).collect()[0].asDict()
         return found
     table = arrow_rows(rows[list(partition_by)] if is_pandas(rows) else rows.select(partition_by), "partition_by")
     types = {name: str(table[name].type) for name in partition_by}
     check_partition_types(partition_by, types, NO_FOLDERS)
-    counts = {
+    counts: dict[str, int] = {
         f"{text}{at}": pc.sum(pc.is_nan(table[name]) if text == NAN else pc.equal(table[name], text)).as_py() or 0
         for at, name in enumerate(partition_by) for text in UNFIT.get(types[name], ())
     }  # fmt: skip
-    for at, name in enumerate(partition_by if longest is not None else ()):
+    if longest is None:
+        return counts
+    for at, name in enumerate(partition_by):
         column = table[name]
         if pa.types.is_decimal(column.type) and column.type.scale:
             counts[f"{BELOW_ZERO}{at}"] = pc.sum(pc.less(column, pa.scalar(Decimal(0), column.type))).as_py() or 0
