@@ -21,7 +21,6 @@ from scripts.cli.jobs import condition_in
 from scripts.cli.progress import progress
 from scripts.cli.screen import value_text
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.metrics.urgency import LATE
@@ -34,7 +33,6 @@ from scripts.helpers.watermarks import Watermarks
 from tests.cli.scanned_table import ScannedTable
 from tests.cli.stories import NOW, Command, document, job_items, land, rows_state
 from tests.support.clock import Clock
-from tests.support.floors import with_floor
 from tests.support.known_jobs import UNWELL, known_jobs
 from tests.support.rows_states import with_coverage
 from tests.support.steps import commit
@@ -465,28 +463,6 @@ def test_plan_cuts_as_the_job_does_when_its_options_are_given(
 
     assert [key.rpartition("/")[2] for key in context["first"]] == first
     assert (context["files"], context["has_more"]) == (len(first), has_more)
-
-
-def test_plan_counts_what_the_next_run_takes_when_a_state_has_a_floor(
-    run: Command, watermarks: Watermarks, s3: Any, bucket: str
-) -> None:
-    source = f"s3://{bucket}/in/"
-    land(s3, bucket, "in/old.csv")
-    s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[bucket].keys["in/old.csv"].last_modified -= timedelta(days=1)
-    with IncrementalJob(watermarks, "files", "jr_1", s3_client=s3) as job:
-        job.new_files(source)
-    state = watermarks.get_watermark_values("files")["files"]
-    floor = datetime.now(timezone.utc) - timedelta(hours=1)
-    before = with_floor(state, FileLedger(source, state["segments"]), floor)
-    watermarks.set_watermark("files", before, transformation_ctx="files", why="as an earlier version stored it")
-    land(s3, bucket, "in/new.csv")
-
-    (context,) = document(run(watermarks, "plan", "files", "--output", "json"))["contexts"]
-    with IncrementalJob(watermarks, "files", "jr_2", s3_client=s3) as job:
-        taken = [file.key for file in job.new_files(source).files]
-
-    assert (context["first"], taken) == (["new.csv"], ["new.csv"])
-    assert document(run(watermarks, "plan", "files", "--output", "json"))["contexts"][0]["files"] == 0
 
 
 def test_plan_names_ten_files_and_counts_the_others_when_shown(

@@ -14,7 +14,6 @@ from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.listing.objects import byte_order
 from scripts.helpers.listing.paths import is_hidden
 from tests.support.buckets import Bucket, Job, keys_of
-from tests.support.floors import with_floor
 
 NAMES = ["a.csv", "b.csv", "sub/a.csv", "sub/ab.csv", "é +%20.csv", "x\ny.csv", "🎉.csv", "\ue000.csv", "_no", ".x/a"]
 KEYS = st.sampled_from(NAMES) | st.text(
@@ -145,24 +144,3 @@ def test_segments_stay_few_and_hold_nothing_gone_in_the_oldest_when_runs_follow_
         if counts:
             oldest = job.bookmark().ledger.read(job.segments()[0])
             assert "gone" not in oldest.column("status").to_pylist()
-
-
-@quick
-@given(st.lists(st.tuples(CHANGES, st.booleans()), min_size=2, max_size=6), LIMITS)
-def test_job_takes_what_it_would_without_when_its_states_have_floors_now_and_then(runs: Any, limits: Any) -> None:
-    """A floor lies below all that was left, as in earlier versions, and all that is written later lies above it.
-
-    By time, as what was written again and forgotten since is new, also with the same bytes.
-    """
-    exact = Job(Bucket(), compare="mtime", **limits)
-    floored = Job(exact.bucket, compare="mtime", **limits)
-
-    for changes, has_floor in runs:
-        change(exact.bucket, [(key, content, 0) for key, content, _ in changes])
-        assert (floored.take(), floored.last.has_more) == (exact.take(), exact.last.has_more)
-        if has_floor:
-            left = exact.bookmark().new_files().table.column("modified").to_pylist()
-            floor = min([exact.bucket.now, *left]) - timedelta(microseconds=1)
-            assert floored.state is not None
-            floored.state = floored.table.stored(with_floor(floored.state, floored.bookmark().ledger, floor))
-        exact.bucket.wait(minutes=1)

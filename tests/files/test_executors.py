@@ -294,7 +294,7 @@ def test_files_of_other_ranges_are_not_read_when_a_range_is_looked_at(uri: str, 
     segments = [stored(table(a=TAKEN, b=TAKEN)), stored(table(y=TAKEN, z=TAKEN))]
     (other,) = files_of(segments[1])
     Path(uri, other["file"]).unlink()
-    before = Memory(FileLedger(SOURCE, ()), None, ())
+    before = Memory(FileLedger(SOURCE, ()))
     memory = RangeMemory(before, FilesState(SOURCE), FileLedger(SOURCE, segments, SegmentFiles(uri)), by_time=False)
     rows = [{"key": key, "etag": "e", "size": 1, "modified": NOON} for key in "abc"]
 
@@ -305,9 +305,7 @@ def test_files_of_other_ranges_are_not_read_when_a_range_is_looked_at(uri: str, 
 
 
 def test_range_has_no_file_when_none_is_listed() -> None:
-    memory = RangeMemory(
-        Memory(FileLedger(SOURCE, ()), None, ()), FilesState(SOURCE), FileLedger(SOURCE, ()), by_time=False
-    )
+    memory = RangeMemory(Memory(FileLedger(SOURCE, ())), FilesState(SOURCE), FileLedger(SOURCE, ()), by_time=False)
 
     assert memory.candidates(pa.RecordBatch.from_pylist([], LISTED)).num_rows == 0
 

@@ -58,12 +58,12 @@ def test_files_show_mode_counts_and_prefix_and_no_chunks_when_they_are_many() ->
     ]
     state = {
         "kind": "files", "source": "s3://landing/parking/", "format": 1, "listed": NOON,
-        "floor": NOON, "segments": segments,
+        "segments": segments,
     }  # fmt: skip
 
     assert shown(state) == {
         "kind": "files", "prefix": "s3://landing/parking/", "version": 1, "objects": 1_000_002,
-        "segments": 2, "listed": "2026-03-16T12:00:00+00:00", "floor": "2026-03-16T12:00:00+00:00",
+        "segments": 2, "listed": "2026-03-16T12:00:00+00:00",
     }  # fmt: skip
 
 

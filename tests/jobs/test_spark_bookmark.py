@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.s3.models import S3Backend, s3_backends
+from moto.s3.models import S3Backend
 from pyspark.serializers import CloudPickleSerializer
 
 from scripts.demo.local_s3 import spark_conf
@@ -32,7 +31,6 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.files import spark as spark_bookmark
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.set_aside import RETRY, entry_of
 from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
 from scripts.helpers.files.states import files_of
 from scripts.helpers.job import IncrementalJob
@@ -42,8 +40,6 @@ from scripts.helpers.reading.small_files import typed_fetch_errors
 from scripts.helpers.spark.tasks import spread
 from scripts.helpers.watermarks import Watermarks
 from tests.support.components import missing_component
-from tests.support.files_states import decided, with_list
-from tests.support.floors import with_floor
 from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
 
@@ -199,32 +195,6 @@ def test_driver_goes_on_when_executors_took_the_first_batch(spark: Any, s3: Any,
 
     assert [file.key for file in local.new_files().files] == ["a/2.csv"]
     assert local.explain("b/1.csv").run_id == "r1"
-
-
-def test_executors_read_nothing_again_and_lose_nothing_when_a_state_has_a_floor(
-    spark: Any, s3: Any, bucket: str
-) -> None:
-    source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
-    change(s3, bucket, [(f"{folder}/{number}.csv", "put") for folder in "abc" for number in range(3)])
-    for held in s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[bucket].keys.values():
-        held.last_modified -= timedelta(days=1)
-    first = FileBookmark(source, s3_client=s3, ledger_uri=ledger)
-    retried = first.new_files().table.slice(4, 1).to_pylist()[0]
-    floor = datetime.now(timezone.utc) - timedelta(hours=1)
-    state = with_floor(first.state_after, first.ledger.again(first.state_after["segments"]), floor)
-    state = with_list(state, {"b/1.csv": entry_of(retried, "it was no csv", 1, "r1")})
-    state = decided(state, ["b/1.csv"], RETRY)
-    change(s3, bucket, [("a/new.csv", "put"), ("z.csv", "put")])
-    batches = []
-
-    for _ in range(3):
-        bookmark = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger, max_files=2)
-        batches.append([file.key for file in bookmark.new_files().to_driver().files])
-        assert bookmark.state_after is not None
-        state = bookmark.state_after
-
-    assert batches == [["a/new.csv", "b/1.csv"], ["z.csv"], []]
-    assert "floor" not in state
 
 
 def test_option_is_refused_when_it_needs_all_files_at_one_place(spark: Any) -> None:

@@ -15,9 +15,8 @@ def state_of(
     listed: datetime | None,
     segments: Sequence[Mapping[str, Any]],
     position: Mapping[str, Any] | None = None,
-    floor: datetime | None = None,
 ) -> dict[str, Any]:
-    return FilesState(source, listed, tuple(segments), position, floor).to_store()
+    return FilesState(source, listed, tuple(segments), position).to_store()
 
 
 def plan_of(source: str, segment: Mapping[str, Any] | None, **counts: int) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def state_of(source: str, *keys: str, **options: Any) -> dict[str, Any]:
     """Return a state that knows some keys as taken."""
     bookmark = FileBookmark(source, **options)
     segments = [bookmark.ledger.stored(rows_of(source, *keys))] if keys else []
-    return bookmark.following(datetime.now(timezone.utc), segments, sees_all=True).to_store()
+    return bookmark.following(datetime.now(timezone.utc), segments).to_store()
 
 
 def plan_of(source: str, *keys: str | None, **options: Any) -> dict[str, Any]:

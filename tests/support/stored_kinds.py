@@ -57,7 +57,7 @@ def _segments() -> list[dict[str, Any]]:
 
 
 def _files() -> dict[str, Any]:
-    state = state_of(SOURCE, NOW, _segments(), {"uuid": "u", "until": NOW}, NOW)
+    state = state_of(SOURCE, NOW, _segments(), {"uuid": "u", "until": NOW})
     aside = SetAside("a", "e", None, 9, NOW, "no gzip", 3, "jr_1", RETRY)
     listed = with_list(state, {"a": aside})
     return _with_schemas({**listed, "set_aside": {**listed["set_aside"], "data": listed["set_aside"]["data"].data}})

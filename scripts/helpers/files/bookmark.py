@@ -28,7 +28,7 @@ from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.files.states import FilesPlan, FilesState, Segment, opened_state
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
-from scripts.helpers.listing.objects import ARCHIVED, GONE, KNOWN, OVERWRITABLE, TAKEN, Interval, is_status, no_rows
+from scripts.helpers.listing.objects import ARCHIVED, GONE, OVERWRITABLE, TAKEN, Interval, is_status, no_rows
 from scripts.helpers.listing.paths import check_keys
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class FileBookmark:
                 "Use another prefix, or a folder whose name starts with _."
             )
         self.ledger = FileLedger(str(self.location), self._state.segments, files)
-        self._memory = Memory(self.ledger, self._state.floor, self._state.set_aside)
+        self._memory = Memory(self.ledger)
         chosen = self.options
         if until is not None:
             ledger = FileLedger(str(self.location), then.segments, files)
@@ -233,7 +233,7 @@ class FileBookmark:
                     f"the report of {started} is older than the last listing of {before}. Wait for the next report.",
                 )
         look = self.lister.look_at_each if listing is not None else None
-        taken = self._taken(intervals, started, sees_all, look=look, position=position)
+        taken = self._taken(intervals, started, look=look, position=position)
         if sees_all and self.options.layout is not None:
             self._warn_of_layout(self.options.layout, taken)
         return taken
@@ -382,13 +382,12 @@ class FileBookmark:
             unlisted = self.location.why_unlisted(key)
         elif not any(key.startswith(folder) for folder in self.folders()):
             unlisted = f"runs list no folder of layout={self.options.layout!r} that it is in"
-        return explained(key, row, now, self.options, self._memory.floor, self._aside.get(key), unlisted)
+        return explained(key, row, now, self.options, self._aside.get(key), unlisted)
 
     def _taken(
         self,
         intervals: Iterable[Interval],
         started: datetime,
-        sees_all: bool = False,
         deleted: Sequence[str] | None = None,
         look: Callable[[Collection[str]], pa.Table] | None = None,
         position: Mapping[str, Any] | None = None,
@@ -397,7 +396,7 @@ class FileBookmark:
     ) -> FilesTaken:
         """Choose among the objects of intervals; `deleted` and `look` are those of `BatchChooser.choose`.
 
-        `sees_all` says that the intervals are a listing of the whole source, `among` which keys they can have if not.
+        `among` says which keys the intervals can have, where they are no listing of the whole source.
         """
         choice = self._chooser.choose(intervals, started, self._memory.known(among), deleted, look)
         rows, left = choice.rows, choice.left
@@ -422,7 +421,7 @@ class FileBookmark:
             # Date folders are listed from this time on. With something left over, or after events, which name some
             # objects only, it stays where it was: a later one would leave the folders of the rest unlisted.
             listed = started if deleted is None and not self.holding(left).num_rows else None
-            state = self.following(listed, self._segments(plan.segment, rows), sees_all)
+            state = self.following(listed, self._segments(plan.segment, rows))
             if position is not None and not later.num_rows:
                 # With something left over the journal is read again from where it was: its records of the rest would
                 # be too old later on.
@@ -479,10 +478,7 @@ class FileBookmark:
         """Return the known files of partitions that are read whole, beside those that the batch has itself."""
         if self.partitions is None or not self.partitions.whole:
             return no_rows()
-        # What is known by its time is remembered with this batch, and has not changed any partition.
-        by_time = is_status(rows, KNOWN)
-        known = pa.concat_tables([self._memory.known().between(None, None), rows.filter(by_time)])
-        rest = self.partitions.rest(known, rows.filter(pc.invert(by_time)), self.options.chosen)
+        rest = self.partitions.rest(self._memory.known().between(None, None), rows, self.options.chosen)
         rest = rest.filter(pc.invert(pc.is_in(rest.column("key"), value_set=pa.array(choice.too_small, pa.string()))))
         # Known objects are archived by lifecycle rules, long after they were taken. Their read would fail, each time.
         refused = pc.is_in(rest.column("key"), value_set=pa.array(choice.archived, pa.string()))
@@ -519,17 +515,10 @@ class FileBookmark:
         """
         return left if self.options.layout is not None else self.options.waiting(left)
 
-    def following(self, listed: datetime | None, segments: Sequence[Segment], sees_all: bool) -> FilesState:
-        """Return the state that follows, given what is remembered, and when and whether the whole source was listed."""
-        floor = self._memory.floor
-        if floor is not None and sees_all:  # Events, a report and date folders need not show all that lies below it.
-            logger.info(
-                "event=floor-listed source=%s floor=%s: the files up to it are remembered one by one from now on",
-                self.location, floor,
-            )  # fmt: skip
-            floor = None
+    def following(self, listed: datetime | None, segments: Sequence[Segment]) -> FilesState:
+        """Return the state that follows, given what is remembered, and when the source was listed."""
         # Runs that list leave the position as it is: more is read again the next time, and nothing is missed.
-        return FilesState(self.location.name, listed or self.listed, tuple(segments), self.position, floor)
+        return FilesState(self.location.name, listed or self.listed, tuple(segments), self.position)
 
     def _segments(self, segment: Segment | None, rows: pa.Table) -> tuple[Segment, ...]:
         """Return the segments that follow a batch whose rows are in a segment of their own."""

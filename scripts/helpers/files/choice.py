@@ -14,14 +14,13 @@ import pyarrow.compute as pc
 from scripts.helpers.errors import ArchivedObjectError, ModifiedObjectError, SourceError
 from scripts.helpers.files.diff import Known, ListingDifference, compare, without_stale
 from scripts.helpers.files.memory import Memory
-from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, hidden, oldest_first
+from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, oldest_first
 from scripts.helpers.files.set_aside import GONE_REASON, RETRY, SKIP, WAITING, SetAside, entry_of
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import (
     ARCHIVED,
     GONE,
     IGNORED,
-    KNOWN,
     LISTED,
     SKIPPED,
     TAKEN,
@@ -129,17 +128,14 @@ class BatchChooser:
         ModifiedObjectError, ArchivedObjectError, SourceError
             As the options ask for, or for a key that Spark cannot read. Nothing is stored then.
         """
-        there, passed = [no_rows()], [no_rows(LISTED)]
-        parts, ready, archived, too_small = self._compared(
-            intervals, known, deleted, started if look else None, there, passed
-        )
+        there = [no_rows()]
+        parts, ready, archived, too_small = self._compared(intervals, known, deleted, started if look else None, there)
         new = pa.concat_tables([no_rows(LISTED), *(part.new for part in parts)])
         modified = pa.concat_tables([no_rows(LISTED), *(part.modified for part in parts)])
         gone = pa.concat_tables([no_rows(), *(part.gone for part in parts)])
         if look and gone.num_rows:
             gone = self._really_gone(gone, look)
         new, remembered = self._with_modified(self._not_aside(new), self._not_aside(modified))
-        remembered.append(ledger_rows(pa.concat_tables(passed), KNOWN, *self.taken_by))
         if self.begins and (self._starts_partitions or self.options.start_from is not None):
             new, before = self._begun(new, started)
             remembered.append(ledger_rows(before, IGNORED, *self.taken_by))
@@ -281,7 +277,6 @@ class BatchChooser:
         deleted: Sequence[str] | None,
         created: datetime | None,
         still_there: list[pa.Table],
-        passed: list[pa.Table],
     ) -> tuple[list[ListingDifference], set[str], list[str], list[str]]:
         """Compare all intervals with what is known; find what is ready, what is archived and what is too small.
 
@@ -308,13 +303,6 @@ class BatchChooser:
             chosen = self.memory.candidates(chosen)
             there = known.between(interval.after, interval.until)
             found = compare(interval, chosen, there, self.options.compare == "mtime")
-            if self.memory.floor is not None:
-                found = found._replace(new=found.new.filter(pc.invert(self.memory.known_by_time(found.new))))
-                # Also what the options leave out: with other options it would be new later on.
-                old = interval.rows.filter(self.memory.known_by_time(interval.rows))
-                old = old.filter(pc.invert(hidden(old.column("key"))))
-                old = old.filter(pc.invert(pc.is_in(old.column("key"), value_set=there.column("key"))))
-                passed.append(pa.Table.from_batches([old]))
             if self.clears:
                 still_there.append(_unchanged(there, chosen, found))
             if created:

@@ -41,7 +41,6 @@ def explained(
     row: Mapping[str, Any] | None,
     now: Mapping[str, Any] | None,
     options: FileOptions,
-    floor: datetime | None = None,
     aside: SetAside | None = None,
     unlisted: str | None = None,
 ) -> Explanation:
@@ -70,7 +69,5 @@ def explained(
     against = unlisted or options.reason_against(key, now["size"])
     if against is None and now["storage_class"] in ARCHIVES and options.on_archived != "take":
         against = f"it is archived ({now['storage_class']})"
-    if against is None and floor is not None and now["modified"] <= floor:
-        against = f"it was not modified after {floor:%Y-%m-%dT%H:%M:%S}Z, up to which all files are known by their time"
     status, reason = ("unknown", against) if against else ("new", "the next batch may take it")
     return Explanation(key, status, reason, etag=now["etag"], size=now["size"], modified=now["modified"])

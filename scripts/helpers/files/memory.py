@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,24 +10,16 @@ import pyarrow.compute as pc
 from scripts.helpers.files.diff import Known, compare
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.states import FilesState
-from scripts.helpers.listing.objects import KNOWN, TAKEN, Interval, is_status
+from scripts.helpers.listing.objects import TAKEN, Interval, is_status
 
 
 class Memory:
-    """The identities of all objects, in segments of which each batch adds one.
-
-    Parameters
-    ----------
-    floor
-        Of a state of an earlier version, which forgot old objects: what was not modified after it is known, too.
-    aside
-        Keys that are set aside: their time does not make them known.
-    """
+    """The identities of all objects, in segments of which each batch adds one."""
 
     keeps_gone = True
 
-    def __init__(self, ledger: FileLedger, floor: datetime | None, aside: Collection[str]) -> None:
-        self.ledger, self.floor, self.aside = ledger, floor, aside
+    def __init__(self, ledger: FileLedger) -> None:
+        self.ledger = ledger
 
     def candidates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the listed objects that can be new: all."""
@@ -37,17 +28,6 @@ class Memory:
     def known(self, keys: Collection[str] | None = None) -> Known:
         """Return what is remembered, of all objects or of some."""
         return self.ledger.known() if keys is None else self.ledger.known_of(keys)
-
-    def known_by_time(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
-        """Return which objects, of those that are not remembered, are known for not being modified after the floor."""
-        is_aside = pc.is_in(rows.column("key"), value_set=pa.array(list(self.aside), pa.string()))
-        return pc.and_(at_most(rows, self.floor), pc.invert(is_aside))
-
-
-def at_most(rows: pa.Table | pa.RecordBatch, moment: datetime | None) -> pa.Array:
-    """Return which objects were not modified after a moment; none without one."""
-    modified = rows.column("modified")
-    return pc.fill_null(pc.less_equal(modified, pa.scalar(moment, modified.type)), False)
 
 
 class RangeMemory(Memory):
@@ -66,8 +46,8 @@ class RangeMemory(Memory):
     keeps_gone = False
 
     def __init__(self, before: Memory, until: FilesState, ledger: FileLedger, by_time: bool) -> None:
-        super().__init__(before.ledger, before.floor, before.aside)
-        self._until, self._until_floor, self._by_time = ledger, until.floor, by_time
+        super().__init__(before.ledger)
+        self._until, self._by_time = ledger, by_time
         self._then: Known | None = None
 
     def within(self, after: str | None, until: str | None) -> None:
@@ -83,10 +63,8 @@ class RangeMemory(Memory):
         keys = rows.column("key")
         # A key without its last character sorts before it, and no key of the rows lies between.
         there = self._then.between(keys[0].as_py()[:-1], keys[-1].as_py())
-        taken = there.filter(pc.or_(is_status(there, TAKEN), is_status(there, KNOWN)))
+        taken = there.filter(is_status(there, TAKEN))
         found = compare(Interval(None, None, rows), rows, taken, self._by_time)
         # What had not been taken at the end of the range, or is another object by now.
         others = pa.concat_tables([found.new, found.modified]).column("key")
-        chosen = pc.invert(pc.is_in(keys, value_set=others.combine_chunks()))
-        # Below a floor all were taken, and are not remembered one by one.
-        return rows.filter(pc.or_(chosen, at_most(rows, self._until_floor)))
+        return rows.filter(pc.invert(pc.is_in(keys, value_set=others.combine_chunks())))

@@ -315,7 +315,6 @@ class SparkFileBookmark:
     def find(self) -> SparkFilesTaken:
         """List the source on the executors, and take what is new; errors are those of `FileBookmark.find`."""
         known, then = self._segments(self._state), self._segments(self._until)
-        sees_all = self._local.folders() == [""]
         ranges, started = self._ranges(known)
         task = _Task(
             str(self.location), _without_segments(self._state), _without_segments(self._until), self._taken_by,
@@ -344,7 +343,7 @@ class SparkFileBookmark:
         if self._saves:
             segments = self._appended(segment) if segment else self._local.ledger.segments
             # With something left over, date folders are listed from the same time on again; see `FileBookmark`.
-            following = self._local.following(None if left else started, segments, sees_all)
+            following = self._local.following(None if left else started, segments)
             state = self._local.with_list_of_executors(following)
         return SparkFilesTaken(self._delta(plan), plan, state)
 

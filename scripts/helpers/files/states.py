@@ -15,7 +15,7 @@ from scripts.helpers.errors import InvalidValueError, LedgerError, SourceChanged
 from scripts.helpers.files.set_aside import PACKED, SetAside, SetAsideList
 from scripts.helpers.listing.paths import is_unicode
 from scripts.helpers.protocol.chunks import Blob
-from scripts.helpers.protocol.fields import MAX_NUMBER, SHA256, YEARS, Fields, ImplausibleError
+from scripts.helpers.protocol.fields import MAX_NUMBER, SHA256, Fields, ImplausibleError
 from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 
 FORMAT = 1
@@ -51,8 +51,6 @@ class FilesState:
         What is known of its files, oldest first.
     position
         How far a journal was read; None if it never was.
-    floor
-        Of earlier versions: what was not modified after it is known, too.
     aside
         The files that are set aside; None for none.
     others
@@ -63,7 +61,6 @@ class FilesState:
     listed: datetime | None = None
     segments: tuple[Segment, ...] = ()
     position: Mapping[str, Any] | None = None
-    floor: datetime | None = None
     aside: SetAsideList | None = None
     others: Mapping[str, Any] = field(default_factory=dict)
 
@@ -74,6 +71,8 @@ class FilesState:
         _check_format(fields)
         for segment in fields.maps("segments"):
             _check_segment(segment)
+        if fields.any("floor") is not None:
+            raise fields.wrong("floor", "absent: it is of a version that forgot files, and is not read any more")
         position = fields.map("metadata")
         position.text("uuid", None)
         position.moment("until", None)
@@ -82,8 +81,6 @@ class FilesState:
             fields.moment("listed", None),
             tuple(stored["segments"]),
             fields.any("metadata"),
-            # Just below the oldest file that was left, which may be stamped with any year.
-            fields.moment("floor", None, range(1, YEARS.stop)),
             SetAsideList.read(fields),
             {field: value for field, value in stored.items() if field not in _OF_STATE},
         )
@@ -91,7 +88,7 @@ class FilesState:
     def to_store(self) -> dict[str, Any]:
         """Return it as it is stored."""
         aside = None if self.aside is None else self.aside.to_store()
-        given = {"floor": self.floor, "metadata": self.position, "set_aside": aside}
+        given = {"metadata": self.position, "set_aside": aside}
         return {
             "kind": "files", "source": self.source, "format": FORMAT, "listed": self.listed,
             "segments": list(self.segments),
@@ -136,7 +133,7 @@ class FilesState:
         return self.with_set_aside({**entries, **{key: replace(entries[key], decision=decision) for key in keys}})
 
 
-_OF_STATE = {"kind", "source", "format", "listed", "segments", "floor", "metadata", "set_aside"}
+_OF_STATE = {"kind", "source", "format", "listed", "segments", "metadata", "set_aside"}
 DIALECT = 1
 """Of a plan's CSV: that of `reading.dialects`. A plan without one is older, and is read by Spark's defaults."""
 

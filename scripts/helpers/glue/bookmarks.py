@@ -27,7 +27,7 @@ from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.states import RowsState, stored_bound, stored_identity
+from scripts.helpers.rows.states import TICK, RowsState, stored_bound, stored_identity
 from scripts.helpers.states import typed
 from scripts.helpers.watermarks import Watermarks
 
@@ -310,6 +310,7 @@ def context(state: Any) -> dict[str, Any]:
 
 def _rows(state: RowsState) -> dict[str, Any]:
     identity = stored_identity(state.columns, state.descending, None)
+    identity.pop(TICK, None)
     shown = {"kind": "rows", "column": identity.pop("cursor_column"), **identity}
     start = {} if state.start is None else {"start": _plain(stored_bound(state.start))}
     return {**shown, **start, "value": _plain(stored_bound(state.value))}
@@ -320,8 +321,7 @@ def _files(state: FilesState) -> dict[str, Any]:
         "kind": "files", "prefix": state.source, "version": FORMAT, "objects": state.count,
         "segments": len(state.segments),
     }  # fmt: skip
-    times = {"listed": state.listed, "floor": state.floor}
-    return shown | {name: _plain(value) for name, value in times.items() if value is not None}
+    return shown if state.listed is None else {**shown, "listed": _plain(state.listed)}
 
 
 def _plain(value: Any) -> Any:

@@ -447,5 +447,5 @@ def _files_states(name: str, folders: Sequence[_Folder], band: BandState, run_id
         known = ledger_rows(folder.known, TAKEN, BEFORE, run_id).sort_by("key")
         segments = [bookmark.ledger.stored(known)] if known.num_rows else []
         context = folder_context(name, bookmark.location.name, index)
-        states[context] = bookmark.following(band.started, segments, sees_all=True).to_store()
+        states[context] = bookmark.following(band.started, segments).to_store()
     return states

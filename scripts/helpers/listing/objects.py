@@ -33,8 +33,6 @@ LEDGER = pa.schema(
 TAKEN, IGNORED, ARCHIVED, SKIPPED, GONE = "taken", "ignored", "archived", "skipped", "gone"
 """What became of an object: read; changed but left alone; in an archive and left alone; marked as done by a person who
 knew that it could not be read; no longer listed."""
-KNOWN = "known"
-"""Of an object that counts as taken, as it was not modified after the floor of a state of an earlier version."""
 
 
 SEPARATOR = b"\xff"
