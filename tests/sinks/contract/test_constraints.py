@@ -51,7 +51,7 @@ def test_newest_row_of_each_key_is_what_counts_when_a_target_with_a_check_is_mer
     assert [row["word"] for row in target.read()] == ["b"]
 
 
-@every("constrain")
+@every("constrain", slow=("delta-spark",))
 def test_no_row_is_shown_when_a_target_gets_its_check_after_the_commit(
     target: Target, copy: Copy, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -114,7 +114,7 @@ def test_field_of_a_column_takes_the_type_of_the_target_when_it_has_no_value(tar
     assert [row["deep"] for row in found] == [batch["deep"][0].as_py() for batch in batches]
 
 
-@every("partition_by", where=in_one_place)
+@every("partition_by", where=in_one_place, slow=("delta-spark", "iceberg-spark"))
 def test_batch_is_refused_when_its_partitions_are_others(target: Target, copy: Copy) -> None:
     copy.run(FIRST, partition_by=["word"])
     before = target.contents()

@@ -101,7 +101,7 @@ def test_no_run_writes_when_the_table_came_back_from_a_backup(copy: Copy) -> Non
     assert "versions 2 to 2" in found
 
 
-@every(where=with_records_of_its_own)
+@every(where=with_records_of_its_own, slow=SLOW)
 def test_rows_are_there_once_when_the_batches_are_taken_back(copy: Copy) -> None:
     restored(copy)
 
