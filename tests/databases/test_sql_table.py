@@ -6,7 +6,7 @@ import sqlite3
 import struct
 import sys
 from contextlib import closing
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -416,6 +416,36 @@ def test_memory_is_flat_when_a_window_is_large(postgres: Any, watermarks: Waterm
     assert len(ids_in(tmp_path / "raw")) == 100_000
     # All rows take 105 MB.
     assert 0 < most < 80_000_000
+
+
+def test_nothing_is_committed_when_the_cursor_is_altered_before_its_rows_are_read(
+    postgres: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    """Bounds of a time without zone would be compared with instants, and rows passed over."""
+    name = postgres.new_table("id int, at timestamp NOT NULL")
+    postgres.sql(f"INSERT INTO {name} SELECT n, timestamp '2026-01-01 12:00' FROM generate_series(1, 5) n")
+    source = sql_table(postgres, name, zone="America/New_York")
+
+    with (
+        pytest.raises(CursorError, match="its type was timestamp_ntz and is timestamp now"),
+        IncrementalJob(watermarks, "repairs") as job,
+    ):
+        rows = job.rows_since(source, "at", delay=timedelta(0))
+        postgres.sql(f"ALTER TABLE {name} ALTER at TYPE timestamptz USING at AT TIME ZONE 'America/New_York'")
+        job.write(rows, tmp_path / "raw")
+
+    assert watermarks.latest("repairs").version == 0
+
+
+def test_query_is_read_when_a_table_of_sqlite_is_called_asked(tmp_path: Path, watermarks: Watermarks) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.executescript("CREATE TABLE asked (id integer PRIMARY KEY); INSERT INTO asked VALUES (1), (2)")
+
+    with IncrementalJob(watermarks, "repairs") as job:
+        rows = job.rows_since(
+            SqlTable(f"sqlite:{tmp_path}/shop.db", query="SELECT id FROM asked"), "id", delay=timedelta(0)
+        )
+        assert sorted(rows.read_all().column("id").to_pylist()) == [1, 2]
 
 
 # --- jobs ------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -495,3 +496,21 @@ def test_batch_is_recorded_when_its_deletes_change_nothing(
     assert "event=target_behind" not in caplog.text
     assert examine_targets(watermarks, "repairs") == []
     assert sorted(DeltaTable(f"{tmp_path}/t").to_pyarrow_table()["k"].to_pylist()) == [1, 2]
+
+
+def test_advice_works_when_a_table_that_is_merged_into_was_restored(
+    tmp_path: Path, watermarks: Watermarks, caplog: pytest.LogCaptureFixture
+) -> None:
+    place, saved = tmp_path / "t", tmp_path / "saved"
+    for number in range(4):
+        if number == 1:
+            shutil.copytree(place, saved)
+        if number == 3:
+            shutil.rmtree(place)
+            shutil.copytree(saved, place)
+        run_merge(watermarks, tmp_path, number, pd.DataFrame({"k": [number], "n": [number]}), False)
+
+    assert "run `watermarks rewind repairs --to-version 1 --why TEXT`" in caplog.text
+    watermarks.rewind("repairs", to_version=1, why="the table was restored")
+    run_merge(watermarks, tmp_path, 3, pd.DataFrame({"k": [1, 2, 3], "n": [1, 2, 3]}), False)
+    assert sorted(DeltaTable(str(place)).to_pyarrow_table()["k"].to_pylist()) == [0, 1, 2, 3]

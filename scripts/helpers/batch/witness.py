@@ -115,10 +115,13 @@ def way_forward(job_id: str, held: Mapping[str, int], output: Output) -> str:
     """Return what to do where a target that lacks an output was emptied by mistake."""
     version = max((last for last in held.values() if last < output.version), default=0)
     back = f"rewind {quote(job_id)} --to-version {version}" if version else f"reset {quote(job_id)}"
-    return (
-        f"run `watermarks {back} --retract --why TEXT`: the rows of later versions are read again, for all targets of "
-        "the job. --retract deletes them first where they still are"
-    )
+    again = "the rows of later versions are read again, for all targets of the job"
+    if output.is_retractable:
+        return (
+            f"run `watermarks {back} --retract --why TEXT`: {again}. --retract deletes them first where they still are"
+        )
+    where = "merged again" if output.merge is not None else "there twice where they still are"
+    return f"run `watermarks {back} --why TEXT`: {again}, and are {where}"
 
 
 def after_restore(

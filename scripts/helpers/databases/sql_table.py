@@ -106,7 +106,7 @@ class SqlTable(DatabaseTable):
         written = {column.name: column.written for column in planned}
         queries = [self._queries.rows_as(window, written, within) for within in self._ranges(window)]
         schema = pa.schema([(column.name, _type_of(column.kind)) for column in planned])
-        return ArrowStream(schema, partial(self._batches, queries, planned, schema))
+        return ArrowStream(schema, partial(self._batches, window, queries, planned, schema))
 
     # --- within ---------------------------------------------------------------------------------
 
@@ -133,8 +133,11 @@ class SqlTable(DatabaseTable):
         return found
 
     def _batches(
-        self, queries: Sequence[SQL], planned: Sequence[TextColumn], schema: pa.Schema
+        self, window: RowWindow, queries: Sequence[SQL], planned: Sequence[TextColumn], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
+        # At each reading: what was altered since the plan would be compared as what it was, and rows passed over.
+        self._columns_now(window)
+
         def read(query: SQL) -> Iterator[pa.RecordBatch]:
             with self._session(self._options) as session:
                 for found in session.columns_of_rows(query):
@@ -299,11 +302,10 @@ class _SQLite(_Session):
         )
 
     def columns(self, query: SQL) -> list[tuple[str, str, int, int]]:
-        with self.ran(sql("CREATE TEMPORARY VIEW IF NOT EXISTS asked AS {}", query)):
+        with self.ran(sql("CREATE TEMPORARY VIEW IF NOT EXISTS glue_watermarks_asked AS {}", query)):
             pass
-        return [
-            (name, kind, 0, 0) for name, kind in self.texts(sql("SELECT name, type FROM pragma_table_info('asked')"))
-        ]
+        asked = self.texts(sql("SELECT name, type FROM pragma_table_info('glue_watermarks_asked')"))
+        return [(name, kind, 0, 0) for name, kind in asked]
 
     def array(self, kind: str, values: Any) -> pa.Array:
         # pyarrow would make 1 of 1.5 without an error.

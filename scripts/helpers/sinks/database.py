@@ -429,7 +429,10 @@ class _Attempt:
         with log.session("the table cannot be looked at", f"GRANT SELECT, INSERT ON {self._written}") as session:
             self._columns = log.catalogue(session, log.parts)
             if not self._columns:
-                raise self._unfit(f"there is no such table. Create it: {self._create()}")
+                raise self._unfit(
+                    "there is no such table. If it had rows of this job before, run `watermarks reset` for the job as "
+                    f"well: a new table gets new rows only. Create it: {self._create()}"
+                )
             ((schema,),) = session.rows(sql.schema_of(log.parts))
             transactional = sql.is_transactional(log.parts)
             if transactional is not None and session.rows(transactional) == [("0",)]:
