@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import boto3
 import pytest
 
+from scripts.helpers.errors import SourceOptionError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import Interval
@@ -204,10 +205,20 @@ def test_listing_of_all_warns_only_of_folders_that_strftime_does_not_write_when_
 ) -> None:
     dated = Dated(str(tmp_path))
     dated.put_at(key)
+    dated.put_at(f"{dated.now.strftime(layout)}a.csv")
 
     dated.take(layout=layout)
 
     assert ("event=outside-layout" in caplog.text) is not is_dated
+
+
+def test_layout_is_refused_when_it_fits_none_of_the_files_of_the_first_listing(dated: Dated) -> None:
+    assert dated.take(layout="%Y/%m/%d/") == []
+    dated.put_at("day=2026-03-16/a.csv")
+    dated.put_at("day=2026-03-16/_SUCCESS")
+
+    with pytest.raises(SourceOptionError, match="has 1 file and none in a folder of it, such as 'day=2026"):
+        FileBookmark(dated.source, s3_client=dated.client, layout="%Y/%m/%d/").new_files()
 
 
 @pytest.mark.parametrize(

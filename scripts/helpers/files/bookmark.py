@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from scripts.helpers._lazy import S3Client
 from scripts.helpers.display.options import options_of
 from scripts.helpers.display.units import MAX_AHEAD, count_of
-from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, SourceError
+from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, SourceError, SourceOptionError
 from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, FileChoice, Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
@@ -239,9 +239,18 @@ class FileBookmark:
         return taken
 
     def _warn_of_layout(self, layout: str, taken: FilesTaken) -> None:
-        """Say which of the files that are new no later listing would show: it lists folders of dates only."""
+        """Say which of the files that are new no later listing would show: it lists folders of dates only.
+
+        SourceOptionError where no later run would find any file.
+        """
         new = pa.chunked_array([*taken.delta.table.column("key").chunks, pa.array(taken.left, pa.string())])
         outside = outside_layout(layout, new)
+        if self.begins and self._saves and 0 < len(outside) == len(new) and self.options.start_from is None:
+            raise SourceOptionError(
+                "layout",
+                f"it is {layout!r}, and the first listing has {count_of(len(new), 'file')} and none in a folder of it, "
+                f"such as {pc.min(outside).as_py()!r}. Later runs would find no file. Correct layout, or leave it out.",
+            )
         if len(outside):
             logger.warning(
                 "event=outside-layout source=%s layout=%s files=%d of=%d first=%r: no date leads to their folders, so "
