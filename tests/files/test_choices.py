@@ -230,6 +230,7 @@ def test_archived_files_are_treated_as_asked_when_they_are_new_and_when_they_are
 @pytest.mark.parametrize(("layout", "is_listed"), [(None, True), ("%Y/", False)])
 def test_nothing_waits_for_archived_files_when_they_are_skipped(layout: str | None, is_listed: bool) -> None:
     job = Job(archive(), on_archived="skip", layout=layout)
+    job.bucket.put("2026/a.csv")
 
     found = job.bookmark().find()
 
