@@ -272,6 +272,10 @@ class Staging(Attempts):
             raise StagedFilesLostError(output.target, output.version, lost)
         return listed
 
+    def is_own_place(self, of: Output | Retraction) -> bool:
+        """Return whether the place that a record names is this one."""
+        return is_same_folder(of.staging, self.place.uri(""))
+
     def listed(self, output: Output) -> StagedRows | None:
         """Return what the manifest of an attempt lists; None where it is gone, or was taken back.
 
@@ -282,12 +286,11 @@ class Staging(Attempts):
         TargetError
             The job stages in another place than it did then, and looking here would say that the files are gone.
         """
-        here = self.place.uri("")
-        if output.staging and not is_same_folder(output.staging, here):
+        if output.staging and not self.is_own_place(output):
             raise TargetError(
                 output.target,
-                f"version {output.version} is staged in {output.staging!r}, and this job stages in {here!r} now. Pass "
-                f"staging={output.staging!r} until a run has published it.",
+                f"version {output.version} is staged in {output.staging!r}, and this job stages in "
+                f"{self.place.uri('')!r} now. Pass staging={output.staging!r} until a run has published it.",
             )
         found = self._read(output.folder, output.target, output.version)
         if found is None or found.files is None:

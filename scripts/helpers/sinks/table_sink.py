@@ -39,7 +39,6 @@ from scripts.helpers.sinks.java_errors import reason_of, shows_rows
 from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import mark_of, value_of_batch
-from scripts.helpers.sinks.places import is_same_folder
 from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.spark_files import check_partition_counts, check_partition_types
 from scripts.helpers.sinks.staged_rows import (
@@ -394,14 +393,11 @@ class TableSink(ABC):
             It is not of this attempt, not for this table or staged elsewhere, and the batch is not there.
         """
         try:
-            return self._find(output)
+            return self._attempts(output)[-1].find(output)
         except TargetError:
             if not self._has(output):
                 raise
             return None
-
-    def _find(self, output: Output) -> StagedRows:
-        return self._attempts(output)[-1].find(output)
 
     def _left_at(self, folder: str) -> str:
         *others, last = self._attempts(None)
@@ -493,7 +489,7 @@ class LakeSink(TableSink):
 
     def _is_own_place(self, of: Output | Retraction) -> bool:
         """Return whether files, if there are any, are staged where this job stages."""
-        return not of.staging or is_same_folder(of.staging, self._staging_now())
+        return not of.staging or self.staging.is_own_place(of)
 
     def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
         log = self._log
