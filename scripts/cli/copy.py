@@ -46,8 +46,8 @@ def copy(
     """Copy jobs to another table, where they continue.
 
     All watermark items are copied unchanged. The job stays in the first table as it was, but its runs are refused
-    there: give its script the other table. An interrupted copy is continued by the same command. The job definitions,
-    runs and triggers of the Job Runs API are not copied: create those again. To another account or region, copy to
+    there: give its script the other table. An interrupted copy is continued by the same command. The job definitions
+    and runs of the Job Runs API are not copied: create those again. To another account or region, copy to
     a file, and from there. A job with a run at work or with damaged items is left out, and the exit code is 1.
     """
     if sum([bool(names), prefix is not None, everything]) != 1:
@@ -60,8 +60,7 @@ def copy(
     if not names:
         with progress(around, "listing jobs") as steps:
             listed = list_jobs(around.store, on_page=lambda found, _: steps.at(found, unit="jobs"))
-        every = [*(job.job_id for job in listed.jobs), *listed.triggers]
-        wanted = [name for name in every if name.startswith(prefix or "")]
+        wanted = [job.job_id for job in listed.jobs if job.job_id.startswith(prefix or "")]
     for name in names:
         read_job(around, name)  # Before a file is made for it.
     count = count_of(len(wanted), "job")

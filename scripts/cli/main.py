@@ -40,7 +40,6 @@ from scripts.cli.set import set_values
 from scripts.cli.show import show
 from scripts.cli.usage import Commands
 from scripts.cli.verify import verify
-from scripts.cli.work import work
 from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, TRY_LATER
 
 NARROW, MAX_WIDTH = 52, 100
@@ -87,7 +86,7 @@ def cli(ctx: click.Context, /, **_: object) -> None:
 
 COMMANDS = [
     jobs, show, history, diff, explain, files, ledger, plan, doctor, coverage, gaps, backfill, verify, freshness,
-    complete_up_to, runs, work, report, rewind, reset, set_values, rename_cursor, discard_plan, release,
+    complete_up_to, runs, report, rewind, reset, set_values, rename_cursor, discard_plan, release,
     adopt, copy, ingest_files, ingest_table, create_table, completion,
 ]  # fmt: skip
 for made in COMMANDS:

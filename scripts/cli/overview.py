@@ -48,7 +48,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "create-table": "create-table",
         "ingest-files": "ingest-files --help",
         "ingest-table": "ingest-table --help",
-        "work": "work parking --logs logs --scripts jobs",
         "completion": "completion bash",
     },
 }

@@ -298,7 +298,7 @@ class ScriptNotAllowedError(InvalidValueError):
         places = f"Scripts may run from {', '.join(map(repr, allowed))}" if allowed else "No script may run"
         super().__init__(
             f"Job {job_id!r}: {location!r} is not in a place that this engine runs scripts from. {places}. Correct the "
-            "job's definition, or add the script's folder to SparkSubmit(scripts=[...]) or --scripts."
+            "job's definition, or add the script's folder to SparkSubmit(scripts=[...])."
         )
 
 

@@ -115,7 +115,7 @@ ORDER = Order("sam", "moving", NOW, "token")
 
 def put_runs(watermarks: Watermarks, job_id: str) -> list[tuple[str, str]]:
     """Write items as the Job Runs API has them for a job; return their keys."""
-    keys = [items.run_record_key("jr_1"), items.JOB_RECORD_KEY, items.TRIGGER_KEY]
+    keys = [items.run_record_key("jr_1"), items.JOB_RECORD_KEY]
     for key in keys:
         watermarks.store.put(items.key(job_id, key) | {"state": {"S": "WAITING"}}, if_new=True)
     return [(job_id, key) for key in keys]

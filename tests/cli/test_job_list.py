@@ -161,7 +161,7 @@ def mixed(watermarks: Watermarks, dynamodb: Any) -> Watermarks:
     put_newer(dynamodb, watermarks.table_name, "newer")
     put_legacy(dynamodb, watermarks.table_name, "parking", "~zzz")
     for job, range_key in (
-        ("only-log", items.log_key(1)), ("defined", "!j"), ("trigger", "!t"), ("started", "!j"), ("started", "!t")
+        ("only-log", items.log_key(1)), ("defined", "!j"), ("started", "!j"), ("started", "!t")
     ):  # fmt: skip
         dynamodb.put_item(TableName=watermarks.table_name, Item=items.key(job, range_key))
     dynamodb.put_item(

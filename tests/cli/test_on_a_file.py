@@ -88,7 +88,6 @@ LINES: list[tuple[str, int, str]] = [
     ("freshness", OK, "0 of 4 jobs late."),
     ("complete-up-to repairs --at 2026-03-16T13:00:00Z", OK, "Complete up to 2026-03-16T13:00:00Z."),
     ("runs parking", OK, "No runs."),
-    ("work parking --logs logs --scripts scripts --once", OK, ""),
     ("report --html page.html", OK, "Wrote page.html."),
     (f"rewind parking --to-version 1 --retract {WHY}", OK, "Deleted 1 file"),
     (f"reset parking {WHY}", OK, "RESET"),

@@ -87,8 +87,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_command_is_tried_when_there_are_some() -> None:
     own = {"ingest-files", "ingest-table"}  # Jobs, which report in lines of JSON.
-    # The last one goes on until it is told to end.
-    asking = set(cli.commands) - own - {"completion", "work"}
+    asking = set(cli.commands) - own - {"completion"}
 
     assert {arguments[0] for arguments, _ in COMMANDS.values()} == asking
 

@@ -48,7 +48,6 @@ COMMANDS: dict[str, list[str]] = {
     "adopt-glue": ["adopt", NAME, "--glue", "--yes"],
     "copy": ["copy", NAME, "--to", "sqlite:jobs.db", "--yes"],
     "report": ["report", NAME, "--html", "page.html"],
-    "work": ["work", NAME, "--logs", "logs", "--scripts", "/jobs", "--once"],
 }
 
 

@@ -136,7 +136,7 @@ def test_records_of_job_runs_stay_when_a_job_is_copied(two: tuple[Watermarks, Wa
     source, target = two
     commit(source, JOB, "jr_1", {"n": 1})
     for marks in two:
-        for key in (items.run_record_key("jr_1"), items.JOB_RECORD_KEY, items.TRIGGER_KEY):
+        for key in (items.run_record_key("jr_1"), items.JOB_RECORD_KEY):
             marks.store.put(items.key(JOB, key) | {"state": {"S": marks.table_name}}, if_new=True)
 
     done = copy(source, target)
@@ -361,7 +361,7 @@ def test_copy_names_the_item_and_changes_nothing_when_one_is_damaged(
 
 def test_copy_is_refused_when_there_is_no_such_job(two: tuple[Watermarks, Watermarks]) -> None:
     source, target = two
-    source.store.put(items.key(JOB, items.TRIGGER_KEY), if_new=True)
+    source.store.put(items.key(JOB, items.JOB_RECORD_KEY), if_new=True)
 
     with pytest.raises(UnknownJobError):
         copy(source, target)

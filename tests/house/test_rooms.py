@@ -83,7 +83,7 @@ BOTO3_USERS = {
     "protocol/dynamodb.py", "glue_api/errors.py", "glue_api/pages.py", "glue_api/runs.py", "listing/events.py",
     "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/single_objects.py", "reading/fetch.py",
     "listing/clearing.py", "files/segment_files.py",
-    "sinks/places.py", "glue/catalog.py", "databases/login.py", "job_runs/emr_serverless.py",
+    "sinks/places.py", "glue/catalog.py", "databases/login.py",
     "job_runs/shapes.py", "display/redaction.py",
 }  # fmt: skip
 MAKERS = {"display/redaction.py", "cli/surroundings.py"}

@@ -43,12 +43,12 @@ from tests.support.spoiled_table import SPOILED, attribute_at, paths_in, spoiled
 pytestmark = pytest.mark.if_changed("terraform")
 
 START = datetime(2026, 3, 16, 6, tzinfo=timezone.utc)
-VALUES, ROWS, RUNS, AFTER = "waste-values", "waste-rows", "waste-runs", "waste-after-runs"
+VALUES, ROWS, RUNS = "waste-values", "waste-rows", "waste-runs"
 STATE = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 10}
 LARGE = [f"{number:0100d}" for number in range(900)]
 """More than a head holds, so it lies in chunks."""
 OWN = ["parking-values", "parking-", "parking-waste-rows", "parking-\x00<b>", f"parking-{'x' * 1_000}"]
-OTHERS = [VALUES, ROWS, RUNS, AFTER, "waste-", "parking", "Parking-values", "*", "~latest"]
+OTHERS = [VALUES, ROWS, RUNS, "waste-", "parking", "Parking-values", "*", "~latest"]
 WALKS, MOVES_BETWEEN = 30, 3
 
 
@@ -113,13 +113,6 @@ def runs_defined(marks: Watermarks) -> None:
     jobs = JobRuns(marks, clock=marks.clock)
     for name in (RUNS, VALUES):
         jobs.create_job(Name=name, Command={"Name": "pythonshell", "ScriptLocation": "script.py"})
-    jobs.create_trigger(
-        Name=AFTER,
-        Type="CONDITIONAL",
-        Predicate={"Conditions": [{"LogicalOperator": "EQUALS", "JobName": RUNS, "State": "SUCCEEDED"}]},
-        Actions=[{"JobName": VALUES}],
-        StartOnCreation=True,
-    )
 
 
 DAY: list[Callable[[Watermarks], Any]] = [
@@ -148,7 +141,7 @@ def seen(double: Listed, reader: AsRole, now: datetime) -> dict[str, Any]:
             done = CliRunner().invoke(cli, ["--table", TABLE, "--now", now.isoformat(), *command])
             found[" ".join(command)] = (done.exit_code, done.output)
     found["page"] = build_report(marks, jobs=[VALUES, ROWS], now=now)
-    found["runs"] = JobRuns(marks, clock=marks.clock).get_trigger(Name=AFTER)["Trigger"]
+    found["runs"] = JobRuns(marks, clock=marks.clock).get_job(JobName=RUNS)["Job"]
     found["page of all"] = sorted(re.findall(r'data-name="(waste-[^"]*)"', build_report(everything, now=now)))
     found["list"] = [repr(job) for job in everything.list_jobs() if job.job_id.startswith("waste-")]
     return found
@@ -216,17 +209,11 @@ class Neighbour:
         decide()
 
     def _ask(self) -> None:
-        jobs, name, other = JobRuns(self._marks, clock=self._marks.clock), self._name(), self._name()
-        condition = {"LogicalOperator": "EQUALS", "JobName": other, "State": "SUCCEEDED"}
-        trigger = {"Name": name, "Type": "CONDITIONAL", "Predicate": {"Conditions": [condition]}}
+        jobs, name = JobRuns(self._marks, clock=self._marks.clock), self._name()
         command = {"Name": "pythonshell", "ScriptLocation": "script.py"}
         ask: Callable[[], Any] = self._random.choice([
             lambda: jobs.create_job(Name=name, Command=command),
             lambda: jobs.delete_job(JobName=name),
-            lambda: jobs.create_trigger(**trigger, Actions=[{"JobName": other}], StartOnCreation=True),
-            lambda: jobs.accept_trigger(other, name),
-            lambda: jobs.refuse_trigger(other, name),
-            lambda: jobs.delete_trigger(Name=name),
             lambda: jobs.batch_stop_job_run(JobName=name, JobRunIds=["jr_1"]),
         ])  # fmt: skip
         ask()

@@ -13,13 +13,11 @@ import botocore.session
 import pytest
 
 from scripts.helpers.errors import AccessRefusedError
-from scripts.helpers.glue_api.errors import GlueApiError
-from scripts.helpers.job_runs.client import JobRuns
 from scripts.helpers.protocol.jobs import list_jobs
 from scripts.helpers.watermarks import Watermarks
 from tests.infra.roles import FOREIGN, HERE, OWN, TABLE, TABLE_ARN, client, read_folder, watermarks_of
 from tests.infra.terraform import Terraform
-from tests.infra.work import FILES, FIRST, WORK, prepare, store_of
+from tests.infra.work import FILES, WORK, prepare, store_of
 from tests.support.doctests import run_doctest
 from tests.support.guarded_server import GuardedServer
 from tests.support.iam_policies import Request, is_allowed
@@ -175,31 +173,6 @@ def test_other_table_is_named_when_a_role_asks_whether_it_exists(
 ) -> None:
     with pytest.raises(AccessRefusedError, match=r"^AWS refuses dynamodb:DescribeTable on 'another-table'"):
         watermarks_of(guard, role).exists("another-table")
-
-
-@pytest.mark.parametrize(
-    ("name", "watched", "started"),
-    [
-        pytest.param("after-first", FIRST, FIRST, id="its-name"),
-        pytest.param("parking-after-waste", FOREIGN, FIRST, id="what-it-watches"),
-        pytest.param("parking-then-waste", FIRST, FOREIGN, id="what-it-starts"),
-    ],
-)
-def test_trigger_is_refused_when_a_part_of_it_is_of_another_team(
-    guard: GuardedServer, worked: dict[str, set[Request]], name: str, watched: str, started: str
-) -> None:
-    jobs = JobRuns(watermarks_of(guard, "writer"))
-    before = everything(guard)
-
-    with pytest.raises(GlueApiError, match="AWS refuses dynamodb:GetItem"):
-        jobs.create_trigger(
-            Name=name,
-            Type="CONDITIONAL",
-            Predicate={"Conditions": [{"LogicalOperator": "EQUALS", "JobName": watched, "State": "SUCCEEDED"}]},
-            Actions=[{"JobName": started}],
-        )
-
-    assert everything(guard) == before
 
 
 def test_page_tells_the_same_when_it_is_compared_with_the_documents(

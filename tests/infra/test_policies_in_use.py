@@ -224,8 +224,7 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["copy", ROWS, "--to", copied, "--yes"],
         ["copy", ROWS, "--from", copied, "--to", TABLE, "--yes"],
     ]
-    works = [["work", VALUES, "--logs", str(folder / "logs"), "--scripts", str(folder / "scripts"), "--once"]]
-    by_role = [("reader", looks), ("lister", every), ("admin", decisions), ("writer", works)]
+    by_role = [("reader", looks), ("lister", every), ("admin", decisions)]
     return [(role, arguments) for role, all_of_it in by_role for arguments in all_of_it]
 
 

@@ -324,11 +324,6 @@ def test_page_lists_every_action_of_glue_when_all_calls_are_made(
         "get_job_run": {"JobName": "a", "RunId": "jr_1"},
         "get_job_runs": {"JobName": "a"},
         "batch_stop_job_run": {"JobName": "a", "JobRunIds": ["jr_1"]},
-        "create_trigger": {"Name": "t", "Type": "CONDITIONAL", "Actions": [{"JobName": "a"}]},
-        "get_trigger": {"Name": "t"},
-        "start_trigger": {"Name": "t"},
-        "stop_trigger": {"Name": "t"},
-        "delete_trigger": {"Name": "t"},
     }
     guard.calls.clear()
     for name, request in requests.items():
@@ -340,12 +335,8 @@ def test_page_lists_every_action_of_glue_when_all_calls_are_made(
     section = PAGE.partition("## Other calls")[2].partition("\n## ")[0]
     told = {f"glue:{name}" for name in re.findall(r"`glue:(\w+)`", section)}
     methods = {name for name, _ in inspect.getmembers(JobRuns, inspect.isfunction) if not name.startswith("_")}
-    assert methods - {"wait", "get_paginator", *OWN_CALLS} == set(requests)
+    assert methods - {"wait", "get_paginator"} == set(requests)
     assert {call.request.action for call in guard.of("stranger")} == told
-
-
-OWN_CALLS = {"tend", "work", "accept_trigger", "refuse_trigger"}
-"""Of `JobRuns`, which Glue has not."""
 
 
 # --- keys -------------------------------------------------------------------------------

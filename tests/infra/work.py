@@ -25,7 +25,7 @@ from tests.support.listed_rows import ListedRows
 from tests.support.patience import PATIENCE
 
 ROWS, OLD, FILES = "parking-rows", "parking-old", "parking-viewed"
-FIRST, SECOND, TRIGGER = "parking-first", "parking-second", "parking-after-first"
+FIRST = "parking-first"
 LARGE = [f"{number:0100d}" for number in range(900)]
 STATE = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 10}
 Work = Callable[[Watermarks], None]
@@ -60,34 +60,23 @@ def as_backfill(marks: Watermarks) -> None:
 
 
 def as_job_runs(marks: Watermarks) -> None:
-    """Define, start, trigger, look at and stop runs, each with a launcher of its own."""
+    """Define, start, retry, look at and stop runs with a real launcher."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "script.py")
-        script.touch()
+        script.write_text("import sys\nsys.exit('_attempt_' not in sys.argv[-1])")
         logs = str(Path(folder, "logs"))
         jobs = JobRuns(marks, SparkSubmit(logs, scripts=[str(script)], beat_seconds=0.2, lease_seconds=PATIENCE))
-        for name in (FIRST, SECOND):
-            jobs.create_job(Name=name, Command={"Name": "pythonshell", "ScriptLocation": str(script)})
-        jobs.create_trigger(
-            Name=TRIGGER,
-            Type="CONDITIONAL",
-            Predicate={"Conditions": [{"LogicalOperator": "EQUALS", "JobName": FIRST, "State": "SUCCEEDED"}]},
-            Actions=[{"JobName": SECOND}],
-            StartOnCreation=True,
-        )
+        command = {"Name": "pythonshell", "ScriptLocation": str(script)}
+        jobs.create_job(Name=FIRST, Command=command, MaxRetries=1)
         run_id = jobs.start_job_run(JobName=FIRST)["JobRunId"]
-        assert jobs.wait(FIRST, run_id, seconds=PATIENCE)["JobRunState"] == "SUCCEEDED"
-        jobs.tend([FIRST, SECOND])
-        (after,) = jobs.get_job_runs(JobName=SECOND)["JobRuns"]
-        assert jobs.wait(SECOND, after["Id"], seconds=PATIENCE)["JobRunState"] == "SUCCEEDED"
-        for name, ended in ((FIRST, run_id), (SECOND, after["Id"])):
-            record = jobs.scheduler.records.run(name, ended)
-            assert record is not None
-            assert gone(process_of(record))
+        assert jobs.wait(FIRST, run_id, seconds=PATIENCE)["JobRunState"] == "FAILED"
+        record = jobs.scheduler.records.run(FIRST, run_id)
+        assert record is not None
+        assert gone(process_of(record))
+        retry, _ = jobs.get_job_runs(JobName=FIRST)["JobRuns"]
+        assert retry["JobRunState"] == "SUCCEEDED"
         assert jobs.batch_stop_job_run(JobName=FIRST, JobRunIds=[run_id])["Errors"]
-        jobs.stop_trigger(Name=TRIGGER)
-        jobs.delete_trigger(Name=TRIGGER)
-        jobs.delete_job(JobName=SECOND)
+        jobs.delete_job(JobName=FIRST)
 
 
 def as_copy(marks: Watermarks) -> None:
@@ -147,11 +136,10 @@ def as_admin(marks: Watermarks) -> None:
 
 
 def as_lister(marks: Watermarks) -> None:
-    """List and report all jobs, also those without a head: of the original class, and a trigger."""
+    """List and report all jobs, also those without a head: of the original class."""
     assert marks.exists()
     found = list_jobs(store_of(marks))
     assert {FOREIGN, "waste-original"} <= {job.job_id for job in found.jobs}
-    assert found.triggers == ("waste-trigger",)
     assert FOREIGN in build_report(marks)
 
 
@@ -172,9 +160,3 @@ def prepare(root: Watermarks) -> None:
     root.set_watermark(FOREIGN, {"latest_data": "2026-03-16"}, why="a test")
     jobs = JobRuns(root)
     jobs.create_job(Name=FOREIGN, Command={"Name": "pythonshell", "ScriptLocation": "script.py"})
-    jobs.create_trigger(
-        Name="waste-trigger",
-        Type="CONDITIONAL",
-        Predicate={"Conditions": [{"LogicalOperator": "EQUALS", "JobName": FOREIGN, "State": "SUCCEEDED"}]},
-        Actions=[{"JobName": FOREIGN}],
-    )

@@ -1,4 +1,4 @@
-"""Arguments of runs: people who start or trigger a job choose some of them, and never which job or run it is."""
+"""Arguments of runs: people who start a job choose some of them, and never which job or run it is."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
-import boto3
 import pytest
-from botocore.stub import Stubber
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scripts.helpers.errors import ArgumentNotAllowedError, WatermarkError
 from scripts.helpers.glue import getResolvedOptions
-from scripts.helpers.job_runs import EmrServerless, SparkSubmit, launcher
-from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
+from scripts.helpers.job_runs import SparkSubmit, launcher
+from scripts.helpers.job_runs.job_record import JobRecord
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
@@ -65,10 +64,6 @@ CALLS: dict[str, Callable[[Jobs, dict[str, str]], Any]] = {
     "update": lambda jobs, given: jobs.update_job(
         JobName="parking", JobUpdate={"Command": COMMAND, "DefaultArguments": given}
     ),
-    "trigger": lambda jobs, given: jobs.create_trigger(
-        Name="t", Type="CONDITIONAL", Actions=[{"JobName": "parking", "Arguments": given}],
-        Predicate={"Conditions": [{"LogicalOperator": "EQUALS", "JobName": "parking", "State": "SUCCEEDED"}]},
-    ),
 }  # fmt: skip
 
 
@@ -91,13 +86,6 @@ def checked(parked: Jobs) -> Jobs:
     return parked
 
 
-@pytest.fixture
-def submitted(table: Watermarks, clock: Clock) -> Any:
-    """Return jobs on an application of EMR Serverless that expects no request."""
-    with Stubber(boto3.client("emr-serverless")) as stubber:
-        yield Jobs(table, EmrServerless(stubber.client, "00abc", "arn", scripts=["s3://scripts/"]), clock=clock)
-
-
 def a_run(arguments: dict[str, str], command: Mapping[str, Any] = COMMAND) -> RunRecord:
     now = Clock()()
     told = {"Arguments": arguments, "Attempt": 0, "Timeout": 30}
@@ -105,11 +93,11 @@ def a_run(arguments: dict[str, str], command: Mapping[str, Any] = COMMAND) -> Ru
 
 
 def plant(jobs: Jobs, arguments: dict[str, str], command: Mapping[str, Any] = COMMAND) -> None:
-    """Write a run that waits, as anybody can who may write its job's items."""
+    """Write a run that failed, as anybody can who may write its job's items."""
     records, now = jobs.scheduler.records, jobs.scheduler.clock()
-    records.write_run(None, a_run(arguments, command))
+    records.write_run(None, a_run(arguments, command).starting(now, timedelta(minutes=1)).to("FAILED", now))
     made = JobRecord("a-inc", {"Command": command, "CreatedOn": now, "LastModifiedOn": now})
-    records.change_job("a-inc", lambda job: (job or made).queued(RUN_ID, now))
+    records.change_job("a-inc", lambda job: job or made)
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -133,42 +121,18 @@ def test_request_is_refused_and_nothing_written_when_an_argument_would_be_read_a
     assert everything() == before
 
 
-@pytest.mark.parametrize("engine", ["checked", "submitted"])
 @pytest.mark.parametrize("given", DISGUISES.values(), ids=DISGUISES)
-def test_planted_run_is_an_error_and_not_started_when_an_argument_would_be_read_as_another(
-    request: pytest.FixtureRequest, engine: str, given: dict[str, str]
+def test_run_is_not_started_when_an_argument_of_its_record_would_be_read_as_another(
+    checked: Jobs, given: dict[str, str]
 ) -> None:
-    jobs = request.getfixturevalue(engine)
-    plant(jobs, {"--area": "north"} | given)
+    run = a_run({"--area": "north"} | given).starting(checked.scheduler.clock(), timedelta(minutes=1))
+    checked.scheduler.records.write_run(None, run)
 
-    started = jobs.tend("a-inc")
+    started = checked.scheduler.start(run)
 
-    found = jobs.record("a-inc", RUN_ID)
-    assert (started, found.state) == ([], "ERROR")
-    assert repr(next(iter(given)).partition("=")[0]) in found.error
-    assert engine == "submitted" or jobs.engine.launched == []
-
-
-def test_run_is_an_error_when_a_planted_trigger_gives_it_the_name_of_another_job(checked: Jobs) -> None:
-    condition = {"LogicalOperator": "EQUALS", "JobName": "parking", "State": "SUCCEEDED"}
-    checked.create_job(Name="a-inc", Command=COMMAND)
-    trigger = {
-        "Type": "CONDITIONAL", "Predicate": {"Conditions": [condition]}, "Actions": [{"JobName": "a-inc"}],
-    }  # fmt: skip
-    checked.create_trigger(Name="t", StartOnCreation=True, **trigger)
-    records = checked.scheduler.records
-    action = {"JobName": "a-inc", "Arguments": {"--area": "--JOB_NAME=b-victim"}}
-    before = records.trigger("t")
-    assert records.write(before, replace(before, definition=trigger | {"Actions": [action]}, token="t"))
-    assert isinstance(records.trigger("t"), TriggerRecord)
-    checked.pass_through("parking", checked.start("parking"), "RUNNING", "SUCCEEDED")
-    checked.engine.launched.clear()
-
-    checked.tend(["parking", "a-inc"])
-
-    (run,) = checked.get_job_runs(JobName="a-inc")["JobRuns"]
-    assert (run["JobRunState"], checked.engine.launched) == ("ERROR", [])
-    assert "'--area'" in run["ErrorMessage"]
+    found = checked.record("a-inc", RUN_ID)
+    assert (started, found.state, checked.engine.launched) == (False, "ERROR", [])
+    assert repr(next(iter(given)).partition("=")[0]) in str(found.error)
 
 
 def test_launcher_starts_no_job_when_an_argument_was_altered_after_the_run_was_launched(
@@ -191,7 +155,6 @@ def test_launcher_starts_no_job_when_an_argument_was_altered_after_the_run_was_l
 
 def test_retry_is_refused_when_the_run_that_it_repeats_has_such_an_argument(checked: Jobs) -> None:
     plant(checked, {"--area": "--JOB_NAME=b-victim"})
-    checked.tend("a-inc")
 
     with pytest.raises(checked.exceptions.InvalidInputException, match="'--area'"):
         checked.start_job_run(JobName="a-inc", JobRunId=RUN_ID)
@@ -320,7 +283,7 @@ def test_watermark_of_the_job_itself_moves_and_no_other_when_runs_of_it_commit(
     jobs: Jobs, define: Callable[..., None], table: Watermarks, moto_process: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto_process)
-    define("a-inc", COMMITTING, DefaultArguments={"--table": table.table_name}, JobRunQueuingEnabled=True)
+    define("a-inc", COMMITTING, DefaultArguments={"--table": table.table_name})
     with table.begin("b-victim", "jr_1") as run:
         run.freeze({}, {"n": 0})
         run.commit()
@@ -330,10 +293,11 @@ def test_watermark_of_the_job_itself_moves_and_no_other_when_runs_of_it_commit(
             jobs.start("a-inc", Arguments={"--area": value})
     command = jobs.get_job(JobName="a-inc")["Job"]["Command"]
     plant(jobs, {"--table": table.table_name, "--area": "--JOB_NAME=b-victim"}, command)
-    refused = jobs.run("a-inc", RUN_ID)
+    with pytest.raises(jobs.exceptions.InvalidInputException):
+        jobs.start("a-inc", JobRunId=RUN_ID)
     run_id = jobs.start("a-inc", Arguments={"--area": "north"})
     done = jobs.wait("a-inc", run_id)
 
-    assert (refused["JobRunState"], done["JobRunState"]) == ("ERROR", "SUCCEEDED"), (refused, done)
+    assert done["JobRunState"] == "SUCCEEDED", done
     assert (table.latest("b-victim").version, table.latest("a-inc").version) == (1, 1)
     assert table.get_most_recent_run_id("a-inc") == run_id

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -22,11 +21,8 @@ from tests.support.listed_rows import ListedRows
 
 @pytest.fixture
 def with_runs(parked: Jobs) -> Jobs:
-    """Return jobs of which one has a run, a trigger of the same name, and no watermark."""
-    condition = {"JobName": "parking", "State": "SUCCEEDED"}
-    parked.create_trigger(
-        Name="parking", Type="CONDITIONAL", Predicate={"Conditions": [condition]}, Actions=[{"JobName": "parking"}]
-    )
+    """Return jobs of which one has a run, what an earlier version kept of a trigger of its name, and no watermark."""
+    parked.scheduler.records.store.put(items.key("parking", "!t") | {"state": {"S": "CREATED"}}, if_new=True)
     parked.start("parking")
     return parked
 
@@ -162,7 +158,7 @@ def test_failed_run_stands_for_the_success_before_it_when_its_record_tells_its_s
     failed = jobs.start("parking")
     jobs.pass_through("parking", failed, "RUNNING", "FAILED")
     assert jobs.run("parking", failed)["JobRunState"] == "FAILED"
-    failed = f"{failed}_attempt_1" if retry else failed
+    failed = jobs.retried("parking", failed) if retry else failed
     for number in (2, 3):
         rows.listed.append((number,))
         take(f"jr_{number}")
@@ -174,29 +170,6 @@ def test_failed_run_stands_for_the_success_before_it_when_its_record_tells_its_s
     ]
 
     assert found == [[2, 3], []]
-
-
-def test_run_that_waited_is_placed_by_its_work_when_another_succeeded_meanwhile(
-    make_parked: Callable[..., Jobs], table: Watermarks
-) -> None:
-    jobs = make_parked(clock=lambda: datetime.now(timezone.utc))
-    jobs.create_job(Name="parking", Command={"Name": "pythonshell", "ScriptLocation": "/a.py"})
-    first = jobs.start("parking")
-    second = jobs.start("parking", JobRunQueuingEnabled=True)
-    with table.begin("parking", first) as run:
-        run.freeze({}, {"up_to": 1})
-        run.commit()
-    jobs.pass_through("parking", first, "RUNNING", "SUCCEEDED")
-    jobs.tend("parking")
-    waited = jobs.record("parking", second)
-    now = jobs.scheduler.clock()
-    jobs.scheduler.records.write_run(waited, replace(waited.to("RUNNING", now), running_since=now))
-
-    found = last_success(table, "parking", second)
-
-    assert waited.state == "STARTING"
-    assert found is not None
-    assert (found.version, found.change.run_id) == (1, first)
 
 
 def test_one_version_is_read_when_the_log_entry_of_a_run_has_expired(

@@ -8,7 +8,6 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.job_runs.client import Glue, JobRuns
 from tests.support.places import REGION
 
@@ -95,10 +94,3 @@ def test_other_calls_of_the_client_are_there_when_glue_is_the_engine(client: Any
 
     with pytest.raises(AttributeError, match="'JobRuns' object has no attribute 'get_job_bookmark'"):
         JobRuns(table).get_job_bookmark(JobName="parking")
-
-
-def test_worker_is_refused_when_glue_is_the_engine() -> None:
-    with pytest.raises(InvalidValueError) as caught:
-        JobRuns(engine=Glue(object())).tend("parking")
-
-    assert str(caught.value) == "tend is for engines other than Glue, which starts its runs itself."

@@ -29,7 +29,7 @@ from scripts.helpers.errors import (
     InvalidValueError,
     StoreUnavailableError,
 )
-from scripts.helpers.job_runs import cgroup, engines, launcher
+from scripts.helpers.job_runs import engines, launcher
 from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.job_runs.job_record import JobRecord
 from scripts.helpers.job_runs.run_store import RunStore
@@ -47,12 +47,6 @@ FAMILY = """
 import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print(os.getpid(), child.pid, flush=True)
-time.sleep(600)
-"""
-ESCAPED = """
-import os, subprocess, sys, time
-leaver = "import os, time; os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
-subprocess.Popen([sys.executable, "-c", leaver])
 time.sleep(600)
 """
 STUBBORN = "import os, signal, time\nsignal.signal(signal.SIGTERM, lambda *_: print('no', flush=True))\n" + SLEEP
@@ -167,52 +161,12 @@ def test_job_dies_and_the_run_is_an_error_when_its_launcher_is_killed(jobs: Jobs
     dead = [gone(process) for process in family]
     jobs.be_late()
     run = jobs.wait("job", run_id)
-    jobs.tend("job")
+    jobs.scheduler.settle("job")
 
     assert dead == [True, True]
     assert run["JobRunState"] == "ERROR"
     assert "The launcher gave no sign since" in run["ErrorMessage"]
     jobs.until_idle("job")
-
-
-def can_make_cgroups() -> bool:
-    """Tell whether somebody may make cgroups of version 2 here, which is for root on most machines."""
-    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    mounted = next((Path(folder) for _, folder, kind, *_ in mounts if kind == "cgroup2"), None)
-    if mounted is None:
-        return False
-    tried = mounted / f"tried-{os.getpid()}"
-    try:
-        tried.mkdir()
-    except OSError:
-        return False
-    can_kill = (tried / "cgroup.kill").exists()
-    tried.rmdir()
-    return can_kill
-
-
-@pytest.mark.parametrize("by", ["stop", "death of the launcher"])
-def test_process_outside_of_the_job_s_group_is_killed_where_cgroups_can_be_made(
-    jobs: Jobs, define: Define, by: str
-) -> None:
-    define("job", ESCAPED)
-    run_id = jobs.start("job")
-    (escaped,) = map(int, printed(jobs, "job", run_id))
-
-    if by == "stop":
-        jobs.batch_stop_job_run(JobName="job", JobRunIds=[run_id])
-        jobs.until("job", run_id, "STOPPED")
-    else:
-        launched = process_of(jobs.until("job", run_id, "RUNNING"))
-        os.kill(launched, signal.SIGKILL)
-        assert gone(launched)
-
-    # Where there are none, such a process goes on, as the page says.
-    if can_make_cgroups():
-        assert gone(escaped)
-    else:
-        assert is_alive(escaped)
-        os.kill(escaped, signal.SIGKILL)
 
 
 def test_run_is_an_error_at_once_when_its_launcher_is_told_to_end(jobs: Jobs, define: Define) -> None:
@@ -272,16 +226,10 @@ def launcher_of(settings: dict[str, Any], **options: Any) -> launcher.Launcher:
     return found
 
 
-@pytest.mark.parametrize(
-    ("script", "in_cgroup"),
-    [(SLEEP, True), (STUBBORN, True), (FAMILY, False)],
-    ids=["plain", "stubborn", "without a cgroup"],
-)
+@pytest.mark.parametrize("script", [SLEEP, STUBBORN, FAMILY], ids=["plain", "stubborn", "with a child"])
 def test_run_has_timed_out_when_its_minutes_are_over(
-    jobs: Jobs, define: Define, script: str, in_cgroup: bool, monkeypatch: pytest.MonkeyPatch
+    jobs: Jobs, define: Define, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not in_cgroup:
-        monkeypatch.setattr(cgroup, "make", lambda _name: None)
     define("job", script, MaxRetries=1)
     jobs.scheduler.engine = Parked()
     run_id = jobs.start("job", Timeout=2)
@@ -660,20 +608,6 @@ def test_run_has_failed_when_its_launcher_cannot_be_started(jobs: Jobs, define: 
     assert jobs.wait("job", jobs.start("job"))["JobRunState"] == "SUCCEEDED"
 
 
-def test_queue_empties_itself_in_order_when_a_worker_is_there(jobs: Jobs, define: Define, tmp_path: Path) -> None:
-    define(
-        "job",
-        f"import sys\nopen({str(tmp_path / 'order')!r}, 'a').write(sys.argv[2] + '\\n')\n",
-        JobRunQueuingEnabled=True,
-    )
-
-    made = [jobs.start("job", Arguments={"--n": str(number)}) for number in range(4)]
-    with jobs.working("job"):
-        jobs.until("job", made[-1], "SUCCEEDED")
-
-    assert (tmp_path / "order").read_text().split() == ["0", "1", "2", "3"]
-
-
 def test_run_succeeds_at_the_third_attempt_when_the_first_two_fail(jobs: Jobs, define: Define, tmp_path: Path) -> None:
     tried = str(tmp_path / "tried")
     define(
@@ -683,56 +617,30 @@ def test_run_succeeds_at_the_third_attempt_when_the_first_two_fail(jobs: Jobs, d
     )
 
     first = jobs.start("job")
-    with jobs.working("job"):
-        last = jobs.until("job", f"{first}_attempt_2", "SUCCEEDED")
+    last = jobs.until("job", f"{first}_attempt_2", "SUCCEEDED")
+    jobs.until_idle("job")
 
     assert jobs.states("job") == ["SUCCEEDED", "FAILED", "FAILED"]
     assert (last.attempt, last.told["PreviousRunId"]) == (2, f"{first}_attempt_1")
 
 
-def test_chain_of_jobs_runs_when_a_worker_has_all_of_them(jobs: Jobs, define: Define) -> None:
-    for name in ("one", "two", "three"):
-        define(name)
-    for before, after in (("one", "two"), ("two", "three")):
-        condition = {"LogicalOperator": "EQUALS", "JobName": before, "State": "SUCCEEDED"}
-        jobs.create_trigger(
-            Name=f"after-{before}", Type="CONDITIONAL", StartOnCreation=True,
-            Predicate={"Conditions": [condition]}, Actions=[{"JobName": after}],
-        )  # fmt: skip
+@pytest.mark.parametrize("what", ["the job was deleted", "its slot was given to another"])
+def test_run_is_not_retried_when_it_has_no_slot_any_more(
+    jobs: Jobs, define: Define, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    define("job", "raise SystemExit(1)", MaxRetries=1)
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job")
+    if what == "the job was deleted":
+        jobs.delete_job(JobName="job")
+    else:
+        jobs.scheduler.records.change_job("job", lambda job: job.changed(active=()))
 
-    first = jobs.start("one")
-    jobs.until("one", first, "SUCCEEDED")
-    end = time.monotonic() + PATIENCE
-    with jobs.working("one", "two", "three"):
-        while not (last := jobs.scheduler.records.newest_runs("three", 2)) or not last[0].is_over:
-            assert time.monotonic() < end
-            time.sleep(0.02)
+    retry = launcher_of(settings_of(jobs, "job", run_id)).carry_out()
 
-    assert [run.state for run in last] == ["SUCCEEDED"]
-    (second,) = jobs.scheduler.records.newest_runs("two", 2)
-    assert [second.predecessors, last[0].predecessors] == [(("one", first),), (("two", second.run_id),)]
-
-
-def test_only_as_many_jobs_run_as_are_allowed_when_many_are_started(jobs: Jobs, define: Define, tmp_path: Path) -> None:
-    folder = tmp_path / "at-work"
-    folder.mkdir()
-    define(
-        "job",
-        f"import os, time\nme = os.path.join({str(folder)!r}, str(os.getpid()))\nopen(me, 'w').close()\n"
-        f"both, end = {str(tmp_path / 'both')!r}, time.monotonic() + {PATIENCE}\n"
-        f"while len(os.listdir({str(folder)!r})) < 2 and not os.path.exists(both):\n"
-        "    assert time.monotonic() < end\n    time.sleep(0.02)\n"
-        f"open(both, 'w').close()\ntime.sleep(0.2)\nprint(len(os.listdir({str(folder)!r})))\nos.remove(me)\n",
-        ExecutionProperty={"MaxConcurrentRuns": 2}, JobRunQueuingEnabled=True,
-    )  # fmt: skip
-
-    made = [jobs.start("job") for _ in range(5)]
-    with jobs.working("job"):
-        runs = [jobs.wait("job", run_id) for run_id in made]
-
-    together = [int(Path(run["LogGroupName"], "stdout").read_text()) for run in runs]
-    assert {run["JobRunState"] for run in runs} == {"SUCCEEDED"}
-    assert max(together) <= 2
+    assert (retry, jobs.states("job")) == (None, ["FAILED"])
+    assert f"event=not_retried run={run_id}: its slot was given up" in caplog.text
+    assert jobs.scheduler.records.job("job").active == ()
 
 
 # --- watermarks ----------------------------------------------------------------------------------
@@ -761,8 +669,7 @@ def test_commit_has_the_id_of_the_run_when_it_is_started_through_the_api(
 
     run_id = jobs.start("job")
     last = f"{run_id}_attempt_1" if killed else run_id
-    with jobs.working("job"):
-        found = jobs.until("job", last, "SUCCEEDED", "FAILED")
+    found = jobs.until("job", last, "SUCCEEDED", "FAILED")
 
     assert found.state == "SUCCEEDED", found.error
     assert table.get_most_recent_run_id("job") == last
@@ -860,13 +767,7 @@ def test_environment_of_launchers_does_not_grow_when_one_starts_the_next(
     assert seen[0].get("PYTHONPATH", "") == seen[1].get("PYTHONPATH", "")
 
 
-def test_run_has_failed_and_no_cgroup_is_left_when_its_job_cannot_be_spawned(
-    jobs: Jobs, define: Define, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = tmp_path / "cgroup"
-    made.mkdir()
-    monkeypatch.setattr(cgroup, "make", lambda _name: made)
-    monkeypatch.setattr(cgroup, "kill", cgroup.remove)  # A plain folder has no file that kills.
+def test_run_has_failed_when_its_job_cannot_be_spawned(jobs: Jobs, define: Define) -> None:
     define("job")
     jobs.scheduler.engine = Parked()
     run_id = jobs.start("job")
@@ -879,7 +780,6 @@ def test_run_has_failed_and_no_cgroup_is_left_when_its_job_cannot_be_spawned(
 
     found = jobs.record("job", run_id)
     assert (found.state, found.error) == ("FAILED", "The job cannot be started: embedded null byte")
-    assert not made.exists()
 
 
 def test_python_shell_finds_the_job_s_modules_when_they_are_given(jobs: Jobs, define: Define, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def timer() -> Timer:
 
 @pytest.fixture
 def observer(make_parked: Callable[..., Jobs], timer: Timer, clock: Clock) -> Jobs:
-    """Return another machine's worker, whose clock is ahead by two minutes."""
+    """Return what looks from another machine, whose clock is ahead by two minutes."""
     made = make_parked(clock=lambda: clock() + timedelta(minutes=2))
     made.scheduler.timer = timer
     return made
@@ -105,14 +105,14 @@ def test_run_is_lost_at_one_look_when_no_two_clocks_differ_by_so_much(
 def test_start_goes_on_when_it_has_no_record_yet_and_who_looks_is_minutes_ahead(
     parked: Jobs, observer: Jobs, timer: Timer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = parked._record
+    record = parked._start
 
     def slowly(*arguments: object, **more: object) -> None:
-        observer.tend("parking")
+        observer.scheduler.settle("parking")
         timer.now += LEASE
-        observer.tend("parking")
+        observer.scheduler.settle("parking")
         record(*arguments, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parked, "_record", slowly)
+    monkeypatch.setattr(parked, "_start", slowly)
 
     assert parked.record("parking", parked.start("parking")).state == "STARTING"

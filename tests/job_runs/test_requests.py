@@ -15,15 +15,13 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.glue_api import errors
 from scripts.helpers.job_runs import shapes
 from scripts.helpers.job_runs.client import JobRuns
-from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.job_runs import Jobs
 
 MODEL = botocore.session.get_session().get_service_model("glue")
 OPERATIONS = [
-    "BatchStopJobRun", "CreateJob", "CreateTrigger", "DeleteJob", "DeleteTrigger", "GetJob", "GetJobRun", "GetJobRuns",
-    "GetTrigger", "StartJobRun", "StartTrigger", "StopTrigger", "UpdateJob",
+    "BatchStopJobRun", "CreateJob", "DeleteJob", "GetJob", "GetJobRun", "GetJobRuns", "StartJobRun", "UpdateJob",
 ]  # fmt: skip
 OPTIONAL_HERE = {"CreateJob.Role"}
 """Required members that mean nothing off Glue."""
@@ -91,25 +89,21 @@ def older_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("older_botocore")
-def test_run_waits_and_a_newer_member_is_refused_when_botocore_is_older(parked: Jobs) -> None:
-    parked.start("parking")
-    waiting = parked.start("parking", JobRunQueuingEnabled=True)
-
+def test_newer_member_is_refused_when_botocore_is_older(parked: Jobs) -> None:
     with pytest.raises(
         parked.exceptions.InvalidInputException, match=r"'JobMode' is not known; .*in botocore \d"
     ) as refused:
         parked.create_job(Name="n", Command=COMMAND, JobMode="SCRIPT")
 
-    assert parked.record("parking", waiting).state == "WAITING"
     assert "NumberOfWorkers" in str(refused.value)
 
 
 def test_answers_are_of_glue_s_shapes_when_every_operation_is_called(parked: Jobs, clock: Clock) -> None:
     definition = {
-        "Command": {"Name": "glueetl", "ScriptLocation": "s3://b/a.py", "PythonVersion": "3"},
+        "Command": {"Name": "glueetl", "ScriptLocation": "s3://scripts/a.py", "PythonVersion": "3"},
         "Role": "role", "Description": "d", "MaxRetries": 1, "Timeout": 5, "GlueVersion": "4.0", "WorkerType": "G.1X",
         "NumberOfWorkers": 2, "ExecutionProperty": {"MaxConcurrentRuns": 2}, "ExecutionClass": "STANDARD",
-        "DefaultArguments": {"--a": "1"}, "NonOverridableArguments": {"--b": "2"}, "JobRunQueuingEnabled": True,
+        "DefaultArguments": {"--a": "1"}, "NonOverridableArguments": {"--b": "2"}, "JobRunQueuingEnabled": False,
         "NotificationProperty": {"NotifyDelayAfter": 1}, "Connections": {"Connections": ["c"]}, "JobMode": "SCRIPT",
         "SecurityConfiguration": "s", "LogUri": "u", "MaintenanceWindow": "Sun:1",
     }  # fmt: skip
@@ -118,34 +112,19 @@ def test_answers_are_of_glue_s_shapes_when_every_operation_is_called(parked: Job
     is_shape(parked.update_job(JobName="full", JobUpdate=definition | {"MaxRetries": 2}), "UpdateJob")
     job = parked.get_job(JobName="full")
     is_shape(job, "GetJob")
-    predicate = {"Conditions": [{"LogicalOperator": "EQUALS", "JobName": "parking", "State": "SUCCEEDED"}]}
-    trigger = {"Type": "CONDITIONAL", "Predicate": predicate, "Actions": [{"JobName": "full", "Timeout": 7}]}
-    is_shape(parked.create_trigger(Name="after", StartOnCreation=True, **trigger), "CreateTrigger")
-    is_shape(parked.get_trigger(Name="after"), "GetTrigger")
-    first = parked.start("parking")
-    parked.pass_through("parking", first, "RUNNING", "SUCCEEDED")
-    assert parked.run("parking", first)["JobRunState"] == "SUCCEEDED"
-    parked.tend("full")
+    started = parked.start("full", Timeout=7)
     runs = parked.get_job_runs(JobName="full")
     is_shape(runs, "GetJobRuns")
-    (triggered,) = runs["JobRuns"]
-    is_shape(parked.get_job_run(JobName="full", RunId=triggered["Id"], PredecessorsIncluded=True), "GetJobRun")
-    is_shape(parked.batch_stop_job_run(JobName="full", JobRunIds=[triggered["Id"], RUN_ID]), "BatchStopJobRun")
+    is_shape(parked.get_job_run(JobName="full", RunId=started, PredecessorsIncluded=True), "GetJobRun")
+    is_shape(parked.batch_stop_job_run(JobName="full", JobRunIds=[started, RUN_ID]), "BatchStopJobRun")
     clock.move(hours=1)
-    failed = parked.run("full", triggered["Id"])
-    is_shape({"JobRun": failed}, "GetJobRun")
-    for operation in ("start_trigger", "stop_trigger", "delete_trigger"):
-        is_shape(getattr(parked, operation)(Name="after"), operation.title().replace("_", ""))
+    ended = parked.run("full", started)
+    is_shape({"JobRun": ended}, "GetJobRun")
     is_shape(parked.delete_job(JobName="full"), "DeleteJob")
 
     assert job["Job"] | definition | {"MaxRetries": 2} == job["Job"]
-    assert {
-        "Timeout": 7,
-        "WorkerType": "G.1X",
-        "Arguments": {"--a": "1", "--b": "2"},
-        "TriggerName": "after",
-    }.items() <= (triggered.items())
-    assert {"CompletedOn", "ErrorMessage", "NumberOfWorkers"} <= failed.keys()
+    assert {"Timeout": 7, "WorkerType": "G.1X", "Arguments": {"--a": "1", "--b": "2"}}.items() <= ended.items()
+    assert {"CompletedOn", "ErrorMessage", "NumberOfWorkers"} <= ended.keys()
 
 
 BAD = [
@@ -181,6 +160,21 @@ BAD = [
         {"JobName": "parking", "JobUpdate": {"Command": COMMAND, "NonOverridableArguments": {"--JOB_NAME": "x"}}},
         ["--JOB_NAME", "Leave it out"],
     ),
+    (
+        "start_job_run",
+        {"JobName": "parking", "JobRunQueuingEnabled": True},
+        ["'JobRunQueuingEnabled' may not be True: no run waits here"],
+    ),
+    (
+        "create_job",
+        {"Name": "n", "Command": COMMAND, "JobRunQueuingEnabled": True},
+        ["'JobRunQueuingEnabled' may not be True"],
+    ),
+    (
+        "update_job",
+        {"JobName": "parking", "JobUpdate": {"Command": COMMAND, "JobRunQueuingEnabled": True}},
+        ["'JobUpdate.JobRunQueuingEnabled' may not be True"],
+    ),
     ("start_job_run", {"JobName": "parking", "WorkerType": "G.3X"}, ["'WorkerType'", "G.1X, G.2X, G.4X"]),
     ("start_job_run", {"JobName": "parking", "MaxCapacity": 2.0}, ["is 2, and a Python shell job takes 0.0625 or 1"]),
     (
@@ -203,15 +197,6 @@ BAD = [
         {"Name": "n", "Command": COMMAND, "Tags": {"name": "x" * 257}},
         ["'Tags['name']'", "less than or equal to 256 (it has 257 bytes)"],
     ),
-    (
-        "create_trigger",
-        {
-            "Name": "t", "Type": "CONDITIONAL", "Actions": [{"JobName": "parking"}],
-            "Predicate": {"Conditions": [{"JobName": "parking", "State": "SUCCEEDED"}]},
-            "Tags": {f"tag{n}": "" for n in range(51)},
-        },
-        ["'Tags'", "less than or equal to 50"],
-    ),
     ("create_job", {"Name": "n", "Command": COMMAND, "MaxCapacity": 1.0}, ["is 1, and a Spark job", "from 2 to 100"]),
     ("create_job", {"Name": "n", "Command": COMMAND, "MaxCapacity": 101.0}, ["MaxCapacity is 101"]),
     ("create_job", {"Name": "n", "Command": COMMAND, "MaxCapacity": 2.5}, ["MaxCapacity is 2.5", "whole DPUs"]),
@@ -225,15 +210,6 @@ BAD = [
         "update_job",
         {"JobName": "parking", "JobUpdate": {"Command": COMMAND, "WorkerType": "G.2X", "NumberOfWorkers": 150}},
         ["NumberOfWorkers is 150, and G.2X has 149 at most"],
-    ),
-    (
-        "create_trigger",
-        {
-            "Name": "t", "Type": "CONDITIONAL",
-            "Actions": [{"JobName": "parking", "Arguments": {"--JOB_RUN_ID": "x"}}],
-            "Predicate": {"Conditions": [{"JobName": "parking", "State": "SUCCEEDED"}]},
-        },
-        ["--JOB_RUN_ID", "Leave it out"],
     ),
     ("get_job_run", {"JobName": "parking"}, ["'RunId' is missing"]),
     ("get_job_run", {"JobName": "parking", "RunId": "r" * 256}, ["'RunId'", "255"]),
@@ -252,22 +228,6 @@ BAD = [
         ["Value 0 at 'ExecutionProperty.MaxConcurrentRuns'"],
     ),
     ("create_job", {"Name": "n", "Command": {"ScriptLocation": "a"}, "MaxRetries": 11}, ["'MaxRetries'", "10"]),
-    (
-        "create_trigger",
-        {
-            "Name": "t", "Type": "CONDITIONAL", "Actions": [{"JobName": "parking"}],
-            "Predicate": {"Conditions": [{"JobName": "parking", "State": "SUCCEEDED"}] * 2},
-        },
-        ["one condition, or for ANY"],
-    ),
-    (
-        "create_trigger",
-        {
-            "Name": "t", "Type": "CONDITIONAL", "Actions": [{"JobName": "parking"}],
-            "Predicate": {"Conditions": [{"JobName": "parking", "State": "RUNNING"}]},
-        },
-        ["'Predicate.Conditions[0].State'", "SUCCEEDED"],
-    ),
 ]  # fmt: skip
 
 
@@ -297,16 +257,6 @@ UNKNOWN = [
     ("get_job_run", {"JobName": "parking", "RunId": RUN_ID}, f"Job run {RUN_ID} not found"),
     ("get_job_run", {"JobName": "parking", "RunId": "nope"}, "Job run nope not found"),
     ("get_job_runs", {"JobName": "nope"}, "Job nope not found"),
-    ("get_trigger", {"Name": "nope"}, "Trigger nope not found"),
-    ("start_trigger", {"Name": "nope"}, "Trigger nope not found"),
-    (
-        "create_trigger",
-        {
-            "Name": "t", "Type": "CONDITIONAL", "Actions": [{"JobName": "nope"}],
-            "Predicate": {"Conditions": [{"JobName": "parking", "State": "SUCCEEDED"}]},
-        },
-        "Job nope not found",
-    ),
 ]  # fmt: skip
 
 
@@ -339,47 +289,19 @@ def test_stop_names_each_unknown_run_when_job_or_run_is_unknown(parked: Jobs) ->
     assert parked.record("parking", run_id).state == "STOPPING"
 
 
-def test_create_is_refused_when_job_or_trigger_exists(parked: Jobs, everything: Callable[[], Any]) -> None:
-    condition = {"JobName": "parking", "State": "SUCCEEDED"}
-    trigger = {
-        "Name": "t", "Type": "CONDITIONAL", "Predicate": {"Conditions": [condition]},
-        "Actions": [{"JobName": "parking"}],
-    }  # fmt: skip
-    parked.create_trigger(**trigger)
+def test_create_is_refused_when_the_job_exists(parked: Jobs, everything: Callable[[], Any]) -> None:
     before = everything()
 
     with pytest.raises(errors.AlreadyExistsException, match=r"Job 'parking' already exists. Use update_job."):
         parked.create_job(Name="parking", Command={"ScriptLocation": "other.py"})
-    with pytest.raises(errors.AlreadyExistsException, match=r"Trigger 't' already exists. Delete it first."):
-        parked.create_trigger(**trigger)
 
     assert everything() == before
 
 
-def test_trigger_is_refused_when_another_makes_it_at_the_same_time(
-    parked: Jobs, monkeypatch: pytest.MonkeyPatch, everything: Callable[[], Any]
-) -> None:
-    trigger = {
-        "Name": "t", "Type": "CONDITIONAL", "Actions": [{"JobName": "parking"}],
-        "Predicate": {"Conditions": [{"JobName": "parking", "State": "SUCCEEDED"}]},
-    }  # fmt: skip
-    parked.create_trigger(**trigger)
-    before = everything()
-    monkeypatch.setattr(RunStore, "trigger", lambda *_: None)
-
-    with pytest.raises(errors.AlreadyExistsException, match=r"Trigger 't' already exists. Delete it first."):
-        parked.create_trigger(**trigger)
-
-    assert everything() == before
-
-
-@pytest.mark.parametrize("option", ["queue_time", "keep"])
 @pytest.mark.parametrize("seconds", [0, -1])
-def test_client_is_refused_when_its_times_are_not_above_zero(option: str, seconds: int) -> None:
-    times: Any = {option: timedelta(seconds=seconds)}
-
-    with pytest.raises(InvalidValueError, match=r"^queue_time and keep must be above 0\.$"):
-        JobRuns("table", **times)
+def test_client_is_refused_when_it_keeps_runs_for_no_time(seconds: int) -> None:
+    with pytest.raises(InvalidValueError, match=r"^keep must be above 0\.$"):
+        JobRuns("table", keep=timedelta(seconds=seconds))
 
 
 def test_start_is_refused_when_there_is_no_engine(

@@ -12,7 +12,7 @@ import pytest
 
 from scripts.helpers.errors import CorruptItemError, NewerFormatError, TooLargeError
 from scripts.helpers.job_runs import ids, last_words
-from scripts.helpers.job_runs.job_record import Entry, JobRecord, TriggerRecord
+from scripts.helpers.job_runs.job_record import Entry, JobRecord
 from scripts.helpers.job_runs.run_record import LEGAL, TERMINAL, RunRecord
 from scripts.helpers.protocol import items
 
@@ -64,29 +64,31 @@ def test_ids_sort_as_starts_when_made_one_after_another() -> None:
     assert len({ids.new_id(NOW) for _ in range(100)}) == 100
 
 
-def test_triggered_id_is_the_same_when_made_again_for_the_same_run_only() -> None:
-    made = ids.triggered_id("t", "jr_1", 0, NOW)
-
-    assert made == ids.triggered_id("t", "jr_1", 0, NOW)
-    assert (
-        len({made, *(ids.triggered_id(*one, NOW) for one in (("u", "jr_1", 0), ("t", "jr_2", 0), ("t", "jr_1", 1)))})
-        == 4
-    )
-    assert ids.is_run_id(made)
-
-
 def test_retry_repeats_the_run_when_it_failed() -> None:
-    failed = a_run(max_retries=2, predecessors=(("a", "jr_0"),)).to("FAILED", NOW, error="no")
+    failed = a_run(max_retries=2, running_since=NOW).to("FAILED", NOW, error="no")
 
     first = failed.retry(NOW)
     second = first.to("STARTING", NOW).to("FAILED", NOW).retry(NOW)
 
-    assert (first.state, first.attempt, first.error) == ("WAITING", 1, None)
+    assert (first.state, first.attempt, first.error, first.running_since) == ("WAITING", 1, None, None)
     assert [first.run_id, second.run_id] == [f"{failed.run_id}_attempt_1", f"{failed.run_id}_attempt_2"]
     assert [run.told["PreviousRunId"] for run in (first, second)] == [failed.run_id, first.run_id]
     assert first.told["Arguments"] == failed.told["Arguments"]
-    assert first.predecessors == failed.predecessors
-    assert [run.to("STARTING", NOW).to("FAILED", NOW).is_retried for run in (first, second)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("state", "attempt", "running_since", "expected"),
+    [
+        ("FAILED", 0, NOW, True), ("FAILED", 1, NOW, False), ("FAILED", 0, None, False), ("ERROR", 0, NOW, False),
+        ("TIMEOUT", 0, NOW, False), ("SUCCEEDED", 0, NOW, False),
+    ],
+)  # fmt: skip
+def test_run_is_retried_when_its_job_failed_and_it_had_a_launcher_only(
+    state: str, attempt: int, running_since: Any, expected: bool
+) -> None:
+    run = a_run(state="RUNNING", max_retries=1, running_since=running_since, told={"Attempt": attempt})
+
+    assert run.to(state, NOW).is_retried is expected
 
 
 @pytest.mark.parametrize("state", ["STOPPED", "TIMEOUT", "SUCCEEDED", "FAILED", "ERROR"])
@@ -95,13 +97,6 @@ def test_run_is_not_retried_when_it_was_told_to_stop(state: str) -> None:
 
     assert not ended.is_retried
     assert (ended.state, ended.error) == ("STOPPED" if state in ("FAILED", "ERROR") else state, "why")
-
-
-@pytest.mark.parametrize(("running_since", "expected"), [(None, False), (NOW, True)])
-def test_lost_run_is_retried_when_its_job_had_a_launcher_only(running_since: Any, expected: bool) -> None:
-    lost = a_run(max_retries=1, running_since=running_since).to("ERROR", NOW)
-
-    assert lost.is_retried is expected
 
 
 def test_keys_sort_as_attempts_when_there_are_ten() -> None:
@@ -130,34 +125,22 @@ def test_retry_fits_when_its_run_was_as_large_as_may_be() -> None:
 @pytest.mark.parametrize("state", sorted(LEGAL))
 def test_run_is_the_same_when_written_and_read(state: str) -> None:
     run = a_run(
-        state=state, max_retries=1, predecessors=(("a", "jr_0"),), running_since=NOW, error="e", detail="d",
+        state=state, max_retries=1, running_since=NOW, error="e", detail="d",
         completed_on=NOW if state in TERMINAL else None, lease=timedelta(seconds=1.5), launcher="host:1",
     )  # fmt: skip
 
     assert RunRecord.from_item(run.to_item()) == run
 
 
-AFTER_A = {
-    "Predicate": {"Conditions": [{"JobName": "a", "State": "SUCCEEDED", "LogicalOperator": "EQUALS"}]},
-    "Actions": [{"JobName": "b"}],
-}
-
-
-def test_job_and_trigger_are_the_same_when_written_and_read() -> None:
+def test_job_is_the_same_when_written_and_read() -> None:
     entries = tuple(Entry(f"jr_{number}", NOW) for number in range(1_500))
-    job = JobRecord("parking", {"MaxRetries": 1, "CreatedOn": NOW}, entries[:2], entries, ("after",))
-    trigger = TriggerRecord("after", AFTER_A, "CREATED")
+    job = JobRecord("parking", {"MaxRetries": 1, "CreatedOn": NOW}, entries[:2], entries)
 
     assert JobRecord.from_item(job.to_item()) == job
     assert JobRecord.from_item(JobRecord("gone").to_item()).definition is None
-    assert TriggerRecord.from_item(trigger.to_item()) == trigger
 
 
-@pytest.mark.parametrize(
-    "record",
-    [a_run(), JobRecord("parking"), TriggerRecord("after", AFTER_A, "CREATED")],
-    ids=lambda record: type(record).__name__,
-)
+@pytest.mark.parametrize("record", [a_run(), JobRecord("parking")], ids=lambda record: type(record).__name__)
 def test_item_is_refused_when_altered_or_of_a_later_format(record: Any) -> None:
     item = record.to_item()
 
@@ -165,26 +148,6 @@ def test_item_is_refused_when_altered_or_of_a_later_format(record: Any) -> None:
         type(record).from_item({name: value for name, value in item.items() if name != "tok"})
     with pytest.raises(NewerFormatError, match="format 2"):
         type(record).from_item(item | {"fmt": {"N": "2"}})
-
-
-@pytest.mark.parametrize(
-    "definition",
-    [
-        {},
-        AFTER_A | {"Predicate": {}},
-        AFTER_A | {"Predicate": {"Conditions": [{"JobName": "a"}]}},
-        AFTER_A | {"Actions": [{}]},
-        AFTER_A | {"Actions": [{"JobName": 1}]},
-        AFTER_A | {"Actions": None},
-        AFTER_A | {"Actions": [{"JobName": "b", "Arguments": ["--a"]}]},
-        AFTER_A | {"Actions": [{"JobName": "b", "Timeout": "5"}]},
-    ],
-)
-def test_trigger_is_refused_when_its_definition_lacks_what_a_look_needs(definition: dict[str, Any]) -> None:
-    item = TriggerRecord("after", definition, "CREATED").to_item()
-
-    with pytest.raises(CorruptItemError, match=r"not readable: 'trigger\.definition\."):
-        TriggerRecord.from_item(item)
 
 
 @pytest.mark.parametrize(
@@ -238,14 +201,14 @@ def test_job_is_refused_when_its_definition_was_altered_so_that_no_run_could_be_
         JobRecord.from_item(JobRecord("parking", sound | altered).to_item())
 
 
-def test_slots_are_given_out_in_order_when_runs_end() -> None:
+def test_retry_has_the_slot_of_its_run_and_another_that_ended_leaves_its_own() -> None:
     job = JobRecord("parking", {"ExecutionProperty": {"MaxConcurrentRuns": 2}})
-    job = job.started("a", NOW).started("b", NOW).queued("c", NOW).queued("d", NOW)
+    job = job.started("a", NOW).started("b", NOW)
 
-    after = job.settled({"a": "a_attempt_1", "b": None}, NOW)
+    after = job.retried("a", "a_attempt_1", NOW).without([Entry("b", NOW)])
 
-    assert [entry.run_id for entry in after.active] == ["a_attempt_1", "c"]
-    assert [entry.run_id for entry in after.waiting] == ["d"]
+    assert [entry.run_id for entry in after.active] == ["a_attempt_1"]
+    assert (job.has_free_slot, after.has_free_slot) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -313,20 +276,3 @@ def test_run_is_shown_by_its_id_and_state_when_it_is_printed() -> None:
     run = a_run(told={"Attempt": 2, "Arguments": {"--password": "not-a-secret"}})
 
     assert repr(run) == f"<Run '{run.run_id}' of 'parking': STARTING, attempt 2>"
-
-
-def test_run_stays_as_it_is_when_a_cluster_takes_one_that_is_over_or_taken() -> None:
-    over, taken = a_run(state="STOPPED"), a_run(state="RUNNING", launcher="host:1")
-
-    assert over.taken_by("emr-serverless:1", NOW) is over
-    assert taken.taken_by("emr-serverless:1", NOW) is taken
-    assert a_run().taken_by("emr-serverless:1", NOW).launcher == "emr-serverless:1"
-
-
-def test_job_stays_as_it_is_when_its_trigger_is_there_or_gone_already() -> None:
-    job = JobRecord("parking", triggers=("t",))
-
-    assert job.with_trigger("triggers", "t", True) is job
-    assert job.with_trigger("triggers", "other", False) is job
-    assert job.with_trigger("triggers", "t", False).triggers == ()
-    assert job.with_trigger("triggers", "other", True).triggers == ("t", "other")

@@ -20,14 +20,13 @@ from scripts.helpers.errors import (
     LogFolderError,
     ScriptNotAllowedError,
 )
-from scripts.helpers.job_runs import EmrServerless, engines, ids
-from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
-from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
+from scripts.helpers.job_runs import engines, launcher
+from scripts.helpers.job_runs.client import SparkSubmit
+from scripts.helpers.job_runs.job_record import Entry, JobRecord
 from scripts.helpers.job_runs.run_record import RunRecord
-from scripts.helpers.job_runs.shapes import MAX_TRIGGERS
-from scripts.helpers.watermarks import Watermarks
+from scripts.helpers.job_runs.scheduler import START_LEASE
 from tests.support.clock import Clock
-from tests.support.job_runs import Jobs, Parked
+from tests.support.job_runs import Jobs
 
 RUN_ID = "jr_" + "7" * 64
 Engine = Callable[..., SparkSubmit]
@@ -41,7 +40,7 @@ def plant(jobs: Jobs, name: str, script: str, run_id: str = RUN_ID, **told: Any)
     records.write_run(None, run)
     before = records.job(name)
     after = before or JobRecord(name, {"Command": command, "CreatedOn": now, "LastModifiedOn": now})
-    assert records.write(before, after.queued(run_id, now))
+    assert records.write(before, after.changed(waiting=(*after.waiting, Entry(run_id, now))))
     return run
 
 
@@ -74,11 +73,11 @@ def test_nothing_is_started_or_written_when_somebody_only_looks(parked: Jobs, ev
 def test_only_its_own_run_is_started_when_somebody_starts_one(parked: Jobs) -> None:
     plant(parked, "parking", "/jobs/other.py")
 
-    own = parked.start_job_run(JobName="parking", JobRunQueuingEnabled=True)["JobRunId"]
+    own = parked.start_job_run(JobName="parking")["JobRunId"]
     parked.update_job(JobName="parking", JobUpdate={"Command": {"ScriptLocation": "/jobs/parking.py"}})
     parked.batch_stop_job_run(JobName="parking", JobRunIds=[own])
 
-    assert parked.scheduler.engine.launched == []
+    assert parked.scheduler.engine.launched == [own]
     assert parked.record("parking", RUN_ID).state == "WAITING"
 
 
@@ -95,66 +94,27 @@ def test_lost_run_is_shown_as_an_error_and_left_alone_when_somebody_only_looks(
     assert everything() == before
 
 
-def test_waiting_says_what_tends_the_run_when_it_needs_a_worker(parked: Jobs, caplog: Any) -> None:
-    plant(parked, "parking", "/jobs/parking.py")
-
-    run = parked.wait("parking", RUN_ID, seconds=0)
-
-    assert run["JobRunState"] == "WAITING"
-    assert "A worker starts it: watermarks work, or JobRuns.tend." in caplog.text
+# --- what a launcher carries out -----------------------------------------------------------------
 
 
-# --- a worker ------------------------------------------------------------------------------------
-
-
-def test_worker_starts_runs_of_the_jobs_that_it_is_given_only(parked: Jobs) -> None:
-    plant(parked, "parking", "/jobs/parking.py")
-    plant(parked, "waste", "/jobs/parking.py")
-
-    started = parked.tend("parking")
-
-    assert started == [{"JobName": "parking", "JobRunId": RUN_ID}]
-    assert parked.scheduler.engine.launched == [RUN_ID]
-    assert parked.record("waste", RUN_ID).state == "WAITING"
-
-
-@pytest.mark.parametrize("names", [[], "", [""], [None]])
-def test_worker_is_refused_when_no_job_is_named(parked: Jobs, names: Any) -> None:
-    with pytest.raises(InvalidValueError, match="Name each job"):
-        parked.tend(names)
-
-
-class Checking(Parked):
-    """An engine that checks what it is to start, as `SparkSubmit` does, and starts nothing."""
-
-    def launch(self, run: RunRecord, shared: Any) -> None:
-        SparkSubmit("logs", scripts=["/jobs"]).check(run)
-        super().launch(run, shared)
-
-
-@pytest.mark.parametrize("told", [{"Arguments": None}, {"Arguments": {"--conf": 1}}, {"Attempt": "x"}], ids=str)
-def test_worker_goes_on_with_other_jobs_when_a_run_was_planted_that_cannot_be_read(
-    parked: Jobs, told: dict[str, Any]
-) -> None:
-    parked.scheduler.engine = Checking()
-    plant(parked, "parking-x", "/jobs/parking.py", **told)
-    plant(parked, "waste", "/jobs/parking.py")
-
-    with pytest.raises(parked.exceptions.InternalServiceException, match="of job 'parking-x' is not readable"):
-        parked.tend(["parking-x", "waste"])
-
-    assert parked.record("waste", RUN_ID).state == "STARTING"
+def carried_out(jobs: Jobs, run: RunRecord) -> RunRecord:
+    """Have a launcher for a run whose record somebody altered after its start was checked."""
+    starting = run.starting(jobs.scheduler.clock(), START_LEASE)
+    jobs.scheduler.records.write_run(run, starting)
+    settings = {"shared": jobs.scheduler.settings(), "engine": jobs.engine.to_json(), "job": run.job_name}
+    found = launcher.make(settings | {"run": run.run_id})
+    assert found is not None
+    found.carry_out()
+    return jobs.record(run.job_name, run.run_id)
 
 
 def test_planted_script_is_refused_and_not_run_when_it_is_outside_of_the_places(jobs: Jobs, tmp_path: Path) -> None:
     outside = tmp_path.parent / f"{tmp_path.name}-outside.py"
     outside.write_text(f"open({str(outside)!r} + '.ran', 'w')")
-    plant(jobs, "parking-x", str(outside))
 
-    assert jobs.tend("parking-x") == []
+    found = carried_out(jobs, plant(jobs, "parking-x", str(outside)))
 
-    found = jobs.record("parking-x", RUN_ID)
-    assert (found.state, "is not in a place that this engine runs scripts from" in str(found.error)) == ("ERROR", True)
+    assert (found.state, "is not in a place that this engine runs scripts from" in str(found.error)) == ("FAILED", True)
     assert not Path(f"{outside}.ran").exists()
 
 
@@ -162,12 +122,10 @@ def test_nothing_is_written_outside_of_the_logs_when_a_run_has_an_id_that_leads_
     jobs: Jobs, tmp_path: Path, logs: Path
 ) -> None:
     (tmp_path / "a.py").touch()
-    plant(jobs, "parking-x", str(tmp_path / "a.py"), run_id="../../../escaped")
 
-    assert jobs.tend("parking-x") == []
+    with pytest.raises(InvalidIdError, match=r"'\.\./\.\./\.\./escaped' is not an id of this package"):
+        carried_out(jobs, plant(jobs, "parking-x", str(tmp_path / "a.py"), run_id="../../../escaped"))
 
-    found = jobs.record("parking-x", "../../../escaped")
-    assert (found.state, "is not an id of this package" in str(found.error)) == ("ERROR", True)
     assert not (logs.parent.parent / "escaped").exists()
     with pytest.raises(InvalidIdError, match=r"'\.\./escaped' is not an id of this package"):
         jobs.engine.folder("parking-x", "../escaped")
@@ -233,7 +191,7 @@ SHELL_OPTION = {"spark.driver.extraJavaOptions": "-XX:OnOutOfMemoryError=touch /
 SHELL_JSON = json.dumps(SHELL_OPTION)
 
 
-@pytest.mark.parametrize("kind", ["glueetl", "pythonshell", "emr"])
+@pytest.mark.parametrize("kind", ["glueetl", "pythonshell"])
 @pytest.mark.parametrize("argument", ["--spark-conf", "--spark-con", "--s", "--spark-conf={}"])
 @pytest.mark.parametrize(
     "value",
@@ -247,8 +205,6 @@ def test_settings_of_a_script_are_refused_when_they_would_bring_other_code(
     kind: str, argument: str, value: str
 ) -> None:
     engine: Any = SparkSubmit("logs", scripts=["s3://jobs/"])
-    if kind == "emr":
-        engine = EmrServerless(None, "00", "arn", scripts=["s3://jobs/"])
     run = replace(run_of("s3://jobs/a.py"), command={"Name": kind, "ScriptLocation": "s3://jobs/a.py"})
     run = replace(run, told={"Arguments": {argument: value}, "Timeout": 5})
 
@@ -451,96 +407,3 @@ def test_folder_of_logs_is_taken_when_nobody_else_can_rename_what_is_in_it(jobs:
     made = jobs.engine.make_folder("job", RUN_ID)
 
     assert (made.parent.parent, stat.S_IMODE(logs.stat().st_mode)) == (logs, mode)
-
-
-# --- triggers ------------------------------------------------------------------------------------
-
-
-def planted_trigger(jobs: Jobs) -> str:
-    """Write a trigger of one team that names a job of another, as who may write the first team's items alone can."""
-    jobs.create_job(Name="waste-x", Command={"Name": "pythonshell", "ScriptLocation": "/jobs/waste.py"})
-    condition = {"LogicalOperator": "EQUALS", "JobName": "parking", "State": "SUCCEEDED"}
-    action = {"JobName": "waste-x", "Arguments": {"--all": "yes"}}
-    definition = {"Type": "CONDITIONAL", "Predicate": {"Conditions": [condition]}, "Actions": [action]}
-    records = jobs.scheduler.records
-    records.write(None, TriggerRecord("parking-t", definition, "ACTIVATED"))
-    records.change_job("parking", lambda job: job.changed(triggers=("parking-t",)))
-    run_id = jobs.start("parking")
-    jobs.pass_through("parking", run_id, "RUNNING", "SUCCEEDED")
-    return run_id
-
-
-def test_trigger_does_nothing_when_the_job_that_it_names_does_not_accept_it(
-    parked: Jobs, everything: Callable[[], Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    planted_trigger(parked)
-    before = {key: item for key, item in everything().items() if key[0] == "waste-x"}
-
-    parked.tend(["parking", "waste-x"])
-
-    assert "event=trigger_not_accepted trigger=parking-t job=waste-x" in caplog.text
-
-    assert {key: item for key, item in everything().items() if key[0] == "waste-x"} == before
-    assert parked.scheduler.records.job("parking").active == ()
-
-
-def test_trigger_of_an_older_table_fires_when_the_job_accepts_it_and_no_more_when_it_refuses_it(parked: Jobs) -> None:
-    planted_trigger(parked)
-    parked.accept_trigger("waste-x", "parking-t")
-
-    parked.tend(["parking"])
-    assert [run["JobRunState"] for run in parked.get_job_runs(JobName="waste-x")["JobRuns"]] == ["WAITING"]
-    parked.refuse_trigger("waste-x", "parking-t")
-    parked.pass_through("parking", parked.start("parking"), "RUNNING", "SUCCEEDED")
-    parked.tend(["parking"])
-
-    assert len(parked.get_job_runs(JobName="waste-x")["JobRuns"]) == 1
-    with pytest.raises(parked.exceptions.EntityNotFoundException, match="Job nope not found"):
-        parked.accept_trigger("nope", "parking-t")
-
-
-def test_acceptance_goes_with_the_trigger_when_it_is_deleted(parked: Jobs) -> None:
-    parked.create_trigger(
-        Name="t", Type="CONDITIONAL", Actions=[{"JobName": "parking"}],
-        Predicate={"Conditions": [{"LogicalOperator": "EQUALS", "JobName": "parking", "State": "FAILED"}]},
-    )  # fmt: skip
-    made = parked.scheduler.records.job("parking").accepts
-
-    parked.delete_trigger(Name="t")
-
-    assert (made, parked.scheduler.records.job("parking").accepts) == (("t",), ())
-
-
-@pytest.mark.parametrize("role", ["triggers", "accepts"])
-def test_trigger_is_refused_when_a_job_has_as_many_as_are_read(parked: Jobs, role: str) -> None:
-    names = tuple(f"t-{number}" for number in range(MAX_TRIGGERS - 1))
-    parked.scheduler.records.change_job("parking", lambda job: job.changed(**{role: names}))
-    parked.create_job(Name="other", Command={"Name": "pythonshell", "ScriptLocation": "/jobs/parking.py"})
-    watched, started = ("parking", "other") if role == "triggers" else ("other", "parking")
-    condition = {"LogicalOperator": "EQUALS", "JobName": watched, "State": "FAILED"}
-    trigger = {"Type": "CONDITIONAL", "Predicate": {"Conditions": [condition]}, "Actions": [{"JobName": started}]}
-    parked.create_trigger(Name="last", **trigger)
-
-    with pytest.raises(parked.exceptions.ResourceNumberLimitExceededException, match="250 triggers watch or start job"):
-        parked.create_trigger(Name="more", **trigger)
-
-    assert getattr(parked.scheduler.records.job("parking"), role) == (*names, "last")
-    assert parked.scheduler.records.trigger("more") is None
-
-
-def test_record_without_acceptances_is_read_when_an_earlier_version_wrote_it(parked: Jobs) -> None:
-    job = parked.scheduler.records.job("parking")
-    item = job.to_item()
-
-    assert "accepts" not in item
-    assert JobRecord.from_item(item) == job
-    assert JobRecord.from_item(replace(job, accepts=("t",)).to_item()).accepts == ("t",)
-
-
-def test_looking_needs_no_engine_and_a_worker_without_one_starts_nothing(parked: Jobs, table: Watermarks) -> None:
-    plant(parked, "parking", "/jobs/parking.py")
-    reader = JobRuns(table, clock=parked.scheduler.clock)
-
-    assert reader.tend("parking") == []
-    assert isinstance(parked.scheduler.engine, Parked)
-    assert ids.check_own_id(RUN_ID) == RUN_ID

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.client import JobRuns
+from scripts.helpers.job_runs.job_record import Entry
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol.races import Written
 from tests.support.clock import Clock
@@ -64,35 +64,39 @@ class Jobs(JobRuns):
         run_id: str = self.start_job_run(JobName=name, **request)["JobRunId"]
         return run_id
 
-    def worker_looks(self, name: str) -> None:
-        """Do a worker's work once, for a job and the one that triggers of these tests start."""
-        self.tend([name, "cleaning"])
+    def queued(self, name: str, count: int) -> list[str]:
+        """Put runs into the queue of a job, as an earlier version did where no slot was free."""
+        records, made = self.scheduler.records, []
+        for _ in range(count):
+            self.scheduler.clock.move(microseconds=1)  # Runs that start at the same moment have no order.
+            now = self.scheduler.clock()
+            job, run_id = records.job(name), ids.new_id(now)
+            records.write(job, job.changed(waiting=(*job.waiting, Entry(run_id, now))))
+            run = replace(job.new_run(run_id, {}, now), detail="Waits for a slot.")
+            assert isinstance(records.write_run(None, run), Written)
+            made.append(run_id)
+        return made
+
+    def retried(self, name: str, run_id: str) -> str:
+        """Record the retry of a failed run, and begin it, as its launcher does; return its id."""
+        now = self.scheduler.clock()
+        retry = self.record(name, run_id).retry(now).starting(now, timedelta(minutes=1))
+        assert isinstance(self.scheduler.records.write_run(None, retry), Written)
+        return retry.run_id
 
     def run(self, name: str, run_id: str) -> dict[str, Any]:
-        """Return a run after a worker has looked."""
-        self.worker_looks(name)
+        """Return a run after what is over has given its slot back."""
+        self.scheduler.settle(name)
         found: dict[str, Any] = self.get_job_run(JobName=name, RunId=run_id)["JobRun"]
         return found
-
-    @contextlib.contextmanager
-    def working(self, *names: str) -> Iterator[None]:
-        """Have a worker for some jobs, in a thread of its own."""
-        over = threading.Event()
-        worker = threading.Thread(target=lambda: self.work(names, 0.1, over.is_set))
-        worker.start()
-        try:
-            yield
-        finally:
-            over.set()
-            worker.join()
 
     def be_late(self) -> None:
         """Look from now on by a clock an hour ahead: a launcher that gives no sign has lost its run."""
         self.scheduler.clock = lambda: datetime.now(timezone.utc) + timedelta(hours=1)
 
     def states(self, name: str) -> list[str]:
-        """Return the states of all runs, the newest first, after a worker has looked."""
-        self.worker_looks(name)
+        """Return the states of all runs, the newest first, after what is over has given its slot back."""
+        self.scheduler.settle(name)
         return [run["JobRunState"] for run in self.get_job_runs(JobName=name)["JobRuns"]]
 
     def record(self, name: str, run_id: str) -> RunRecord:

@@ -9,7 +9,6 @@ from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
     from scripts.helpers.job_runs.client import JobRuns as JobRuns
-    from scripts.helpers.job_runs.emr_serverless import EmrServerless as EmrServerless
     from scripts.helpers.job_runs.engines import Glue as Glue
     from scripts.helpers.job_runs.engines import SparkSubmit as SparkSubmit
 
@@ -17,7 +16,6 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "client": ["JobRuns"],
-        "emr_serverless": ["EmrServerless"],
         "engines": ["Glue", "SparkSubmit"],
     },
 )

@@ -20,11 +20,6 @@ def new_id(started_on: datetime) -> str:
     return _stamped(started_on, secrets.token_hex(_DIGITS // 2))
 
 
-def triggered_id(trigger: str, predecessor: str, action: int, ended_on: datetime) -> str:
-    """Make the one id of the run that a trigger starts after a run: the same, however often it is made."""
-    return _stamped(ended_on, hashlib.sha256(f"{trigger}\n{predecessor}\n{action}".encode()).hexdigest())
-
-
 def attempt_id(run_id: str, attempt: int) -> str:
     """Make the one id of the automatic retry of a run, as Glue does: the run's id and ``_attempt_1``.
 
@@ -37,11 +32,6 @@ def attempt_id(run_id: str, attempt: int) -> str:
 def job_digest(job_name: str) -> str:
     """Return what is passed as ``--JOB_ID``: ``j_`` and 64 hexadecimal digits, the same for a job's every run."""
     return "j_" + hashlib.sha256(job_name.encode()).hexdigest()
-
-
-def of_all_jobs(job_name: str, run_id: str) -> str:
-    """Return a name of a run that no run of another job has: a record of any job may have the id of another's run."""
-    return f"{run_id}-{job_digest(job_name)}"
 
 
 def is_run_id(text: str) -> bool:

@@ -21,12 +21,12 @@ from types import FrameType
 from typing import Any, BinaryIO, NamedTuple
 
 from scripts.helpers.errors import StoreUnavailableError, WatermarkError
-from scripts.helpers.job_runs import cgroup, ids
 from scripts.helpers.job_runs.engines import SETTINGS, SparkSubmit, is_python_shell
+from scripts.helpers.job_runs.job_record import JobRecord
 from scripts.helpers.job_runs.last_words import describe
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
-from scripts.helpers.job_runs.scheduler import Scheduler
+from scripts.helpers.job_runs.scheduler import START_LEASE, Scheduler
 from scripts.helpers.protocol.dynamodb import make_table_client
 from scripts.helpers.protocol.heartbeat import Heartbeat
 from scripts.helpers.protocol.races import Written
@@ -45,22 +45,13 @@ _GUARDED = """
 exec 3<&0 </dev/null
 (
     trap '' TERM INT HUP; cat <&3 >/dev/null
-    if [ -d "$0" ]; then
-        echo 1 >"$0/cgroup.kill"
-        for _ in 1 2 3 4 5 6 7 8 9; do rmdir "$0" && break; sleep 1; done
-    fi
     kill -9 0
 ) >/dev/null 2>&1 &
 exec 3<&-
-( echo $$ >"$0/cgroup.procs" ) 2>/dev/null
 exec "$@"
 """
-"""Starts a job in the cgroup whose folder is `$0`, if there is one, with a guard in its process group. The launcher
-holds the other end of the guard's pipe: when the launcher dies, however that is, the pipe ends and the guard kills the
-cgroup and the group. The guard itself is outside of the cgroup, or it could not remove it."""
-
-_NO_CGROUP = "/nowhere"
-"""Where a job without a cgroup looks for one."""
+"""Starts a job with a guard in its process group. The launcher holds the other end of the guard's pipe: when it dies,
+however that is, the pipe ends and the guard kills the group."""
 
 
 class End(NamedTuple):
@@ -95,14 +86,14 @@ class Launcher:
         self._sure_until, self._is_ours = 0.0, True
         self._folder = engine.folder(run.job_name, run.run_id)
         self._job: subprocess.Popen[bytes] | None = None
-        self._cgroup: Path | None = None
         self._fetched_into: str | None = None
         self._logs: dict[str, BinaryIO] = {}
 
-    def carry_out(self) -> None:
-        """Do it all; return when the run is over, or belongs to nobody here any more."""
+    def carry_out(self) -> Launcher | None:
+        """Do it all; return the launcher of the retry if one follows, else None."""
         try:
-            if self._claim():
+            is_claimed = self._claim()
+            if is_claimed:
                 # Beside the work, so that a table that hangs never makes the lease last too long.
                 Heartbeat(self, Launcher._beat, self._engine.beat_seconds)
                 self._start_and_watch()
@@ -111,9 +102,32 @@ class Launcher:
             self._kill()
             for log in self._logs.values():
                 log.close()
-        # What follows is a worker's work: a launcher knows one run that somebody started, and starts no other.
-        if not self._told_to_end():
+        retry = self._retry() if is_claimed and not self._told_to_end() else None
+        if retry is None:
             self._scheduler.settle(self._run.job_name)
+            return None
+        return Launcher(self._scheduler, self._engine, retry, self._timer, self._told_to_end)
+
+    def _retry(self) -> RunRecord | None:
+        """Give the slot of the run to its retry, if one follows, and record that."""
+        failed, records = self._run, self._records
+        if not failed.is_retried:
+            return None
+        now = self._scheduler.clock()
+        retry = failed.retry(now).starting(now, START_LEASE)
+
+        def hand_on(job: JobRecord | None) -> JobRecord | None:
+            if job is None or job.definition is None or not job.has_slot(failed.run_id):
+                return job
+            return job.retried(failed.run_id, retry.run_id, now)
+
+        job = records.change_job(failed.job_name, hand_on)
+        has_slot = job is not None and job.has_slot(retry.run_id)
+        if not has_slot or not isinstance(records.write_run(None, retry), Written):
+            logger.warning("event=not_retried run=%s: its slot was given up", failed.run_id)
+            return None
+        logger.info("event=retried job=%s run=%s attempt=%d", retry.job_name, retry.run_id, retry.attempt)
+        return retry
 
     # --- the record -----------------------------------------------------------------------------
 
@@ -190,6 +204,7 @@ class Launcher:
                 if self._timer() > give_up:
                     raise
                 time.sleep(self._engine.beat_seconds)
+        self._run = ended or self._run
         logger.info("event=ended run=%s state=%s", self._run.run_id, ended.state if ended else "none")
 
     # --- the process ----------------------------------------------------------------------------
@@ -251,13 +266,11 @@ class Launcher:
         return End("FAILED", describe([self._tail(name) for name in names], code, str(self._folder)))
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
-        self._cgroup = cgroup.make(f"glue-watermarks-{ids.of_all_jobs(self._run.job_name, self._run.run_id)}")
-        killed_by = "process group" if self._cgroup is None else "cgroup"
-        logger.info("event=spawned run=%s killed_by=%s", self._run.run_id, killed_by)
+        logger.info("event=spawned run=%s", self._run.run_id)
         # They stay open for `_tail`: by then the name of a log may be that of another file.
         self._logs |= {name: self._log(name) for name in ("stdout", "stderr")}
         return subprocess.Popen(
-            ["/bin/sh", "-c", _GUARDED, str(self._cgroup or _NO_CGROUP), *command],
+            ["/bin/sh", "-c", _GUARDED, "guard", *command],
             stdin=subprocess.PIPE,
             stdout=self._logs["stdout"],
             stderr=self._logs["stderr"],
@@ -276,14 +289,11 @@ class Launcher:
                 os.killpg(self._job.pid, number)
 
     def _kill(self) -> None:
-        """End what is left of the job's cgroup and process group, the guard included; remove a fetched script."""
+        """End what is left of the job's process group, the guard included; remove a fetched script."""
         if self._job is not None:
             self._signal(signal.SIGKILL)
             self._job.wait()
             self._job = None  # The group is gone, and its number may come to mean another one.
-        if self._cgroup is not None:  # It is there also where the job could not be spawned.
-            cgroup.kill(self._cgroup)
-            self._cgroup = None
         if self._fetched_into is not None:
             shutil.rmtree(self._fetched_into, ignore_errors=True)
 
@@ -327,14 +337,13 @@ def make(settings: dict[str, Any], **options: Any) -> Launcher | None:
     keep = None if shared["keep_seconds"] is None else timedelta(seconds=shared["keep_seconds"])
     client = make_table_client(shared["region"], shared["endpoint"]) if shared["region"] else None
     records = RunStore(Store(shared["table"], client), keep)
-    queue_time = timedelta(seconds=shared["queue_seconds"])
-    scheduler = Scheduler(records, None, lambda: datetime.now(timezone.utc), queue_time)
+    scheduler = Scheduler(records, None, lambda: datetime.now(timezone.utc))
     run = records.run(settings["job"], settings["run"])
     return Launcher(scheduler, SparkSubmit(**settings["engine"]), run, **options) if run else None
 
 
 def main() -> None:
-    """Carry out the run that the environment names."""
+    """Carry out the run that the environment names, and its retries."""
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(
         stream=sys.stderr,
@@ -344,8 +353,8 @@ def main() -> None:
     )
 
     launcher = make(json.loads(os.environ.pop(SETTINGS)), told_to_end=told_to_end(signal.SIGTERM))
-    if launcher is not None:
-        launcher.carry_out()
+    while launcher is not None:
+        launcher = launcher.carry_out()
 
 
 def told_to_end(*signals: signal.Signals) -> Callable[[], bool]:

@@ -31,8 +31,7 @@ LEGAL: dict[str, frozenset[str]] = {
 TERMINAL = frozenset(state for state, following in LEGAL.items() if not following)
 AT_WORK = frozenset({"STARTING", "RUNNING", "STOPPING"})
 """States in which a launcher keeps a lease."""
-RETRIED = frozenset({"FAILED", "ERROR"})
-"""Glue does not restart runs that reach their time limit, nor those that a person stops."""
+FAILURES = frozenset({"FAILED", "ERROR"})
 
 MAX_BYTES, HEADROOM_BYTES = 64 * 1024, 16 * 1024
 """What a start may give a run, and what a retry and its launcher may add to it."""
@@ -46,8 +45,8 @@ MAX_ERROR = 2_000
 class RunRecord:
     """One run of a job.
 
-    `told` holds the members of JobRun that never change after the start; `command`, `max_retries`
-    and `predecessors` are what was in force then. `lease` is for how long the record may stand still before
+    `told` holds the members of JobRun that never change after the start; `command` and
+    `max_retries` are what was in force then. `lease` is for how long the record may stand still before
     its launcher is taken for dead, `launcher` says where that was.
     """
 
@@ -59,7 +58,6 @@ class RunRecord:
     told: Mapping[str, Any]
     command: Mapping[str, Any] = field(default_factory=dict)
     max_retries: int = 0
-    predecessors: tuple[tuple[str, str], ...] = ()
     running_since: datetime | None = None
     completed_on: datetime | None = None
     error: str | None = None
@@ -100,21 +98,16 @@ class RunRecord:
 
     @property
     def is_retried(self) -> bool:
-        """Tell whether another attempt follows.
+        """Tell whether another attempt follows, which the run's launcher makes.
 
-        Not where no launcher ever had the run: whoever started it may have been told of an error, and
-        start it again.
+        Not of an ERROR: then there is no launcher any more, or none whose word counts. Glue does not retry runs that
+        reach their time limit, nor those that a person stops.
         """
-        began = self.state != "ERROR" or self.running_since is not None
-        return began and self.state in RETRIED and self.attempt < self.max_retries
+        return self.state == "FAILED" and self.running_since is not None and self.attempt < self.max_retries
 
-    def taken_by(self, cluster: str, now: datetime) -> RunRecord:
-        """Return the run as a cluster has it that supervises it: no launcher has to give signs any more."""
-        if self.is_over or self.launcher is not None:
-            return self
-        # One that was told to stop meanwhile stays so, and can be ended there now.
-        run = self.to("RUNNING", now) if self.state == "STARTING" else replace(self, token=new_token())
-        return replace(run, running_since=now, launcher=cluster, lease=None)
+    def starting(self, now: datetime, lease: timedelta) -> RunRecord:
+        """Return the run as it has a slot: for `lease` its launcher has time to claim it."""
+        return replace(self.to("STARTING", now), lease=lease)
 
     def renewed(self, now: datetime, lease: timedelta) -> RunRecord:
         """Return the same run with a lease that begins now."""
@@ -132,18 +125,18 @@ class RunRecord:
             completed_on=now if over else None,
             lease=None if over else self.lease,
             error=error[:MAX_ERROR] if error else self.error,
-            detail=None,  # It said why the run waited.
+            detail=None,  # It said why a run of an earlier version waited.
             token=new_token(),
         )
 
     def ended(self, state: str, now: datetime, error: str | None = None) -> RunRecord:
         """Return the run over in a state; one that was told to stop is STOPPED instead of retried."""
-        if self.state == "STOPPING" and state in RETRIED:
+        if self.state == "STOPPING" and state in FAILURES:
             state = "STOPPED"
         return self.to(state, now, error=error)
 
     def retry(self, now: datetime) -> RunRecord:
-        """Return the automatic retry of the run, which waits to be started."""
+        """Return the automatic retry of the run, before its start."""
         attempt = self.attempt + 1
         # The logs are in a folder of each attempt, which the launcher names.
         told = {name: value for name, value in self.told.items() if name != "LogGroupName"}
@@ -156,14 +149,12 @@ class RunRecord:
             told={**told, "Attempt": attempt, "PreviousRunId": self.run_id},
             command=self.command,
             max_retries=self.max_retries,
-            predecessors=self.predecessors,
         )
 
     # --- as Glue shows it -----------------------------------------------------------------------
 
-    def to_job_run(self, predecessors: bool = False) -> dict[str, Any]:
+    def to_job_run(self) -> dict[str, Any]:
         """Return Glue's JobRun: times as aware datetimes in UTC, `ExecutionTime` in seconds, `Timeout` in minutes."""
-        before = [{"JobName": job, "RunId": run} for job, run in self.predecessors]
         shown = {
             **self.told,
             "Id": self.run_id,
@@ -175,7 +166,6 @@ class RunRecord:
             "ExecutionTime": self.seconds,
             "ErrorMessage": self.error,
             "StateDetail": self.detail,
-            "PredecessorRuns": before if predecessors else None,
         }
         # As in Glue's answers, what has no value is not there.
         return {name: value for name, value in shown.items() if value is not None}
@@ -191,10 +181,7 @@ class RunRecord:
     # --- in the table ---------------------------------------------------------------------------
 
     def check_new(self) -> None:
-        """Refuse a new run that leaves no room for what is added later, TooLargeError, or could not be read again.
-
-        CorruptItemError: its trigger may have been altered in members that Glue's triggers do not have.
-        """
+        """Refuse a new run that leaves no room for what is added later, TooLargeError, or could not be read again."""
         self._encoded(MAX_BYTES)
         self.from_item(self.to_item())
 
@@ -210,7 +197,6 @@ class RunRecord:
             items.TOKEN: {"S": self.token},
             "state": {"S": self.state},
             "maxRetries": items.number(self.max_retries),
-            "predecessors": {"L": [{"L": [{"S": job}, {"S": run}]} for job, run in self.predecessors]},
         }
         if self.lease is not None:
             item["leaseSeconds"] = {"N": str(self.lease.total_seconds())}
@@ -246,7 +232,6 @@ class RunRecord:
             told=told,
             command=found["run"]["command"],
             max_retries=found["maxRetries"],
-            predecessors=tuple((job, run) for job, run in found["predecessors"]),
             token=found[items.TOKEN],
             lease=timedelta(seconds=found["leaseSeconds"]) if "leaseSeconds" in found else None,
             **fields,

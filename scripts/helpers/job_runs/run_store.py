@@ -1,4 +1,4 @@
-"""Reading and changing the records of jobs, runs and triggers, one conditional write each."""
+"""Reading and changing the records of jobs and runs, one conditional write each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from scripts.helpers.glue_api.errors import OperationTimeoutException
-from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
+from scripts.helpers.job_runs.job_record import JobRecord
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.races import TO_CHANGE_A_JOB, TO_CHANGE_A_RUN, Lost, Written
@@ -37,11 +37,6 @@ class RunStore:
         item = self.store.read(job_name, items.run_record_key(run_id))
         return RunRecord.from_item(item) if item else None
 
-    def trigger(self, name: str) -> TriggerRecord | None:
-        """Read a trigger."""
-        item = self.store.read(name, items.TRIGGER_KEY)
-        return TriggerRecord.from_item(item) if item else None
-
     def newest_runs(self, job_name: str, limit: int, after: str | None = None) -> list[RunRecord]:
         """Read the runs of a job, the newest first; those older than the run `after` if it is given."""
         first, last = items.run_record_key(""), items.run_record_key("~")
@@ -49,8 +44,8 @@ class RunStore:
         wanted = Between(job_name, first, last, newest_first=True, limit=limit, after=behind)
         return [RunRecord.from_item(item) for item in itertools.islice(self.store.query(wanted), limit)]
 
-    def write(self, before: JobRecord | TriggerRecord | None, after: JobRecord | TriggerRecord) -> bool:
-        """Write the record of a job or a trigger in place of `before`. False: it has changed since."""
+    def write(self, before: JobRecord | None, after: JobRecord) -> bool:
+        """Write the record of a job in place of `before`. False: it has changed since."""
         return isinstance(self.store.replace(before.to_item() if before else None, after.to_item()), Written)
 
     def write_run(
@@ -64,10 +59,6 @@ class RunStore:
         if isinstance(outcome, Written):
             return Written(after)
         return Lost(RunRecord.from_item(outcome.to) if outcome.to else None)
-
-    def delete_trigger(self, name: str) -> None:
-        """Delete a trigger; it may be gone already."""
-        self.store.delete(name, items.TRIGGER_KEY)
 
     def change_job(self, name: str, change: Callable[[JobRecord | None], JobRecord | None]) -> JobRecord | None:
         """Change a job's record, whoever else writes meanwhile; return it as it is then.

@@ -30,8 +30,6 @@ MOST_WORKERS = {"G.1X": 299, "G.2X": 149}
 LEAST_DPUS, MOST_DPUS = 2, 100
 SHELL_DPUS = (0.0625, 1)
 """Machines that Glue gives a job: workers by their type, DPUs of a Spark job, and those of a Python shell job."""
-MAX_TRIGGERS, MAX_ACTIONS = 250, 50
-"""Triggers that watch a job, or may start it, and runs that one trigger starts: the end of a run must follow soon."""
 CAPACITY = (
     "AllocatedCapacity", "ExecutionClass", "MaxCapacity", "NotificationProperty", "NumberOfWorkers",
     "SecurityConfiguration", "WorkerType",
@@ -42,20 +40,13 @@ WITHOUT_EFFECT = frozenset({
     "Role", "Tags",
 })  # fmt: skip
 """Members of requests that only Glue's own machines know."""
-NOT_TAKEN = frozenset({
-    "CodeGenConfigurationNodes", "CrawlState", "CrawlerName", "EventBatchingCondition", "Schedule",
-    "SourceControlDetails", "WorkflowName",
-})  # fmt: skip
-"""Members of what is not here: visual jobs, crawlers, workflows, and triggers of other types."""
-WATCHED = ("FAILED", "STOPPED", "SUCCEEDED", "TIMEOUT")
-"""States that a trigger can wait for, as in Glue's Condition structure."""
+NOT_TAKEN = frozenset({"CodeGenConfigurationNodes", "SourceControlDetails"})
+"""Members of what is not here: visual jobs."""
 _RETRIES = {"min": 0, "max": 10}
-_QUEUING = {"JobRunQueuingEnabled": {"shape": "NullableBoolean"}}
-"""The botocore of boto3 1.26 does not know it, and no run could wait."""
+_QUEUING = "JobRunQueuingEnabled"
 _OURS: dict[str, dict[str, Any]] = {
-    "CreateJobRequest": {"required": ["Name", "Command"], "members": _QUEUING},  # `Role` means nothing off Glue.
-    "JobUpdate": {"required": ["Command"], "members": _QUEUING},
-    "StartJobRunRequest": {"members": _QUEUING},
+    "CreateJobRequest": {"required": ["Name", "Command"]},  # `Role` means nothing off Glue.
+    "JobUpdate": {"required": ["Command"]},
     "JobCommand": {"required": ["ScriptLocation"], "members": {"Name": {"shape": "CommandName"}}},
     "CommandName": {"type": "string", "enum": ["glueetl", "gluestreaming", "pythonshell"]},
     "PythonVersionString": {"enum": ["3", "3.9"]},
@@ -63,15 +54,6 @@ _OURS: dict[str, dict[str, Any]] = {
     "MaxRetries": _RETRIES,
     "AttemptCount": _RETRIES,
     "MaxConcurrentRuns": {"min": 1},
-    "CreateTriggerRequest": {"required": ["Name", "Type", "Predicate", "Actions"]},
-    "TriggerType": {"enum": ["CONDITIONAL"]},
-    "Predicate": {"required": ["Conditions"]},
-    "ConditionList": {"min": 1, "max": 500},
-    "Condition": {"required": ["JobName", "State"]},
-    "JobRunState": {"enum": WATCHED},
-    "ActionList": {"min": 1, "max": MAX_ACTIONS},
-    "Action": {"required": ["JobName"]},
-    "Trigger": {"required": ["Predicate", "Actions"]},
     "GenericMap": {"key": {"shape": "NameOfArgument"}},
     "NameOfArgument": {"type": "string", "min": 1},
 }
@@ -87,35 +69,27 @@ def _structure(needed: str, **members: str) -> dict[str, Any]:
 
 _RECORDS: dict[str, dict[str, Any]] = {
     "RunRecord": _structure(
-        "tok state maxRetries predecessors startedOn modifiedOn run",
-        tok="RecordName", state="RecordName", maxRetries="MaxRetries", predecessors="RecordPairs", run="RunMap",
+        "tok state maxRetries startedOn modifiedOn run",
+        tok="RecordName", state="RecordName", maxRetries="MaxRetries", run="RunMap",
         startedOn="RecordName", modifiedOn="RecordName", runningSince="RecordName", completedOn="RecordName",
         leaseSeconds="RecordLease", error="RecordText", detail="RecordText", launcher="RecordText",
     ),
     "RunMap": _structure("told command", told="JobRun", command="GenericMap"),
     "JobRecord": _structure(
-        "tok active waiting triggers",
-        tok="RecordName", active="RecordPairs", waiting="RecordPairs", triggers="RecordNames", accepts="RecordNames",
-        job="JobMap",
+        "tok active waiting", tok="RecordName", active="RecordPairs", waiting="RecordPairs", job="JobMap",
     ),
     "JobMap": _structure("definition", definition="Job"),
-    "TriggerRecord": _structure(
-        "tok created state trigger", tok="RecordName", created="RecordName", state="RecordSwitch", trigger="TriggerMap",
-    ),
-    "TriggerMap": _structure("definition", definition="Trigger"),
     # Names are shown, logged and become keys. 2,000 runs are more than have a place in an item. A text has at most
     # `run_record.MAX_ERROR` characters.
     "RecordName": {"type": "string", "min": 1, "max": 255, "pattern": r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*"},
-    "RecordNames": {"type": "list", "max": MAX_TRIGGERS, "member": {"shape": "RecordName"}},
     "RecordPair": {"type": "list", "min": 2, "max": 2, "member": {"shape": "RecordName"}},
     "RecordPairs": {"type": "list", "max": 2_000, "member": {"shape": "RecordPair"}},
-    "RecordSwitch": {"type": "string", "enum": ["CREATED", "ACTIVATED", "DEACTIVATED"]},
     "RecordLease": {"type": "double", "min": 1e-6, "max": int(LONGEST_LEASE.total_seconds())},
     "RecordText": {"type": "string", "max": 8_000},
 }  # fmt: skip
 """Shapes of what is stored. What Glue has a shape for is held to its types and numbers: another botocore, by whose
 model the request was checked, may know other members, kinds of workers and patterns."""
-_HELD = {*_RECORDS, "ActionList", "NameString"}
+_HELD = {*_RECORDS, "NameString"}
 _FLOAT = {"M": {"leaseSeconds": {"S": "float"}}}
 _BROKEN = re.compile("[\0\ud800-\udfff]")
 _PAIRS = r"\uD800\uDC00-\uDBFF\uDFFF", r"\U00010000-\U0010FFFF"
@@ -206,7 +180,9 @@ def _problems(shape: Any, value: Any, path: str, stored: bool = False) -> list[s
         start, known = f"{path}." if path else "", shape.members.keys() - NOT_TAKEN
         found += [f"'{start}{name}' is missing" for name in shape.required_members if name not in value]
         for name, member in value.items():
-            if name in known:
+            if name == _QUEUING and member is True and not stored:
+                found.append(f"'{start}{name}' may not be True: no run waits here. Start it again when a slot is free")
+            elif name in known:
                 found += _problems(shape.members[name], member, start + name, stored)
             elif not stored:
                 found.append(f"'{start}{name}' is not known; known are {', '.join(sorted(known))}")

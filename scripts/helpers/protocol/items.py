@@ -27,8 +27,8 @@ T = TypeVar("T")
 HASH_KEY, RANGE_KEY, WATERMARKS, TTL_ATTRIBUTE = "jobName", "runId", "watermarks", "expiresAt"
 HEAD_KEY = "~latest"
 LOG_PREFIX = "!c#"
-RUN_RECORD_PREFIX, JOB_RECORD_KEY, TRIGGER_KEY = "!r#", "!j", "!t"
-"""What the Job Runs API keeps under a job's or trigger's name; watermarks have nothing to do with it."""
+RUN_RECORD_PREFIX, JOB_RECORD_KEY = "!r#", "!j"
+"""What the Job Runs API keeps under a job's name; watermarks have nothing to do with it."""
 TOKEN = "tok"
 """Attribute that tells one write of such an item from another."""
 FORMAT = 1
@@ -73,7 +73,8 @@ def run_of_record_key(range_key: str) -> str:
 
 def is_of_job_runs(range_key: str) -> bool:
     """Tell whether an item is one of the Job Runs API, which says nothing about watermarks."""
-    return range_key in (JOB_RECORD_KEY, TRIGGER_KEY) or range_key.startswith(RUN_RECORD_PREFIX)
+    # "!t" is a trigger that an earlier version kept.
+    return range_key in (JOB_RECORD_KEY, "!t") or range_key.startswith(RUN_RECORD_PREFIX)
 
 
 def key(job_id: str, range_key: str) -> Item:

@@ -34,7 +34,6 @@ LAST = "\U0010ffff" * 256
 """The largest range key, of 1,024 bytes, which is all that DynamoDB takes: after it comes another job."""
 FIRST_RUN = '"'
 """No run id is below this."""
-JOB_RECORD, TRIGGER = "job", "trigger"
 
 
 @dataclass(frozen=True)
@@ -75,15 +74,11 @@ class ListCost:
 
 @dataclass(frozen=True)
 class JobList:
-    """The jobs of a table by name, and what the list took. Not `is_whole` where a limit ended it.
-
-    `triggers` are the names under which the Job Runs API keeps a trigger and nothing else is kept.
-    """
+    """The jobs of a table by name, and what the list took. Not `is_whole` where a limit ended it."""
 
     jobs: ListedJobs
     cost: ListCost
     is_whole: bool
-    triggers: tuple[str, ...]
 
 
 def list_jobs(
@@ -127,8 +122,7 @@ def list_jobs(
             tally.stopped = True
             raise
     found = sorted((job for walk in walks for job in walk.found), key=lambda job: job.job_id)
-    triggers = tuple(sorted(name for walk in walks for name in walk.triggers))
-    return JobList(ListedJobs(found), tally.cost, not tally.stopped, triggers)
+    return JobList(ListedJobs(found), tally.cost, not tally.stopped)
 
 
 class _Tally:
@@ -167,12 +161,11 @@ class _Walk:
 
     def __init__(self, store: Store, tally: _Tally, segment: int, segments: int) -> None:
         self.found: list[ListedJob] = []
-        self.triggers: list[str] = []
         self._store, self._tally = store, tally
         self._segment, self._segments = segment, segments
         self._job: str | None = None
         self._head: items.Item | None = None
-        self._seen: set[str] = set()
+        self._has_watermarks = False
         self._limit, self._pages_since_probe = FIRST_PAGE, 0
 
     def run(self) -> None:
@@ -200,29 +193,24 @@ class _Walk:
             self._job = job_id
         if _is_head(item):
             self._head = item
-        else:
-            self._seen.add(_kind(item))
+        elif not items.is_of_job_runs(item[items.RANGE_KEY]["S"]):
+            self._has_watermarks = True
 
     def _leave(self) -> None:
         """Add the job whose items are all behind us; one without a head is asked for, as a jump may pass over it."""
         if self._job is not None:
-            listed = _listed(self._job, self._head) if self._head else self._headless(self._job)
-            if listed is not None:
-                self.found.append(listed)
-        self._job, self._head, self._seen = None, None, set()
+            self.found.append(_listed(self._job, self._head) if self._head else self._headless(self._job))
+        self._job, self._head, self._has_watermarks = None, None, False
 
-    def _headless(self, job_id: str) -> ListedJob | None:
-        """Say what a name without a head is; None for that of a trigger, which is no job."""
+    def _headless(self, job_id: str) -> ListedJob:
+        """Say what a name without a head is."""
         runs = len(list(self._store.query(Between(job_id, FIRST_RUN, BEFORE_HEAD, limit=2), pages=1)))
         self._tally.count_request(runs)
         if runs == 1:
             return ListedJob(job_id, None, "one item of the original class; the next run takes it over")
         if runs:
             return ListedJob(job_id, None, "items of the original class; see adopt")
-        if self._seen == {TRIGGER}:
-            self.triggers.append(job_id)
-            return None
-        if self._seen <= {JOB_RECORD, TRIGGER}:
+        if not self._has_watermarks:
             return ListedJob(job_id, None, "nothing committed yet")
         return ListedJob(job_id, None, "its head is gone; see doctor")
 
@@ -254,14 +242,6 @@ def _next_start(last: items.Item) -> items.Item:
 
 def _is_head(item: items.Item) -> bool:
     return bool(item[items.RANGE_KEY]["S"] == items.HEAD_KEY)
-
-
-def _kind(item: items.Item) -> str:
-    """Tell what belongs to the Job Runs API from what belongs to watermarks."""
-    range_key = item[items.RANGE_KEY]["S"]
-    if not items.is_of_job_runs(range_key):
-        return "watermarks"
-    return TRIGGER if range_key == items.TRIGGER_KEY else JOB_RECORD
 
 
 def _listed(job_id: str, item: items.Item) -> ListedJob:

@@ -1,10 +1,11 @@
-"""Slots, queue, pages, retries and triggers, without launchers: whatever crashes, nothing is lost or done twice."""
+"""Slots, stops, pages and repeats, without launchers: whatever crashes, a slot comes back."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,6 @@ import botocore.session
 import pytest
 from botocore.exceptions import OperationNotPageableError
 
-from scripts.helpers.errors import StoreUnavailableError
 from scripts.helpers.glue_api.pages import paginator
 from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.job_record import JobRecord
@@ -34,12 +34,7 @@ def allow(jobs: Jobs, slots: int, **more: Any) -> None:
 def finish(jobs: Jobs, run_id: str, state: str = "SUCCEEDED", name: str = "parking") -> None:
     """Do what a launcher does from begin to end."""
     jobs.pass_through(name, run_id, "RUNNING", state)
-    jobs.worker_looks(name)
-
-
-def queue(jobs: Jobs, count: int) -> list[str]:
-    """Start runs one after another; all but the first wait."""
-    return [jobs.start("parking", JobRunQueuingEnabled=True) for _ in range(count)]
+    jobs.scheduler.settle(name)
 
 
 # --- slots ---------------------------------------------------------------------------------------
@@ -49,9 +44,7 @@ def test_start_is_refused_when_all_slots_are_taken(parked: Jobs, everything: Cal
     first = parked.start("parking")
     before = everything()
 
-    with pytest.raises(
-        parked.exceptions.ConcurrentRunsExceededException, match="1 of 1 are at work and 0 wait"
-    ) as full:
+    with pytest.raises(parked.exceptions.ConcurrentRunsExceededException, match="1 of 1 are at work") as full:
         parked.start("parking")
 
     assert "An error occurred (ConcurrentRunsExceededException) when calling the StartJobRun operation" in str(
@@ -89,66 +82,33 @@ def test_slots_are_never_overrun_when_many_start_at_once(
     ]
 
 
-def test_runs_start_in_order_when_slots_get_free(parked: Jobs) -> None:
-    made = queue(parked, 4)
-    assert parked.states("parking") == ["WAITING", "WAITING", "WAITING", "STARTING"]
-    assert "MaxConcurrentRuns" in parked.run("parking", made[1])["StateDetail"]
-
-    for run_id in made:
-        finish(parked, run_id)
-
-    assert parked.scheduler.engine.launched == made
-    assert parked.states("parking") == ["SUCCEEDED"] * 4
-    assert "StateDetail" not in parked.run("parking", made[1])
-
-
-def test_new_run_waits_behind_the_others_when_a_slot_is_free(parked: Jobs, make_parked: Callable[..., Jobs]) -> None:
-    first, second = queue(parked, 2)
+def test_waiting_run_of_an_earlier_version_is_shown_and_expires_after_a_day(parked: Jobs, clock: Clock) -> None:
+    first = parked.start("parking")
     parked.pass_through("parking", first, "RUNNING", "SUCCEEDED")
+    (waiting,) = parked.queued("parking", 1)
 
-    third = parked.start("parking", JobRunQueuingEnabled=True)
-    assert [parked.record("parking", run_id).state for run_id in (second, third)] == ["WAITING", "WAITING"]
-    parked.tend("parking")
-
-    assert [parked.record("parking", run_id).state for run_id in (second, third)] == ["STARTING", "WAITING"]
-
-
-def test_waiting_run_starts_when_more_slots_are_allowed(parked: Jobs) -> None:
-    first, second = queue(parked, 2)
-
-    allow(parked, 2)
-    assert parked.scheduler.engine.launched == [first]
-
-    assert parked.tend("parking") == [{"JobName": "parking", "JobRunId": second}]
-    assert parked.scheduler.engine.launched == [first, second]
-
-
-def test_waiting_run_expires_when_the_queue_time_is_over(parked: Jobs, clock: Clock) -> None:
-    first, second = queue(parked, 2)
-    parked.pass_through("parking", first, "RUNNING")
-    kept = parked.record("parking", first)
-    parked.scheduler.records.write_run(kept, kept.renewed(clock(), timedelta(days=3)))
-
-    clock.move(hours=23.9)
-    assert parked.run("parking", second)["JobRunState"] == "WAITING"
-    clock.move(hours=0.1)
-    expired = parked.run("parking", second)
+    assert parked.states("parking") == ["WAITING", "SUCCEEDED"]
+    assert parked.run("parking", waiting)["StateDetail"] == "Waits for a slot."
+    clock.move(hours=24)
+    expired = parked.run("parking", waiting)
 
     assert expired["JobRunState"] == "EXPIRED"
-    assert expired["ErrorMessage"].startswith("No slot was free for 24 hours.")
+    assert expired["ErrorMessage"] == "Nothing started the run for 24 hours. Start it again by its id."
     assert parked.scheduler.records.job("parking").waiting == ()
+    assert parked.scheduler.engine.launched == [first]
 
 
-def test_waiting_run_is_stopped_at_once_when_asked(parked: Jobs) -> None:
-    first, second, third = queue(parked, 3)
+def test_waiting_run_of_an_earlier_version_is_stopped_and_no_start_waits_for_it(parked: Jobs) -> None:
+    second, third = parked.queued("parking", 2)
 
     answer = parked.batch_stop_job_run(JobName="parking", JobRunIds=[second])
-    finish(parked, first)
+    first = parked.start("parking")
 
     assert answer["SuccessfulSubmissions"] == [{"JobName": "parking", "JobRunId": second}]
     assert answer["Errors"] == []
-    assert parked.states("parking") == ["STARTING", "STOPPED", "SUCCEEDED"]
-    assert parked.scheduler.engine.launched == [first, third]
+    assert parked.states("parking") == ["STARTING", "WAITING", "STOPPED"]
+    assert [entry.run_id for entry in parked.scheduler.records.job("parking").waiting] == [third]
+    assert parked.scheduler.engine.launched == [first]
 
 
 def test_stop_wins_when_the_launcher_beats_in_every_pause(parked: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,13 +159,14 @@ def test_stop_is_an_error_of_its_own_when_the_run_is_over(parked: Jobs) -> None:
     assert parked.record("parking", run_id) == before
 
 
-def test_waiting_run_ends_and_the_other_goes_on_when_the_job_is_deleted(parked: Jobs) -> None:
-    first, second = queue(parked, 2)
+def test_run_at_work_goes_on_when_the_job_is_deleted(parked: Jobs) -> None:
+    first = parked.start("parking")
+    (waiting,) = parked.queued("parking", 1)
 
     parked.delete_job(JobName="parking")
     parked.delete_job(JobName="parking")
 
-    assert parked.record("parking", second).state == "ERROR"
+    assert parked.record("parking", waiting).state == "ERROR"
     assert parked.run("parking", first)["JobRunState"] == "STARTING"
     parked.create_job(Name="parking", Command=COMMAND)
     with pytest.raises(parked.exceptions.ConcurrentRunsExceededException):
@@ -215,17 +176,16 @@ def test_waiting_run_ends_and_the_other_goes_on_when_the_job_is_deleted(parked: 
 
 
 def test_run_keeps_what_was_in_force_when_the_job_is_changed(parked: Jobs) -> None:
-    first, second = queue(parked, 2)
+    first = parked.start("parking")
 
     parked.update_job(
         JobName="parking",
         JobUpdate={"Command": {"ScriptLocation": "/jobs/new.py"}, "Timeout": 7, "DefaultArguments": {"--a": "b"}},
     )
-    finish(parked, first)
 
-    assert parked.record("parking", second).command == COMMAND
-    assert parked.run("parking", second)["Timeout"] == 2880
-    finish(parked, second)
+    assert parked.record("parking", first).command == COMMAND
+    assert parked.run("parking", first)["Timeout"] == 2880
+    finish(parked, first)
     assert parked.run("parking", parked.start("parking"))["Arguments"] == {"--a": "b"}
 
 
@@ -236,7 +196,7 @@ def test_run_keeps_what_was_in_force_when_the_job_is_changed(parked: Jobs) -> No
     ("moves", "expected"),
     [((), "ERROR"), (("RUNNING",), "ERROR"), (("STOPPING",), "STOPPED"), (("RUNNING", "STOPPING"), "STOPPED")],
 )
-def test_run_is_ended_by_the_next_worker_when_its_launcher_gives_no_sign(
+def test_run_is_ended_by_the_next_look_when_its_launcher_gives_no_sign(
     parked: Jobs, clock: Clock, moves: tuple[str, ...], expected: str
 ) -> None:
     run_id = parked.start("parking")
@@ -274,6 +234,28 @@ def test_lost_run_is_ended_and_retried_when_it_is_asked_to_be_repeated(parked: J
 
     assert parked.record("parking", run_id).state == "ERROR"
     assert parked.record("parking", retry).told["Arguments"] == {"--a": "1"}
+
+
+@pytest.mark.parametrize("call", ["start_job_run", "batch_stop_job_run"])
+def test_slot_of_a_failed_run_is_its_retry_s_until_its_launcher_had_time_to_make_it(
+    parked: Jobs, clock: Clock, call: str
+) -> None:
+    allow(parked, 1, MaxRetries=1)
+    run_id = parked.start("parking")
+    begun = replace(parked.record("parking", run_id).to("RUNNING", clock()), running_since=clock())
+    parked.scheduler.records.write_run(parked.record("parking", run_id), begun)
+    parked.pass_through("parking", run_id, "FAILED")
+
+    with pytest.raises(parked.exceptions.ConcurrentRunsExceededException):
+        parked.start("parking")
+    clock.move(minutes=17)
+    if call == "batch_stop_job_run":
+        parked.batch_stop_job_run(JobName="parking", JobRunIds=[run_id])
+        assert parked.scheduler.records.job("parking").active == ()
+
+    other = parked.start("parking")
+    assert parked.states("parking") == ["STARTING", "FAILED"]
+    assert [entry.run_id for entry in parked.scheduler.records.job("parking").active] == [other]
 
 
 # --- pages ---------------------------------------------------------------------------------------
@@ -315,7 +297,8 @@ def test_thousand_runs_come_once_each_and_newest_first_when_read_in_pages(
 def test_paginator_stops_and_goes_on_as_botocore_s_does_when_configured(
     parked: Jobs, size: int, most: int, expected: list[int]
 ) -> None:
-    made = queue(parked, 6)[::-1]
+    allow(parked, 6)
+    made = [parked.start("parking") for _ in range(6)][::-1]
 
     def paginate(**config: Any) -> Any:
         return parked.get_paginator("get_job_runs").paginate(JobName="parking", PaginationConfig=config)
@@ -344,7 +327,9 @@ def test_paginator_is_configured_as_botocore_s_when_compared() -> None:
 
 @pytest.mark.parametrize(("size", "expected"), [(1, [1, 1, 1]), (2, [2, 1]), (3, [3]), (4, [3])])
 def test_last_page_has_no_token_when_nothing_is_left(parked: Jobs, size: int, expected: list[int]) -> None:
-    queue(parked, 3)
+    allow(parked, 3)
+    for _ in range(3):
+        parked.start("parking")
 
     sizes: list[int] = []
     token: dict[str, str] = {}
@@ -362,41 +347,18 @@ def test_record_expires_after_its_time_when_the_run_is_over(
 ) -> None:
     first = parked.start("parking")
     clock.move(minutes=17)
-    parked.tend("parking")
+    parked.scheduler.settle("parking")
     forever = make_parked(keep=None)
     second = forever.start("parking")
     clock.move(minutes=17)
-    forever.tend("parking")
+    forever.scheduler.settle("parking")
 
     ends = {key.removeprefix("!r#"): item.get("expiresAt") for (_, key), item in everything().items()}
     first_end = clock() - timedelta(minutes=17) + timedelta(days=90)
     assert ends == {"!j": None, first: {"N": str(int(first_end.timestamp()))}, second: None}
 
 
-# --- retries -------------------------------------------------------------------------------------
-
-
-def test_run_is_retried_in_its_slot_when_it_failed(parked: Jobs) -> None:
-    allow(parked, 1, MaxRetries=2)
-    first, other = queue(parked, 2)
-
-    attempts = [first, f"{first}_attempt_1", f"{first}_attempt_2"]
-    for run_id in attempts:
-        finish(parked, run_id, "FAILED")
-
-    assert parked.scheduler.engine.launched == [*attempts, other]
-    found = [parked.run("parking", run_id) for run_id in attempts]
-    assert [run["Attempt"] for run in found] == [0, 1, 2]
-    assert [run.get("PreviousRunId") for run in found] == [None, *attempts[:2]]
-
-
-@pytest.mark.parametrize("state", ["SUCCEEDED", "TIMEOUT"])
-def test_run_is_not_repeated_when_it_did_not_fail(parked: Jobs, state: str) -> None:
-    allow(parked, 1, MaxRetries=2)
-
-    finish(parked, parked.start("parking"), state)
-
-    assert parked.states("parking") == [state]
+# --- repeats -------------------------------------------------------------------------------------
 
 
 def test_retry_has_the_same_arguments_and_a_new_id_when_asked_for_by_id(parked: Jobs) -> None:
@@ -430,127 +392,6 @@ def test_arguments_are_merged_as_glue_does_when_a_run_starts(parked: Jobs) -> No
     assert parked.run("parking", run_id)["Arguments"] == {"--a": "job", "--b": "run", "--c": "fixed", "--d": "run"}
 
 
-# --- triggers ------------------------------------------------------------------------------------
-
-
-def trigger(jobs: Jobs, *states: str, name: str = "after-parking", **more: Any) -> None:
-    """Start ``cleaning`` when a run of ``parking`` ends in one of some states."""
-    if name == "after-parking":
-        jobs.create_job(Name="cleaning", Command=COMMAND, DefaultArguments={"--a": "1"})
-    conditions = [{"LogicalOperator": "EQUALS", "JobName": "parking", "State": state} for state in states]
-    definition = {
-        "Type": "CONDITIONAL", "StartOnCreation": True, "Predicate": {"Logical": "ANY", "Conditions": conditions},
-        "Actions": [{"JobName": "cleaning", "Arguments": {"--b": "2"}}],
-    }  # fmt: skip
-    jobs.create_trigger(Name=name, **(definition | more))
-
-
-def test_run_starts_after_another_when_a_trigger_waits_for_it(parked: Jobs) -> None:
-    trigger(parked, "SUCCEEDED")
-    first = parked.start("parking")
-
-    finish(parked, first)
-
-    (run,) = parked.get_job_runs(JobName="cleaning")["JobRuns"]
-    assert {"TriggerName": "after-parking", "Arguments": {"--a": "1", "--b": "2"}}.items() <= run.items()
-    assert "PredecessorRuns" not in run
-    found = parked.get_job_run(JobName="cleaning", RunId=run["Id"], PredecessorsIncluded=True)["JobRun"]
-    assert found["PredecessorRuns"] == [{"JobName": "parking", "RunId": first}]
-    assert parked.scheduler.engine.launched == [first, run["Id"]]
-
-
-@pytest.mark.parametrize(
-    ("watched", "state"), [("SUCCEEDED", "FAILED"), ("FAILED", "SUCCEEDED"), ("TIMEOUT", "STOPPED")]
-)
-def test_nothing_starts_when_the_run_ends_in_another_state(parked: Jobs, watched: str, state: str) -> None:
-    trigger(parked, watched)
-    run_id = parked.start("parking")
-    parked.pass_through("parking", run_id, "RUNNING", *(["STOPPING"] if state == "STOPPED" else []))
-
-    parked.pass_through("parking", run_id, state)
-    parked.worker_looks("parking")
-
-    assert parked.states("cleaning") == []
-
-
-def test_trigger_waits_for_the_last_attempt_when_the_run_is_retried(parked: Jobs) -> None:
-    allow(parked, 1, MaxRetries=1)
-    trigger(parked, "FAILED")
-    first = parked.start("parking")
-
-    finish(parked, first, "FAILED")
-    assert parked.states("cleaning") == []
-    finish(parked, f"{first}_attempt_1", "FAILED")
-
-    assert parked.states("cleaning") == ["STARTING"]
-
-
-def test_trigger_fires_when_it_is_started_only(parked: Jobs) -> None:
-    trigger(parked, "SUCCEEDED", StartOnCreation=False)
-    told = []
-
-    for operation in (None, parked.start_trigger, parked.stop_trigger, parked.start_trigger, parked.delete_trigger):
-        if operation:
-            operation(Name="after-parking")
-        finish(parked, parked.start("parking"))
-        told.append(len(parked.states("cleaning")))
-
-    assert told == [0, 1, 1, 2, 2]
-    with pytest.raises(parked.exceptions.EntityNotFoundException, match="Trigger after-parking not found"):
-        parked.get_trigger(Name="after-parking")
-
-
-def test_trigger_leaves_nothing_behind_when_its_deletion_broke_off_and_is_repeated(
-    parked: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trigger(parked, "SUCCEEDED")
-
-    def down(*_: Any) -> Any:
-        raise StoreUnavailableError("t", "put_item", "Throttled")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(parked.scheduler.records, "change_job", down)
-        with pytest.raises(parked.exceptions.InternalServiceException):
-            parked.delete_trigger(Name="after-parking")
-    parked.delete_trigger(Name="after-parking")
-
-    records = parked.scheduler.records
-    assert records.trigger("after-parking") is None
-    assert (records.job("parking").triggers, records.job("cleaning").accepts) == ((), ())
-
-
-def test_triggered_runs_wait_for_a_slot_when_there_is_none(parked: Jobs) -> None:
-    trigger(parked, "SUCCEEDED", "FAILED")
-
-    for state in ("SUCCEEDED", "FAILED", "SUCCEEDED"):
-        finish(parked, parked.start("parking"), state)
-
-    assert parked.states("cleaning") == ["WAITING", "WAITING", "STARTING"]
-
-
-def test_triggered_run_is_an_error_when_its_job_was_deleted(parked: Jobs) -> None:
-    trigger(parked, "SUCCEEDED")
-    parked.delete_job(JobName="cleaning")
-
-    finish(parked, parked.start("parking"))
-
-    (run,) = parked.get_job_runs(JobName="cleaning")["JobRuns"]
-    assert run["JobRunState"] == "ERROR"
-    assert run["ErrorMessage"] == "Trigger 'after-parking' started a run of a job that was deleted."
-
-
-def test_one_run_starts_when_many_look_at_once(parked: Jobs, make_parked: Callable[..., Jobs]) -> None:
-    trigger(parked, "SUCCEEDED")
-    parked.pass_through("parking", parked.start("parking"), "RUNNING", "SUCCEEDED")
-    others = [make_parked() for _ in range(6)]
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda jobs: jobs.worker_looks("parking"), others))
-
-    assert len(parked.states("cleaning")) == 1
-    assert sum(len(jobs.scheduler.engine.launched) for jobs in others) == 1
-
-
 # --- crashes -------------------------------------------------------------------------------------
 
 
@@ -581,55 +422,6 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], list[int]]
     return crash
 
 
-CRASHES = [(number, when) for number in range(1, 6) for when in ("before", "after")]
-
-
-@pytest.mark.parametrize(("number", "when"), CRASHES)
-def test_trigger_fires_once_when_a_process_dies_at_any_write(
-    parked: Jobs, make_parked: Callable[..., Jobs], crash_at: Any, clock: Clock, number: int, when: str
-) -> None:
-    trigger(parked, "SUCCEEDED")
-    run_id = parked.start("parking")
-    parked.pass_through("parking", run_id, "RUNNING", "SUCCEEDED")
-
-    count = crash_at(number, when)
-    with pytest.raises(CrashError):
-        parked.worker_looks("parking")
-        assert count == [4], "the writes that are crashed at"
-        raise CrashError
-    crash_at(0, "")
-    other = make_parked()
-    for _ in range(2):
-        assert other.run("parking", run_id)["JobRunState"] == "SUCCEEDED"
-
-    runs = other.get_job_runs(JobName="cleaning")["JobRuns"]
-    assert [run["JobRunState"] for run in runs] == ["STARTING"]
-    assert other.scheduler.records.job("parking").active == ()
-    assert [entry.run_id for entry in other.scheduler.records.job("cleaning").active] == [runs[0]["Id"]]
-
-
-@pytest.mark.parametrize(("number", "when"), CRASHES)
-def test_run_is_retried_once_when_a_process_dies_at_any_write(
-    parked: Jobs, make_parked: Callable[..., Jobs], crash_at: Any, number: int, when: str
-) -> None:
-    allow(parked, 1, MaxRetries=1)
-    run_id = parked.start("parking")
-    parked.pass_through("parking", run_id, "RUNNING", "FAILED")
-
-    count = crash_at(number, when)
-    with pytest.raises(CrashError):
-        parked.worker_looks("parking")
-        assert count == [3], "the writes that are crashed at"
-        raise CrashError
-    crash_at(0, "")
-    other = make_parked()
-    for _ in range(2):
-        other.run("parking", run_id)
-
-    assert other.states("parking") == ["STARTING", "FAILED"]
-    assert [entry.run_id for entry in other.scheduler.records.job("parking").active] == [f"{run_id}_attempt_1"]
-
-
 @pytest.mark.parametrize(("number", "when"), [(1, "before"), (1, "after"), (2, "before"), (2, "after")])
 def test_slot_comes_back_when_a_start_dies_at_any_write(
     parked: Jobs, make_parked: Callable[..., Jobs], crash_at: Any, clock: Clock, number: int, when: str
@@ -651,14 +443,14 @@ def test_slot_comes_back_when_a_start_dies_at_any_write(
 def test_start_is_given_up_when_it_took_so_long_that_its_slot_was_taken_back(
     parked: Jobs, make_parked: Callable[..., Jobs], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, other = parked._record, make_parked()
+    record, other = parked._start, make_parked()
 
     def slowly(*arguments: Any, **more: Any) -> None:
         clock.move(minutes=17)
-        other.tend("parking")
+        other.scheduler.settle("parking")
         record(*arguments, **more)
 
-    monkeypatch.setattr(parked, "_record", slowly)
+    monkeypatch.setattr(parked, "_start", slowly)
     with pytest.raises(
         parked.exceptions.OperationTimeoutException, match=r"took too long and was given up. Start it again."
     ):
@@ -666,19 +458,3 @@ def test_start_is_given_up_when_it_took_so_long_that_its_slot_was_taken_back(
 
     assert other.states("parking") == ["ERROR"]
     assert parked.scheduler.engine.launched == []
-
-
-def test_queued_run_starts_when_its_slot_came_before_its_record(
-    parked: Jobs, make_parked: Callable[..., Jobs], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = parked.start("parking")
-    record, other = parked._record, make_parked()
-
-    def slowly(*arguments: Any, **more: Any) -> None:
-        finish(other, first)
-        record(*arguments, **more)
-
-    monkeypatch.setattr(parked, "_record", slowly)
-    second = parked.start("parking", JobRunQueuingEnabled=True)
-
-    assert parked.scheduler.engine.launched == [first, second]
