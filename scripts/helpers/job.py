@@ -477,8 +477,7 @@ class IncrementalJob:
         Parameters
         ----------
         source
-            A prefix or directory, or the name of a table in Spark's catalogue, which has no slash in it; see
-            `catalogue.located`.
+            A prefix or directory, with a slash in it. That of a table in a catalogue is its location.
         columns
             The partition columns that name a partition, one or several, outermost first.
         whole
@@ -513,9 +512,8 @@ class IncrementalJob:
         from scripts.helpers.batch.partitions import new_partitions
 
         return new_partitions(
-            asked, columns, types, self.spark,
-            whole=whole, nulls=nulls, start_from=start_from, max_partitions=max_partitions,
-        )  # fmt: skip
+            asked, columns, types, whole=whole, nulls=nulls, start_from=start_from, max_partitions=max_partitions
+        )
 
     def latest_partition(
         self,
@@ -557,7 +555,7 @@ class IncrementalJob:
         asked = self._files(source, transformation_ctx, on_changed, options)
         from scripts.helpers.batch.partitions import latest_partition
 
-        return latest_partition(asked, columns, types, self.spark, on_same)
+        return latest_partition(asked, columns, types, on_same)
 
     def relationalize(
         self, df: DataFrame | Any, root: str = "roottable", *, transformation_ctx: str | None = "relationalize"

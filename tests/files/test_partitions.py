@@ -20,6 +20,7 @@ from scripts.helpers.errors import (
     SnapshotUnchangedError,
     SourceChangedError,
     SourceError,
+    SourceOptionError,
 )
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionColumns
@@ -518,10 +519,20 @@ def test_option_is_refused_when_it_cannot_be_meant(lake: Lake, columns: Any, opt
     assert lake.run() == {"20261124": ["a"]}
 
 
-@pytest.mark.parametrize("source", ["raw.repairs", "repairs", "nowhere/"])
-def test_source_is_refused_when_there_is_no_such_folder_or_no_spark_to_look_it_up(lake: Lake, source: str) -> None:
+def test_source_is_refused_when_there_is_no_such_folder(lake: Lake) -> None:
     with pytest.raises(SourceError), IncrementalJob(lake.watermarks, "copy") as job:
-        job.new_partitions(source, DAY)
+        job.new_partitions("nowhere/", DAY)
+
+
+@pytest.mark.parametrize("call", ["new_partitions", "latest_partition"])
+@pytest.mark.parametrize("source", ["raw.repairs", "repairs"])
+def test_name_of_a_table_is_refused_with_where_its_folder_stands(lake: Lake, call: str, source: str) -> None:
+    with pytest.raises(SourceOptionError) as caught, IncrementalJob(lake.watermarks, "copy") as job:
+        getattr(job, call)(source, DAY)
+
+    assert f"its Location in DESCRIBE TABLE EXTENDED {source}." in str(caught.value)
+    assert "schema=" in str(caught.value)
+    assert lake.watermarks.history("copy") == []
 
 
 # --- the largest partition ------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
-"""Partitions read by Spark: types of folder columns, schemas, empty batches, and tables of the catalogue."""
+"""Partitions read by Spark: types of folder columns, schemas, and empty batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -84,81 +83,3 @@ def test_whole_partitions_replace_those_of_the_target_when_they_are_overwritten(
     copy()
 
     assert sorted(tuple(row) for row in spark.read.parquet(target).collect()) == [(1, 1), (3, 1), (20, 2)]
-
-
-# --- tables of the catalogue ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def table(spark: Any, tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """Return a table with two typed partition columns, and its folder, whose name a URI escapes."""
-    folder = tmp_path / "the table"
-    spark.sql("CREATE DATABASE IF NOT EXISTS landing")
-    spark.sql(
-        "CREATE TABLE landing.repairs (id INT, year INT, day DATE) USING json PARTITIONED BY (year, day) "
-        f"LOCATION '{folder}'"
-    )
-    yield "landing.repairs", folder
-    spark.sql("DROP TABLE landing.repairs")
-
-
-def test_table_is_read_with_its_types_when_it_is_named(
-    watermarks: Watermarks, spark: Any, table: tuple[str, Path]
-) -> None:
-    name, folder = table
-    put(folder, "year=2026/day=2026-11-24/a.json")
-    spark.sql(f"ALTER TABLE {name} ADD PARTITION (year=2026, day=DATE'2026-11-24')")
-    put(folder, "year=2026/day=2026-11-25/not-registered.json")
-
-    delta = take(watermarks, spark, name, ["year", "day"], max_partitions=1)
-    rest = take(watermarks, spark, name, "DAY", types={"day": "string"})
-
-    assert [partition.values for partition in delta.partitions] == [{"year": 2026, "day": date(2026, 11, 24)}]
-    assert [partition.values for partition in rest.partitions] == [{"DAY": "2026-11-25"}]
-    assert delta.read(spark, "json", schema="id int").dtypes == [("id", "int"), ("year", "int"), ("day", "date")]
-
-
-def test_table_is_refused_when_a_partition_of_it_lies_elsewhere(
-    watermarks: Watermarks, spark: Any, table: tuple[str, Path], tmp_path: Path
-) -> None:
-    name, folder = table
-    put(folder, "year=2026/day=2026-11-24/a.json")
-    places = (tmp_path / "elsewhere", folder / "year=2026" / "day=2026-11-24")
-    for number, place in enumerate(places):
-        spark.sql(f"ALTER TABLE {name} ADD PARTITION (year=2026, day=DATE'2026-11-0{number + 1}') LOCATION '{place}'")
-
-    with pytest.raises(SourceError, match="2 partitions are registered"):
-        take(watermarks, spark, name, ["year", "day"])
-
-
-@pytest.mark.parametrize(
-    ("name", "columns", "error"),
-    [
-        ("landing.nothing", "day", "no such table"),
-        ("lan ding", "day", "no such table"),
-        ("landing.repairs", "month", "no partition column 'month'"),
-        ("landing.repairs", "id", "It has: year, day"),
-    ],
-)
-def test_table_is_refused_when_it_has_no_such_partitions(
-    watermarks: Watermarks, spark: Any, table: tuple[str, Path], name: str, columns: str, error: str
-) -> None:
-    with pytest.raises((SourceError, InvalidValueError), match=error):
-        take(watermarks, spark, name, columns)
-
-
-def test_table_is_refused_when_no_listing_shows_its_rows(
-    watermarks: Watermarks, spark: Any, table: tuple[str, Path], tmp_path: Path
-) -> None:
-    spark.sql("CREATE OR REPLACE VIEW landing.seen AS SELECT * FROM landing.repairs")
-    spark.sql(
-        f"CREATE TABLE landing.odd (id INT, at TIMESTAMP) USING json PARTITIONED BY (at) LOCATION '{tmp_path}/odd'"
-    )
-    try:
-        with pytest.raises(SourceError, match="it is a view"):
-            take(watermarks, spark, "landing.seen", "day")
-        with pytest.raises(InvalidValueError, match=r"types={'at': 'string'}"):
-            take(watermarks, spark, "landing.odd", "at")
-    finally:
-        spark.sql("DROP VIEW landing.seen")
-        spark.sql("DROP TABLE landing.odd")

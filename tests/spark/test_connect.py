@@ -330,15 +330,6 @@ def test_session_is_refused_with_a_remedy_when_something_needs_a_jvm(connect: An
     assert caught.value.remedy.endswith(".")
 
 
-def test_table_of_the_catalogue_is_refused_before_a_plan_is_frozen(
-    make_job: Callable[[], IncrementalJob], watermarks: Watermarks
-) -> None:
-    with pytest.raises(NoJvmError, match=r"The table 'shop\.repairs' of Spark's catalogue"), make_job() as job:
-        job.new_partitions("shop.repairs", "bay")
-
-    assert watermarks.history(JOB) == []
-
-
 def test_job_takes_a_session_of_spark_connect_when_a_script_begins(connect: Any, watermarks: Watermarks) -> None:
     job = Job(connect, watermarks)
 

@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, get_args
 
-from scripts.helpers._lazy import SparkSession
 from scripts.helpers.batch.batch import SourcePart, Stored
 from scripts.helpers.batch.files import PLANNED, FileSource, check_same_call
 from scripts.helpers.batch.reach import Reach
 from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.display.options import check_choice
-from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.files.catalogue import located
+from scripts.helpers.errors import InvalidValueError, SourceOptionError
 from scripts.helpers.files.latest import LatestPartition, OnSame
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionColumns, PartitionRule, is_file_start
@@ -49,7 +47,6 @@ def new_partitions(
     asked: FileSource,
     columns: str | Sequence[str],
     types: Mapping[str, str] | None,
-    spark: SparkSession | None,
     *,
     whole: bool,
     nulls: str,
@@ -59,7 +56,7 @@ def new_partitions(
     """Return the partitions in which something is new; see `IncrementalJob.new_partitions`."""
     refused = LIMITS | NOT_WHOLE if whole else LIMITS
     asked.check_options("columns", "types", "whole", "nulls", "max_partitions", refused=refused)
-    asked, known = _located(asked, refused, columns, types, spark, whole=whole)
+    known = _checked(asked, refused, columns, types, whole=whole)
     start = None
     if is_file_start(start_from):
         asked = replace(asked, options={**asked.options, "start_from": start_from})
@@ -73,12 +70,11 @@ def latest_partition(
     asked: FileSource,
     columns: str | Sequence[str],
     types: Mapping[str, str] | None,
-    spark: SparkSession | None,
     on_same: OnSame,
 ) -> PartitionDelta:
     """Return the largest partition; see `IncrementalJob.latest_partition`."""
     asked.check_options("columns", "types", "on_same", refused=NOT_LATEST)
-    asked, known = _located(asked, NOT_LATEST, columns, types, spark, whole=True)
+    known = _checked(asked, NOT_LATEST, columns, types, whole=True)
     check_choice("on_same", on_same, get_args(OnSame))
     rule = PartitionRule(asked.source, known, whole=True, nulls="take", latest=True)
     return asked.batch.take(asked.context, LargestPartition(**vars(asked), rule=rule, on_same=on_same))
@@ -160,17 +156,23 @@ class LargestPartition(NewPartitions):
         return self._taken(found.delta, planned, found.state if reach.saves else None)
 
 
-def _located(
+def _checked(
     asked: FileSource,
     refused: Mapping[str, str],
     columns: str | Sequence[str],
     types: Mapping[str, str] | None,
-    spark: SparkSession | None,
     *,
     whole: bool,
-) -> tuple[FileSource, PartitionColumns]:
-    """Return a source by where it lies, and its columns; refuse options that would leave a part out."""
+) -> PartitionColumns:
+    """Return the columns of a source; refuse a table's name, and options that would leave a part out."""
     options = asked.options
+    if "/" not in asked.source and asked.source not in (".", ".."):
+        raise SourceOptionError(
+            "source",
+            f"{asked.source!r} is a table's name, or a folder without its path. Give the folder, ending in a slash: "
+            f"that of a table is its Location in DESCRIBE TABLE EXTENDED {asked.source}. Give the types of its folder "
+            "columns with types= or schema=.",
+        )
     for name, why in refused.items():
         if options.get(name) is not None:
             raise InvalidValueError(f"{name} is {options[name]!r}. {why}.")
@@ -191,7 +193,6 @@ def _located(
                 "A range of runs knows which files they took, and not what partitions held then. Use new_partitions "
                 "with whole=False, or rewind the job."
             )
-    uri, known = located(asked.source, columns, types, spark)
-    asked = replace(asked, source=uri)
+    known = PartitionColumns.of(columns, types)
     asked.begin()
-    return asked, known
+    return known
