@@ -92,6 +92,8 @@ class IncrementalJob:
     ----------
     metrics : dict
         What was written so far; after the commit also what was read. Yours, if you add to it, are saved with ours.
+    writes_itself : bool
+        True turns off the WARNING that no sink got the rows of a source, as `freeze` does.
 
     Examples
     --------
@@ -132,6 +134,7 @@ class IncrementalJob:
         self.job_id = name_in_table(job_id, namespace) if job_id else ""
         self.mode = Mode(mode, from_run, to_run)
         self.metrics: dict[str, Any] = {}
+        self.writes_itself = False
         self.spark = spark
         self._watermarks, self._namespace, self._job_runs, self._lease = watermarks, namespace, job_runs, lease
         self._s3_client, self._clock, self._reporters = s3_client, clock, reporters
@@ -233,6 +236,7 @@ class IncrementalJob:
         return Batch(
             run, end, publication, s3_client=self._s3_client,
             committed_at=partial(self._watermarks.lookups.committed_at, self.job_id), may_be_empty=may_be_empty,
+            writes_itself=self.writes_itself,
         )  # fmt: skip
 
     @property
@@ -256,11 +260,15 @@ class IncrementalJob:
     def freeze(self) -> FrozenBatch:
         """Store the plan of all sources planned so far, and return the batch: its id and its time. Again is no change.
 
+        The call says that the script writes these rows itself. Without it, a run that commits a source of which no sink
+        got rows logs a WARNING, ``event=nothing_written``.
+
         Raises
         ------
         PlanConflictError
             No source is planned. Sources that are asked for later are refused with it as well.
         """
+        self._begun.writes_itself = True
         return self._begun.freeze()
 
     def commit(self) -> str:

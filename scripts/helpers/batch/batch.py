@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from weakref import ReferenceType, ref
 
 from scripts.helpers._lazy import DataFrame, S3Client
-from scripts.helpers.batch.counts import METRICS, counts_to_save, files_read
+from scripts.helpers.batch.counts import METRICS, contexts_taken, counts_to_save, files_read
 from scripts.helpers.batch.reach import Reach, reach_of
 from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.display.units import printable
@@ -155,6 +156,9 @@ class Batch:
         Returns when a version of the job was committed; None if nothing tells it any more.
     may_be_empty
         Whether a clean exit commits although no source was asked for.
+    writes_itself
+        Whether no WARNING is logged of rows that no sink got: `freeze` says that the script writes them itself, scripts
+        with Glue's names do, and a run that saves nothing loses none.
 
     Attributes
     ----------
@@ -183,11 +187,13 @@ class Batch:
         s3_client: S3Client | None = None,
         committed_at: Callable[[int], datetime | None] = lambda version: None,
         may_be_empty: bool = False,
+        writes_itself: bool = False,
     ) -> None:
         self.run, self.end, self.publication = run, end, publication
         self.clock, self.s3_client, self.committed_at = end.clock, s3_client, committed_at
         self.saves, self.may_be_empty = not isinstance(run, UnsavedRun), may_be_empty
         self.contexts: dict[str, Mapping[str, Any]] = {}
+        self.writes_itself = writes_itself or not self.saves
         self.counts = RowCounts()
         self.reads_files = False
         self.has_more = False
@@ -195,6 +201,8 @@ class Batch:
         self.frames: dict[str, list[DataFrame]] = {}
         self.left_out: dict[str, dict[str, Any]] = {}
         self._states: dict[str, Mapping[str, Any]] = {}
+        self._given: list[tuple[str, ReferenceType[Any]]] = []
+        self._written: set[str] = set()
         self._readers: list[RowReader] = []
         self._watched: list[tuple[Readings, bool]] = []
         self._outcome: str | None = None
@@ -399,6 +407,34 @@ class Batch:
             stack.enter_context(reader.typed_errors())
         return stack
 
+    # --- what sinks get -------------------------------------------------------------------------
+
+    def give(self, context: str | None, rows: Any = None, *, is_looked_for: bool = True) -> None:
+        """Note a frame that the job was given of a source; None where the job reads the source in another way.
+
+        Parameters
+        ----------
+        is_looked_for
+            Whether `wrote` finds the frame itself, or in Spark's plan the files that it reads.
+        """
+        if rows is None:
+            self._written.add(context or "")
+        elif context and is_looked_for and hasattr(rows, "sparkSession"):
+            self.frames.setdefault(context, []).append(rows)
+        elif context and is_looked_for:
+            # What a source of the user's own returns may be of a type that has no weak references.
+            with suppress(TypeError):
+                self._given.append((context, ref(rows)))
+
+    def wrote(self, df: Any, contexts: set[str]) -> None:
+        """Note the contexts of which a sink gets rows: those in Spark's plan, or that of the very frame that was given.
+
+        Any other frame may have the rows of every context. Every frame may have those of contexts that no plan shows.
+        """
+        found = contexts.union(context for context, given in self._given if given() is df)
+        shown = {*self.frames, *self.counts.names.values(), *(context for context, _ in self._given)}
+        self._written |= self.contexts.keys() - (shown - found if found else set())
+
     # --- the run --------------------------------------------------------------------------------
 
     def freeze(self) -> FrozenBatch:
@@ -465,13 +501,19 @@ class Batch:
             )
         # As late as can be: a file that changes between this look and the commit is committed in its old form.
         self.end.check()
-        metrics.update(self.counts.metrics())
+        metrics.update(counted := self.counts.metrics())
         metrics.update(read)
         if self.left_out:
             metrics["columns_left_out"] = self.left_out
         outcome = self.publication.commit(counts_to_save(metrics, plan.next), made)
         if made:
             self._frozen = self._frozen_as(made)
+        for context in () if self.writes_itself else sorted(contexts_taken(self.contexts, counted) - self._written):
+            logger.warning(
+                "event=nothing_written job=%s run=%s context=%s: it is committed, and no sink got its rows. Call "
+                "job.write in the with block, or job.freeze() if the script writes them. To read again, rewind the job",
+                self.run.job_id, self.run.run_id, printable(context),
+            )  # fmt: skip
         return outcome
 
     def abort(self) -> None:

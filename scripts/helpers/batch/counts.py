@@ -29,6 +29,13 @@ def files_read(contexts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     return counts | ({"files_set_aside": aside} if aside else {})
 
 
+def contexts_taken(contexts: Mapping[str, Mapping[str, Any]], counted: Mapping[str, Any]) -> set[str]:
+    """Return the contexts that took files or rows. Rows that nothing has read are not counted, and may be some."""
+    rows = {name: found["rows"] for name, found in counted.get("contexts", {}).items()}
+    sources = {name: planned for name, planned in contexts.items() if planned["kind"] in ("rows", "files", "table")}
+    return {name for name, planned in sources.items() if rows.get(name, planned.get("count")) != 0}
+
+
 def add_written(metrics: dict[str, Any], rows: int, size: int | None) -> None:
     """Add one write to a job's counts; its size may be unknown."""
     metrics["rows_written"] = metrics.get("rows_written", 0) + rows

@@ -128,9 +128,10 @@ class FileSource:
             The delta has all rows of its partitions.
         """
         kept = SchemaKeeping(self.batch)
-        frames = self.batch.frames.setdefault(self.context, []) if self.context and not whole else []
+        # Frames with all rows of their partitions are not parts of a source.
+        on_read = partial(self.batch.give, self.context, is_looked_for=not whole)
         return KeptSchemas(
-            self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), frames
+            self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), on_read
         )
 
     def taken(

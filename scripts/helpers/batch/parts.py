@@ -38,17 +38,28 @@ COLUMN = re.compile(r"(?:^|, )([^,]+?)#\d+L?")
 
 @dataclass
 class Node:
-    """A node of a plan. Plans of subqueries are below none."""
+    """A node of a plan. Plans of subqueries are below none.
+
+    Attributes
+    ----------
+    context
+        The source whose new rows or files the node reads; None for any other node.
+    """
 
     text: str
     kind: str
+    context: str | None
     below: list[Node] = field(default_factory=list)
 
 
-def warn_of_part(batch: Batch, sink: Sink, df: DataFrame) -> None:
-    """Log a WARNING for rows that are computed from new rows alone. Nothing is logged if the plan cannot be read."""
+def contexts_of(batch: Batch, sink: Sink, df: DataFrame) -> set[str]:
+    """Return the contexts that the plan of a frame shows, and log a WARNING for rows computed from new rows alone.
+
+    If the plan cannot be read, none is returned and nothing is logged.
+    """
     try:
-        if found := _found(batch, sink, df):
+        contexts, found = _found(batch, sink, df)
+        if found:
             logger.warning(
                 "event=batch_is_a_part job=%s target=%s: its rows are computed by %s of new rows alone, and earlier "
                 "runs took the others. Compute them from the whole source: see docs/batches.md",
@@ -56,28 +67,33 @@ def warn_of_part(batch: Batch, sink: Sink, df: DataFrame) -> None:
             )  # fmt: skip
     except Exception as error:
         logger.debug("event=plan_not_read job=%s error=%s", batch.run.job_id, type(error).__name__)
-
-
-def _found(batch: Batch, sink: Sink, df: DataFrame) -> set[str]:
-    nodes = _nodes(analysed_plan(df).toString())
-    if {node.kind for node in nodes}.isdisjoint((*JOINS, *WITHIN)):
         return set()
+    return contexts
+
+
+def _found(batch: Batch, sink: Sink, df: DataFrame) -> Part:
     marks = {f"CollectMetrics {name}": context for name, context in batch.counts.names.items()}
     for context, frames in batch.frames.items():
         # Only these, as the expressions of a frame of CSV or JSON are long.
         leaves = "".join(analysed_plan(frame).collectLeaves().mkString() for frame in frames)
-        marks |= {node.text: context for node in _nodes(leaves)}
+        marks |= {node.text: context for node in _nodes(leaves, {})}
+    nodes = _nodes(analysed_plan(df).toString(), marks)
+    contexts = {node.context for node in nodes if node.context is not None}
+    if {node.kind for node in nodes}.isdisjoint((*JOINS, *WITHIN)):
+        return contexts, set()
     keys = sink.rules.keys if sink.rules is not None else ()
-    return _computed(nodes[0], marks, {key.lower() for key in keys}, {})[1]
+    return contexts, _computed(nodes[0], {key.lower() for key in keys}, {})[1]
 
 
-def _nodes(plan: str) -> list[Node]:
+def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
+    """Return the nodes of a plan; `marks` has the contexts of those that read new rows or files, by their texts."""
     nodes: list[Node] = []
     path: list[Node] = []
     for line in plan.splitlines():
         if (found := NODE.match(line)) is None:
             continue
-        node, depth = Node(line[found.end(1) :], found[2]), len(found[1]) // 3
+        text, depth = line[found.end(1) :], len(found[1]) // 3
+        node = Node(text, found[2], marks.get(text, marks.get(text.partition(",")[0])))
         # A subquery is two levels deeper than its node.
         if 0 < depth <= len(path):
             path[depth - 1].below.append(node)
@@ -86,24 +102,22 @@ def _nodes(plan: str) -> list[Node]:
     return nodes
 
 
-def _computed(node: Node, marks: dict[str, str], keys: set[str], tables: dict[str, Part]) -> Part:
+def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
     """Return of which contexts the rows of a node are a part, and what was computed from that.
 
     Parameters
     ----------
-    marks
-        Which context a node is of, by its text.
     keys
         Those of a merge.
     tables
         What was found of those of a WITH clause.
     """
     name = node.text.partition(",")[0]
-    if (context := marks.get(node.text, marks.get(name))) is not None:
-        return {context}, set()
+    if node.context is not None:
+        return {node.context}, set()
     if node.kind == "CTERelationRef":
         return tables[name.split()[1]]
-    below = [_computed(child, marks, keys, tables) for child in node.below]
+    below = [_computed(child, keys, tables) for child in node.below]
     contexts, found = ({part for parts in below for part in parts[at]} for at in (0, 1))
     if node.kind == "CTERelationDef":
         tables[name.split()[1]] = contexts, found

@@ -50,7 +50,10 @@ def rows_since(
     # After all else is planned: the state that the columns go into is there by then.
     # A column of a frame may be called `name`.
     name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
-    return SchemaKeeping(batch).rows(context, name, found, policy)
+    rows = SchemaKeeping(batch).rows(context, name, found, policy)
+    # Rows of Spark are found by the node that counts them.
+    batch.give(context, rows, is_looked_for=not hasattr(rows, "sparkSession"))
+    return rows
 
 
 def _source_of(

@@ -51,11 +51,13 @@ def write(
     check_names(df, is_marked=sink.rules is not None)
     sink.check(df)
     _check_apart_from_sources(batch, sink, df)
+    contexts: set[str] = set()
     if batch.saves and (batch.frames or batch.counts.names) and hasattr(df, "sparkSession"):
         # Here, as only plans of Spark are looked at.
-        from scripts.helpers.batch.parts import warn_of_part
+        from scripts.helpers.batch.parts import contexts_of
 
-        warn_of_part(batch, sink, df)
+        contexts = contexts_of(batch, sink, df)
+    batch.wrote(df, contexts)
     batch.publication.witness.ask(sink)
     # Of a run that saves nothing, an earlier attempt may have published rows that are to go.
     if batch.saves and not columns_of(df) and not batch.publication.due:

@@ -128,6 +128,7 @@ class FileDelta(ReadableWhenSmall):
     @property
     def files(self) -> tuple[Identity, ...]:
         """The identities as tuples of key, ETag and size."""
+        self._note_read()
         columns = (self.table.column(name).to_pylist() for name in Identity._fields)
         return tuple(Identity(*row) for row in zip(*columns, strict=True))
 
@@ -136,6 +137,7 @@ class FileDelta(ReadableWhenSmall):
         """Full URIs with raw keys. Spark would glob them: `read` does not."""
         # Whoever has the paths reads the latest versions, and is not seen doing it.
         self.unpinned.add("paths")
+        self._note_read()
         if self.readings is not None:
             self.readings.give_all()
         return self.location.readable_uris(self.readable.column("key").to_pylist())
@@ -188,6 +190,7 @@ class FileDelta(ReadableWhenSmall):
     def _read_small(self, spark: SparkSession, asked: Asked, on_changed: OnChanged) -> DataFrame:
         from scripts.helpers.reading.small_files import SmallFiles, check_small_files, try_small_files
 
+        self._note_read()
         # Before anything is fetched to infer a schema.
         check_small_files(self.location, asked.format, asked.schema or "inferred", on_changed, asked.options)
         small = SmallFiles(spark, self.location, asked.format, asked.path_column, on_changed, self.request_payer)
@@ -249,7 +252,7 @@ class FileDelta(ReadableWhenSmall):
         # Here, and not while a file that cannot be read is searched for in parts of the batch.
         if kept is not None and self.readable.num_rows:
             kept.keep(name, decisions[-1])
-            kept.frames.append(frame)
+            kept.on_read(frame)
         return frame
 
     def read_pandas(
@@ -295,6 +298,7 @@ class FileDelta(ReadableWhenSmall):
         # All of it is read by then.
         frame: pd.DataFrame = self._watched(format, read, lambda frame, table: None)
         self.fetched.update(self.readable.column("key").to_pylist())
+        self._note_read(frame)
         if self.schemas is None or (on_schema_change is None and format != "csv"):
             return frame
         of_files = frame if path_column is None else frame.drop(columns=path_column, errors="ignore")
@@ -325,6 +329,11 @@ class FileDelta(ReadableWhenSmall):
                 kinds[str(name).lower()] = "string" if is_text else ANY
         kept = {name: kinds.get(name.lower(), ANY) for name in decision.kept}
         return replace(decision, kept=kept, changes=decision.changes if policy else ())
+
+    def _note_read(self, rows: Any = None) -> None:
+        """Report to the job what was read of the files, or that it reads them in another way."""
+        if self.schemas is not None:
+            self.schemas.on_read(rows)
 
     def _watched(self, format: str, read: Callable[[pa.Table], Any], exhaust: Callable[[Any, pa.Table], None]) -> Any:
         """Read the files; see `Readings.read`."""

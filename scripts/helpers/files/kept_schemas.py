@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from scripts.helpers._lazy import DataFrame
 from scripts.helpers.schemas.kinds import Columns
 from scripts.helpers.schemas.policy import Decision
 
@@ -22,14 +21,14 @@ class KeptSchemas:
         The columns of earlier batches, by what they are of.
     on_kept
         Told what was decided on, and of what: puts it into the state that follows the plan.
-    frames
-        What was read with Spark.
+    on_read
+        Called with each frame that was read, and without one if the job reads the files in another way.
     """
 
     context: str | None
     known: Mapping[str, Columns]
     on_kept: Callable[[str, Decision], None]
-    frames: list[DataFrame] = field(default_factory=list)
+    on_read: Callable[..., None] = lambda rows=None: None
     _now: dict[str, Columns] = field(default_factory=dict)
 
     def of(self, name: str) -> Columns | None:

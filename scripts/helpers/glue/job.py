@@ -106,6 +106,8 @@ class Job:
             # A context has the session, and a session is one.
             spark: Any = getattr(self._glue_context, "spark_session", self._glue_context)
             batch = IncrementalJob(Job._table, spark=spark, reporters=reporters, job_runs=self._job_runs)
+            # Scripts for Glue write by `df.write` or by Glue's own writers.
+            batch.writes_itself = True
             Job._batch = batch.init(job_name, given)
         except BaseException as error:
             # Scripts often catch errors around init. Without this their sources would read everything, untracked.
