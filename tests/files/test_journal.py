@@ -214,6 +214,28 @@ class OldReport:
         return []
 
 
+class ReportBeforeTheListing(OldReport):
+    """A report that was made an hour before the first run listed the source."""
+
+    created = datetime.now(timezone.utc) - timedelta(hours=1)
+
+
+def test_source_is_listed_when_the_report_is_older_than_the_last_listing(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put("a.csv")
+    world.run()
+    world.tables.wait(days=-1)
+    world.put("late.csv", recorded=False)
+    world.tables.make("journal")
+    world.tables.record(world.tables.row("in/a.csv", e_tag="e", size=5))
+
+    taken = world.run(listing=ReportBeforeTheListing())
+
+    assert taken == ["late.csv"]
+    assert "listing= ends before the last listing or the journal's next record, and is not read" in caplog.text
+
+
 @pytest.mark.parametrize("cause", ["journal made anew", "report is old"])
 def test_source_is_listed_when_neither_the_journal_nor_a_report_shows_what_was_written_in_between(
     world: World, caplog: pytest.LogCaptureFixture, cause: str
@@ -231,7 +253,7 @@ def test_source_is_listed_when_neither_the_journal_nor_a_report_shows_what_was_w
     taken = world.run(listing=listing)
 
     assert taken == ["b.csv", "late.csv"]
-    assert "listing= ends before what the journal records next, and is not read" in caplog.text
+    assert "listing= ends before the last listing or the journal's next record, and is not read" in caplog.text
 
 
 def test_source_is_listed_when_it_was_not_for_so_long_or_too_many_are_named(

@@ -281,9 +281,11 @@ class NewFiles(FileSource):
             if taken is not None:
                 return taken
             reason = "the journal names more objects than S3 is asked about one by one"
-        if listing is not None and (found.since is None or listing.created < found.since):
-            # Neither it nor the journal shows what was written in between.
-            listing, reason = None, f"{reason}; listing= ends before what the journal records next, and is not read"
+        since = found.since and max(found.since, bookmark.listed or found.since)
+        if listing is not None and (since is None or listing.created < since):
+            # It does not show what was written before the journal's next record, or what the last listing showed.
+            reason = f"{reason}; listing= ends before the last listing or the journal's next record, and is not read"
+            listing = None
         logger.warning(
             "event=journal-not-enough job=%s source=%s: everything is looked at, as %s",
             self.batch.run.job_id, bookmark.location, reason,
