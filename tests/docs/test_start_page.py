@@ -24,7 +24,7 @@ def test_first_five_minutes_go_as_told_when_nothing_of_aws_is_configured(
     found = run_page("start.md", names)
 
     assert (found, Path(names["lake"]).parent) == (7, tmp_path)
-    assert Watermarks(f"sqlite:{tmp_path}/watermarks.db").latest("parking").version == 5
+    assert Watermarks(f"sqlite:{tmp_path}/start.db").latest("bays").version == 5
 
 
 def test_no_server_and_no_variable_is_needed_when_the_page_is_followed() -> None:
