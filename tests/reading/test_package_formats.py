@@ -212,10 +212,18 @@ def test_package_is_named_when_the_session_does_not_have_it(
     assert str(caught.value).endswith(f"is not installed. Start Spark with --packages {package}.")
 
 
-def test_error_is_that_of_spark_when_no_package_is_known_for_a_format(landing: Landing) -> None:
+@pytest.mark.parametrize(
+    ("format", "remedy"),
+    [
+        ("cvs", "Did you mean csv?"),
+        ("parqet", "Did you mean parquet?"),
+        ("none-such", "Check its name, or start Spark with the package of its reader."),
+    ],
+)
+def test_format_is_named_when_spark_has_no_reader_for_it(landing: Landing, format: str, remedy: str) -> None:
     landing.put("a", BAYS)
 
-    with pytest.raises(Exception, match="Failed to find") as caught:
-        read(landing, "none-such", [])
+    with pytest.raises(MissingConnectorError) as caught:
+        read(landing, format, [])
 
-    assert not isinstance(caught.value, MissingConnectorError)
+    assert str(caught.value) == f"The connector for format={format!r} is not installed. {remedy}"

@@ -47,7 +47,8 @@ def test_error_names_the_address_when_nothing_answers_there() -> None:
     watermarks = Watermarks(region_name="eu-west-2", endpoint_url="http://127.0.0.1:9")
 
     with pytest.raises(
-        StoreUnavailableError, match=r"EndpointConnectionError\. http://127\.0\.0\.1:9 gave no answer\."
+        StoreUnavailableError,
+        match=r"EndpointConnectionError\. http://127\.0\.0\.1:9 gave no answer\. Check the region",
     ):
         watermarks.latest("parking")
 

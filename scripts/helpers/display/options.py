@@ -52,7 +52,9 @@ def nearest(names: Iterable[str], wanted: str) -> str:
     begun = [
         name for name in by_lower if wanted and (name.startswith(wanted.lower()) or wanted.lower().startswith(name))
     ]
-    near = list(dict.fromkeys([*near, *begun]))[:NEAREST]
+    # To difflib, two letters that are swapped in a short name are two that differ.
+    swapped = [name for name in by_lower if sorted(name) == sorted(wanted.lower())]
+    near = list(dict.fromkeys([*near, *swapped, *begun]))[:NEAREST]
     # difflib finds the three nearest, alike or not: those that are clearly less alike than the best only distract.
     likeness = [difflib.SequenceMatcher(None, wanted.lower(), name).ratio() for name in near]
     close = [name for name, like in zip(near, likeness, strict=True) if like >= likeness[0] - AS_GOOD]

@@ -208,8 +208,8 @@ class DynamoTable:
         if isinstance(error, ParamValidationError):
             return ConfigurationError(f"{action} on table {table_name!r} is not a valid request. Check the name.")
         if isinstance(error, BotoCoreError):
-            no_answer = f"{self.client.meta.endpoint_url} gave no answer. Try again later."
-            return StoreUnavailableError(table_name, action, type(error).__name__, no_answer)
+            remedy = f"{self.client.meta.endpoint_url} gave no answer. Check the region and the network, or try later."
+            return StoreUnavailableError(table_name, action, type(error).__name__, remedy)
         code = error.response["Error"]["Code"]
         message = error.response["Error"].get("Message", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

@@ -96,7 +96,7 @@ _TEXTS = (
     "mode columnNameOfCorruptRecord samplingRatio charset encoding lineSep multiLine locale timeZone "
     "timestampNTZFormat timeFormat enableDateTimeParsingFallback singleVariantColumn"
 )
-_OTHERS = {
+READERS = {
     "csv": (
         f"{_TEXTS} delimiter inferSchema preferDate prefersDate enforceSchema ignoreLeadingWhiteSpace "
         "ignoreTrailingWhiteSpace nanValue positiveInf negativeInf maxColumns maxCharsPerColumn columnPruning "
@@ -127,15 +127,15 @@ _OTHERS = {
 def format_name(format: str) -> str:
     """Return a format as it is called here: Spark takes its names in any case, and those of the first packages."""
     name = format.lower().removeprefix("com.databricks.spark.")
-    return name if name in _OTHERS else format
+    return name if name in READERS else format
 
 
 def reader_options(format: str) -> list[str]:
     """Return the options of a format's reader; none of a format that is not of `TABLE`, whose options are unknown."""
-    if format.lower() not in _OTHERS:
+    if format.lower() not in READERS:
         return []
     named = [option.name for option in TABLE if option.format == format.lower()]
-    return [*named, *_OTHERS[format.lower()].split(), *_FILES.split()]
+    return [*named, *READERS[format.lower()].split(), *_FILES.split()]
 
 
 def unknown_options(format: str, options: Iterable[str]) -> list[str]:

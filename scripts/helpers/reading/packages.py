@@ -9,8 +9,10 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, F, SparkSession, T
+from scripts.helpers.display.options import nearest
 from scripts.helpers.errors import MissingConnectorError, SourceError
 from scripts.helpers.listing.folders import folder_values
+from scripts.helpers.reading.dialects import READERS
 from scripts.helpers.reading.misfits import folder_column, folder_misfit
 from scripts.helpers.spark.jvm import has_jvm, java_of
 
@@ -37,10 +39,12 @@ def typed_errors(spark: SparkSession, location: Location, format: str) -> Iterat
         if folder := _FOLDER_MISFIT.search(str(error)):
             kind, name = folder.groups()
             raise folder_misfit(str(location), name, kind) from error
-        package = package_of(spark, format)
-        if package is None or not any(words in str(error) for words in _NOT_FOUND):
+        if not any(words in str(error) for words in _NOT_FOUND):
             raise
-        raise MissingConnectorError(format, f"Start Spark with --packages {package}.") from error
+        package = package_of(spark, format)
+        remedy = f"Start Spark with --packages {package}." if package else nearest(READERS, format)
+        other = "Check its name, or start Spark with the package of its reader."
+        raise MissingConnectorError(format, remedy or other) from error
 
 
 def package_of(spark: SparkSession, format: str) -> str | None:
