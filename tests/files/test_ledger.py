@@ -494,7 +494,7 @@ def test_ledger_error_names_the_file_when_a_folder_cannot_be_made(tmp_path: Path
     job = Job(ledger_uri=f"{tmp_path}/taken/")
     job.bucket.put("a.csv")
 
-    with pytest.raises(LedgerError, match=r"could not be written \(\w+\)\. Check its rights\."):
+    with pytest.raises(LedgerError, match=r"could not be written \(File exists\)\. Check its space and its rights\."):
         job.take()
 
     assert job.state is None

@@ -31,6 +31,7 @@ from scripts.helpers.errors import (
     TargetTableError,
     TargetUnavailableError,
 )
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.sql import Values, sql
@@ -39,6 +40,7 @@ from scripts.helpers.sinks.database_access import target_errors
 from scripts.helpers.sinks.database_sql import BATCHES, GONE, TAKEN_BACK, Statements
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import mark_of
+from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import written_as
 from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
@@ -474,6 +476,28 @@ def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batc
     assert (caught.value.target, caught.value.doing) == (sink.name, "the batch cannot be published")
     assert (before, seen(written, table)) == ([], ALL)
     assert "event=deadlock_retried" not in caplog.text
+
+
+def test_full_disk_is_told_as_that_when_sqlite_has_no_room(watermarks: Watermarks, tmp_path: Path) -> None:
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(tmp_path / "raw.db", isolation_level=None)
+        connection.execute("PRAGMA max_page_count = 10")
+        return connection
+
+    with closing(sqlite3.connect(tmp_path / "raw.db")) as made:
+        made.execute("CREATE TABLE words (id integer, word text)")
+    rows = pd.DataFrame({"id": [1], "word": ["x" * 100_000]})
+
+    with (
+        pytest.raises(
+            TargetError, match=r"its disk is full\. Free space there \(SQLSTATE unknown, [\w.]+\)\.$"
+        ) as caught,
+        IncrementalJob(watermarks, "words") as job,
+    ):
+        sink = DatabaseSink("words", connect=connect, name="words")
+        job.write(job.rows_since(rows, "id", delay=timedelta(0)), sink)
+
+    assert not isinstance(caught.value, TargetUnavailableError)
 
 
 def test_canceled_statement_is_told_as_that_when_the_server_ends_it(request: pytest.FixtureRequest) -> None:

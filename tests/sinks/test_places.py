@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from botocore.exceptions import ClientError
 
 from scripts.helpers.errors import CredentialsError, InvalidValueError, TargetError
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import places
 from scripts.helpers.sinks.places import HadoopPlace, LocalPlace, Place, S3Place, is_within, place_of
+from scripts.helpers.watermarks import Watermarks
 from tests.sinks.rights import refusing
 
 NAMES = ["a.csv", "import_date=2026-11-23/b [1].csv", "x/y/ü%20 .csv"]
@@ -433,6 +438,29 @@ def test_action_and_file_are_named_and_nothing_is_lost_when_hadoop_refuses(spark
         place.write("x", b"y")
 
     assert place.read("x/a.csv") == b"x"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (errno.ENOSPC, "No space left on device. Free space there."),
+        (errno.EDQUOT, "Disk quota exceeded. Free space there."),
+        (errno.EIO, "Input/output error. Check the path, and the rights to that action there."),
+    ],
+)
+def test_what_the_system_says_is_told_when_it_refuses_to_store_rows(
+    watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, said: str
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fail)
+
+    with pytest.raises(TargetError) as raised, IncrementalJob(watermarks, "repairs") as job:
+        rows = job.rows_since(pd.DataFrame({"id": [1]}), "id", delay=timedelta(0))
+        job.write(rows, f"{tmp_path}/raw")
+
+    assert str(raised.value).endswith(said)
 
 
 def test_path_is_named_when_a_directory_cannot_be_made(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ operator (a shutdown), time-out. Nothing is tried again here: the scheduler's re
 CANCELED = "57014"
 """A query that was canceled, by a person or by a time-out of the server's: of the operator's class, but the same
 query meets the same limit again."""
+FULL = "53100"
+"""A full disk: it is of the class of resources, and no later run finds more of them until a person frees some."""
 BAD_URL = "bad URL"
 """Stands for a SQLSTATE where a driver does not accept the URL, which Spark then shows with its password."""
 REASONS = {
@@ -169,6 +171,7 @@ REASONS = {
     "42P05": "is behind a pooler that mixes up prepared statements. Add prepareThreshold=0 to the URL",
     "26000": "is behind a pooler that mixes up prepared statements. Add prepareThreshold=0 to the URL",
     "3D": "does not exist under this name. Check the URL",
+    FULL: "has a full disk. Free space there",
 }
 MAX_CAUSES = 20
 """Causes that are looked at: in Java, a chain of causes can be a circle."""
@@ -249,7 +252,7 @@ class DriverError:
     @property
     def is_outage(self) -> bool:
         """Tell whether a later run may not meet it."""
-        return self.meaning.startswith(TRY_LATER) and self.meaning != CANCELED
+        return self.meaning.startswith(TRY_LATER) and self.meaning not in (CANCELED, FULL)
 
     @property
     def is_refused(self) -> bool:

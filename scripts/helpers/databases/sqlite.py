@@ -13,7 +13,7 @@ from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
 
 STATES = {
     "locked": "55P03", "busy": "55P03", "readonly": "42501", "unable to open": "08001", "constraint": "23000",
-    "no such table": "42P01",
+    "no such table": "42P01", "disk is full": "53100",
 }  # fmt: skip
 """What SQLite's texts say, as SQLSTATEs: it has none."""
 AFFINITIES = {

@@ -72,7 +72,7 @@ class SegmentFiles:
             uri = self.location.uri(name)
             remedy = "Check the ledger_uri, and that the bucket and its encryption key can be used."
             if self.location.is_local or code_of(error) in ("AccessDenied", "403"):
-                remedy = "Check its rights." if self.location.is_local else "Allow s3:PutObject there."
+                remedy = "Check its space and its rights." if self.location.is_local else "Allow s3:PutObject there."
             raise login_or_load(uri, error) or LedgerError(
                 uri, f"it could not be written ({code_of(error)}). {remedy}"
             ) from error

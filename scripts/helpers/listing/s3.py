@@ -129,7 +129,9 @@ def obstore_code(error: Exception) -> str:
 
 
 def code_of(error: ClientError | BotoCoreError | OSError) -> str:
-    """Return S3's code of an error, or what kind of error it is."""
+    """Return S3's code of an error, what the system says of one of its own, or what kind of error it is."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else type(error).__name__
 
 

@@ -37,8 +37,9 @@ from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.names import SCHEME
 from scripts.helpers.protocol.requests import Between, Delete, Expected, ItemPage, Put, Walk, Write
 
-BUSY_SECONDS = 5.0
-"""A write waits so long for others: each takes milliseconds, so who holds the lock for longer has stopped."""
+BUSY_SECONDS = 20.0
+"""A write waits so long for others. Each takes milliseconds, but SQLite gives the lock to any process that asks at the
+right moment, so with many writers one of them may wait for seconds."""
 APPLICATION, FORMAT = 0x67775731, 1
 """What the head of a file says that is a table of ours, and the format of its rows."""
 NETWORK = re.compile(
@@ -310,7 +311,7 @@ def _translated(table: SqliteTable, action: str, said: str) -> WatermarkError:
     remedy = "Free space on its disk." if "full" in said else "Try again later."
     if "locked" in said:
         who = f"`lsof {quote(str(table.path))}`"
-        remedy = f"Another process kept its lock for {BUSY_SECONDS:g} s: {who} names those that have it open."
+        remedy = f"For {BUSY_SECONDS:g} s others wrote, or one kept its lock: {who} names those that have it open."
     return StoreUnavailableError(table.name, action, said, remedy)
 
 

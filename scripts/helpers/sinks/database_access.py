@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, SparkSession, pa
-from scripts.helpers.databases.connection import BAD_URL, CANCELED, LOCKED, driver_error, jdbc_connection, rows_of
+from scripts.helpers.databases.connection import BAD_URL, CANCELED, FULL, LOCKED, driver_error, jdbc_connection, rows_of
 from scripts.helpers.databases.known import MODULES, database_of
 from scripts.helpers.databases.writing import Arriving, WritableDatabase, writable
 from scripts.helpers.errors import (
@@ -417,6 +417,7 @@ MEANINGS = {
     "42S02": "a table is gone",
     CANCELED: "the statement was canceled, by a time-out of the server or by a person",
     "0A": "the database cannot do this",
+    FULL: "its disk is full. Free space there",
 }
 
 
@@ -457,6 +458,5 @@ def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
         if found.is_outage:
             raise TargetUnavailableError(target, doing, shown) from None
         why = next((text for start, text in MEANINGS.items() if found.meaning.startswith(start)), "")
-        raise TargetError(
-            target, f"{doing}: {why or 'the database refused it'} ({shown}). Its log says more."
-        ) from None
+        more = "" if found.meaning == FULL else " Its log says more."
+        raise TargetError(target, f"{doing}: {why or 'the database refused it'} ({shown}).{more}") from None

@@ -599,4 +599,7 @@ def _opened(data: bytes | BinaryIO) -> BinaryIO:
 
 
 def _refused(uri: str, action: str, reason: str) -> TargetError:
-    return TargetError(uri, f"{action} {uri}: {reason}. Check the path, and the rights to that action there.")
+    remedy = "Check the path, and the rights to that action there."
+    if re.search("No space left|quota exceeded", reason):
+        remedy = "Free space there."
+    return TargetError(uri, f"{action} {uri}: {reason}. {remedy}")
