@@ -76,7 +76,7 @@ def test_what_is_stored_prints_without_bytes_when_it_is_of_files(watermarks: Wat
     ("thing", "inside"),
     [
         (lambda watermarks, _: watermarks, {"clock", "decisions", "lookups", "progress", "store"}),
-        (lambda _, source: FileBookmark(source).new_files(), {"is_old", "readings", "schemas", "unpinned"}),
+        (lambda _, source: FileBookmark(source).new_files(), {"readings", "schemas", "unpinned"}),
     ],
     ids=["watermarks", "delta"],
 )

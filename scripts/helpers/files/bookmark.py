@@ -335,7 +335,7 @@ class FileBookmark:
         if plan.rest:
             taken = pa.concat_tables([taken, self.ledger.read(plan.rest)]).sort_by("key")
         check_planned(str(self.location), taken)
-        delta = replace(self._delta(taken, plan.has_more, plan.gone), is_old=plan.is_old)
+        delta = self._delta(taken, plan.has_more, plan.gone)
         return FilesTaken(delta, plan, gone=rows.filter(is_status(rows, GONE)))
 
     def set_aside(self, reasons: Mapping[str, str]) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scripts.helpers.reading.small_files import OnChanged
 
 K = TypeVar("K")
-INSIDE = {"is_old", "location", "part", "read_with", "readable", "readings"}
+INSIDE = {"location", "part", "read_with", "readable", "readings"}
 INSIDE |= {"check_unread", "fetched", "request_payer", "s3_client", "schemas", "table", "unpinned"}
 """What only this package uses: an editor need not offer it."""
 
@@ -76,8 +76,6 @@ class FileDelta(ReadableWhenSmall):
     part : str
         Of a part that `split` made: the value that it is of. Each part keeps a schema of its own.
 
-    is_old : bool
-        Of a plan that was frozen before CSV was read as RFC 4180 has it: it is read as in its first attempt.
 
     Examples
     --------
@@ -99,7 +97,6 @@ class FileDelta(ReadableWhenSmall):
     schemas: KeptSchemas | None = None
     part: str = ""
     s3_client: S3Client | None = None
-    is_old: bool = False
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in INSIDE]

@@ -111,11 +111,6 @@ class PartitionDelta(Readable):
         """Whether `max_partitions` left something for the next batch."""
         return self.files.has_more
 
-    @property
-    def is_old(self) -> bool:
-        """As of the files."""
-        return self.files.is_old
-
     def _read(self, spark: SparkSession, asked: Asked) -> DataFrame:
         self.files.unpinned.add("read")
         types = dict(zip(self.columns.names, self.columns.types, strict=True))

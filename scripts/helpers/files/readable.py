@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 class Readable:
     """Files that Spark's readers read."""
 
-    @property
-    def is_old(self) -> bool:
-        """Whether the plan was frozen before CSV was read as RFC 4180 has it: it is read as in its first attempt."""
-        raise NotImplementedError
-
     def read(
         self,
         spark: SparkSession,
@@ -69,7 +64,7 @@ class Readable:
     def _asked(self, *given: Any, **others: Any) -> Asked:
         from scripts.helpers.reading.by_schema import Asked
 
-        return Asked.of(*given, is_old=self.is_old, **others)
+        return Asked.of(*given, **others)
 
     def _read(self, spark: SparkSession, asked: Asked) -> DataFrame:
         raise NotImplementedError

@@ -127,7 +127,6 @@ class SparkFileDelta(ReadableWhenSmall):
     request_payer: bool = False
     has_more: bool = False
     schemas: KeptSchemas | None = None
-    is_old: bool = False
     s3_client: S3Client | None = None
 
     def __repr__(self) -> str:
@@ -360,7 +359,7 @@ class SparkFileBookmark:
         files = self._files_of(plan)
         return SparkFileDelta(
             self.location, self._read(files), plan.count, plan.bytes, plan.gone, str(self._ledger_location),
-            tuple(files), self._local.options.request_payer, has_more=plan.has_more, is_old=plan.is_old,
+            tuple(files), self._local.options.request_payer, has_more=plan.has_more,
         )  # fmt: skip
 
     def check_unchanged(self, plan: FilesPlan) -> None:

@@ -135,7 +135,7 @@ class FilesState:
 
 _OF_STATE = {"kind", "source", "format", "listed", "segments", "metadata", "set_aside"}
 DIALECT = 1
-"""Of a plan's CSV: that of `reading.dialects`. A plan without one is older, and is read by Spark's defaults."""
+"""Of a plan's CSV: that of `reading.dialects`."""
 
 
 class PlannedPartitions(NamedTuple):
@@ -180,8 +180,6 @@ class FilesPlan:
         How many of its files cannot be read.
     partitions
         Of a batch of partitions; None for files.
-    is_old
-        CSV is read by Spark's defaults.
     """
 
     source: str
@@ -193,13 +191,13 @@ class FilesPlan:
     rest: Segment | None = None
     set_aside: int = 0
     partitions: PlannedPartitions | None = None
-    is_old: bool = False
 
     @classmethod
     def read(cls, stored: Mapping[str, Any], name: str) -> FilesPlan:
         """Read what `to_store` wrote; ImplausibleError for anything else."""
         fields = Fields(stored, name)
         _check_format(fields)
+        fields.whole("dialect", most=DIALECT)
         for part in ("files", "rest"):
             if part in fields:
                 _check_segment(fields.map(part))
@@ -207,16 +205,15 @@ class FilesPlan:
         return cls(
             fields.text("source", longest=MAX_SOURCE), fields.any("files") or None, count, size,
             fields.flag("has_more"), fields.whole("gone", 0), fields.any("rest") or None, fields.whole("set_aside", 0),
-            PlannedPartitions.read(fields), fields.whole("dialect", None) is None,
+            PlannedPartitions.read(fields),
         )  # fmt: skip
 
     def to_store(self) -> dict[str, Any]:
         """Return it as a frozen plan stores it."""
-        dialect = {} if self.is_old else {"dialect": DIALECT}
         partitions = None if self.partitions is None else self.partitions.to_store()
         given = {"partitions": partitions, "rest": self.rest, "set_aside": self.set_aside or None}
         return {
-            "kind": "files", "source": self.source, "format": FORMAT, "files": self.segment, **dialect,
+            "kind": "files", "source": self.source, "format": FORMAT, "files": self.segment, "dialect": DIALECT,
             "count": self.count, "bytes": self.bytes, "has_more": self.has_more, "gone": self.gone,
         } | {name: value for name, value in given.items() if value is not None}  # fmt: skip
 

@@ -88,15 +88,9 @@ class Asked:
         rescue: bool | str,
         *,
         options: Mapping[str, Any],
-        is_old: bool = False,
         **others: Any,
     ) -> Asked:
         """Check what a caller gave.
-
-        Parameters
-        ----------
-        is_old
-            The plan was frozen before there was a dialect: what it reads is Spark's, as in its first attempt.
 
         Raises
         ------
@@ -110,7 +104,7 @@ class Asked:
         if not isinstance(rescue, (bool, str)) or rescue == "":
             raise InvalidValueError(f"rescue is {rescue!r}. Use True, or the name of a column.")
         name = RESCUED if rescue is True else rescue or None
-        options = dict(options) if is_old else with_dialect(called, options)
+        options = with_dialect(called, options)
         made = cls(called, policy=policy, rescue=name, options=options, **others)
         if name is not None and name == made.path_column:
             raise InvalidValueError(f"rescue and path_column are both {name!r}. Give one of them another name.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.errors import LedgerError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.reading.dialects import TABLE, with_dialect
@@ -50,15 +51,17 @@ def test_quotes_are_doubled_when_nothing_else_is_asked_for(
     assert with_dialect(format, options).get("escape") == escape
 
 
-def test_plan_is_read_by_the_old_default_when_it_is_older_than_the_dialect(tmp_path: Path, spark: Any) -> None:
-    (tmp_path / "1.csv").write_text('id,say\na,"x \\"y\\" z"\n')
+@pytest.mark.parametrize("dialect", [None, 2])
+def test_plan_is_refused_when_it_does_not_say_how_its_files_are_read(tmp_path: Path, dialect: int | None) -> None:
+    (tmp_path / "1.csv").write_text("id,say\na,x\n")
     bookmark = FileBookmark(str(tmp_path))
     plan = bookmark.find().plan.to_store()
-    del plan["dialect"]
+    plan = {name: value for name, value in plan.items() if name != "dialect"} | (
+        {"dialect": dialect} if dialect else {}
+    )
 
-    delta = bookmark.resume(plan).delta
-
-    assert [row.say for row in delta.read(spark, "csv", header=True).collect()] == ['x "y" z']
+    with pytest.raises(LedgerError, match="dialect"):
+        bookmark.resume(plan)
 
 
 @pytest.mark.parametrize(
