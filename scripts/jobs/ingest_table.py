@@ -26,6 +26,7 @@ from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.states import bound_given
 from scripts.helpers.rows.window import Nulls
 from scripts.helpers.schemas.policy import POLICIES, POLICIES_IN_WORDS
+from scripts.helpers.spark.jvm import without_code
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import session
 
@@ -272,7 +273,7 @@ def source_of(spark: SparkSession | None, arguments: argparse.Namespace) -> RowS
     if spark is not None and is_sql_url(arguments.source):
         raise SourceError("SqlTable", "this command reads rows through Spark. Give the source as a jdbc: URL.")
     if spark is not None and not arguments.source.startswith("jdbc:"):
-        files = spark.read.format(arguments.format).load(arguments.source)
+        files = without_code(spark.read.format(arguments.format).load(arguments.source), arguments.source)
         return DataFrameRows(files, zone=arguments.zone, name=arguments.source)
     if not arguments.jdbc_table and not arguments.query:
         raise SourceError("JDBC", "no table is named. Pass --jdbc-table, or --query.")

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import CorruptItemError
+from scripts.helpers.errors import CorruptItemError, SourceError
+from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.packed_json import pack_json
+from scripts.helpers.sinks.targets import target_rows
 from scripts.helpers.watermarks import Watermarks
 from tests.support.places import REPOSITORY
+from tests.support.planted import Opened, plant_type
 from tests.support.steps import commit
 
 PLANTED = """
@@ -81,16 +84,6 @@ def test_type_is_the_one_that_it_is_stored_as_and_no_code_runs_when_it_was_plant
     assert left_by(code, tmp_path) == (shown, set())
 
 
-class Opened:
-    """Opens a file to write where it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return open, (str(self.path), "w")
-
-
 @pytest.mark.parametrize("stored_as", [None, "string"], ids=["of-nothing", "of-text"])
 def test_job_runs_no_code_when_a_type_was_planted_in_its_state(
     spark: Any, watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored_as: str | None
@@ -118,3 +111,42 @@ def test_job_runs_no_code_when_a_type_was_planted_in_its_state(
 
     assert not imported.exists()
     assert not unpickled.exists()
+
+
+@pytest.mark.parametrize("module", ["planted_in_a_file", "os"])
+@pytest.mark.parametrize("door", ["read", "verify"])
+def test_file_is_refused_and_no_code_runs_when_a_type_was_planted_in_it(
+    spark: Any, watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, door: str
+) -> None:
+    imported, unpickled = tmp_path / "imported", tmp_path / "unpickled"
+    (tmp_path / "planted_in_a_file.py").write_text(f"open({str(imported)!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    plant_type(tmp_path / "landing", module, unpickled)
+
+    with pytest.raises(SourceError, match="names a type of Python"):
+        if door == "verify":
+            target_rows(str(tmp_path / "landing"), "parquet", spark, None)
+        else:
+            with IncrementalJob(watermarks, "loans", "jr_1", spark=spark) as job:
+                job.new_files(str(tmp_path / "landing")).read(spark, "parquet")
+
+    assert not imported.exists()
+    assert not unpickled.exists()
+
+
+def test_rows_are_read_when_the_schema_is_given_in_place_of_a_planted_type(spark: Any, tmp_path: Path) -> None:
+    plant_type(tmp_path / "landing", "os", tmp_path / "unpickled")
+
+    delta = FileBookmark(str(tmp_path / "landing")).new_files()
+
+    assert delta.read(spark, "parquet", schema="id BIGINT, bay ARRAY<BIGINT>").collect() == [(1, [1])]
+
+
+def test_vectors_are_read_when_a_file_has_those_of_mllib(spark: Any, tmp_path: Path) -> None:
+    from pyspark.ml.linalg import Vectors
+
+    spark.createDataFrame([(1, Vectors.dense(1.0, 2.0))], ["id", "at"]).write.parquet(str(tmp_path / "landing"))
+
+    found = FileBookmark(str(tmp_path / "landing")).new_files().read(spark, "parquet")
+
+    assert found.collect() == [(1, Vectors.dense(1.0, 2.0))]

@@ -31,6 +31,7 @@ from scripts.helpers.tables.delta import DeltaTable
 from scripts.helpers.tables.iceberg import IcebergTable
 from scripts.helpers.watermarks import Watermarks
 from tests.support.databases import SQLiteFile
+from tests.support.planted import plant_type
 
 JOB = "parking"
 COUNTS = version("pyspark") >= "4"
@@ -174,6 +175,22 @@ def test_read_small_is_refused_when_spark_would_infer_the_schema(
         landed = job.new_files(str(tmp_path))
         with pytest.raises(NoJvmError, match=r"^read_small of json .* Pass schema="):
             landed.read_small(connect, "json")
+
+
+@pytest.mark.parametrize("module", ["planted_in_a_file", "os"])
+def test_file_is_refused_and_no_code_runs_when_a_type_was_planted_in_it(
+    connect: Any, make_job: Callable[[], IncrementalJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    imported, unpickled = tmp_path / "imported", tmp_path / "unpickled"
+    write(tmp_path, "planted_in_a_file.py", f"open({str(imported)!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    plant_type(tmp_path / "landing", module, unpickled)
+
+    with pytest.raises(SourceError, match="names a type of Python"), make_job() as job:
+        job.new_files(str(tmp_path / "landing")).read(connect, "parquet")
+
+    assert not imported.exists()
+    assert not unpickled.exists()
 
 
 def test_executors_find_new_files_when_a_limited_batch_left_some(

@@ -1,12 +1,16 @@
-"""Plans and states of files with keys that no listing shows, as somebody can store them who may write a job's items."""
+"""What somebody can plant: keys that no listing shows, in a job's items; a type that runs code, in a Parquet file."""
 
 from __future__ import annotations
 
+import json
+import pickle
+from base64 import b64encode
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import parquet as pq
 
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.set_aside import RETRY, SetAside
@@ -83,3 +87,27 @@ def set_aside(state: dict[str, Any], key: str, decision: str = RETRY) -> dict[st
 
 def _now() -> datetime:
     return datetime(2026, 3, 16, tzinfo=timezone.utc)
+
+
+class Opened:
+    """Opens a file to write where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return open, (str(self.path), "w")
+
+
+def plant_type(folder: Path, module: str, unpickled: Path) -> None:
+    """Write a Parquet file whose metadata, as Spark writes them, name a type of a module, with a pickle.
+
+    The file `unpickled` is there once the pickle was loaded.
+    """
+    pickled = b64encode(pickle.dumps(Opened(unpickled))).decode()
+    planted = {"type": "udt", "pyClass": f"{module}.NoSuch", "serializedClass": pickled, "sqlType": "long"}
+    kinds = {"id": "long", "bay": {"type": "array", "elementType": planted, "containsNull": True}}
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    row = {"org.apache.spark.sql.parquet.row.metadata": json.dumps({"type": "struct", "fields": fields})}
+    folder.mkdir()
+    pq.write_table(pa.table({"id": [1], "bay": [[1]]}).replace_schema_metadata(row), folder / "1.parquet")

@@ -17,7 +17,7 @@ from scripts.helpers.reading.packages import is_xml_of_spark_3, read_xml, typed_
 from scripts.helpers.reading.records import RECORD, ROW, asked_of, columns_of_lines, parsed, plain, texts_of
 from scripts.helpers.schemas.kinds import Columns, common, is_number, kind_text
 from scripts.helpers.schemas.spark_frames import columns_of_schema, quoted
-from scripts.helpers.spark.jvm import is_connect
+from scripts.helpers.spark.jvm import is_connect, without_code
 from scripts.helpers.spark.settings import (
     NANOSECONDS,
     check_all_is_read,
@@ -133,7 +133,7 @@ def read_files(
                 if schema is not None and format == "orc":
                     _check_orc(spark, location, paths, columns_of_schema(_no_rows(spark, schema).schema))
                 try:
-                    frame = reader.load(list(paths.values()))
+                    frame = without_code(reader.load(list(paths.values())), str(location))
                 except Exception as error:
                     if schema is not None or not _OF_A_FILE.search(str(error)):
                         raise
@@ -172,7 +172,7 @@ def _fault(
 
     def columns(keys: list[str]) -> dict[str, Any] | None:
         try:
-            return columns_of_schema(load([paths[key] for key in keys]).schema)
+            return columns_of_schema(without_code(load([paths[key] for key in keys]), source).schema)
         except Exception:
             return None
 

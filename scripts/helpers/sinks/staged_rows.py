@@ -45,6 +45,7 @@ from scripts.helpers.sinks.spark_files import (
 )
 from scripts.helpers.sinks.staging import StagedRows
 from scripts.helpers.sinks.table_merge import ARROW_FRAMES, SPARK_FRAMES, Frames
+from scripts.helpers.spark.jvm import without_code
 from scripts.helpers.spark.settings import check_all_is_read
 
 SPARK_ROWS = b"org.apache.spark.sql.parquet.row.metadata"
@@ -251,7 +252,7 @@ def read_spark(spark: SparkSession, staged: StagedRows) -> DataFrame:
     """Return the rows of staged files as a DataFrame."""
     check_all_is_read(spark)
     # As they are written: a target such as `[raw]/repairs` would be globbed, and the batch never be published.
-    return spark.read.parquet(*map(literal_path, staged.uris))
+    return without_code(spark.read.parquet(*map(literal_path, staged.uris)), staged.uris[0])
 
 
 def read_rows(staged: StagedRows) -> pa.RecordBatchReader:

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pq
-from scripts.helpers.errors import InvalidValueError, MissingConnectorError, TargetError
+from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, TargetError
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.rows.arrow_tables import ArrowRows
 from scripts.helpers.rows.sources import RowSource
@@ -26,7 +26,7 @@ from scripts.helpers.sinks.connectors import (
 from scripts.helpers.sinks.delta import delta_rows
 from scripts.helpers.sinks.iceberg_merge import rows_at, snapshot_id
 from scripts.helpers.sinks.places import place_of
-from scripts.helpers.spark.jvm import has_jvm
+from scripts.helpers.spark.jvm import has_jvm, without_code
 
 FILES = ("parquet", "orc", "csv", "json", "text", "avro", "xml")
 """Formats of files, whose readers in Spark pass over options that they do not know."""
@@ -53,7 +53,7 @@ def target_rows(target: str, format: str, spark: SparkSession | None, s3_client:
     name = format.lower()
     if spark is not None:
         with _typed(target):
-            return DataFrameRows(_on_spark(spark, target, name), name=target)
+            return DataFrameRows(without_code(_on_spark(spark, target, name), target), name=target)
     readers: dict[str, Callable[[str, S3Client | None], Any]] = {
         "parquet": _parquet, "delta": _delta, "iceberg": _iceberg
     }  # fmt: skip
@@ -109,7 +109,7 @@ def _iceberg(target: str, s3_client: S3Client | None) -> pa.Table:
 def _typed(target: str) -> Iterator[None]:
     try:
         yield
-    except (TargetError, InvalidValueError, MissingConnectorError):
+    except (TargetError, InvalidValueError, MissingConnectorError, SourceError):
         raise
     except Exception as error:
         # Spark's, Java's and Rust's texts hold stack traces, and some of them hosts.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, SparkSession
-from scripts.helpers.errors import NoJvmError
+from scripts.helpers.errors import NoJvmError, SourceError
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -83,6 +83,30 @@ def frame_of_java(of_java: Any, spark: SparkSession) -> DataFrame:
 def hadoop_settings(spark: SparkSession) -> Any:
     """Return Hadoop's configuration with the settings of the session: where Spark reads and writes, and as whom."""
     return java_session(spark).sessionState().newHadoopConf()
+
+
+def without_code(df: DataFrame, source: str) -> DataFrame:
+    """Return a frame of files, unless their schema names a type of Python, which PySpark unpickles or imports.
+
+    Spark writes its schema into the metadata of a Parquet file, where whoever writes the file may name such a type.
+    Call this before anything asks the frame for its schema or columns. The vectors of MLlib are types of the JVM, and
+    pass.
+
+    Raises
+    ------
+    SourceError
+        The schema names a type of Python.
+    """
+    if is_connect(df):
+        frame: Any = df
+        client = frame._session.client
+        shown = client._analyze(method="tree_string", plan=frame._plan.to_proto(client), level=None).tree_string
+    else:
+        shown = java_frame(df).schema().json()
+    if ": pythonuserdefined" in shown or '"serializedClass":' in shown:
+        what = "the schema in a file names a type of Python, for which PySpark would run code that the file chooses."
+        raise SourceError(source, f"{what} Pass schema= with another type, or leave the file out with exclude=.")
+    return df
 
 
 def analysed_plan(df: DataFrame) -> Any:

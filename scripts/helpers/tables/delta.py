@@ -27,7 +27,7 @@ from scripts.helpers.sinks.connectors import (
 )
 from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark, reason_of
 from scripts.helpers.sinks.places import Place, place_of
-from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of
+from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of, without_code
 from scripts.helpers.spark.settings import check_all_is_read
 from scripts.helpers.tables.delta_log import DeltaCommit, may_be_gone, read_commit, taken_by
 from scripts.helpers.tables.frames import check_no_feed_columns, ordered_changes, whole_rows, with_feed_columns
@@ -223,7 +223,7 @@ class _SparkEngine:
         sequence = java.scala.collection.JavaConverters.asScalaBufferConverter(files).asScala().toSeq()
         # What Delta's own stream reads its files by: with partition values, deletion vectors and mapped columns.
         frame = log.createDataFrame(snapshot, sequence, False, java.scala.Option.apply(None))
-        return frame_of_java(frame, self._spark)
+        return without_code(frame_of_java(frame, self._spark), self._uri)
 
     def feed(self, span: TableSpan) -> DataFrame:
         assert span.after is not None
@@ -231,7 +231,7 @@ class _SparkEngine:
         found = (
             reader.option("startingVersion", span.after + 1).option("endingVersion", str(span.until)).load(self._uri)
         )
-        check_no_feed_columns(found.columns, self._uri, known=FEED_COLUMNS[:3])
+        check_no_feed_columns(without_code(found, self._uri).columns, self._uri, known=FEED_COLUMNS[:3])
         return ordered_changes(found)
 
     def check_feed(self, span: TableSpan) -> None:

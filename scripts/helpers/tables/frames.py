@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from scripts.helpers._lazy import DataFrame, F, pa, pc, pd
 from scripts.helpers.errors import ChangeFeedError
 from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.spark.jvm import without_code
 from scripts.helpers.tables.spans import CHANGE, FEED_COLUMNS, GONE, ORDER, TIME, VERSION, TableSpan
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def whole_rows(reader: DataFrameReader, table: str, option: str, span: TableSpan
     """Return all rows of a table at the end of a span, by the option of its format; see `TableEngine.whole`."""
     # Of an empty span the columns alone count, and in a replay its end may be gone.
     found = reader.load(table).limit(0) if span.is_empty else reader.option(option, str(span.until)).load(table)
+    found = without_code(found, name)
     return with_feed_literals(found, span, name) if span.is_feed else found
 
 
