@@ -379,7 +379,8 @@ class SchemaReader:
         in_files = {name: kind for name, kind in kinds.items() if name.lower() not in folders}
         looks = bool(keys) and self._looks_at_values
         if looks:
-            marked = struct_of(kinds).add(marker(inferred=asked.schema is None, header=part.header))
+            mark = marker(inferred=asked.schema is None, header=part.header, rescues=asked.rescue is not None)
+            marked = struct_of(kinds).add(mark)
             frame = self._frame(part.table, marked, columnNameOfCorruptRecord=RECORD)
         else:
             frame = self._frame(part.table, struct_of(kinds))

@@ -15,6 +15,8 @@ from scripts.helpers.errors import InvalidValueError
 
 MERGING = ("parquet", "orc")
 """Formats of which Spark by itself reads the columns of one file only."""
+NO_QUOTE = "\uffff"
+"""A sign that no text has. Spark's parser of CSV takes NUL for the quote if there is none."""
 
 
 @dataclass(frozen=True)

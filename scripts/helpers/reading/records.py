@@ -8,6 +8,7 @@ Spark's reader is asked for texts, as it takes 12 from 12abc and rounds decimals
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -17,16 +18,21 @@ from typing import Any
 
 from scripts.helpers._lazy import Column, DataFrame, F, T
 from scripts.helpers.errors import MisfitError
+from scripts.helpers.reading.dialects import NO_QUOTE
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, joined, sql, whole
 from scripts.helpers.schemas.spark_frames import in_backticks, quoted
 from scripts.helpers.spark.inferred import inferred_schema
+
+logger = logging.getLogger(__name__)
 
 RECORD = "_glue_watermarks_record"
 """Where the text of a record is kept from which a value was lost."""
 REASON = "_glue_watermarks_reason"
 """Why such a record is bad as a whole; NULL where single values of it do not fit."""
 ROW = "_glue_watermarks_row"
+WITHIN = "_glue_watermarks_within"
+"""Whether a line of CSV belongs to a quoted value over several lines."""
 UNPARSED, ENCODING, CASE = MisfitError.UNPARSED, MisfitError.ENCODING, MisfitError.CASE
 _END = "_glue_watermarks_end"
 _OF_FILES = {
@@ -115,7 +121,8 @@ def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[
 
 def of_records(options: Mapping[str, Any]) -> dict[str, str]:
     """Return those of a reader's options that are about the text of one record."""
-    return {name: option_text(value) for name, value in options.items() if name.lower() not in _OF_FILES}
+    found = {name: option_text(value) for name, value in options.items() if name.lower() not in _OF_FILES}
+    return {name: value or (NO_QUOTE if name.lower() == "quote" else "") for name, value in found.items()}
 
 
 def asked_of(options: Mapping[str, Any]) -> dict[str, str]:
@@ -128,12 +135,14 @@ def option_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def marker(*, inferred: bool, header: bytes) -> T.StructField:
+def marker(*, inferred: bool, header: bytes, rescues: bool) -> T.StructField:
     """Return the field of `RECORD` in a schema that is read strictly; `inferred` if nobody asked for its types.
 
-    `header` is the line of CSV, in which each byte becomes one sign; empty where it is not known.
+    `header` is the line of CSV, in which each byte becomes one sign; empty where it is not known. A read that `rescues`
+    goes on after a quote that is not closed on its line, so that the lines after it have to be told apart.
     """
-    return T.StructField(RECORD, T.StringType(), metadata={"inferred": inferred, "header": header.decode("ISO-8859-1")})
+    facts = {"inferred": inferred, "header": header.decode("ISO-8859-1"), "rescues": rescues}
+    return T.StructField(RECORD, T.StringType(), metadata=facts)
 
 
 def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping[str, Any]) -> DataFrame:
@@ -142,7 +151,8 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
     Parameters
     ----------
     lines
-        The column ``record`` with the bytes of each line, in UTF-8, and others that stay. XML has `texts_of` instead.
+        The column ``record`` with the bytes of each line, in UTF-8, `WITHIN` where it is known, and others that stay.
+        XML has `texts_of` instead.
     schema
         The columns of the records, in the order of the files for CSV, and `marker`: where nobody asked for the types, a
         whole number that its column of doubles does not hold is lost.
@@ -171,17 +181,18 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
     is_utf8 = _is_utf8(F.col("whole"), F.col("bytes"))
     frame = frame.select("others", "record", "whole", is_utf8.alias("is_utf8"))
     frame = frame.select("*", syntax.parse("whole", with_end).alias("parsed"))
+    within = F.col("others").getField(WITHIN) if WITHIN in names else F.lit(False)
     ended = F.col("parsed").getField(RECORD).isNull() & F.col("parsed").getField(_END).isNotNull()
-    is_fine = ended & F.col("is_utf8") & ~F.coalesce(syntax.is_doubtful(F.col("parsed")), F.lit(False))
+    is_fine = ended & F.col("is_utf8") & ~within & ~F.coalesce(syntax.is_doubtful(F.col("parsed")), F.lit(False))
     frame = frame.select("others", "record", "parsed", "is_utf8", is_fine.alias("is_fine"))
     frame = frame.select("*", F.when(~F.col("is_fine"), F.col("record").cast("string")).alias("text"))
     frame = syntax.records(frame)
-    again = F.when(F.col("text").isNotNull(), syntax.parse("text", T.StructType([*to_parse, mark])))
+    again = F.when(F.col("text").isNotNull() & ~within, syntax.parse("text", T.StructType([*to_parse, mark])))
     frame = frame.select("*", again.alias("again"))
     reason = (
         F.when(F.col("is_fine"), F.lit(None))
         .when(~F.col("is_utf8"), ENCODING)
-        .when(syntax.is_bad("text"), UNPARSED)
+        .when(within | syntax.is_bad("text"), UNPARSED)
         .when(syntax.differs_by_case("text"), CASE)
     )
     values = []
@@ -421,6 +432,65 @@ class _Xml(_Syntax):
         return F.when(~reduce(or_, lost), value.cast(_with_each(kind, lambda one: one)))
 
 
+def csv_patterns(options: Mapping[str, str]) -> tuple[str, str]:
+    """Return the pattern of a line of CSV whose quotes are where they may be, and of one that ends within quotes."""
+    asked = asked_of(options)
+    quote = asked.get("quote", '"')
+    q, e, sep = map(re.escape, (quote, asked.get("escape", "\\") or quote, csv_separator(asked)))
+    ignored = [asked.get(f"ignore{side}whitespace", "").lower() == "true" for side in ("leading", "trailing")]
+    before, behind = (rf"(?:(?!{sep})[\x01-\x20])*+" if is_ignored else "" for is_ignored in ignored)
+    # Possessive: Java would recurse for each part of a long line.
+    begun = f"{before}{q}[^{q}{e}]*+(?:{q + q if q == e else e + '.'}[^{q}{e}]*+)*+"
+    plain, rest = f"(?!{before}{q})", f"(?:(?!{sep}).)*+"
+    value = f"(?:{begun}{q}{behind}|{plain}{rest})"
+    return rf"(?s)^{value}(?:{sep}{value})*+\z", rf"(?s)^(?:(?:{begun}{q}|{plain}){rest}{sep})*+{begun}\z"
+
+
+def csv_separator(asked: Mapping[str, str]) -> str:
+    """Return what is between two values of CSV, given options as `asked_of` has them."""
+    # As Spark writes a tabulator in its options.
+    return (asked.get("sep") or asked.get("delimiter") or ",").replace("\\t", "\t")
+
+
+def mark_open(lines: DataFrame, options: Mapping[str, Any], source: str = "") -> DataFrame:
+    """Add `WITHIN` to lines of CSV. One task takes all lines of a file in which a quote is not closed on its line.
+
+    Parameters
+    ----------
+    source
+        For the log: a Spark job looks for such files first. By default all files are taken for such, whose names are in
+        the column ``path``.
+    """
+    from pyspark.sql import Window
+
+    asked, record = of_records(options), F.col("record").cast("string")
+    quote, pattern = F.lit(asked.get("quote", '"')), csv_patterns(asked)[1]
+    opens, stays = record.rlike(pattern), F.concat(quote, record).rlike(pattern)
+    file, place, turns = (f"{WITHIN}_{number}" for number in range(3))
+    placed = lines.withColumn(file, F.input_file_name() if source else F.col("path"))
+    placed = placed.withColumn(place, F.struct(F.expr("input_file_block_start()"), F.monotonically_increasing_id()))
+    others = None
+    if source:
+        found = sorted(row[0] for row in placed.where(opens).select(file).distinct().collect())
+        if not found:
+            return lines
+        logger.warning(
+            "event=quotes_over_lines source=%s files=%d first=%r: a quoted value has line ends, or a quote is never "
+            "closed. All lines up to the closing quote are rescued. To read such values, pass multiLine=True.",
+            source, len(found), found[0],
+        )  # fmt: skip
+        is_found = F.col(file).isin(found)
+        placed, others = placed.where(is_found), placed.where(~is_found).withColumn(WITHIN, F.lit(False))
+    in_order = Window.partitionBy(file).orderBy(place)
+    # A line that opens one value and closes another turns what is open, if no value is open before it or one is. After
+    # a line that ends the same way in both cases, only the turns since then count.
+    placed = placed.withColumn(turns, F.sum((opens & ~stays).cast("int")).over(in_order))
+    since = F.last(F.when(opens == stays, F.col(turns) + opens.cast("int")), ignorenulls=True).over(in_order)
+    placed = placed.withColumn(WITHIN, (F.col(turns) - F.coalesce(since, F.lit(0))) % 2 != 0)
+    placed = placed.withColumn(WITHIN, F.col(WITHIN) | F.lag(WITHIN, 1, False).over(in_order)).drop(turns)
+    return placed if others is None else placed.unionByName(others)
+
+
 def csv_texts(record: Column, count: int, options: Mapping[str, str], further: Sequence[str] = ()) -> Column:
     """Return the values of a record of CSV as texts: ``c0`` and so on, `further`, and `RECORD` where it is bad."""
     names = [*(f"c{index}" for index in range(count)), *further, RECORD]
@@ -576,8 +646,7 @@ class _Csv(_Syntax):
 
     @property
     def _separator(self) -> str:
-        # As Spark writes a tabulator in its options.
-        return (self.option("sep") or self.option("delimiter") or ",").replace("\\t", "\t")
+        return csv_separator(asked_of(self.options))
 
     def parse(self, name: str, schema: T.StructType, **more: str) -> Column:
         kinds = [re.sub("^timestamp$", self.instant, field.dataType.simpleString()) for field in schema]
@@ -585,13 +654,9 @@ class _Csv(_Syntax):
         return F.from_csv(name, ", ".join(columns), {**self.options, "columnNameOfCorruptRecord": RECORD, **more})
 
     def is_doubtful(self, parsed: Column) -> Column:
-        """Return whether a value begins with a quote, as one does that ended before its closing quote."""
-        quote = self.option("quote", '"')
-        if quote in ("", "\0"):
-            return F.lit(False)
-        fields = [field for field in self.fields if isinstance(self.kind_to_parse(field.dataType), T.StringType)]
-        starts = [F.coalesce(parsed.getField(field.name).startswith(quote), F.lit(False)) for field in fields]
-        return F.col("whole").contains(quote) & reduce(or_, starts, F.lit(False))
+        """Return whether there is text or a blank between a closing quote and the next separator."""
+        whole = F.col("whole")
+        return whole.contains(self.option("quote", '"')) & ~whole.rlike(csv_patterns(self.options)[0])
 
     def records(self, frame: DataFrame) -> DataFrame:
         """Return the frame, as a line is one record; with NULL for values that are missing at its end, if asked for."""
@@ -612,16 +677,12 @@ class _Csv(_Syntax):
     def is_bad(self, name: str) -> Column:
         """Return whether a record has more or fewer values than columns, or a quote where none may be."""
         texts = self._texts(name, [_END])
-        skipped = self._texts(name, [_END], unescapedQuoteHandling="SKIP_VALUE")
-        is_bad = texts.getField(RECORD).isNotNull() | texts.getField(_END).isNull()
-        for index in range(len(self.fields)):
-            one = f"c{index}"
-            is_bad = is_bad | (texts.getField(one).isNotNull() & skipped.getField(one).isNull())
-        return is_bad
+        has_its_quotes = F.col(name).rlike(csv_patterns(self.options)[0])
+        return texts.getField(RECORD).isNotNull() | texts.getField(_END).isNull() | ~has_its_quotes
 
-    def _texts(self, name: str, further: Sequence[str] = (), **more: str) -> Column:
+    def _texts(self, name: str, further: Sequence[str] = ()) -> Column:
         text = F.concat(F.col(name), F.lit(f"{self._separator}{_END}")) if further else F.col(name)
-        return csv_texts(text, len(self.fields), {**self.options, **more}, further)
+        return csv_texts(text, len(self.fields), self.options, further)
 
     def differs_by_case(self, name: str) -> Column:
         """Return that no name is in a record."""

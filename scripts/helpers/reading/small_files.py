@@ -17,7 +17,7 @@ from scripts.helpers.errors import SourceError
 from scripts.helpers.reading.fetch import WORKERS, WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import Fetching, LineRules, decompressed, pack, unmarked, unpacked
 from scripts.helpers.reading.misfits import folder_column
-from scripts.helpers.reading.records import REASON, RECORD, ROW, asked_of, columns_of_lines, parsed, plain
+from scripts.helpers.reading.records import REASON, RECORD, ROW, asked_of, columns_of_lines, mark_open, parsed, plain
 from scripts.helpers.reading.spark import check_folders, check_new_column
 from scripts.helpers.spark.jvm import check_jvm
 from scripts.helpers.spark.settings import parse_times_strictly
@@ -139,6 +139,8 @@ class SmallFiles:
         columns = ["record binary", "path string", *(f"folder_{index} string" for index in range(len(names)))]
         fetched = shares.mapInArrow(fetching, ", ".join(columns))
         is_strict = RECORD in fields.names
+        if self.format == "csv" and is_strict and fields[RECORD].metadata.get("rescues"):
+            fetched = mark_open(fetched, asked)
         rows = (parsed if is_strict else plain)(fetched, self.format, fields, asked)
         selected = [rows[ROW].getField(name).alias(name) for name in (*fields.names, *([REASON] if is_strict else []))]
         for index, (name, kind) in enumerate(folders):

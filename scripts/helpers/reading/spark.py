@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers._lazy import DataFrame, F, SparkSession, T, pa
 from scripts.helpers.errors import FileContentError, MisfitError, SourceError
 from scripts.helpers.listing.paths import folder_columns
-from scripts.helpers.reading.dialects import nanoseconds_of
+from scripts.helpers.reading.dialects import NO_QUOTE, nanoseconds_of
 from scripts.helpers.reading.misfits import differing
 from scripts.helpers.reading.packages import is_xml_of_spark_3, read_xml, typed_errors
-from scripts.helpers.reading.records import RECORD, ROW, asked_of, columns_of_lines, parsed, plain, texts_of
+from scripts.helpers.reading.records import RECORD, ROW, asked_of, columns_of_lines, mark_open, parsed, plain, texts_of
 from scripts.helpers.schemas.kinds import Columns, common, is_number, kind_text
 from scripts.helpers.schemas.spark_frames import columns_of_schema, quoted
 from scripts.helpers.spark.jvm import is_connect, without_code
@@ -270,7 +270,7 @@ def _by_lines(
         header = whole[RECORD].metadata["header"] if _is_utf8(options) else ""
         line = header if header and header.lower() not in folders else LINE
         line_format, one = "csv", T.StructType().add(line, "string").add(RECORD, "string")
-        of_files |= {"sep": "\x01", "quote": "", "columnNameOfCorruptRecord": RECORD}
+        of_files |= {"sep": "\x01", "quote": NO_QUOTE, "columnNameOfCorruptRecord": RECORD}
         text = F.coalesce(F.col(RECORD), quoted(line))
         data = text.cast("binary")
         if _is_utf8(options):
@@ -282,6 +282,8 @@ def _by_lines(
     )  # fmt: skip
     others = [name for name in lines.columns if name not in one.names]
     records = lines if format == "xml" else lines.select(*map(quoted, others), data.alias("record"))
+    if format == "csv" and whole[RECORD].metadata.get("rescues"):
+        records = mark_open(records, options, str(location))
     if schema is None:
         found = columns_of_lines(records, format, options)
         in_files = T.StructType([field for field in found if field.name.lower() not in folders])

@@ -187,6 +187,30 @@ CSV = [
         schema="id STRING, day DATE",
     ),
     Case("values beyond the header", "csv", {"1.csv": b"id,name\n1a,ann,x\n"}, None, ways=SPARK),
+    Case("blanks behind a closing quote", "csv", {"1.csv": b'id,say\na,"x"  \n'}, None, ways=SPARK),
+    Case("blanks between a closing quote and a separator", "csv", {"1.csv": b'id,say\n"x" ,a\n'}, None, ways=SPARK),
+    Case(
+        "blanks around quotes and within them",
+        "csv",
+        {"1.csv": b'id,say\n "x" ,"a "\n"b "" ","c ""  "" d"\n'},
+        texts("id say", (' "x" ', "a "), ('b " ', 'c "  " d')),
+        ways=OWN,
+    ),
+    Case(
+        "NUL at the start of a line",
+        "csv",
+        {"1.csv": b"id,n\n\0abc,1x\n\0,2x\n\0d\0,\0\n"},
+        texts("id n", ("\0abc", "1x"), ("\0", "2x"), ("\0d\0", "\0")),
+        ways=OWN,
+    ),
+    Case(
+        "NUL where nothing has quotes",
+        "csv",
+        {"1.csv": b"id,n\n\0abc\0,1x\n"},
+        texts("id n", ("\0abc\0", "1x")),
+        ways=OWN,
+        options={"quote": ""},
+    ),
     Case("values missing", "csv", {"1.csv": b"id,name\n1a\n"}, None, ways=SPARK),
 ]
 

@@ -13,6 +13,7 @@ import pytest
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.glue import GlueContext
 from scripts.helpers.reading.fetched_lines import unmarked
+from scripts.helpers.spark.settings import settings
 from tests.reading.contract.cases import CASES, EVERY, OWN, Case, in_order, put
 
 
@@ -168,3 +169,30 @@ def test_whole_record_is_rescued_when_json_does_not_end_with_its_brace(
     found = [(row["id"], row["n"], json.loads(row["_rescued"] or "{}").get("_corrupt_record")) for row in rows]
     expected = [(1, 3, None)] * len(good) + [(None, None, text) for text in bad]
     assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+OVER_LINES = (
+    'id,t,n\n1,"first\n2,of,3\n\u00e4,""x"", y\nlast",9\n4,x,5\n5,"y ""z",6\n9,5" pipe,1\n6,"never\n7,closed,8\n'
+)
+WITHIN = ['1,"first', "2,of,3", '\u00e4,""x"", y', 'last",9', '6,"never', "7,closed,8"]
+
+
+@pytest.mark.parametrize("is_split", [False, True], ids=["whole", "split"])
+@pytest.mark.parametrize("way", OWN)
+def test_all_lines_of_a_quoted_value_are_rescued_when_it_has_line_ends(
+    way: str, is_split: bool, spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "day=1").mkdir()
+    (tmp_path / "day=1" / "1.csv").write_text(OVER_LINES)
+    (tmp_path / "day=1" / "2.csv").write_text('id,t,n\n8,"a",9\n')
+    delta = FileBookmark(str(tmp_path)).new_files()
+    schema = "id INT, t STRING, n INT, day INT"
+
+    with settings(spark, {"spark.sql.files.maxPartitionBytes": "16"} if is_split else {}):
+        rows = getattr(delta, way)(spark, "csv", schema=schema, header=True, rescue=True).collect()
+
+    found = [(*row[:4], row[4] and json.loads(row[4])["_corrupt_record"]) for row in rows]
+    good = [(4, "x", 5, 1, None), (5, 'y "z', 6, 1, None), (8, "a", 9, 1, None), (9, '5" pipe', 1, 1, None)]
+    assert sorted(found, key=str) == sorted([*good, *((None, None, None, 1, line) for line in WITHIN)], key=str)
+    # Of read_small it is in the log of the executor that has the file.
+    assert ("event=quotes_over_lines" in caplog.text and "multiLine=True" in caplog.text) == (way == "read")
