@@ -53,6 +53,9 @@ _LIST = rf"^{_BLANK}\[([\s\S]*)\]{_BLANK}$"
 _QUOTED = r"""|"(?:[^"\\]++|\\[\s\S])*+"|'(?:[^'\\]++|\\[\s\S])*+'"""
 _CUT = f"\x1e{_END}\x1e"
 """Between two objects: JSON has this character neither in texts nor elsewhere."""
+_MIDNIGHT = r"^\s*[^T\s]+(?:[T ](?:0?0(?::0?0){0,2}(?:\.0*)?)?\s*(?:[A-Z]\S*|[+-][\d:]+)?)?\s*$"
+"""A date without a time of day, or with midnight, in any zone."""
+_WITHOUT_ZONE = r"[T ]\d{1,2}(?::\d{1,2}){0,2}(?:\.\d*)?\s*$"
 _DEPTH = 10
 """How deep the lists in an object of a list may be nested. Deeper ones are a record that cannot be parsed."""
 
@@ -317,7 +320,7 @@ class _Syntax:
         if is_decimal or self._is_as_text(kind):
             kept = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
             # That of a decimal rounds. To compare both costs a tenth of what the remainder of a division does.
-            return F.when(kept == value, kept) if is_decimal else kept
+            return F.when(kept == value if is_decimal else ~_any(self._is_inexact, kind, kept, value), kept)
         lost = []
         if "decimal" in kind.simpleString():
             lost.append(_any(_is_cut, kind, value, value))
@@ -326,6 +329,16 @@ class _Syntax:
             rounded = _any(_is_rounded, kind, value, self.value_text("text", index))
             lost.append(F.when(_any(_is_large, kind, value, value), rounded).otherwise(F.lit(False)))
         return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
+
+    def _is_inexact(self, kind: T.DataType, value: Column, text: Column) -> Column | None:
+        """Return whether a date had a time of day, or a time is one that the zone of the session skips."""
+        if isinstance(kind, T.DateType) and self._is_plain(kind):
+            return ~text.rlike(_MIDNIGHT)
+        if not isinstance(kind, T.TimestampType) or not self._is_plain(kind):
+            return None
+        # As if both were of UTC, which skips none.
+        given, kept = (F.concat(F.trim(one), F.lit("Z")).cast(kind) for one in (text, value.cast("string")))
+        return F.when(value.isNotNull() & text.rlike(_WITHOUT_ZONE), given != kept)
 
     def value_text(self, name: str, index: int) -> Column:
         """Return the text of a value in a record."""
@@ -427,6 +440,7 @@ class _Xml(_Syntax):
             schema = T.StructType([T.StructField(ROW, wide)])
             value = F.from_json(F.to_json(F.struct(value.alias(ROW))), schema, self.options).getField(ROW)
         lost = [F.col(f"lost_{index}"), _any(_is_gone, wide, value, text), _any(_is_cut, kind, value, value)]
+        lost.append(_any(self._is_inexact, kind, value, text))
         if is_inferred:
             lost.append(_any(_is_rounded, kind, value, text))
         return F.when(~reduce(or_, lost), value.cast(_with_each(kind, lambda one: one)))

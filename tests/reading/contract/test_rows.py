@@ -196,3 +196,32 @@ def test_all_lines_of_a_quoted_value_are_rescued_when_it_has_line_ends(
     assert sorted(found, key=str) == sorted([*good, *((None, None, None, 1, line) for line in WITHIN)], key=str)
     # Of read_small it is in the log of the executor that has the file.
     assert ("event=quotes_over_lines" in caplog.text and "multiLine=True" in caplog.text) == (way == "read")
+
+
+LOSES_A_PART = {
+    "t": ["2026-03-08 02:30:00", "2026-03-08T02:00:00.5"],
+    "d": ["2026-01-01T10:30:00", "2026-01-01 xyz", "2026-01-01T00:00:01"],
+}
+IS_WHOLE = {
+    "t": ["2026-03-08 01:59:59", "2026-03-08 03:00:00", "2026-03-08 02:30:00Z", "2026-03-08 02:30:00 Europe/London"],
+    "d": ["2026-01-01T00:00:00", "2026-01-01T00:00:00.000Z", "2026-01-01 00:00", "2026-01-01"],
+}
+
+
+@pytest.mark.parametrize(("format", "names"), [("csv", "td"), ("json", "d")])
+@pytest.mark.parametrize("way", OWN)
+def test_time_is_rescued_when_a_part_of_it_would_be_lost_or_no_clock_shows_it(
+    way: str, format: str, names: str, spark: Any, tmp_path: Path
+) -> None:
+    lost, kept = ([{one: text} for one in names for text in texts[one]] for texts in (LOSES_A_PART, IS_WHOLE))
+    lines = [
+        json.dumps(row) if format == "json" else f"{row.get('t', '')},{row.get('d', '')}" for row in [*lost, *kept]
+    ]
+    (tmp_path / f"1.{format}").write_text("\n".join(lines))
+
+    with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        delta = FileBookmark(str(tmp_path)).new_files()
+        frame = getattr(delta, way)(spark, format, schema="t TIMESTAMP, d DATE", rescue=True)
+        rescued = [row[0] for row in frame.select("_rescued").collect() if row[0] is not None]
+
+    assert sorted(map(json.loads, rescued), key=str) == sorted(lost, key=str)
