@@ -773,3 +773,15 @@ def test_run_stops_when_a_file_has_no_column_of_earlier_batches(nights: Nights, 
 
     with pytest.raises(MisfitError, match=r"header of key '2.csv' shares no column with earlier batches, id, name\."):
         nights.run("csv", **HEADER, on_schema_change=policy)
+
+
+@pytest.mark.parametrize(("format", "text"), [("json", '{"id":1}\n'), ("csv", "id\n1\n")])
+def test_error_is_that_of_spark_when_a_column_is_misspelt(nights: Nights, format: str, text: str) -> None:
+    (nights.folder / f"1.{format}").write_text(text)
+    header: dict[str, Any] = {"header": True} if format == "csv" else {}
+
+    with pytest.raises(Exception, match="nosuch") as caught:
+        with IncrementalJob(nights.watermarks, "bays", spark=nights.spark) as job:
+            job.new_files(str(nights.folder)).read(nights.spark, format, **header).select("nosuch")
+
+    assert type(caught.value).__name__ == "AnalysisException"

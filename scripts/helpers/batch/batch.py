@@ -380,7 +380,7 @@ class Batch:
             from scripts.helpers.reading.fetched_lines import unmarked
 
             # An action of the job's own, such as `collect`, raises it inside an error of Spark.
-            if (typed := unmarked(str(error))) is not None:
+            if (typed := unmarked(error)) is not None:
                 raise typed from error
 
     def _found(self, readings: Readings, error: Exception) -> dict[str, str]:

@@ -205,7 +205,7 @@ class Readings:
             try:
                 exhaust(self._only(table, keys))
             except Exception as raised:
-                error = unmarked(str(raised)) or raised
+                error = unmarked(raised) or raised
                 if not _is_of_reading(error):
                     raise NotAFileError(type(error).__name__) from raised
                 causes.update({key: _cause(error, format) for key in keys})
@@ -219,7 +219,7 @@ class Readings:
 
         for key in search(table.column("key").to_pylist(), fails, named, None if reasons else known):
             if known is not None and key not in causes:
-                causes[key] = _cause(unmarked(str(known)) or known, format)
+                causes[key] = _cause(unmarked(known) or known, format)
             reasons[key] = causes[key]
         return reasons
 

@@ -303,9 +303,14 @@ def marked(error: WatermarkError) -> str:
     return f"{error}\n[{_MARK} {json.dumps(facts)}]"
 
 
-def unmarked(text: str) -> WatermarkError | None:
-    """Read back what `marked` wrote, from anywhere in a text."""
-    found = re.search(rf"\[{_MARK} (\{{.*\}})\]", text)
+def unmarked(raised: BaseException | str) -> WatermarkError | None:
+    """Read back what `marked` wrote, from anywhere in an error or its text.
+
+    An AnalysisException shows the plan, and with it the errors of rows that nobody has read.
+    """
+    if any(kind.__name__ == "AnalysisException" for kind in type(raised).__mro__):
+        return None
+    found = re.search(rf"\[{_MARK} (\{{.*\}})\]", str(raised))
     if found is None:
         return None
     facts = json.loads(found[1])

@@ -204,7 +204,7 @@ def typed_fetch_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = unmarked(str(error))
+        found = unmarked(error)
         if found is None or isinstance(error, SourceError):
             raise
         raise found from error
