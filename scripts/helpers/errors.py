@@ -959,7 +959,7 @@ class MisfitError(SourceError):
     """A value that its column's type cannot hold, or a record that cannot be parsed; `column` is None for a record.
 
     `detail` says what and where where it is known, and what to do. `reason` is one of the constants of this class for a
-    record, and empty for a value.
+    record, and empty for a value. `type_name` is the format of a record that cannot be parsed.
     """
 
     UNPARSED, ENCODING, CASE = "unparsed", "encoding", "case"
@@ -973,6 +973,10 @@ class MisfitError(SourceError):
             "To keep such values as JSON in a column of their own, read with rescue=True. To have Spark's NULLs, read "
             "with mode='PERMISSIVE'."
         )
+        how_written = {
+            "csv": " If a backslash escapes quotes, pass escape='\\\\'; if values have line ends, multiLine=True.",
+            "json": " If a record has line ends, pass multiLine=True.",
+        }
         what, remedy = {
             "": (
                 f"column {column!r} has a value that is not of type {type_name}",
@@ -983,10 +987,7 @@ class MisfitError(SourceError):
             ),
             self.UNPARSED: (
                 "a record cannot be parsed",
-                (
-                    f"Spark would make it NULL. {rescue} If CSV has quotes that are escaped by a backslash, pass "
-                    "escape='\\\\'; if values of CSV have line ends, pass multiLine=True."
-                ),
+                f"Spark would make it NULL. {rescue}{how_written.get(type_name, '')}",
             ),
             self.ENCODING: (
                 "a text is not in the encoding of the read, UTF-8 by default",

@@ -45,6 +45,10 @@ BUILT = [
         ["'bays'", "'id'", "not of type int", "rescue=True", "mode='PERMISSIVE'"],
     ),
     (
+        errors.MisfitError("bays", None, "csv"),
+        ["'bays'", "a record cannot be parsed", "rescue=True", "escape='\\\\'", "multiLine=True"],
+    ),
+    (
         errors.TargetAheadError("repairs", "s3://raw/repairs", {"e1": (4, 5)}, by_script=False),
         ["'s3://raw/repairs'", "versions 4 to 5", "--at s3://raw/repairs --why TEXT --retract", "--keep"],
     ),

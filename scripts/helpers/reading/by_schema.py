@@ -321,7 +321,7 @@ class SchemaReader:
             raise MisfitError(str(self.location), None, ", ".join(alike), MisfitError.CASE)
         corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord"))
         if found.pop(corrupt, None) is not None and asked.rescue is None:
-            raise MisfitError(str(self.location), None, "record")
+            raise MisfitError(str(self.location), None, asked.format)
         return Part(table, found, frame, header)
 
     def _merged(self, parts: list[Part]) -> dict[str, Kind]:

@@ -107,12 +107,12 @@ class Misfits:
 
     def _raised_record(self) -> Column:
         if not self.has_reasons:
-            return self._raised(None, "")
+            return self._raised(None, self.format)
         names = ", ".join(self.columns)
-        by_reason = F.when(F.lit(False), self._raised(None, ""))
+        by_reason = F.when(F.lit(False), self._raised(None, self.format))
         for reason in (MisfitError.ENCODING, MisfitError.CASE):
             by_reason = by_reason.when(F.col(REASON) == reason, self._raised(None, names, reason))
-        return by_reason.otherwise(self._raised(None, ""))
+        return by_reason.otherwise(self._raised(None, self.format))
 
     def _raised(self, column: str | None, kind: str, reason: str = MisfitError.UNPARSED) -> Column:
         return F.raise_error(F.lit(marked(MisfitError(self.source, column, kind, reason))))
