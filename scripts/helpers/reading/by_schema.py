@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -106,6 +107,10 @@ class Asked:
         name = RESCUED if rescue is True else rescue or None
         options = with_dialect(called, options)
         made = cls(called, policy=policy, rescue=name, options=options, **others)
+        wide = re.match("utf[-_]?(16|32)", str(made.option("encoding") or made.option("charset")).lower())
+        is_cut = called in ("csv", "json") and str(made.option("multiLine")).lower() != "true"
+        if wide and is_cut and made.option("lineSep") is None:
+            raise InvalidValueError(f"{wide[0].upper()} cannot be cut into lines at single bytes. Pass multiLine=True.")
         if name is not None and name == made.path_column:
             raise InvalidValueError(f"rescue and path_column are both {name!r}. Give one of them another name.")
         if name is not None and made.handles_misfits:

@@ -44,6 +44,18 @@ def test_option_is_refused_with_what_was_meant_when_the_format_has_none(
         assert dict(delta.set_aside) == {}
 
 
+@pytest.mark.parametrize("options", [{"encoding": "UTF-16"}, {"charset": "utf_32le", "multiLine": False}])
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_wide_encoding_is_refused_when_files_are_cut_into_lines(
+    format: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    delta: Any = FileBookmark(str(tmp_path)).new_files()
+
+    for call in (delta.read, delta.read_small):
+        with pytest.raises(InvalidValueError, match=r"UTF.(16|32) cannot be cut into lines.* Pass multiLine=True"):
+            call(None, format, schema="id STRING", **options)
+
+
 @pytest.mark.parametrize(
     ("format", "option", "meant"), [("csv", "seperator", "operator|sep"), ("parquet", "column", "columns")]
 )
