@@ -14,7 +14,7 @@ from scripts.cli.progress import progress
 from scripts.cli.retracting import retract_now
 from scripts.cli.screen import show_rows
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.batch.leftovers import examine_targets, publish_waiting
+from scripts.helpers.batch.leftovers import examine_targets, forget_target, publish_waiting
 from scripts.helpers.batch.witness import after_restore as restore
 from scripts.helpers.decisions.doctor import DAMAGED, Finding
 from scripts.helpers.display.units import count_of, printable
@@ -32,6 +32,7 @@ RETRACTED = {True: "taken back there", False: "kept"}
     help="Write missing log entries; delete unused chunks and staged files.",
 )
 @click.option("--publish", is_flag=True, help="Publish committed batches that wait to be at their targets.")
+@click.option("--forget", metavar="TARGET", help="Stop reporting that this target was emptied or rolled back.")
 @click.option("--targets/--no-targets", default=True, help="Whether to check the job's target folders, too.")
 @click.option(
     "--after-restore", is_flag=True, help="Start a new epoch after a restore, so that batch ids are not reused."
@@ -49,6 +50,7 @@ def doctor(
     job: str,
     repair: bool,
     publish: bool,
+    forget: str | None,
     targets: bool,
     after_restore: bool,
     at: tuple[str, ...],
@@ -58,17 +60,14 @@ def doctor(
 ) -> None:
     """Check a job for problems. Exit code 1 if there is one.
 
-    Only --repair, --publish and --after-restore change something. They ask for confirmation.
+    Only --repair, --publish, --forget and --after-restore change something. They ask for confirmation.
     """
-    if after_restore and not said.why:
-        raise click.UsageError("--after-restore needs --why.")
+    _check_options(after_restore, bool(said.why), bool(at) or (retract, back_to) != (None, None))
     # What is asked about must still be so when it is changed; merely looking needs no such check.
     before, agreed = None, frozenset[str]()
-    if not after_restore and (at or (retract, back_to) != (None, None)):
-        raise click.UsageError("--at, --retract, --keep and --back-to are for --after-restore.")
     answers = [] if retract is None else [f"Batches that only the targets know are {RETRACTED[retract]}."]
     answers += [] if back_to is None else [f"The next run continues from the watermarks of version {back_to}."]
-    if repair or publish or after_restore:
+    if repair or publish or forget or after_restore:
         before = read_job(around, job)
         lines = []
         if after_restore:
@@ -82,6 +81,7 @@ def doctor(
         if publish:
             waiting = [f"Publishes version {one.version} for {one.target}" for one in before.unpublished]
             lines += waiting or ["No batch waits to be published."]
+        lines += [f"Forgets what was published to {forget}."] if forget else []
         for line in lines:
             around.shown.print(printable(line))
         asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", yes=said.yes)
@@ -94,12 +94,14 @@ def doctor(
             )  # fmt: skip
             # Not before: it may be refused.
             around.shown.print("\n".join(["A new epoch is started; an open plan is dropped.", *answers]))
-        findings = around.watermarks.doctor(job, repair=repair)
-        if publish:
-            published = publish_waiting(around.watermarks, job)
-            # What keeps a batch from its target is known now.
-            details = {one.detail for one in published}
-            findings = [*published, *(one for one in findings if one.detail not in details)]
+        if forget:
+            forget_target(around.watermarks, job, forget)
+        # First: a batch that is published may show that its target had lost earlier ones.
+        published = publish_waiting(around.watermarks, job) if publish else []
+        # What keeps a batch from its target is known now.
+        details = {one.detail for one in published}
+        found = around.watermarks.doctor(job, repair=repair)
+        findings = [*published, *(one for one in found if one.detail not in details)]
         # Its targets are told by the head and the history: by damaged ones nothing is looked for, and nothing deleted.
         if targets and not _is_damaged(findings):
             findings += _examined_targets(around, job, agreed if repair else None)
@@ -114,6 +116,13 @@ def doctor(
         show_rows(around.out, ("found", "what", "remedy"), rows)
     if any(not finding.repaired for finding in findings):
         sys.exit(FAILED)
+
+
+def _check_options(after_restore: bool, has_why: bool, has_answer: bool) -> None:
+    if after_restore and not has_why:
+        raise click.UsageError("--after-restore needs --why.")
+    if has_answer and not after_restore:
+        raise click.UsageError("--at, --retract, --keep and --back-to are for --after-restore.")
 
 
 def _examined_targets(around: Surroundings, job: str, agreed: frozenset[str] | None = None) -> list[Finding]:

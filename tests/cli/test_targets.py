@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 from unittest.mock import patch
 
@@ -15,7 +17,7 @@ from scripts.helpers.errors import TargetAheadError, TargetError, UnpublishedErr
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import FileSink
 from scripts.helpers.watermarks import Watermarks
-from scripts.jobs.exit_codes import TRY_LATER
+from scripts.jobs.exit_codes import BAD_DATA, TRY_LATER
 from tests.cli.stories import Command
 from tests.support.outputs import output_of_run
 from tests.support.steps import KilledError
@@ -334,6 +336,78 @@ def test_what_was_published_is_in_the_document_when_it_is_json(
 
     (found,) = json.loads(done.stdout)["findings"]
     assert (found["kind"], found["repaired"]) == ("unpublished", True)
+
+
+def test_doctor_names_what_was_lost_when_it_publishes_the_batch_that_hides_it(
+    run: Command, watermarks: Watermarks, waiting: Path
+) -> None:
+    rmtree(waiting)
+
+    done = run(watermarks, "doctor", "repairs", "--publish", "--yes")
+
+    assert (done.exit_code, rows(waiting)) == (1, [4]), done.output
+    assert "target behind" in done.stdout
+    assert "watermarks reset repairs --retract --why TEXT" in done.stdout
+
+
+# --- targets that were emptied ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def emptied(watermarks: Watermarks, target: Path) -> Path:
+    """Return a folder that was deleted, and to which a fourth batch was written since."""
+    rmtree(target)
+    write(watermarks, target, [4])
+    return target
+
+
+@pytest.mark.parametrize("is_written_since", [False, True])
+def test_doctor_names_the_emptied_target_until_it_is_told_to_forget_it(
+    run: Command, watermarks: Watermarks, target: Path, is_written_since: bool
+) -> None:
+    rmtree(target)
+    if is_written_since:
+        write(watermarks, target, [4])
+
+    found = run(watermarks, "doctor", "repairs", "--output", "json")
+    (finding,) = json.loads(found.stdout)["findings"]
+    command = shlex.split(finding["remedy"].partition("If it was on purpose, run `watermarks ")[2].partition("`")[0])
+    done = run(watermarks, *command, "--yes")
+    write(watermarks, target, [5])
+
+    assert (found.exit_code, finding["kind"]) == (1, "target behind")
+    assert command == ["doctor", "repairs", "--forget", f"file://{target}"]
+    assert done.exit_code == 0, done.output
+    assert f"Forgets what was published to file://{target}." in done.stdout
+    assert "No problems found." in done.stdout
+    assert run(watermarks, "doctor", "repairs").exit_code == 0
+
+
+def test_nothing_is_lacking_any_more_when_the_command_of_the_doctor_has_the_rows_read_again(
+    run: Command, watermarks: Watermarks, emptied: Path
+) -> None:
+    found = run(watermarks, "doctor", "repairs", "--output", "json")
+    (finding,) = json.loads(found.stdout)["findings"]
+    command = shlex.split(finding["remedy"].partition("run `watermarks ")[2].partition("`")[0])
+    done = run(watermarks, *command, "--yes")
+    write(watermarks, emptied, [1, 2, 3, 4])
+
+    assert done.exit_code == 0, done.output
+    assert rows(emptied) == [1, 2, 3, 4]
+    assert watermarks.doctor("repairs") == []
+
+
+def test_doctor_forgets_nothing_when_no_batch_is_missing_there_or_a_run_is_at_work_or_nobody_agrees(
+    run: Command, watermarks: Watermarks, emptied: Path, answers: None
+) -> None:
+    other = run(watermarks, "doctor", "repairs", "--forget", "/data/raw", "--yes")
+    refused = run(watermarks, "doctor", "repairs", "--forget", f"file://{emptied}", input="n\n")
+    watermarks.begin("repairs", "jr_5")
+    busy = run(watermarks, "doctor", "repairs", "--forget", f"file://{emptied}", "--yes")
+
+    assert (other.exit_code, refused.exit_code, busy.exit_code) == (BAD_DATA, 1, TRY_LATER)
+    assert f"no published batch at '/data/raw' that could be missing. Its targets: file://{emptied}." in other.stderr
+    assert [one.kind for one in watermarks.doctor("repairs")] == ["target behind"]
 
 
 def test_batch_that_waits_is_shown_as_taken_back_and_others_as_kept_when_a_rewind_does_not_retract(

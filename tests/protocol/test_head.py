@@ -10,9 +10,20 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
-from scripts.helpers.protocol.head import MOST_ANSWERS, Change, Head, LogEntry, Order, Outputs, Plan, Release
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.head import (
+    MOST_ANSWERS,
+    MOST_TARGETS,
+    Change,
+    Head,
+    LogEntry,
+    Order,
+    Outputs,
+    Plan,
+    Release,
+)
 from scripts.helpers.protocol.names import BatchId
-from scripts.helpers.protocol.outputs import Output
+from scripts.helpers.protocol.outputs import MergeColumns, Output
 from scripts.helpers.protocol.recent import PastCommit
 from tests.support.outputs import output_of
 
@@ -228,6 +239,43 @@ def test_newest_answers_are_kept_when_restores_were_answered_at_more_targets_tha
     assert second.last_versions_at(targets[1])[first.epoch] == 5
     # It is asked for again.
     assert second.last_versions_at(targets[1])[head.epoch] == 1
+
+
+def landed(version: int, target: str, **more: Any) -> Output:
+    return output(version, target, files=1, **more)
+
+
+def test_newest_targets_are_kept_when_more_were_published_to_or_their_names_are_long() -> None:
+    targets = [f"s3://lake/{number:0990}" for number in range(MOST_TARGETS + 2)]
+    head = idle().published(tuple(landed(3, target, staging=target[::-1]) for target in targets))
+
+    again = head.published((landed(4, targets[2]), landed(5, targets[3], rows=0)))
+    merge = MergeColumns(tuple(f"{'k' * 1_000}{number}" for number in range(20)), ("at",))
+    longer = again.published(tuple(landed(6, target, merge=merge) for target in targets[-3:]))
+
+    assert [one.target for one in head.at_targets] == targets[2:]
+    assert [(one.target, one.version) for one in again.at_targets[-2:]] == [(targets[-1], 3), (targets[2], 4)]
+    assert [one.target for one in longer.at_targets] == targets[-2:]
+    back = items.head_from_item(items.head_to_item(longer))
+    assert back == longer
+
+
+def test_what_a_target_lacked_is_kept_until_its_rows_are_read_again_when_later_batches_are_published() -> None:
+    order = Order("sam", "why", NOW, "token")
+    lost = idle(9).published((landed(5, "s3://lake/t"),), lacks_after=3).published((landed(7, "s3a://lake/t/"),))
+    lost = lost.published((landed(9, "s3://lake/t"),), lacks_after=8)
+
+    def lacks(version: int, *left: Output) -> list[tuple[int, int | None]]:
+        """Return what is kept after a rewind to a version: which one must be there, and after which one some went."""
+        entry = LogEntry("parking", version, {}, replace(lost.last or Change("COMMIT", "c", NOW), outputs=left))
+        return [(one.version, one.lacks_after) for one in lost.rewound(entry, order).at_targets]
+
+    assert [(one.version, one.lacks_after) for one in lost.at_targets] == [(9, 3)]
+    assert lacks(9) == [(9, 3)]
+    assert lacks(7, landed(7, "s3://lake/t")) == [(7, 3)]
+    assert lacks(6) == [(6, 3)]
+    assert lacks(3, landed(3, "s3://lake/t")) == [(3, None)]
+    assert (lacks(2), lost.reset(order).at_targets) == ([], ())
 
 
 def test_released_keeps_plan_and_fence_when_a_plan_is_frozen() -> None:

@@ -44,7 +44,9 @@ PUBLISHING = replace(
     retracted=((1, 2), (3, 3)),
     epochs={"e0": 7},
     answers={"e0": {"0123456789ab": 9, "ba9876543210": 8}, "e00": {"0123456789ab": 1}},
+    at_targets=(OUTPUTS[0], replace(MERGED, lacks_after=0)),
 )
+COMMITTED = replace(IDLE, last=replace(CHANGE, outputs=OUTPUTS), version=10**15)
 FIRST = Head.first("parking")
 FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=timezone.utc)
 LAST_MOMENT = datetime(2199, 12, 31, 23, 59, 59, 999_999, tzinfo=timezone.utc)
@@ -60,7 +62,9 @@ def changed(item: items.Item, path: str, value: Any) -> items.Item:
     return kept if value is None else kept | {name: value}
 
 
-@pytest.mark.parametrize("head", [FIRST, IDLE, CLAIMED, PLANNED, ABORTED, PUBLISHING, replace(IDLE, version=10**15)])
+@pytest.mark.parametrize(
+    "head", [FIRST, IDLE, CLAIMED, PLANNED, ABORTED, PUBLISHING, COMMITTED, replace(IDLE, version=10**15)]
+)
 def test_head_comes_back_equal_when_stored(head: Head) -> None:
     back = items.head_from_item(items.head_to_item(head))
 
@@ -73,6 +77,15 @@ def test_log_entry_comes_back_equal_when_stored(change: Change) -> None:
     entry = replace(ENTRY, change=change)
 
     assert items.log_from_item(items.log_to_item(entry)) == entry
+
+
+def test_outputs_with_rows_of_the_last_version_are_taken_for_published_when_the_head_does_not_say_which_are() -> None:
+    waiting, empty = output_of("s3://waiting", 3, files=1), output_of("s3://empty", 3, rows=0, files=1)
+    last = replace(CHANGE, outputs=(*OUTPUTS, waiting, empty))
+
+    item = changed(items.head_to_item(replace(IDLE, last=last, unpublished=(waiting,))), "atTargets", None)
+
+    assert items.head_from_item(item).at_targets == OUTPUTS[:1]
 
 
 def test_run_item_reads_as_the_playbooks_dict_when_stored() -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from scripts.helpers._lazy import S3Client, SparkSession
 from scripts.helpers.batch.publishing import Publication
-from scripts.helpers.batch.witness import ahead_of, is_behind, newest_outputs, way_forward
-from scripts.helpers.decisions.doctor import UNPUBLISHED, Finding
+from scripts.helpers.batch.witness import ahead_of, lacking, newest_outputs
+from scripts.helpers.decisions.doctor import UNPUBLISHED, Finding, behind
 from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, UnprovenError
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.names import new_token
@@ -45,10 +45,10 @@ def examine_targets(
 ) -> list[Finding]:
     """Compare what is staged and published for a job with what its history says.
 
-    Found are targets that the history names, so not those of versions that have expired, and not what paused and
-    disabled runs wrote. Kinds: ``staged leftover``, ``unexplained files``, ``retraction``, ``staged files lost``,
-    ``unproven record``, ``target ahead`` and ``target behind`` where it has recorded other versions than the job has,
-    and, where a target cannot be reached from here, ``target not seen``.
+    Found are targets that the history names, and those that were published to last. Targets of versions that have
+    expired, and what paused and disabled runs wrote, are not found. Kinds: ``staged leftover``, ``unexplained files``,
+    ``retraction``, ``staged files lost``, ``unproven record``, ``target ahead`` and ``target behind`` where it has
+    recorded other versions than the job has, and, where a target cannot be reached from here, ``target not seen``.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def examine_targets(
     findings = [_retraction(one) for one in head.retracting if not doubt(one, head.last_versions)]
     findings += _unproven(head)
     waiting = [output for output in head.unpublished if not doubt(output, head.last_versions)]
-    for target, output in newest_outputs(history).items():
+    for target, output in {**{one.target: one for one in head.at_targets}, **newest_outputs(history)}.items():
         try:
             sink = sink_of(output, sinks, spark, s3_client)
             if sink is None:
@@ -132,6 +132,30 @@ def publish_waiting(
     return found
 
 
+def forget_target(watermarks: Watermarks, job_id: str, target: str) -> None:
+    """Forget what was published to a target that was emptied or deleted on purpose.
+
+    No run and no doctor reports any more that the target lacks it. The next batch counts again.
+
+    Raises
+    ------
+    InvalidValueError
+        The job has published nothing to that target. Nothing was changed.
+    RunInProgressError
+        A run has the job. Nothing was changed.
+    """
+    head = watermarks.latest(job_id)
+    if head.forgotten(target) == head:
+        known = ", ".join(one.target for one in head.at_targets) or "none"
+        raise InvalidValueError(
+            f"Job {job_id!r} has no published batch at {target!r} that could be missing. Its targets: {known}."
+        )
+    # A run at work would write back what it has read: see `publish_waiting`.
+    with watermarks.begin(job_id, f"forget-{new_token()}") as run:
+        run.forget(target)
+        run.abort(is_run=False)
+
+
 def _unproven(head: Head) -> Iterator[Finding]:
     """Find records of the head that are not of its job, by what they say themselves."""
     records: list[Output | Retraction] = [*head.unpublished, *head.retracting]
@@ -166,13 +190,11 @@ class _Look:
                 "The table was restored from a backup, or lost. No run writes there until it is said what becomes of "
                 "them: the doctor with --after-restore, and --retract or --keep.",
             )
-        if is_behind(recorded.held, self.output, self.head):
-            yield Finding(
-                "target behind",
-                f"{self.sink.name} does not have version {self.output.version}, which was published",
-                "It was emptied or rolled back. If that was a mistake, "
-                f"{way_forward(self.head.job_id, recorded.held, self.output)}.",
-            )
+        lost = lacking(self.sink, recorded.held, self.head)
+        if lost is not None:
+            output, version = lost
+            detail = f"{self.sink.name} does not have version {output.version}, which was published"
+            yield behind(self.head.job_id, version, output, detail)
 
     def waiting(self, outputs: Sequence[Output]) -> Iterator[Finding]:
         """Find committed output that no run can publish, as it is gone or not what was staged."""

@@ -230,11 +230,14 @@ class Publication:
             "event=publication_resumed job=%s version=%d target=%s",
             self.run.job_id, output.version, printable(output.target),
         )  # fmt: skip
+        # Before it is published, as it hides that the target lacks earlier versions.
+        self.witness.ask_if_reached(output, sink)
         self._publish(sink, output)
         self._sweep(sink, output)
 
     def _publish(self, sink: Sink, output: Output) -> None:
         assert isinstance(self.run, Run)
+        lacks_after = self.witness.warn_if_behind(sink) if output.has_rows else None
         try:
             sink.publish(output)
         except UnprovenError as error:
@@ -255,7 +258,7 @@ class Publication:
             self.run.job_id, output.version, output.files, output.target,
         )  # fmt: skip
         self._clear(sink.clear, output)
-        self.run.published((output,))
+        self.run.published((output,), lacks_after)
 
     def _sweep(self, sink: Sink, output: Output) -> None:
         assert isinstance(self.run, Run)

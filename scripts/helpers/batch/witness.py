@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from scripts.helpers._lazy import S3Client, SparkSession
@@ -38,20 +37,25 @@ class Witness:
     def __init__(self, run: Run | UnsavedRun, spark: SparkSession | None, s3_client: S3Client | None) -> None:
         self._run, self._spark, self._s3_client = run, spark, s3_client
         self._asked: dict[str, Witnessed] = {}
+        self._lost: dict[str, tuple[Output, int]] = {}
 
     def ask_last(self) -> None:
-        """Ask the targets of the last commit, as far as they can be reached without the script; see `ask`."""
+        """Ask the targets of the last commit; see `ask_if_reached`."""
         last = self._run.head.last if isinstance(self._run, Run) else None
         for output in last.outputs if last is not None else ():
-            try:
-                sink = opened(output, self._spark, self._s3_client)
-                if sink is not None:
-                    self.ask(sink)
-            except TargetAheadError:
-                raise
-            except WatermarkError as error:
-                # The write asks again, with what the script gives it, and fails if it is still so.
-                logger.info("event=target_not_asked job=%s target=%s error=%s", self._run.job_id, output.target, error)
+            self.ask_if_reached(output)
+
+    def ask_if_reached(self, output: Output, sink: Sink | None = None) -> None:
+        """Ask the target of an output, if it can be reached by its sink, or else without the script; see `ask`."""
+        try:
+            sink = sink or opened(output, self._spark, self._s3_client)
+            if sink is not None:
+                self.ask(sink)
+        except TargetAheadError:
+            raise
+        except WatermarkError as error:
+            # The write asks again, with what the script gives it, and fails if it is still so.
+            logger.info("event=target_not_asked job=%s target=%s error=%s", self._run.job_id, output.target, error)
 
     def ask(self, sink: Sink) -> None:
         """Compare what a target has recorded with the head.
@@ -71,13 +75,9 @@ class Witness:
         if ahead:
             run.check()
             raise _ahead(run.job_id, sink, ahead)
-        for output in run.head.last.outputs if run.head.last is not None else ():
-            if is_sink_of(sink, output) and is_behind(found.held, output, run.head):
-                logger.warning(
-                    "event=target_behind job=%s target=%s version=%d: the target does not have that version, which "
-                    "was published. The run adds only what is new. If it was emptied or rolled back by mistake, %s",
-                    run.job_id, sink.name, output.version, way_forward(run.job_id, found.held, output),
-                )  # fmt: skip
+        lost = lacking(sink, found.held, run.head)
+        if lost is not None:
+            self._lost[place] = lost
         # Each slice and each namespace of a job has a first run, beside those of the others.
         is_whole = served_by(run.job_id) is None and split_name(run.job_id)[1] is None
         if found.others and not found.epochs and run.head.version == 0 and is_whole:
@@ -88,6 +88,24 @@ class Witness:
                 run.job_id, sink.name, ",".join(found.others),
             )  # fmt: skip
         self._asked[place] = found
+
+    def warn_if_behind(self, sink: Sink) -> int | None:
+        """Log, once, that a target lacked what was published there; return the last version that it had.
+
+        To be called before a batch with rows is published there: it hides that the target lacks earlier ones. None if
+        the target lacked nothing, or was not asked.
+        """
+        output, version = self._lost.pop(place_of_name(sink.name), (None, None))
+        if output is not None and version is not None:
+            # Here, as hardly any run needs the doctor.
+            from scripts.helpers.decisions.doctor import way_forward
+
+            logger.warning(
+                "event=target_behind job=%s target=%s version=%d: the target does not have that version, which was "
+                "published. The run adds only what is new. If it was emptied or rolled back by mistake, %s",
+                self._run.job_id, sink.name, output.version, way_forward(self._run.job_id, version, output),
+            )  # fmt: skip
+        return version
 
     def recorded(self, sink: Sink) -> Witnessed | None:
         """Return what a target had recorded when it was asked; None if it was not."""
@@ -104,24 +122,16 @@ def ahead_of(recorded: Mapping[str, int], head: Head, sink: Sink) -> dict[str, t
     }
 
 
-def is_behind(held: Mapping[str, int], output: Output, head: Head) -> bool:
-    """Return whether a target lacks an output that was published there."""
-    if not output.has_rows or output in head.unpublished:
-        return False
-    return held.get(output.epoch, 0) < output.version
+def lacking(sink: Sink, held: Mapping[str, int], head: Head) -> tuple[Output, int] | None:
+    """Return the output that a target lacks of what was published there last, and the last version that it has.
 
-
-def way_forward(job_id: str, held: Mapping[str, int], output: Output) -> str:
-    """Return what to do where a target that lacks an output was emptied by mistake."""
-    version = max((last for last in held.values() if last < output.version), default=0)
-    back = f"rewind {quote(job_id)} --to-version {version}" if version else f"reset {quote(job_id)}"
-    again = "the rows of later versions are read again, for all targets of the job"
-    if output.is_retractable:
-        return (
-            f"run `watermarks {back} --retract --why TEXT`: {again}. --retract deletes them first where they still are"
-        )
-    where = "merged again" if output.merge is not None else "there twice where they still are"
-    return f"run `watermarks {back} --why TEXT`: {again}, and are {where}"
+    None if it lacks nothing; 0 if it has no version.
+    """
+    # A table may have had another name before: the name that was published to last counts.
+    output = next((one for one in reversed(head.at_targets) if is_sink_of(sink, one)), None)
+    if output is None or held.get(output.epoch, 0) >= output.version:
+        return None
+    return output, max((last for last in held.values() if last < output.version), default=0)
 
 
 def after_restore(

@@ -9,12 +9,13 @@ from datetime import datetime
 from shlex import quote
 from typing import Any
 
-from scripts.helpers.display.units import MAX_AHEAD, count_of
+from scripts.helpers.display.units import MAX_AHEAD, count_of, printable
 from scripts.helpers.errors import AccessRefusedError, CorruptItemError, NewerFormatError, UnknownJobError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import Lookups
+from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.requests import Between
 from scripts.helpers.protocol.store import Store
@@ -22,7 +23,7 @@ from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.states import files_waiting
 
 CHUNK_PREFIXES = ("!p#", "!s#")
-DAMAGED, UNPUBLISHED = "damaged item", "unpublished"
+DAMAGED, UNPUBLISHED, BEHIND = "damaged item", "unpublished", "target behind"
 _REPAIR = "Runs refuse it. Rewind, set or reset the context, or discard the plan."
 MOST_MISSING = 100
 """Versions without a log entry that are named one by one: a head may say that there are a million million."""
@@ -33,8 +34,8 @@ class Finding:
     """One thing that is wrong, with its remedy.
 
     `kind` is one of ``global table``, ``no head``, ``future claim``, ``open plan``, ``unpublished``,
-    ``missing log entry``, ``orphaned chunk``, ``missing chunk``, ``damaged item``, ``damaged state`` and
-    ``legacy writer``. `can_repair` is whether a repair does something about it.
+    ``target behind``, ``missing log entry``, ``orphaned chunk``, ``missing chunk``, ``damaged item``,
+    ``damaged state`` and ``legacy writer``. `can_repair` is whether a repair does something about it.
     """
 
     kind: str
@@ -79,6 +80,7 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
         *_future_claim(head, now),
         *_open_plan(head, now),
         *_unpublished(head),
+        *_behind(head),
         *_files_waiting(head),
         *_missing_log(store, head, found, repair),
         # A run writes its chunks before the head refers to them. While one has the job, a chunk that nothing refers to
@@ -169,6 +171,32 @@ def _unpublished(head: Head) -> Iterable[Finding]:
             "It is committed and waits in staging. The next run publishes it before it writes anything there. To "
             f"publish it now: watermarks doctor {quote(head.job_id)} --publish",
         )
+
+
+def way_forward(job_id: str, version: int, output: Output) -> str:
+    """Return what to do where a target has an output's versions up to one, 0 for none, and lacks later ones."""
+    back = f"rewind {quote(job_id)} --to-version {version}" if version else f"reset {quote(job_id)}"
+    again = "the rows of later versions are read again, for all targets of the job"
+    retract, where = " --retract", ". --retract deletes them first where they still are"
+    if not output.is_retractable:
+        where = "merged again" if output.merge is not None else "there twice where they still are"
+        retract, where = "", f", and are {where}"
+    forget = f"watermarks doctor {quote(job_id)} --forget {printable(quote(output.target))}"
+    return f"run `watermarks {back}{retract} --why TEXT`: {again}{where}. If it was on purpose, run `{forget}`"
+
+
+def behind(job_id: str, version: int, output: Output, detail: str) -> Finding:
+    """Return the finding that a target lacks versions after one; see `way_forward`."""
+    forward = way_forward(job_id, version, output)
+    return Finding(BEHIND, detail, f"It was emptied or rolled back. If that was a mistake, {forward}.")
+
+
+def _behind(head: Head) -> Iterable[Finding]:
+    for output in head.at_targets:
+        if (last := output.lacks_after) is not None:
+            lost = f"what was published after version {last}" if last else "all that was published"
+            detail = f"{output.target} had lost {lost} when a later batch was added; version {output.version} is there"
+            yield behind(head.job_id, last, output, detail)
 
 
 def _files_waiting(head: Head) -> Iterable[Finding]:

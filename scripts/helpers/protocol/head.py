@@ -16,6 +16,7 @@ protocol; the caller makes it durable with one write that is conditional on the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -43,6 +44,10 @@ holds, and more of them between two versions are a job that needs another remedy
 
 MOST_ANSWERS = 2_000
 """Answers after restores that a head keeps, in about 40 KB; only those of one decision may be more."""
+
+MOST_TARGETS, MAX_TARGETS_LENGTH = 16, 48_000
+"""Targets that `Head.at_targets` keeps, those published to last, and the length of their records together. 16 records
+of a target and a staging place of 1,000 characters each fit."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +187,8 @@ class Head:
     `recent` are the newest commits, oldest first, from which what is usual for the job is learned.
     `logged` is the newest version whose log entry was there when the head was written, as far as that was kept.
     `planned_at` is the latest time that scripts saw as that of a plan, where it is after `last`.
+    `at_targets` is what each target must have: the output with rows that was published there last, except for what was
+    taken back or is read again. The target that was published to last comes last.
     `moved_to` is the table that has the job since, and `arriving_from` the one that has it until its copy here is
     whole; nothing may begin or change where one of the two is named.
     """
@@ -205,6 +212,7 @@ class Head:
     arriving_from: str | None = None
     logged: int = 0
     planned_at: datetime | None = None
+    at_targets: Outputs = ()
 
     def __repr__(self) -> str:
         last, claim = self.last, self.claim
@@ -400,9 +408,25 @@ class Head:
             planned_at=_if_after(self.plan.later or self.plan.at, change.at),
         )
 
-    def published(self, outputs: Outputs) -> Head:
-        """Take output that is published off the list; nothing else changes."""
-        return replace(self, unpublished=tuple(output for output in self.unpublished if output not in outputs))
+    def published(self, outputs: Outputs, lacks_after: int | None = None) -> Head:
+        """Take output that is published off the list, and keep it as what its target must have.
+
+        `lacks_after` is the last version that the target had, if it lacked later ones.
+        """
+        head = replace(self, unpublished=tuple(output for output in self.unpublished if output not in outputs))
+        for output in filter(lambda output: output.has_rows, outputs):
+            others = head.forgotten(output.target).at_targets
+            lacks = [one.lacks_after for one in head.at_targets if one not in others]
+            first = min((last for last in (lacks_after, *lacks) if last is not None), default=None)
+            head = replace(head, at_targets=(*others, replace(output, lacks_after=first))[-MOST_TARGETS:])
+        while len(json.dumps([one.record() for one in head.at_targets])) > MAX_TARGETS_LENGTH:
+            head = replace(head, at_targets=head.at_targets[1:])
+        return head
+
+    def forgotten(self, target: str) -> Head:
+        """Forget what a target must have, as a person has emptied or deleted it; nothing else changes."""
+        key = target_key(target)
+        return replace(self, at_targets=tuple(one for one in self.at_targets if target_key(one.target) != key))
 
     def taken_back(self, retractions: tuple[Retraction, ...]) -> Head:
         """Take retractions off the list that nobody can undo any more; nothing else changes."""
@@ -428,6 +452,7 @@ class Head:
                 raise RetractedError(self.job_id, entry.version, first, last)
         if context is None:
             after = self._decided("REWIND", entry.watermarks, order, entry.change.run_id)
+            after = replace(after, at_targets=self._at_targets_of(entry))
             return self._without_output(after, entry.version, outputs, retract, order)
         watermarks = dict(self.watermarks)
         watermarks.pop(context, None)
@@ -438,7 +463,8 @@ class Head:
     def reset(self, order: Order, context: str | None = None, outputs: Outputs = (), *, retract: bool = False) -> Head:
         """Forget everything, or one context: the next run starts there as on a first run. Output as of `rewound`."""
         if context is None:
-            return self._without_output(self._decided("RESET", {}, order, None), 0, outputs, retract, order)
+            after = replace(self._decided("RESET", {}, order, None), at_targets=())
+            return self._without_output(after, 0, outputs, retract, order)
         watermarks = {name: value for name, value in self.watermarks.items() if name != context}
         return self._decided("RESET", watermarks, order, self._run_in_force)
 
@@ -527,6 +553,17 @@ class Head:
         """Return whether nothing that was decided takes the rows of an output from its target."""
         taken = (one for one in self.retracting if (one.target, one.epoch) == (output.target, output.epoch))
         return not output.is_retractable or not any(one.covers(output.version) for one in taken)
+
+    def _at_targets_of(self, entry: LogEntry) -> Outputs:
+        """Return what targets must have at a version that is gone back to: the rows of later ones are read again."""
+        version, kept = entry.version, []
+        for one in self.at_targets:
+            lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
+            # No item says which earlier version was the last one at this target, so only a known loss is kept.
+            if one.version <= version or lacks is not None:
+                kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
+        left = tuple(output for output in entry.change.outputs if output not in self.unpublished)
+        return replace(self, at_targets=tuple(kept)).published(left).at_targets
 
     def _without_output(self, after: Head, version: int, outputs: Outputs, retract: bool, order: Order) -> Head:
         """Take back output of versions above `version`: all of it, or that of versions not wholly published."""

@@ -132,6 +132,9 @@ def head_to_item(head: Head) -> Item:
         item["logged"] = number(head.logged)
     if head.planned_at:
         item["plannedAt"] = _moment(head.planned_at)
+    # Also where there is none: without it the outputs of the last version are taken for published.
+    if head.at_targets or (head.last and head.last.outputs):
+        item["atTargets"] = _outputs(head.at_targets)
     return item
 
 
@@ -305,16 +308,21 @@ def _head(item: Item) -> Head:
             at=_moment_in(stored, "at") if "at" in stored else None,
             later=_moment_in(stored, "later") if "later" in stored else None,
         )
+    last = _change(attribute_of(item, "last", "M"), item[HASH_KEY]["S"]) if "last" in item else None
+    unpublished = _records_in(item, "unpublished", Output.from_record, item[HASH_KEY]["S"])
+    at_targets = _records_in(item, "atTargets", Output.from_record, item[HASH_KEY]["S"])
+    if "atTargets" not in item and last is not None:
+        at_targets = tuple(one for one in last.outputs if one.has_rows and one not in unpublished)
     return Head(
         job_id=item[HASH_KEY]["S"],
         epoch=_epoch(_text(item, "epoch"), "epoch"),
         version=_whole(item, "version"),
         fence=_whole(item, "fence"),
         watermarks=_values_in(item, WATERMARKS, "types"),
-        last=_change(attribute_of(item, "last", "M"), item[HASH_KEY]["S"]) if "last" in item else None,
+        last=last,
         claim=claim,
         plan=plan,
-        unpublished=_records_in(item, "unpublished", Output.from_record, item[HASH_KEY]["S"]),
+        unpublished=unpublished,
         retracting=_records_in(item, "retracting", Retraction.from_record, item[HASH_KEY]["S"]),
         retracted=_versions_in(item, "retracted"),
         epochs=_epochs_in(item),
@@ -325,6 +333,7 @@ def _head(item: Item) -> Head:
         arriving_from=_text_or_none(item, "arrivingFrom"),
         logged=_whole(item, "logged") if "logged" in item else 0,
         planned_at=_moment_in(item, "plannedAt") if "plannedAt" in item else None,
+        at_targets=at_targets,
     )
 
 

@@ -68,6 +68,9 @@ class Output:
         Whether names and types of its columns are staged beside the files.
     beside_others
         Whether the target may hold files of others.
+    lacks_after
+        The last version that the target had, if it lacked later ones when this was published. Only in
+        `Head.at_targets`.
     job_id
         The job whose item it was read from, or whose batch it is. Not stored.
     """
@@ -93,6 +96,7 @@ class Output:
     table: str | None = None
     columns: bool = False
     beside_others: bool = False
+    lacks_after: int | None = None
     job_id: str = ""
 
     @property
@@ -149,6 +153,7 @@ class Output:
             rows=fields.whole("rows", None),
             batch_folders=fields.flag("batch_folders"),
             replaces=fields.flag("replaces"),
+            lacks_after=fields.whole("lacks_after", None),
             engine=options.text("engine", None, pattern=_WORD, what="the name of an engine"),
             partition_by=options.names("partition_by", ()),
             batch_column=options.text("batch_column", None),
@@ -292,7 +297,7 @@ def batch_name(epoch: str, version: int) -> str:
 
 _OF_PLACE = ("sink", "target", "staging", "job", "epoch")
 _FIXED = (*_OF_PLACE, "folder", "version", "fence", "files", "bytes")
-_COUNTS = ("rows", "batch_folders", "replaces")
+_COUNTS = ("rows", "batch_folders", "replaces", "lacks_after")
 _TERMS = ("sink", "batch_folders", "replaces", "engine", "batch_column")
 _OPTIONS = ("engine", "partition_by", "batch_column", "table", "columns", "beside_others")
 

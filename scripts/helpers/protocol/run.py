@@ -321,19 +321,26 @@ class Run:
         with self._lock:
             self._head = self._head.taken_back(retractions)
 
+    def forget(self, target: str) -> None:
+        """Note that a target need not have what was published there; the note goes with this run's next write."""
+        with self._lock:
+            self._head = self._head.forgotten(target)
+
     def is_unpublished(self, output: Output) -> bool:
         """Ask the table whether some output still waits for somebody to publish it."""
         current = self._store.read_head(self.job_id)
         return current is not None and output in current.unpublished
 
-    def published(self, outputs: Outputs) -> None:
+    def published(self, outputs: Outputs, lacks_after: int | None = None) -> None:
         """Note that readers of the targets see some committed output: no run has to look after it any more.
+
+        `lacks_after` is the last version that the targets had, if they lacked later ones.
 
         Before the commit the note goes with this run's next write. After it the head is written once more.
         """
         with self._lock:
             before = self._head
-            self._head = before.published(outputs)
+            self._head = before.published(outputs, lacks_after)
             if self._closed != "committed" or self._head == before:
                 return
             try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import derived_id
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
-from tests.sinks.contract.targets import TARGETS, Copy, Kind, Target, every, numbers
+from tests.sinks.contract.targets import TARGETS, Copy, Database, Delta, Files, Iceberg, Kind, Target, every, numbers
+from tests.support.steps import KilledError
 from tests.support.table_items import all_items, item_of, put_item
 
 SLOW = ("delta-spark", "iceberg-spark")
@@ -388,6 +391,166 @@ def test_nothing_is_said_when_a_table_was_rolled_back_and_then_back_again(
     assert (behind, found) == (["target behind"], [])
     assert warnings_of(caplog, "target_behind") == []
     assert copy.target.ids() == [1, 2, 3]
+
+
+# --- targets that lost batches while no run wrote there -------------------------------------------------
+
+TAKEN_BACK = pytest.mark.parametrize("target", ["pandas", "deltalake", "pyiceberg", "sqlite"], indirect=True)
+
+
+def backup_of(target: Target) -> Callable[[], None]:
+    """Return what brings a target back to what it is now, together with what it has recorded."""
+    if isinstance(target, Iceberg):
+        return partial(target.roll_back, target.newest())
+    if isinstance(target, Database):
+        last = max(target.ids())
+        own = f"target LIKE '%{target.name}'"
+        ((version,),) = target.written.rows(f"SELECT MAX(version) FROM glue_watermarks_batches WHERE {own}")
+        return lambda: target.written.sql(
+            f'DELETE FROM "{target.name}" WHERE id > {last}',
+            f"DELETE FROM glue_watermarks_batches WHERE {own} AND version > {version}",
+        )
+    assert isinstance(target, Files | Delta)
+    place = Path(target.place.uri)
+    saved = place.with_name(f"saved-{place.name}")
+    shutil.copytree(place, saved)
+
+    def bring_back() -> None:
+        shutil.rmtree(place)
+        shutil.copytree(saved, place)
+
+    return bring_back
+
+
+def commit_only(copy: Copy, batch: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commit a batch in a run that dies before readers see it."""
+
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    job = copy.begin(batch)
+    with monkeypatch.context() as patch:
+        patch.setattr(copy.target.sink_class, "publish", die)
+        with pytest.raises(KilledError):
+            job.commit()
+
+
+def reported(copy: Copy) -> list[str]:
+    """Return what is found at the target and in the items of the job of batches that went."""
+    items = [f"{one.kind}: {one.detail}" for one in copy.watermarks.doctor(copy.job_id)]
+    return [one for one in [*found_at(copy), *items] if one.startswith("target behind")]
+
+
+@TAKEN_BACK
+def test_the_lost_version_is_named_until_its_rows_are_read_again_when_runs_without_rows_came_after_it(
+    copy: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy.run(numbers(1))
+    bring_back = backup_of(copy.target)
+    copy.run(numbers(2))
+    copy.run()
+    copy.watermarks.set_watermark(copy.job_id, {"note": 1}, why="a decision, too")
+    bring_back()
+
+    (before,) = reported(copy)
+    copy.run()
+    copy.run(numbers())
+    without_rows = warnings_of(caplog, "target_behind")
+    copy.run(numbers(3))
+    copy.run(numbers(4))
+    (after,) = reported(copy)
+    lost = copy.target.ids()
+    copy.watermarks.rewind(copy.job_id, to_version=1, retract=True, why="as the warning says")
+    copy.run()
+
+    assert without_rows == []
+    (warning,) = warnings_of(caplog, "target_behind")
+    assert "version=2: " in warning
+    assert "run `watermarks rewind repairs --to-version 1 --retract --why TEXT`" in warning
+    assert f"{copy.target.sink().name} does not have version 2, which was published" in before
+    assert f"{copy.target.sink().name} had lost what was published after version 1" in after
+    assert (lost, copy.target.ids()) == ([1, 3, 4], [1, 2, 3, 4])
+    assert reported(copy) == []
+
+
+@TAKEN_BACK
+def test_the_lost_version_is_named_when_the_next_one_waited_to_be_published(
+    copy: Copy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy.run(numbers(1))
+    bring_back = backup_of(copy.target)
+    copy.run(numbers(2))
+    commit_only(copy, numbers(3), monkeypatch)
+    bring_back()
+
+    (before,) = reported(copy)
+    copy.run(numbers(4))
+    (after,) = reported(copy)
+
+    (warning,) = warnings_of(caplog, "target_behind")
+    assert "version=2: " in warning
+    assert "--to-version 1 " in warning
+    assert "does not have version 2" in before
+    assert "after version 1 " in after
+    assert copy.target.ids() == [1, 3, 4]
+
+
+@TAKEN_BACK
+def test_the_lost_version_is_named_when_the_job_went_back_to_it(
+    copy: Copy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy.run(numbers(1))
+    bring_back = backup_of(copy.target)
+    copy.run(numbers(2))
+    copy.run(numbers(3))
+    bring_back()
+    copy.watermarks.rewind(copy.job_id, to_version=2, why="only the third one, as somebody believes")
+
+    copy.run()
+
+    (warning,) = warnings_of(caplog, "target_behind")
+    assert "version=2: " in warning
+    assert copy.target.ids() == [1, 3]
+    assert "after version 1 " in reported(copy)[0]
+
+
+@TAKEN_BACK
+def test_nothing_is_lost_when_the_version_was_never_published_or_is_read_again(
+    copy: Copy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy.run(numbers(1))
+    commit_only(copy, numbers(2), monkeypatch)
+    copy.watermarks.rewind(copy.job_id, to_version=1, retract=True, why="it is read again")
+    found = reported(copy)
+    copy.run()
+    copy.run(numbers(3))
+    copy.watermarks.reset(copy.job_id, retract=True, why="all is read again")
+    copy.run(numbers(4))
+
+    assert found + reported(copy) + warnings_of(caplog, "target_behind") == []
+    assert copy.target.ids() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("target", ["pandas"], indirect=True)
+def test_outputs_of_the_last_version_are_compared_when_the_item_does_not_say_what_was_published(
+    copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forget_field() -> None:
+        item = item_of(copy.watermarks, copy.job_id)
+        put_item(copy.watermarks, {name: value for name, value in item.items() if name != "atTargets"})
+
+    copy.run(numbers(1))
+    bring_back = backup_of(copy.target)
+    copy.run(numbers(2))
+    bring_back()
+    forget_field()
+    published = reported(copy)
+    copy.run(numbers(3))
+    commit_only(copy, numbers(4), monkeypatch)
+    forget_field()
+
+    assert len(published) == 1
+    assert reported(copy) == []
 
 
 # --- two targets ----------------------------------------------------------------------------------------
