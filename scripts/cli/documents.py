@@ -98,6 +98,7 @@ def head_json(head: Head, now: datetime, threshold: Threshold | None = None) -> 
         "failed_runs": failed_since(head, now),
         "owner": None if head.claim is None else _claim_json(head, head.claim, now),
         "open_plan": plan,
+        "unpublished": [{"version": one.version, "target": one.target} for one in head.unpublished],
         "releases": releases_json(head.releases),
     }
 

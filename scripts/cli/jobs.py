@@ -84,9 +84,9 @@ def jobs(
 ) -> None:
     """List jobs, the most urgent first.
 
-    The states, in this order: problem, missing, late, open plan, lease over, failing, unusually
-    small, unusually large, no commit yet, at work, idle. The last 28 commits of a job show when it
-    usually commits and how much it takes. --thresholds overrides that.
+    The states, in this order: problem, missing, late, open plan, lease over, unpublished, failing,
+    files set aside, unusually small, unusually large, no commit yet, at work, idle. The last 28
+    commits of a job show when it usually commits and how much it takes. --thresholds overrides that.
 
     \b
     lag       time since the oldest cursor of the job

@@ -82,6 +82,7 @@ def _facts(head: Head, now: datetime) -> list[tuple[str, Cell]]:
         facts.append(("lease", Text(lease, "yellow" if is_over else "")))
     elif head.plan is not None:
         facts.append(("owner", "none; the next run replays the open plan"))
+    facts += [("unpublished", f"version {one.version:,} for {one.target}") for one in head.unpublished]
     facts += [("released", released_text(release)) for release in head.releases]
     if may_be_dead(head, now):
         facts.append(("hint", Text(release_hint(head, now), "yellow")))

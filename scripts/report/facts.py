@@ -82,7 +82,7 @@ class JobFacts:
     @property
     def tells_more(self) -> bool:
         """Whether the reason of the condition says what the state of its runs and their failures do not."""
-        unsaid = ("missing", "late", "files set aside", "unusually small", "unusually large")
+        unsaid = ("missing", "late", "unpublished", "files set aside", "unusually small", "unusually large")
         return self.condition.word in unsaid or (bool(self.gap_count) and not self.condition.needs_somebody)
 
     @property

@@ -291,6 +291,28 @@ def test_doctor_names_the_command_when_a_batch_waits_to_be_published(
     assert "watermarks doctor repairs --publish" in done.stdout
 
 
+@pytest.mark.parametrize("command", [("jobs",), ("show", "repairs")])
+def test_job_needs_somebody_when_a_batch_waits_to_be_published(
+    run: Command, watermarks: Watermarks, waiting: Path, command: tuple[str, ...]
+) -> None:
+    shown = run(watermarks, *command).stdout
+    found = json.loads(run(watermarks, *command, "--output", "json").stdout)
+    (facts,) = found["jobs"] if command == ("jobs",) else [found]
+
+    assert "unpublished, 1 version committed and not at the target yet; the next run publishes" in shown
+    assert (facts["state"], facts["command"]) == ("unpublished", "watermarks doctor repairs --publish")
+    assert facts["unpublished"] == [{"version": 4, "target": f"file://{waiting}"}]
+
+
+def test_job_is_named_first_when_a_batch_waits_to_be_published(
+    run: Command, watermarks: Watermarks, waiting: Path
+) -> None:
+    done = run(watermarks)
+
+    assert "1 of 1 job needs attention." in done.stdout
+    assert "watermarks doctor repairs --publish" in done.stdout
+
+
 def test_doctor_publishes_what_waits_and_finds_nothing_more_when_told_to(
     run: Command, watermarks: Watermarks, waiting: Path
 ) -> None:

@@ -20,6 +20,7 @@ from scripts.report.periods import in_periods
 from tests.report.shown import Details, Overview, parsed, text_of
 from tests.support.known_jobs import NOW as KNOWN_AT
 from tests.support.known_jobs import known_jobs
+from tests.support.outputs import output_of
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -262,10 +263,14 @@ def test_failures_and_runs_without_success_are_named_when_there_are_some(details
                 "Nothing is lost. Run the job again. 2 runs failed since the last commit."
             ),
         ),
+        (
+            job("unpublished", unpublished=(output_of(job_id="unpublished"),)),
+            "Unpublished 1 version committed and not at the target yet; the next run publishes.",
+        ),
         (job("never", last=None), "Failing Nothing was committed yet."),
         (JobFacts("odd", NOW, None, "cannot be read"), "Problem cannot be read"),
     ],
-    ids=["idle", "running", "waiting", "abandoned", "new", "unreadable"],
+    ids=["idle", "running", "waiting", "abandoned", "unpublished", "new", "unreadable"],
 )
 def test_page_says_what_goes_on_when_a_job_is_in_each_state(facts: JobFacts, said: str) -> None:
     assert Details(render_job(facts, 2)).said.startswith(said)

@@ -16,8 +16,8 @@ from scripts.helpers.states import files_waiting
 
 Activity = Literal["at work", "open plan", "lease over", "idle"]
 Word = Literal[
-    "problem", "missing", "late", "open plan", "lease over", "failing", "files set aside", "unusually small",
-    "unusually large", "no commit yet", "at work", "idle", "moved",
+    "problem", "missing", "late", "open plan", "lease over", "unpublished", "failing", "files set aside",
+    "unusually small", "unusually large", "no commit yet", "at work", "idle", "moved",
 ]  # fmt: skip
 WORDS: tuple[Word, ...] = get_args(Word)
 """The states of a job, the most urgent one first. A job that cannot be read may hide any of the others."""
@@ -73,6 +73,11 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
         over = duration_text(now - head.claim.lease_until)
         reason = f"run {id_text(head.claim.run_id)} ended {over} ago without a plan; run the job again"
         return Condition("lease over", reason, f"watermarks show {name}")
+    if head.unpublished and run == "idle":
+        versions = count_of(len({(one.epoch, one.version) for one in head.unpublished}), "version")
+        reason = f"{versions} committed and not at the target yet; the next run publishes"
+        reason += f"; {_failures(head, failed)}" if failed else ""
+        return Condition("unpublished", reason, f"watermarks doctor {name} --publish")
     if failed and run == "idle":
         return Condition("failing", _failures(head, failed), f"watermarks show {name}")
     read = read_condition(head)
