@@ -96,6 +96,7 @@ def head_json(head: Head, now: datetime, threshold: Threshold | None = None) -> 
         "last": change_json(head.last) if head.last else None,
         "last_run": last,
         "failed_runs": failed_since(head, now),
+        "failure": head.failure,
         "owner": None if head.claim is None else _claim_json(head, head.claim, now),
         "open_plan": plan,
         "unpublished": [{"version": one.version, "target": one.target} for one in head.unpublished],

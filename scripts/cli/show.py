@@ -82,6 +82,8 @@ def _facts(head: Head, now: datetime) -> list[tuple[str, Cell]]:
         facts.append(("lease", Text(lease, "yellow" if is_over else "")))
     elif head.plan is not None:
         facts.append(("owner", "none; the next run replays the open plan"))
+    if head.failure and head.failure not in state:
+        facts.append(("last error", head.failure))
     facts += [("unpublished", f"version {one.version:,} for {one.target}") for one in head.unpublished]
     facts += [("released", released_text(release)) for release in head.releases]
     if may_be_dead(head, now):

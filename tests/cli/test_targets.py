@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 from deltalake import DeltaTable
 
-from scripts.helpers.errors import TargetAheadError, TargetError, UnpublishedError
+from scripts.helpers.errors import TargetAheadError, TargetError, TargetSchemaError, UnpublishedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import FileSink
 from scripts.helpers.watermarks import Watermarks
@@ -302,6 +303,25 @@ def test_job_needs_somebody_when_a_batch_waits_to_be_published(
     assert "unpublished, 1 version committed and not at the target yet; the next run publishes" in shown
     assert (facts["state"], facts["command"]) == ("unpublished", "watermarks doctor repairs --publish")
     assert facts["unpublished"] == [{"version": 4, "target": f"file://{waiting}"}]
+
+
+@pytest.mark.parametrize("command", [("jobs",), ("show", "repairs")])
+def test_error_of_the_last_run_is_shown_when_a_target_refuses_its_columns(
+    run: Command, watermarks: Watermarks, target: Path, command: tuple[str, ...]
+) -> None:
+    for number, rows in enumerate(({"id": [4]}, {"id": [5], "owner": ["a name"]})):
+        expected = pytest.raises(TargetSchemaError) if number else nullcontext()
+        with expected, IncrementalJob(watermarks, "repairs", f"jr_4{number}") as job:
+            taken = job.rows_since(pd.DataFrame(rows), "id", on_schema_change="take")
+            job.write(taken, f"{target}.delta", format="delta")
+
+    shown = " ".join(run(watermarks, *command).stdout.split())
+    found = json.loads(run(watermarks, *command, "--output", "json").stdout)
+    (facts,) = found["jobs"] if command == ("jobs",) else [found]
+
+    assert "not committed; the next run replays it. The last error: TargetSchemaError: Target" in shown
+    assert facts["failure"].startswith(f"TargetSchemaError: Target 'file://{target}.delta': the rows")
+    assert "a name" not in shown
 
 
 def test_job_is_named_first_when_a_batch_waits_to_be_published(

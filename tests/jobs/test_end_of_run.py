@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from scripts.helpers.errors import (
@@ -99,6 +100,41 @@ def test_failure_is_told_once_with_the_age_of_the_plan_when_runs_die(
     assert [report.values["OpenPlanAgeSeconds"] for report in told.reports] == [0, 0, 7200]
     assert [report.values["AgeSeconds"] for report in told.reports] == [0, 3600, 10800]
     assert "Files" not in told.reports[1].values
+
+
+def test_error_is_on_the_head_without_rows_and_secrets_until_the_next_outcome_when_a_run_fails(
+    start: Callable[..., IncrementalJob], watermarks: Watermarks, tmp_path: Path
+) -> None:
+    def left(error: BaseException, cause: BaseException | None = None) -> str | None:
+        with pytest.raises(type(error)), start("jr_1") as job:
+            job.new_files(f"{tmp_path}/")
+            raise error from cause
+        return watermarks.latest("parking").failure
+
+    refused = ValueError("Key (owner)=(Ada Lovelace, 12 St James's Square)")
+    assert left(refused) == "ValueError: the log of the run has its text."
+    quoting = InvalidValueError(f"The rows cannot be written: {refused}. Give each column one type.")
+    assert left(quoting, refused) == "InvalidValueError: The rows cannot be written: …. Give each column one type."
+    secret = left(InvalidValueError("No answer of jdbc:postgresql://me:geheim@db/shop?password=geheim. Check it."))
+    assert secret == "InvalidValueError: No answer of jdbc:postgresql://***@db/shop?password=*** Check it."
+    assert len((left(InvalidValueError("é" * 2_000)) or "").encode()) in (999, 1_000)
+    with start("jr_2") as job:
+        job.new_files(f"{tmp_path}/")
+    assert watermarks.latest("parking").failure is None
+
+
+def test_rows_are_not_on_the_head_when_a_write_refuses_a_value(
+    start: Callable[..., IncrementalJob], watermarks: Watermarks, tmp_path: Path
+) -> None:
+    rows = pd.DataFrame({"id": [1, 2], "owner": [5, "Ada Lovelace"]})
+
+    with pytest.raises(InvalidValueError, match="Ada Lovelace"), start("jr_1") as job:
+        job.write(job.rows_since(rows, "id"), str(tmp_path / "raw"))
+
+    failure = watermarks.latest("parking").failure
+    assert failure is not None
+    assert failure.startswith("InvalidValueError: The rows cannot be written as Parquet: …")
+    assert "Ada" not in failure
 
 
 def test_fenced_run_is_told_as_fenced_when_another_one_took_over(

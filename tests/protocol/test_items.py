@@ -45,6 +45,7 @@ PUBLISHING = replace(
     epochs={"e0": 7},
     answers={"e0": {"0123456789ab": 9, "ba9876543210": 8}, "e00": {"0123456789ab": 1}},
     at_targets=(OUTPUTS[0], replace(MERGED, lacks_after=0)),
+    failure="TargetError: it is full.",
 )
 COMMITTED = replace(IDLE, last=replace(CHANGE, outputs=OUTPUTS), version=10**15)
 FIRST = Head.first("parking")
@@ -120,6 +121,12 @@ def test_head_shows_plain_values_to_legacy_readers_when_stored() -> None:
 @pytest.mark.parametrize("head", [IDLE, PLANNED])
 def test_head_never_expires_when_stored(head: Head) -> None:
     assert items.TTL_ATTRIBUTE not in items.head_to_item(head)
+
+
+def test_error_of_a_run_is_cut_when_somebody_made_it_longer() -> None:
+    item = changed(items.head_to_item(IDLE), "failure", {"S": "x" * 300_000})
+
+    assert items.head_from_item(item).failure == "x" * 1_000
 
 
 def test_head_has_the_agreed_attributes_only_when_a_batch_is_open() -> None:

@@ -264,13 +264,17 @@ def test_failures_and_runs_without_success_are_named_when_there_are_some(details
             ),
         ),
         (
+            job("failing", last=replace(ENTRIES_OF_JOB[0].change, fence=0), failure="TargetError: it is full."),
+            "Failing Nothing is open. 1 run failed since the last commit. The last error: TargetError: it is full.",
+        ),
+        (
             job("unpublished", unpublished=(output_of(job_id="unpublished"),)),
             "Unpublished 1 version committed and not at the target yet; the next run publishes.",
         ),
         (job("never", last=None), "Failing Nothing was committed yet."),
         (JobFacts("odd", NOW, None, "cannot be read"), "Problem cannot be read"),
     ],
-    ids=["idle", "running", "waiting", "abandoned", "unpublished", "new", "unreadable"],
+    ids=["idle", "running", "waiting", "abandoned", "failing", "unpublished", "new", "unreadable"],
 )
 def test_page_says_what_goes_on_when_a_job_is_in_each_state(facts: JobFacts, said: str) -> None:
     assert Details(render_job(facts, 2)).said.startswith(said)

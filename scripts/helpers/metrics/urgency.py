@@ -68,6 +68,7 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
     if run == "open plan":
         planned = open_plan_age(head, now) or timedelta(0)
         reason = f"planned {duration_text(planned)} ago and not committed; the next run replays it"
+        reason += f". The last error: {head.failure}" if failed and head.failure else ""
         return Condition("open plan", reason, f"watermarks plan {name}")
     if run == "lease over" and head.claim is not None:
         over = duration_text(now - head.claim.lease_until)
@@ -148,16 +149,17 @@ def _by_threshold(head: Head, now: datetime, found: Freshness) -> Condition | No
 def _late(word: Word, reason: str, head: Head, now: datetime) -> Condition:
     """Add what is known of runs since: a job that runs and fails needs something else than one that does not start."""
     name, failed = shlex.quote(head.job_id), failed_since(head, now)
-    if failed:
-        reason += f"; {_failures(head, failed)}"
+    failures = f"; {_failures(head, failed)}" if failed else ""
     if activity(head, now) == "at work":
-        return Condition(word, f"{reason}; a run is at work", f"watermarks show {name}")
+        return Condition(word, f"{reason}; a run is at work{failures}", f"watermarks show {name}")
     if head.plan is not None:
-        return Condition(word, f"{reason}; its plan is open, and the next run replays it", f"watermarks plan {name}")
-    return Condition(word, reason, f"watermarks show {name}")
+        reason += "; its plan is open, and the next run replays it"
+        return Condition(word, f"{reason}{failures}", f"watermarks plan {name}")
+    return Condition(word, f"{reason}{failures}", f"watermarks show {name}")
 
 
 def _failures(head: Head, failed: int) -> str:
-    """Say how many runs failed since the last success: the only failures that somebody still has to mend."""
+    """Say how many runs failed since the last success, and why: only these failures has somebody still to mend."""
     runs = f"{failed:,} {'run' if failed == 1 else 'runs'} failed"
-    return f"{runs} since the last commit" if head.last is not None else f"{runs} and none has committed"
+    runs += " since the last commit" if head.last is not None else " and none has committed"
+    return f"{runs}. The last error: {head.failure}" if head.failure else runs

@@ -86,10 +86,10 @@ def begin_run(
         # Before this run can commit: the head that follows no longer has what a missing entry has to say.
         if after.logged != after.version:
             changes.complete_log(after)
-    except WatermarkError:
+    except WatermarkError as error:
         # Nobody gets the handle, so nobody could give the job back before the lease is over.
         with suppress(WatermarkError):
-            run.abort()
+            run.abort(error)
         raise
     if not after.watermarks and served_by(job_id) is None:
         logger.warning("event=first_run job=%s run=%s: no watermark yet, everything will be read", job_id, run_id)

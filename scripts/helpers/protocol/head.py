@@ -189,6 +189,7 @@ class Head:
     `planned_at` is the latest time that scripts saw as that of a plan, where it is after `last`.
     `at_targets` is what each target must have: the output with rows that was published there last, except for what was
     taken back or is read again. The target that was published to last comes last.
+    `failure` is the error of the run that last failed since the last version, where it was raised to its end.
     `moved_to` is the table that has the job since, and `arriving_from` the one that has it until its copy here is
     whole; nothing may begin or change where one of the two is named.
     """
@@ -213,6 +214,7 @@ class Head:
     logged: int = 0
     planned_at: datetime | None = None
     at_targets: Outputs = ()
+    failure: str | None = None
 
     def __repr__(self) -> str:
         last, claim = self.last, self.claim
@@ -405,6 +407,7 @@ class Head:
             unpublished=self.unpublished + outputs,
             releases=(),
             recent=with_commit(self.recent, change.at, change.metrics),
+            failure=None,
             planned_at=_if_after(self.plan.later or self.plan.at, change.at),
         )
 
@@ -432,9 +435,11 @@ class Head:
         """Take retractions off the list that nobody can undo any more; nothing else changes."""
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
-    def released(self, *, is_run: bool = True) -> Head:
+    def released(self, *, is_run: bool = True, failure: str | None = None) -> Head:
         """Abort: let go of the job; the plan stays for the next run. What was not a run is not counted in `begun`."""
-        return replace(self, claim=None, last=self.last if is_run else self.fenced().last)
+        if not is_run:
+            return replace(self, claim=None, last=self.fenced().last)
+        return replace(self, claim=None, failure=failure)
 
     # --- decisions of people: from any state; version and fence grow, the plan is gone -----------
 
@@ -626,6 +631,7 @@ class Head:
             claim=None,
             plan=None,
             releases=(),
+            failure=None,
             planned_at=_if_after(self.last_time, change.at),
         )
 

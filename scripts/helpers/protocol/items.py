@@ -40,6 +40,8 @@ MAX_METRICS_BYTES = 8 * 1024
 LONGEST_LEASE = timedelta(days=2 * 366)
 """After the begin of its run, renewals included: the highest `max_lease` and a year. A lease that lasts longer is taken
 for over."""
+MAX_FAILURE_BYTES = 1_000
+"""Of the error that a failed run leaves. A longer text is cut when it is read: it is for people to look at."""
 CHANGE_TEXTS = {"byRun": "run_id", "planId": "plan_id", "why": "why", "who": "who", "previousRun": "previous_run_id"}
 """Attributes of a change that it need not have, and its fields."""
 CHANGE_COUNTS = ("fence", "runs", "failed")
@@ -135,6 +137,8 @@ def head_to_item(head: Head) -> Item:
     # Also where there is none: without it the outputs of the last version are taken for published.
     if head.at_targets or (head.last and head.last.outputs):
         item["atTargets"] = _outputs(head.at_targets)
+    if head.failure:
+        item["failure"] = {"S": head.failure}
     return item
 
 
@@ -334,6 +338,7 @@ def _head(item: Item) -> Head:
         logged=_whole(item, "logged") if "logged" in item else 0,
         planned_at=_moment_in(item, "plannedAt") if "plannedAt" in item else None,
         at_targets=at_targets,
+        failure=_text(item, "failure")[:MAX_FAILURE_BYTES] if "failure" in item else None,
     )
 
 

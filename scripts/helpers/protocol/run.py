@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from scripts.helpers.display.redaction import redacted
 from scripts.helpers.errors import (
     CommitUnknownError,
     CorruptItemError,
@@ -34,6 +35,12 @@ logger = logging.getLogger(__name__)
 
 CLOCK_MARGIN = timedelta(minutes=5)
 """How far the time of a plan may be ahead of the clock without a WARNING."""
+MOST_TEXT = 2 * items.MAX_FAILURE_BYTES
+"""Characters of an error that are looked at."""
+MOST_CAUSES = 10
+"""Causes of an error that are looked at: an error may be its own cause."""
+SHORTEST, QUOTED = 4, 20
+"""Characters of a line of a cause that is taken out of an error which quotes it: of the line, and of its beginning."""
 
 
 class Run:
@@ -350,22 +357,25 @@ class Run:
             except WatermarkError as error:
                 logger.warning("event=publish_note_deferred job=%s run=%s error=%s", self.job_id, self.run_id, error)
 
-    def abort(self, *, is_run: bool = True) -> None:
+    def abort(self, error: BaseException | None = None, *, is_run: bool = True) -> None:
         """Let go of the job. A frozen plan stays, and the next run gets it. Safe to call again.
 
         Parameters
         ----------
+        error
+            What ended the run. The head keeps it for people until the next run ends.
         is_run
             Whether the job was taken by a run. Only runs are counted as failed.
         """
         with self._calls, self._lock:
             if self._closed:
                 return
-            outcome = self._store.swap(self._head, self._head.released(is_run=is_run), self._budget)
+            failure = failure_text(error)
+            outcome = self._store.swap(self._head, self._head.released(is_run=is_run, failure=failure), self._budget)
             if isinstance(outcome, Lost) and outcome.to is not None and self._is_claimed_by_us(outcome.to):
                 # A freeze had taken effect without an answer, so the head has a plan that this run does not know
                 # of. Once more from there, or the job stays taken until the lease is over.
-                outcome = self._store.swap(outcome.to, outcome.to.released(), self._budget)
+                outcome = self._store.swap(outcome.to, outcome.to.released(failure=failure), self._budget)
             self._closed = "aborted"
         self._stop_heartbeat()
         if isinstance(outcome, Written):
@@ -410,7 +420,7 @@ class Run:
             self.abort()
             return
         try:
-            self.abort()
+            self.abort(error)
         except WatermarkError as failure:
             logger.warning("event=abort_failed job=%s run=%s error=%s", self.job_id, self.run_id, failure)
 
@@ -518,3 +528,26 @@ class Run:
                 self._store.delete_chunks(self.job_id, reference)
         except WatermarkError as error:
             logger.warning("event=log_deferred job=%s version=%d error=%s", self.job_id, after.version, error)
+
+
+def failure_text(error: BaseException | None) -> str | None:
+    """Return what the head keeps of the error that ended a run: its class, and the text of an error of this package.
+
+    Texts of other errors may quote rows, such as a value that a database refuses. They are left out, also where an
+    error of this package quotes the error that caused it.
+    """
+    if error is None:
+        return None
+    text = str(error)[:MOST_TEXT] if isinstance(error, WatermarkError) else "the log of the run has its text."
+    cause: BaseException | None = error
+    for _ in range(MOST_CAUSES):
+        if cause is None:
+            break
+        for line in [] if isinstance(cause, WatermarkError) else str(cause).splitlines():
+            quoted = line.strip(" :")[: len(text)]
+            while len(quoted) > QUOTED and quoted not in text:
+                quoted = quoted[:-1]
+            text = text.replace(quoted, "…") if len(quoted) >= SHORTEST else text
+        cause = cause.__cause__ or cause.__context__
+    kept = f"{type(error).__name__}: {redacted(' '.join(text.split()))}".encode(errors="replace")
+    return kept[: items.MAX_FAILURE_BYTES].decode(errors="ignore")
