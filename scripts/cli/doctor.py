@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
+from rich.text import Text
 
 from scripts.cli.commands import command, job_argument, read_job
 from scripts.cli.deciding import Said, asked, deciding
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.retracting import retract_now
-from scripts.cli.screen import show_rows
+from scripts.cli.screen import moment, show_folded, show_rows, state_text
 from scripts.cli.surroundings import Surroundings
+from scripts.helpers.batch.head_of_log import NOT_IN_LOG, HeadOfLog, head_of_log
 from scripts.helpers.batch.leftovers import examine_targets, forget_target, publish_waiting
 from scripts.helpers.batch.witness import after_restore as restore
 from scripts.helpers.decisions.doctor import DAMAGED, Finding
@@ -37,14 +40,17 @@ RETRACTED = {True: "taken back there", False: "kept"}
 @click.option(
     "--after-restore", is_flag=True, help="Start a new epoch after a restore, so that batch ids are not reused."
 )
-@click.option("--at", multiple=True, metavar="TARGET", help="With --after-restore: a target that the history lacks.")
+@click.option(
+    "--from-log", is_flag=True, help="Make a head that cannot be read from the newest log entry, in a new epoch."
+)
+@click.option("--at", multiple=True, metavar="TARGET", help="With these two: a target that the history lacks.")
 @click.option(
     "--retract/--keep",
     default=None,
-    help="With --after-restore: whether batches that only the target knows are taken back there, or stay.",
+    help="With these two: whether batches that only the target knows are taken back there, or stay.",
 )
-@click.option("--back-to", type=click.IntRange(0), metavar="VERSION", help="With --after-restore: continue from it.")
-@deciding(why_needed=False, why="The reason, for the history. --after-restore requires it.")
+@click.option("--back-to", type=click.IntRange(0), metavar="VERSION", help="With these two: continue from it.")
+@deciding(why_needed=False, why="The reason, for the history. --after-restore and --from-log require it.")
 def doctor(
     around: Surroundings,
     job: str,
@@ -53,6 +59,7 @@ def doctor(
     forget: str | None,
     targets: bool,
     after_restore: bool,
+    from_log: bool,
     at: tuple[str, ...],
     retract: bool | None,
     back_to: int | None,
@@ -60,13 +67,20 @@ def doctor(
 ) -> None:
     """Check a job for problems. Exit code 1 if there is one.
 
-    Only --repair, --publish, --forget and --after-restore change something. They ask for confirmation.
+    Only --repair, --publish, --forget, --after-restore and --from-log change something. They ask for confirmation.
     """
-    _check_options(after_restore, bool(said.why), bool(at) or (retract, back_to) != (None, None))
+    if from_log and (repair or publish or forget or after_restore):
+        raise click.UsageError(
+            "--from-log goes without --repair, --publish, --forget and --after-restore. Run them after it."
+        )
+    _check_answers(after_restore or from_log, said, at, retract, back_to)
     # What is asked about must still be so when it is changed; merely looking needs no such check.
     before, agreed = None, frozenset[str]()
     answers = [] if retract is None else [f"Batches that only the targets know are {RETRACTED[retract]}."]
     answers += [] if back_to is None else [f"The next run continues from the watermarks of version {back_to}."]
+    sinks = [sink_at(target) for target in at]
+    if from_log:
+        _write_from_log(around, job, said, answers, sinks=sinks, retract=retract, back_to=back_to)
     if repair or publish or forget or after_restore:
         before = read_job(around, job)
         lines = []
@@ -87,7 +101,6 @@ def doctor(
         asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", yes=said.yes)
     with progress(around, f"examining {printable(job)}"):
         if after_restore:
-            sinks = [sink_at(target) for target in at]
             restore(
                 around.watermarks, job, sinks=sinks, retract=retract, back_to=back_to, why=said.why, who=said.who,
                 expected=before,
@@ -118,11 +131,37 @@ def doctor(
         sys.exit(FAILED)
 
 
-def _check_options(after_restore: bool, has_why: bool, has_answer: bool) -> None:
-    if after_restore and not has_why:
-        raise click.UsageError("--after-restore needs --why.")
-    if has_answer and not after_restore:
-        raise click.UsageError("--at, --retract, --keep and --back-to are for --after-restore.")
+def _check_answers(is_new: bool, said: Said, at: Sequence[str], retract: bool | None, back_to: int | None) -> None:
+    """Refuse what belongs to a new epoch without one, and a new epoch without its reason."""
+    if is_new and not said.why:
+        raise click.UsageError("--after-restore and --from-log need --why.")
+    if not is_new and (at or (retract, back_to) != (None, None)):
+        raise click.UsageError("--at, --retract, --keep and --back-to are for --after-restore and --from-log.")
+
+
+def _write_from_log(around: Surroundings, job: str, said: Said, answers: Sequence[str], **given: Any) -> None:
+    """Make the head from the log, show it, ask, and write it."""
+    with progress(around, f"reading the log of {printable(job)}"):
+        made = head_of_log(around.watermarks, job, why=said.why, who=said.who, **given)
+    _show_made(around, made, answers)
+    asked(around, f"Write this head of job {printable(job)}?", yes=said.yes)
+    made.write(around.watermarks)
+    around.shown.print(f"Done: version {made.after.version:,}, in a new epoch.", style="green")
+
+
+def _show_made(around: Surroundings, made: HeadOfLog, answers: Sequence[str]) -> None:
+    """Show the head that is made from the log, and what the log does not hold of one."""
+    out, after, entry = around.shown, made.after, made.entry
+    out.print(Text.assemble("Job ", (printable(after.job_id), "bold"), f" in table {printable(around.table)}"))
+    by = f"version {entry.version:,}, {printable(entry.change.op)} at {moment(entry.change.at)}"
+    show_folded(out, Text(f"The head is made from the log entry of {by}. It becomes version {after.version:,}."))
+    show_rows(out, ("watermark", "value"), [[name, state_text(one)] for name, one in sorted(after.watermarks.items())])
+    lines = [f"Not whole, and left out: {key}" for key in made.skipped]
+    lines += ["Starts a new epoch.", *answers]
+    lines += [f"The next run publishes version {one.version} for {one.target}" for one in after.unpublished]
+    lines += ["A log entry does not hold:", *(f"- {field}" for field in NOT_IN_LOG)]
+    for line in lines:
+        show_folded(out, Text(printable(line)))
 
 
 def _examined_targets(around: Surroundings, job: str, agreed: frozenset[str] | None = None) -> list[Finding]:

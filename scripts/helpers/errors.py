@@ -493,11 +493,14 @@ class CorruptItemError(ConfigurationError):
 
     def __init__(self, job_id: str, range_key: str, detail: str) -> None:
         self.job_id, self.range_key, self.detail = job_id, range_key, detail
-        super().__init__(
-            f"Item {range_key!r} of job {job_id!r} is not readable: {detail}. "
-            "Restore it from a backup or from the log entry of its version. `watermarks reset` and `rewind` also "
-            "repair a state, and `discard-plan` an open plan."
-        )
+        remedy = "Restore it from a backup."
+        if range_key == "~latest":
+            remedy = (
+                "`watermarks reset` and `rewind` repair a state, and `discard-plan` an open plan. If these end with "
+                "this error, restore the item from a backup, or make it from the log: "
+                f"`watermarks doctor {quote(job_id)} --from-log --why TEXT`."
+            )
+        super().__init__(f"Item {range_key!r} of job {job_id!r} is not readable: {detail}. {remedy}")
 
 
 class SourceError(ConfigurationError):

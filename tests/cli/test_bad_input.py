@@ -288,7 +288,7 @@ def test_input_is_refused_when_it_does_not_fit_the_job(
         (["plan", "parking-permits", "--source", "x", "--spark-conf", "no"], "--spark-conf is not a JSON object"),
         (["adopt", "rents"], "Give either --run or --glue."),
         (["adopt", "rents", "--glue", "--run", "jr_1"], "Give either --run or --glue."),
-        (["doctor", "rents", "--after-restore"], "--after-restore needs --why."),
+        (["doctor", "rents", "--after-restore"], "--after-restore and --from-log need --why."),
         (["freshness", "--metrics", "--output", "json"], "--metrics has its own output format. Omit --output."),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",

@@ -14,15 +14,16 @@ import pandas as pd
 import pytest
 from deltalake import DeltaTable
 
-from scripts.helpers.errors import TargetAheadError, TargetError, TargetSchemaError, UnpublishedError
+from scripts.helpers.errors import FencedError, TargetAheadError, TargetError, TargetSchemaError, UnpublishedError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.items import HEAD_KEY, log_key
 from scripts.helpers.sinks import FileSink
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_DATA, TRY_LATER
 from tests.cli.stories import Command
 from tests.support.outputs import output_of_run
 from tests.support.steps import KilledError
-from tests.support.table_items import all_items, put_back
+from tests.support.table_items import all_items, change_item, put_back
 
 WHY = ("--why", "rows of a test were among them", "--yes")
 
@@ -259,7 +260,165 @@ def test_doctor_refuses_an_option_when_nothing_was_restored(
     done = run(watermarks, "doctor", "repairs", *option)
 
     assert done.exit_code == 2
-    assert "--at, --retract, --keep and --back-to are for --after-restore." in done.stderr
+    assert "--at, --retract, --keep and --back-to are for --after-restore and --from-log." in done.stderr
+
+
+# --- a head that cannot be read ---------------------------------------------------------------------
+
+FROM_LOG = ("doctor", "repairs", "--from-log", *WHY)
+
+
+def load(watermarks: Watermarks, target: Path, last: int) -> None:
+    """Run the job over all rows up to one."""
+    with IncrementalJob(watermarks, "repairs", f"jr_{last}") as job:
+        job.write(job.rows_since(pd.DataFrame({"id": range(1, last + 1)}), "id"), str(target))
+
+
+def damage(watermarks: Watermarks, **others: Any) -> None:
+    change_item(watermarks, "repairs", HEAD_KEY, version={"S": "three"}, **others)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show",), ("history",), ("plan",), ("reset", *WHY), ("rewind", "--to-version", "1", *WHY),
+        ("discard-plan", *WHY), ("adopt", "--run", "jr_1", *WHY), ("doctor",),
+    ],
+    ids=lambda command: command[0],
+)  # fmt: skip
+def test_error_names_the_command_that_helps_when_a_head_is_damaged(
+    run: Command, watermarks: Watermarks, target: Path, command: tuple[str, ...]
+) -> None:
+    damage(watermarks)
+
+    done = run(watermarks, command[0], "repairs", *command[1:])
+
+    assert done.exit_code != 0
+    assert "watermarks doctor repairs --from-log --why TEXT" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_rows_come_once_when_a_damaged_head_is_made_from_the_log(
+    run: Command, watermarks: Watermarks, target: Path, gone: bool
+) -> None:
+    before = watermarks.latest("repairs")
+    damage(watermarks)
+    if gone:
+        watermarks.store.delete("repairs", HEAD_KEY)
+
+    done = run(watermarks, *FROM_LOG)
+    load(watermarks, target, 4)
+
+    after = watermarks.latest("repairs")
+    said = " ".join(done.stdout.split())
+    assert done.exit_code == 0, done.output
+    assert "made from the log entry of version 3, COMMIT at" in said
+    assert "It becomes version 4." in said
+    assert "A log entry does not hold: - the open plan:" in said
+    assert (after.version, after.fence > before.fence, after.epoch != before.epoch) == (5, True, True)
+    assert rows(target) == [1, 2, 3, 4]
+    assert [entry.change.op for entry in watermarks.history("repairs")] == ["COMMIT", "SET", *["COMMIT"] * 3]
+
+
+def test_batch_that_waits_is_published_when_its_head_is_made_from_the_log(
+    run: Command, watermarks: Watermarks, waiting: Path
+) -> None:
+    damage(watermarks)
+
+    done = run(watermarks, *FROM_LOG)
+    load(watermarks, waiting, 5)
+
+    assert f"The next run publishes version 4 for file://{waiting}" in " ".join(done.stdout.split())
+    assert rows(waiting) == [1, 2, 3, 4, 5]
+
+
+def test_batch_that_was_taken_back_is_not_published_when_its_head_is_made_from_the_log(
+    run: Command, watermarks: Watermarks, waiting: Path
+) -> None:
+    run(watermarks, "rewind", "repairs", "--to-version", "3", *WHY)
+    damage(watermarks)
+
+    done = run(watermarks, *FROM_LOG)
+    load(watermarks, waiting, 4)
+
+    assert "made from the log entry of version 5, REWIND at" in " ".join(done.stdout.split())
+    assert rows(waiting) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("answer", "left"), [("--retract", [1, 2, 3, 4]), ("--keep", [1, 2, 3, 3, 4])])
+def test_targets_are_asked_first_when_the_newest_log_entry_is_damaged_too(
+    run: Command, watermarks: Watermarks, target: Path, answer: str, left: list[int]
+) -> None:
+    damage(watermarks)
+    change_item(watermarks, "repairs", log_key(3), at={"S": "yesterday"})
+
+    refused = run(watermarks, *FROM_LOG)
+    done = run(watermarks, *FROM_LOG, answer)
+    load(watermarks, target, 4)
+
+    command = f"watermarks doctor repairs --from-log --at file://{target} --why TEXT {answer}"
+    assert (refused.exit_code, command in " ".join(refused.stderr.split())) == (78, True)
+    assert f"Not whole, and left out: {log_key(3)}" in done.stdout
+    assert (watermarks.latest("repairs").version, rows(target)) == (5, left)
+
+
+def test_version_is_above_that_of_the_damaged_head_when_the_log_lacks_it(
+    run: Command, watermarks: Watermarks, target: Path
+) -> None:
+    change_item(watermarks, "repairs", HEAD_KEY, watermarks={"S": "none"})
+    watermarks.store.delete("repairs", log_key(3))
+
+    done = run(watermarks, *FROM_LOG, "--retract")
+    load(watermarks, target, 3)
+
+    assert "made from the log entry of version 2, COMMIT at" in " ".join(done.stdout.split())
+    assert (watermarks.latest("repairs").version, rows(target)) == (5, [1, 2, 3])
+
+
+def test_nothing_is_written_when_a_person_says_no_to_a_head_from_the_log(
+    run: Command, watermarks: Watermarks, target: Path, answers: None
+) -> None:
+    damage(watermarks)
+    before = all_items(watermarks)
+
+    done = run(watermarks, "doctor", "repairs", "--from-log", "--why", "it was altered", input="n\n")
+
+    assert "Write this head of job repairs?" in done.stderr
+    assert (done.exit_code, all_items(watermarks)) == (1, before)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [
+        ({"version": {"N": "3"}}, "The head of job 'repairs' can be read, so it is not made from the log."),
+        ({"movedTo": {"S": "council"}}, "it is in council. Give its script that table."),
+    ],
+    ids=["readable", "moved"],
+)
+def test_head_is_not_made_from_the_log_when_it_is_readable_or_the_job_was_moved(
+    run: Command, watermarks: Watermarks, target: Path, damaged: dict[str, Any], said: str
+) -> None:
+    damage(watermarks)
+    change_item(watermarks, "repairs", HEAD_KEY, **damaged)
+    before = all_items(watermarks)
+
+    done = run(watermarks, *FROM_LOG)
+
+    assert done.exit_code != 0
+    assert said in " ".join(done.stderr.split())
+    assert all_items(watermarks) == before
+
+
+def test_run_is_fenced_when_its_head_is_made_from_the_log_meanwhile(
+    run: Command, watermarks: Watermarks, target: Path
+) -> None:
+    begun = watermarks.begin("repairs", "jr_4")
+    begun.freeze({"rows": {}}, {"rows": {}})
+    damage(watermarks)
+    run(watermarks, *FROM_LOG)
+
+    with pytest.raises(FencedError):
+        begun.commit()
 
 
 # --- publishing what waits --------------------------------------------------------------------------

@@ -7,7 +7,7 @@ rows would come a second time under new batch ids, or be skipped under ids that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import S3Client, SparkSession
 from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.errors import RowsMissingError, TargetAheadError, WatermarkError
-from scripts.helpers.protocol.head import Head, LogEntry
+from scripts.helpers.protocol.head import Head, LogEntry, Seen
 from scripts.helpers.protocol.names import is_epoch, served_by, split_name
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.run import Run
@@ -173,9 +173,28 @@ def after_restore(
         A target has no rows of the newest versions that it should have, and `back_to` does not say which one the
         next run continues from. Nothing is changed.
     """
-    head, asked = watermarks.latest(job_id), list(sinks)
+    head = watermarks.latest(job_id)
     history = watermarks.lookups.history_of(head) if head.version else ()
-    newest = newest_outputs(history).values()
+    clock = watermarks.clock
+    seen, taken = answers_of(head, history, list(sinks), retract, back_to, clock, spark, s3_client)
+    return watermarks.decisions.restore(job_id, seen, taken, back_to=back_to, why=why, who=who, expected=expected)
+
+
+def answers_of(
+    head: Head,
+    history: Sequence[LogEntry],
+    asked: list[Sink],
+    retract: bool | None,
+    back_to: int | None,
+    clock: Callable[[], datetime],
+    spark: SparkSession | None = None,
+    s3_client: S3Client | None = None,
+) -> tuple[Seen, tuple[Retraction, ...]]:
+    """Ask the targets of a history and those in `asked`, to which these are added; see `after_restore`.
+
+    Returns what they have recorded that the head does not know, and what of it is to be taken back.
+    """
+    job_id, newest = head.job_id, newest_outputs(history).values()
     for output in newest:
         found = sink_of(output, asked, spark, s3_client)
         if found is None:
@@ -183,7 +202,7 @@ def after_restore(
         elif found not in asked:
             asked.append(found)
     if back_to is None:
-        _check_rows(head, history, asked, watermarks.clock())
+        _check_rows(head, history, asked, clock())
     seen: dict[str, dict[str, int]] = {}
     retractions: list[Retraction] = []
     for sink in asked:
@@ -193,13 +212,11 @@ def after_restore(
         seen[sink.name] = {epoch: last for epoch, (_, last) in ahead.items()}
         for epoch, (first, last) in ahead.items():
             if retract:
-                made = sink.retraction(job_id, epoch, first, last, watermarks.clock())
+                made = sink.retraction(job_id, epoch, first, last, clock())
                 # A target that a person names does not say which column it is.
                 column = next((one.batch_column for one in newest if is_sink_of(sink, one)), None)
                 retractions.append(replace(made, batch_column=made.batch_column or column or ""))
-    return watermarks.decisions.restore(
-        job_id, seen, tuple(retractions), back_to=back_to, why=why, who=who, expected=expected
-    )
+    return seen, tuple(retractions)
 
 
 def _check_rows(head: Head, history: Sequence[LogEntry], sinks: Sequence[Sink], now: datetime) -> None:

@@ -232,24 +232,26 @@ class Decisions:
         back where it is marked, and stays with a WARNING elsewhere.
         """
         order = self._order(who, why)
+        return self._decide(job_id, lambda head: self.restored(head, order, seen, retract, back_to), expected=expected)
+
+    def restored(
+        self, head: Head, order: Order, seen: Seen, retract: tuple[Retraction, ...], back_to: int | None
+    ) -> Head:
+        """Return the head that `restore` writes in the place of another one."""
         for one in retract:
             if not has_batches(one.sink, one.batch_column):
                 sink = f"{one.sink.capitalize()}Sink(…, batch_column=…)"
                 remedy = f" If these were, name the column: after_restore(…, sinks=[{sink}], retract=True, why=…)."
                 raise _not_told(one.target, f"the rows of versions {one.first} to {one.last}", remedy)
-
-        def change(head: Head) -> Head:
-            if back_to is None or back_to == head.version:
-                return head.restored(order, seen, retract)
-            outputs = self.outputs_after(head, back_to)
-            told = tuple(output for output in outputs if output.is_retractable)
-            back = head.reset(order, None, told, retract=True)
-            if back_to:
-                entry = self._copied(head, self._entry(head, back_to), None)
-                back = head.rewound(entry, order, None, told, retract=True)
-            return _with_warning(head, head.restored(order, seen, retract, back), back_to, outputs)
-
-        return self._decide(job_id, change, expected=expected)
+        if back_to is None or back_to == head.version:
+            return head.restored(order, seen, retract)
+        outputs = self.outputs_after(head, back_to)
+        told = tuple(output for output in outputs if output.is_retractable)
+        back = head.reset(order, None, told, retract=True)
+        if back_to:
+            entry = self._copied(head, self._entry(head, back_to), None)
+            back = head.rewound(entry, order, None, told, retract=True)
+        return _with_warning(head, head.restored(order, seen, retract, back), back_to, outputs)
 
     # --- items of the original class --------------------------------------------------------------
 

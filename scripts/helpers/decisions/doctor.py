@@ -54,11 +54,13 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
     try:
         head = store.read_head(job_id)
     except CorruptItemError as error:
-        return [_damaged(error.range_key, error.detail)]
+        return [_damaged(error.range_key, error.detail, job_id)]
     found = {item[items.RANGE_KEY]["S"]: item for item in store.query(Between(job_id))}
     found = {key: item for key, item in found.items() if not items.is_of_job_runs(key)}
     if head is None and not found:
         raise UnknownJobError(job_id, store.table_name)
+    if head is None and any(map(_is_log, found)):
+        return [_damaged(items.HEAD_KEY, "it is gone", job_id)]
     if head is None:
         remedy = "The next begin adopts a single item. If there are several, choose one with adopt."
         return [Finding("no head", f"{len(found)} items without a head", remedy)]
@@ -117,11 +119,15 @@ def _read(item: items.Item) -> None:
         items.run_from_item(item)
 
 
-def _damaged(range_key: str, detail: str) -> Finding:
+def _damaged(range_key: str, detail: str, job_id: str | None = None) -> Finding:
+    """Return the finding of a damaged item; `job_id` is that of a head, which can be made from the log."""
+    remedy = "Restore it from a backup"
+    if job_id is not None:
+        remedy = f"To make it from the log: watermarks doctor {quote(job_id)} --from-log --why TEXT. Or restore it"
     return Finding(
         DAMAGED,
         f"{range_key}: {detail}",
-        "Somebody altered it. Restore it from a backup, and look who may write to this job's items.",
+        f"Somebody altered it. {remedy}, and look who may write to this job's items.",
     )
 
 

@@ -177,8 +177,9 @@ def put_chunk(job_id: str, chunks_id: str, index: int, data: bytes) -> Put:
 
 def as_it_was(item: Item) -> tuple[Expected, ...]:
     """Build the condition that nobody has written an item since it was read, other than its expiry."""
-    # A log entry is written once, and a run item again with another version. What is of the original class has none.
-    names = ("version", "commitId", "committedAt")
+    # A log entry is written once, a run item again with another version, and a head with another epoch, fence or
+    # version. What is of the original class has none of them.
+    names = ("version", "epoch", "fence", "commitId", "committedAt")
     return tuple(Expected(name, "equal" if name in item else "absent", item.get(name)) for name in names)
 
 

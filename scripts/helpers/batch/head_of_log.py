@@ -1,0 +1,170 @@
+"""A head that cannot be read, or that is gone, made again from the log of its job, once a person has seen it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from scripts.helpers.batch.witness import answers_of, newest_outputs
+from scripts.helpers.decisions.decisions import make_order
+from scripts.helpers.errors import (
+    DAMAGE,
+    CorruptItemError,
+    InvalidValueError,
+    JobMovedError,
+    RowsMissingError,
+    StaleError,
+    TargetAheadError,
+)
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.chunks import references
+from scripts.helpers.protocol.fields import MAX_COUNT
+from scripts.helpers.protocol.head import Head, LogEntry, Outputs
+from scripts.helpers.protocol.requests import IS_NEW, Put, as_it_was, log_of
+from scripts.helpers.sinks.choice import sink_of
+from scripts.helpers.sinks.outputs import mark_of
+from scripts.helpers.sinks.sink import Sink
+from scripts.helpers.watermarks import Watermarks
+
+NOT_IN_LOG = (
+    "the open plan: the next run makes a new one, and what a run wrote for it to a sink of your own stays",
+    "batches that wait for their target: the next run publishes those since the last rewind or reset that are staged",
+    "rows that a rewind or a reset had still to take back, and versions that were taken back before",
+    "answers after earlier restores, and epochs whose versions have expired: their targets ask again",
+    "releases of runs, the error of the last run, and what is usual for the job",
+)
+"""Fields of a head that no log entry holds, and what follows."""
+
+
+@dataclass(frozen=True)
+class HeadOfLog:
+    """What `write` puts in the place of a head: `after`, made from a log entry.
+
+    `item` is what is there now, None if there is nothing. `skipped` are newer log entries that are not whole.
+    """
+
+    item: items.Item | None
+    entry: LogEntry
+    skipped: Sequence[str]
+    after: Head
+
+    def write(self, watermarks: Watermarks) -> None:
+        """Write the head and its log entry; StaleError if the item is not any more what it was when it was read."""
+        put = Put(items.head_to_item(self.after), IS_NEW if self.item is None else as_it_was(self.item))
+        if not watermarks.store.table.write(put):
+            raise StaleError(f"The head of job {self.after.job_id!r} changed while you looked. Look again.")
+        assert self.after.log_entry is not None
+        watermarks.store.write_log(self.after.log_entry)
+
+
+def head_of_log(
+    watermarks: Watermarks,
+    job_id: str,
+    *,
+    sinks: Sequence[Sink],
+    retract: bool | None,
+    back_to: int | None,
+    why: str,
+    who: str | None,
+) -> HeadOfLog:
+    """Make a head of the newest log entry that is whole, in a new epoch, after asking the targets; nothing is written.
+
+    Parameters and errors are those of `after_restore`.
+
+    Raises
+    ------
+    InvalidValueError
+        The head can be read, or no log entry is whole.
+    JobMovedError
+        The job is in another table.
+    """
+    store, clock = watermarks.store, watermarks.clock
+    watermarks.lookups.check_job(job_id)
+    item = store.read(job_id, items.HEAD_KEY)
+    with suppress(CorruptItemError):
+        if item is not None:
+            items.head_from_item(item)
+            raise InvalidValueError(
+                f"The head of job {job_id!r} can be read, so it is not made from the log. To see what is wrong, call "
+                "doctor without --from-log."
+            )
+    for name in {"movedTo", "arrivingFrom"} & (item or {}).keys():
+        raise JobMovedError(job_id, store.table_name, str(next(iter((item or {})[name].values()))))
+    history, skipped, newest = _log(watermarks, job_id)
+    if not history:
+        raise InvalidValueError(f"Job {job_id!r} has no log entry that is whole. Restore its items from a backup.")
+    # The epoch of a version is in its outputs only. Up to this version all records of targets are known.
+    epochs = {output.epoch: output.version for entry in reversed(history) for output in entry.change.outputs}
+    entry, last = history[0], next(reversed(epochs), None)
+    epochs |= {} if last is None else {last: entry.version}
+    # Sinks of users may refuse a fence that is lower than one they know.
+    fence = max(entry.change.fence or 0, _number(item, "fence"))
+    head = replace(
+        Head.first(job_id), version=entry.version, fence=fence, watermarks=entry.watermarks, last=entry.change,
+        epochs=epochs,
+    )  # fmt: skip
+    asked = list(sinks)
+    try:
+        seen, taken = answers_of(head, history, asked, retract, back_to, clock)
+    except (TargetAheadError, RowsMissingError) as error:
+        error.args = (str(error).replace("--after-restore", "--from-log"),)
+        raise
+    head = replace(head, unpublished=_waiting(job_id, history, asked))
+    order = make_order(who, why, clock())
+    after = watermarks.decisions.restored(head, order, seen, taken, back_to)
+    # Its log entry has to be a new one, also where those of newer versions are not whole, or were not written yet.
+    version = max(newest, _number(item, "version")) + 1
+    return HeadOfLog(item, entry, skipped, replace(after, version=version, epochs=epochs))
+
+
+def _number(item: items.Item | None, name: str) -> int:
+    """Return a number of an item that cannot be read as a whole; 0 if it has none."""
+    with suppress(*DAMAGE):
+        return min(int((item or {})[name]["N"]), MAX_COUNT - 1)
+    return 0
+
+
+def _log(watermarks: Watermarks, job_id: str) -> tuple[list[LogEntry], list[str], int]:
+    """Return the readable entries from the newest whole one on, the keys of newer ones, and the newest version."""
+    entries: list[LogEntry] = []
+    skipped: list[str] = []
+    newest = 0
+    for item in watermarks.store.query(log_of(job_id)):
+        range_key = item[items.RANGE_KEY]["S"]
+        with suppress(ValueError):
+            version = int(range_key.removeprefix(items.LOG_PREFIX))
+            newest = max(newest, min(version, MAX_COUNT - 1))
+        try:
+            entry = items.log_from_item(item)
+            if not entries:
+                _check_states(watermarks, entry)
+            entries.append(entry)
+        except CorruptItemError:
+            skipped += [] if entries else [range_key]
+    return entries, skipped, newest
+
+
+def _check_states(watermarks: Watermarks, entry: LogEntry) -> None:
+    """Raise CorruptItemError if a state of a version, or a chunk of one, is damaged or gone."""
+    for reference in references(entry.watermarks):
+        watermarks.store.read_spilled(entry.job_id, reference)
+    for context in entry.watermarks:
+        watermarks.lookups.state_at(entry, context)
+
+
+def _waiting(job_id: str, history: Sequence[LogEntry], asked: Sequence[Sink]) -> Outputs:
+    """Return the output that may wait for its target: what is still staged; to publish it twice changes nothing.
+
+    Where only the job's script gets to a target, it is the newest output: that script's next run looks.
+    """
+    # A rewind or a reset takes back what was not published, and the log does not say down to which version.
+    since = list(takewhile(lambda entry: entry.change.op not in ("REWIND", "RESET"), history))
+    waiting = []
+    for target, newest in newest_outputs(since).items():
+        sink = sink_of(newest, asked, None, None)
+        staged = set(sink.staged(mark_of(job_id))) if sink is not None else {newest.folder}
+        outputs = (output for entry in since for output in entry.change.outputs)
+        waiting += [output for output in outputs if output.target == target and output.folder in staged]
+    return tuple(sorted(waiting, key=lambda output: output.version))
