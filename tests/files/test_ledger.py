@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from botocore.stub import Stubber
 
 from scripts.helpers.errors import (
+    AccessRefusedError,
     CredentialsError,
     InvalidValueError,
     LedgerError,
@@ -464,7 +466,7 @@ def test_ledger_error_names_the_right_when_the_bucket_of_the_ledger_is_not_there
     job = Job(ledger_uri="s3://no-such-bucket-here/ledger/", s3_client=client)
     job.bucket.put("a.csv")
 
-    with pytest.raises(LedgerError, match=r"could not be written \(NoSuchBucket\)\. Check the ledger_uri"):
+    with pytest.raises(LedgerError, match=r"s3:PutObject failed \(NoSuchBucket\)\. Check the ledger_uri"):
         job.take()
 
     assert job.state is None
@@ -489,12 +491,31 @@ def test_ledger_is_not_to_blame_when_login_or_load_is_the_reason(
             acts[act]()
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "text", "said"),
+    [
+        (403, "AccessDenied", "", "AWS refuses s3:PutObject on 's3://bucket/ledger/"),
+        (403, "AccessDenied", "not authorized to perform: kms:GenerateDataKey on", "AWS refuses kms:GenerateDataKey"),
+        (400, "KMS.DisabledException", "", "s3:PutObject failed (KMS.DisabledException). Check the ledger_uri"),
+    ],
+)
+def test_error_names_the_action_and_what_to_check_when_s3_refuses_a_new_file(
+    status: int, code: str, text: str, said: str
+) -> None:
+    client = boto3.client("s3", region_name="eu-west-2")
+
+    with Stubber(client) as stub:
+        stub.add_client_error("put_object", code, text, http_status_code=status)
+        with pytest.raises((AccessRefusedError, LedgerError), match=re.escape(said)):
+            SegmentFiles("s3://bucket/ledger/", client).put(LEDGER.empty_table())
+
+
 def test_ledger_error_names_the_file_when_a_folder_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     job = Job(ledger_uri=f"{tmp_path}/taken/")
     job.bucket.put("a.csv")
 
-    with pytest.raises(LedgerError, match=r"could not be written \(File exists\)\. Check its space and its rights\."):
+    with pytest.raises(LedgerError, match=r"write failed \(File exists\)\. Check the ledger_uri, the rights"):
         job.take()
 
     assert job.state is None

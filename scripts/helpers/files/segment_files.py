@@ -69,13 +69,7 @@ class SegmentFiles:
             else:
                 self.client.put_object(Bucket=self.location.bucket, Key=self.location.prefix + name, Body=data)
         except (ClientError, BotoCoreError, OSError) as error:
-            uri = self.location.uri(name)
-            remedy = "Check the ledger_uri, and that the bucket and its encryption key can be used."
-            if self.location.is_local or code_of(error) in ("AccessDenied", "403"):
-                remedy = "Check its space and its rights." if self.location.is_local else "Allow s3:PutObject there."
-            raise login_or_load(uri, error) or LedgerError(
-                uri, f"it could not be written ({code_of(error)}). {remedy}"
-            ) from error
+            raise self._refused("write" if self.location.is_local else "s3:PutObject", name, error) from error
         ends = {"first": keys[0].as_py(), "last": keys[-1].as_py()}
         return {"file": name, "count": rows.num_rows, "length": len(data), "sha256": checksum(data), **ends}
 
@@ -169,13 +163,19 @@ class SegmentFiles:
             raise LedgerError(str(self.location), detail)
         return name
 
-    def _refused(self, action: str, name: str, error: ClientError | BotoCoreError) -> Exception:
-        uri = self.location.uri(name)
-        if code_of(error) in ("AccessDenied", "403"):
-            return AccessRefusedError(action, uri)
-        return login_or_load(uri, error) or LedgerError(
-            uri, f"{action} was refused ({code_of(error)}). Check the ledger_uri and the rights there."
-        )
+    def _refused(self, action: str, name: str, error: ClientError | BotoCoreError | OSError) -> Exception:
+        """Return the error of a call that was refused. It says nothing about the file: that may well be whole."""
+        uri, code, text = self.location.uri(name), code_of(error), str(error)
+        if isinstance(error, PermissionError) or code in ("AccessDenied", "403"):
+            # S3 passes on what the encryption key refuses: kms:Decrypt, or kms:GenerateDataKey for a write.
+            by_key = re.search(r"kms:\w+", text)
+            return AccessRefusedError(by_key[0] if by_key else action, uri)
+        if action == "s3:GetObject":
+            failed: Exception = UnreadableObjectError(str(self.location), name, code, remedy_of(code, text))
+        else:
+            remedy = "Check the ledger_uri, the rights and the space there, and that the encryption key can be used."
+            failed = LedgerError(uri, f"{action} failed ({code}). {remedy}")
+        return login_or_load(uri, error) or failed
 
     def get(self, file: Mapping[str, Any]) -> bytes:
         """Read a file.
@@ -199,17 +199,11 @@ class SegmentFiles:
                 found = self.client.get_object(Bucket=self.location.bucket, Key=self.location.prefix + name)
                 data = read_at_most(found["Body"], length + 1)
         except (ClientError, BotoCoreError, OSError) as error:
-            code, text = code_of(error), str(error)
-            if isinstance(error, PermissionError):
-                raise AccessRefusedError("read", uri) from error
-            if isinstance(error, OSError) or code in ("NoSuchKey", "NoSuchBucket", "404"):
+            code, is_refused = code_of(error), isinstance(error, PermissionError)
+            if (isinstance(error, OSError) and not is_refused) or code in ("NoSuchKey", "NoSuchBucket", "404"):
                 remedy = "Restore it, or give the right ledger_uri."
                 raise LedgerError(uri, f"it could not be read ({code}). {remedy}") from error
-            if code in ("AccessDenied", "403"):
-                raise AccessRefusedError("kms:Decrypt" if "kms:" in text else "s3:GetObject", uri) from error
-            # The file may well be whole: a person must not restore it, or reset the job.
-            unreadable = UnreadableObjectError(str(self.location), name, code, remedy_of(code, text))
-            raise login_or_load(uri, error) or unreadable from error
+            raise self._refused("read" if self.location.is_local else "s3:GetObject", name, error) from error
         if len(data) != length or checksum(data) != file["sha256"]:
             raise LedgerError(uri, "it is not what was written there. Restore it from a backup.")
         return data
