@@ -128,6 +128,18 @@ def asked(around: Surroundings, question: str, yes: bool = False, otherwise: str
         sys.exit(FAILED)
 
 
+def confirm_place(around: Surroundings, what: str, place: str, instead: str) -> None:
+    """Show a place that only a job's items name, and ask before it is read; --yes does not answer.
+
+    Whoever may write one job's items could name any place there, and it is read with the operator's rights. `instead`
+    are the arguments that name it, for programs.
+    """
+    place = printable(place)
+    around.shown.print(f"The job's items say that its {what} is {place}.")
+    otherwise = f"If that is the {what} of the job, pass {printable(instead)}."
+    asked(around, f"Read {place}?", otherwise=otherwise)
+
+
 def may_write(path: Path, force: bool) -> None:
     """Refuse to write over a file, unless told to; InvalidValueError."""
     if path.is_file() and not force:

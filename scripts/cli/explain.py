@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from shlex import quote
 from typing import Any
 
 import click
@@ -9,6 +11,7 @@ from rich.text import Text
 
 from scripts.cli.commands import command, context_option, job_argument
 from scripts.cli.contexts import file_bookmark, file_options, state_in
+from scripts.cli.deciding import confirm_place
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.screen import Cell, moment, show_facts
@@ -24,7 +27,8 @@ from scripts.helpers.display.units import printable
 def explain(around: Surroundings, job: str, key: str, context: str | None, **options: Any) -> None:
     """Show which run took a file and when, or why no run took it.
 
-    KEY is relative to the source, or a whole URI.
+    KEY is a URI or a path. If it is relative to the source, the command shows the source and asks before it
+    looks there.
     """
     bookmark_of = file_bookmark()
     with progress(around, f"reading {printable(job)}"):
@@ -34,6 +38,9 @@ def explain(around: Surroundings, job: str, key: str, context: str | None, **opt
     given = {option: value for option, value in options.items() if value}
     bookmark = bookmark_of(source, state=state.to_store(), transformation_ctx=name, **given)
     relative = _relative(key, source)
+    if relative is None:
+        relative = key
+        confirm_place(around, "source", source, f"the whole name of the file: {quote(source + key)}")
     with progress(around, f"looking at {printable(relative)}"):
         found = bookmark.explain(relative)
     if around.is_json:
@@ -52,9 +59,12 @@ def explain(around: Surroundings, job: str, key: str, context: str | None, **opt
     show_facts(around.out, facts)
 
 
-def _relative(key: str, source: str) -> str:
-    """Return a key without its source: Spark says s3a:// for s3://, and a local file may be given as a path."""
-    relative = key.replace("s3a://", "s3://", 1).removeprefix(source)
-    if source.startswith("file://"):
-        relative = relative.removeprefix(source.removeprefix("file://"))
-    return relative
+def _relative(key: str, source: str) -> str | None:
+    """Return a key without its source: Spark says s3a:// for s3://, and a local file may be given as a path.
+
+    None where the key does not begin with the source.
+    """
+    for named in (key.replace("s3a://", "s3://", 1), f"file://{key}", f"file://{os.path.abspath(key)}"):
+        if named.startswith(source):
+            return named.removeprefix(source)
+    return None

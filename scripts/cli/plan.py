@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from shlex import quote
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from scripts.cli.commands import Duration, command, context_option, job_argument, read_job, with_options
 from scripts.cli.contexts import file_bookmark, file_options
+from scripts.cli.deciding import confirm_place
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.screen import Cell, bound_text, commit_text, planned_text, show_rows, window_text
@@ -44,7 +46,9 @@ BATCH_OPTIONS = [
 """How a job cuts its batches of files: in its code, not in its state."""
 
 SOURCE_OPTIONS = [
-    click.option("--source", metavar="URI", help="Source of rows to count with Spark: jdbc:… or files."),
+    click.option(
+        "--source", metavar="URI", help="The source. Rows are counted with Spark (jdbc:… or files), and files listed."
+    ),
     click.option(
         "--format", "format_", default="parquet", metavar="NAME", help="Format of the source files (parquet)."
     ),
@@ -91,9 +95,9 @@ def plan(
 ) -> None:
     """Show what the next run would take. Changes nothing.
 
-    If a plan is open, the next run takes exactly that plan. Otherwise the command lists sources of files. For
-    sources of rows and of table versions, it shows where the next run starts to read. With --source, Spark counts
-    the rows.
+    If a plan is open, the next run takes exactly that plan. Otherwise the command lists sources of files: without
+    --source, it shows the source and asks first. For sources of rows and of table versions, it shows where the next
+    run starts to read. With --source, Spark counts the rows.
     """
     head = read_job(around, job)
     # A context may be in the open plan only: in that of the first run, or of the run that begins with it.
@@ -138,15 +142,14 @@ def _ahead(
     with progress(around, f"reading {printable(job)}"):
         watermarks = {name: typed(around.watermarks.lookups.state_at(head, name)) for name in head.watermarks}
     chosen = {name: state for name, state in sorted(watermarks.items()) if context in (None, name)}
-    rows = [name for name, state in chosen.items() if isinstance(state, RowsState)]
-    if source["source"] is not None and len(rows) != 1:
-        raise InvalidValueError(f"--source is for one context of rows. The job has: {', '.join(rows) or 'none'}. "
-                                "Choose with --context.")  # fmt: skip
+    read = [name for name, state in chosen.items() if isinstance(state, (RowsState, FilesState))]
+    if source["source"] is not None and len(read) != 1:
+        raise InvalidValueError(f"--source is for one context of rows or files. The job has: "
+                                f"{', '.join(read) or 'none'}. Choose with --context.")  # fmt: skip
     parts: dict[str, dict[str, Any]] = {}
     for name, state in chosen.items():
         if isinstance(state, FilesState):
-            with progress(around, f"listing {printable(state.source)}"):
-                parts[name] = _files(name, state, given)
+            parts[name] = _files(around, name, state, given, source["source"])
         elif isinstance(state, RowsState):
             with progress(around, f"asking the source of {printable(name)}"):
                 parts[name] = _rows(around, name, state, source)
@@ -162,11 +165,19 @@ def _ahead(
     return parts
 
 
-def _files(name: str, state: FilesState, given: dict[str, Any]) -> dict[str, Any]:
-    """List the source and compare it with what is known; no ledger is written."""
+def _files(
+    around: Surroundings, name: str, state: FilesState, given: dict[str, Any], source: str | None
+) -> dict[str, Any]:
+    """List the source, once somebody has named it, and compare it with what is known; no ledger is written."""
     bookmark_of = file_bookmark()
-    bookmark = bookmark_of(state.source, state=state.to_store(), transformation_ctx=name, saves=False, **given)
-    delta = bookmark.new_files()
+    if source is None:
+        confirm_place(around, "source", state.source, f"--context {quote(name)} --source {quote(state.source)}")
+    # The class refuses a state that is of another source than the one that was named.
+    bookmark = bookmark_of(
+        source or state.source, state=state.to_store(), transformation_ctx=name, saves=False, **given
+    )
+    with progress(around, f"listing {printable(state.source)}"):
+        delta = bookmark.new_files()
     text = f"{count_of(delta.count, 'file')}, {size_text(delta.bytes)}"
     if delta.gone:
         text += f"; {count_of(delta.gone, 'known file')} {'is' if delta.gone == 1 else 'are'} gone"

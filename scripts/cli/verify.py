@@ -13,7 +13,7 @@ import click
 from scripts.cli.backfill import slice_command
 from scripts.cli.commands import command, context_option, job_argument
 from scripts.cli.contexts import BEGINNING, state_in
-from scripts.cli.deciding import asked
+from scripts.cli.deciding import confirm_place
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.screen import Cell, bound_text, show_rows
@@ -139,10 +139,7 @@ def _width(column: CursorColumn, text: str | None) -> Tick | None:
 
 
 def _target(around: Surroundings, job: str, given: str | None, format: str | None) -> tuple[str, str]:
-    """Return the target and its format: as given, or as the versions of the job say and a person confirms.
-
-    Whoever may write one job's items could name any place there, and it is read with the operator's rights.
-    """
+    """Return the target and its format: as given, or as the versions of the job say and a person confirms."""
     written: dict[str, str] = {}
     for entry in around.watermarks.history(job, limit=VERSIONS):
         for output in entry.change.outputs:
@@ -160,9 +157,7 @@ def _target(around: Surroundings, job: str, given: str | None, format: str | Non
             "JdbcTable(spark, url, table))."
         )
     if is_found:
-        place = printable(given)
-        around.shown.print(f"The job's items say that its target is {place}.")
-        asked(around, f"Read {place}?", otherwise=f"If the job writes there, pass --target {shlex.quote(place)}.")
+        confirm_place(around, "target", given, f"--target {shlex.quote(given)}")
     return given, format or FORMATS[kind]
 
 

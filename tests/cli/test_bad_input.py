@@ -121,7 +121,8 @@ def test_glue_permission_is_named_when_it_is_missing(
     assert "Missing in the role's policy: glue:GetJobRuns on arn:aws:glue:eu-west-2:1:job/old." in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["plan", "parking-fines"], ["explain", "parking-fines", "9.csv"]],
+@pytest.mark.parametrize("arguments", [["plan", "parking-fines", "--source", "s3://landing/parking/"],
+                                       ["explain", "parking-fines", "s3://landing/parking/9.csv"]],
                          ids=lambda value: value[0])  # fmt: skip
 @pytest.mark.parametrize(
     ("status", "code", "exit_code", "said"),
@@ -263,7 +264,7 @@ def test_later_is_told_when_the_table_does_not_answer(run: Command, world: Water
             ["gaps", "parking-permits", "--from", "soon"],
             "Cursor column 'last_modified': --from is not of type timestamp. Write a timestamp as ",
         ),
-        (["plan", "parking-fines", "--source", "s3://x/"], "--source is for one context of rows"),
+        (["plan", "rents", "--source", "s3://x/"], "--source is for one context of rows or files. The job has: none."),
         (["jobs", "bad\x07name"], "is not allowed"),
     ],
     ids=["no-files", "other-context", "no-rows", "no-bound", "no-source", "no-name"],

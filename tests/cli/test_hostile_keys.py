@@ -66,7 +66,7 @@ def test_reason_says_that_a_link_is_not_followed_when_a_file_is_explained(
 ) -> None:
     plant_state(watermarks, state_of(source))
 
-    found = json.loads(run(watermarks, "explain", JOB, key, "--output", "json").stdout)
+    found = json.loads(run(watermarks, "explain", JOB, source + key, "--output", "json").stdout)
 
     assert (found["status"], found["reason"]) == ("unknown", reason)
 

@@ -15,7 +15,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 from rich.console import Console
 
-from scripts.cli import surroundings
+from scripts.cli import deciding, surroundings
 from scripts.cli.documents import as_json, with_spans
 from scripts.cli.jobs import condition_in
 from scripts.cli.progress import progress
@@ -36,6 +36,7 @@ from tests.support.clock import Clock
 from tests.support.known_jobs import UNWELL, known_jobs
 from tests.support.rows_states import with_coverage
 from tests.support.steps import commit
+from tests.support.table_items import item_of, put_item
 
 
 def test_jobs_come_with_what_is_urgent_first_when_listed(run: Command, world: Watermarks) -> None:
@@ -409,10 +410,9 @@ def test_diff_says_so_when_nothing_differs(run: Command, world: Watermarks) -> N
 @pytest.mark.parametrize(
     ("key", "status"),
     [
-        ("1.csv", "taken"),
         ("s3://landing/parking/1.csv", "taken"),
         ("s3a://landing/parking/3.csv", "new"),
-        ("_tmp/4.csv", "unknown"),
+        ("s3://landing/parking/_tmp/4.csv", "unknown"),
     ],
 )
 def test_explain_says_what_became_of_a_file_when_named(run: Command, world: Watermarks, key: str, status: str) -> None:
@@ -425,7 +425,7 @@ def test_explain_says_what_became_of_a_file_when_named(run: Command, world: Wate
 def test_plan_counts_new_files_and_writes_nothing_when_a_source_is_listed(run: Command, world: Watermarks) -> None:
     before = world.latest("parking-fines")
 
-    found = document(run(world, "plan", "parking-fines", "--output", "json"))
+    found = document(run(world, "plan", "parking-fines", "--source", "s3a://landing/parking/", "--output", "json"))
 
     (context,) = found["contexts"]
     assert (context["files"], context["bytes"], context["first"]) == (1, 17, ["3.csv"])
@@ -459,6 +459,7 @@ def test_plan_cuts_as_the_job_does_when_its_options_are_given(
     for name in ("_SUCCESS", "a.csv", "b.csv"):
         objects[f"{today}{name}"].last_modified -= timedelta(minutes=1)
 
+    options = ["--source", f"s3://{bucket}/in/", *options]
     (context,) = document(run(watermarks, "plan", "files", *options, "--output", "json"))["contexts"]
 
     assert [key.rpartition("/")[2] for key in context["first"]] == first
@@ -472,7 +473,7 @@ def test_plan_names_ten_files_and_counts_the_others_when_shown(
         job.new_files(f"s3://{bucket}/in/")
     land(s3, bucket, *(f"in/{number:04d}.csv" for number in range(1_012)))
 
-    lines = run(watermarks, "plan", "files").stdout.splitlines()
+    lines = run(watermarks, "plan", "files", "--source", f"s3://{bucket}/in/").stdout.splitlines()
 
     assert lines[-11:] == [*(f"  {number:04d}.csv" for number in range(10)), "  … and 1,002 more"]
 
@@ -487,10 +488,37 @@ def test_plan_writes_no_ledger_when_the_job_keeps_one_in_files(
     land(s3, bucket, "in/2.csv", "in/3.csv")
     before = s3.list_objects_v2(Bucket=bucket)["KeyCount"]
 
-    found = document(run(watermarks, "plan", "files", "--ledger-uri", ledger, "--exclude", "3*", "--output", "json"))
+    options = ["--source", f"s3://{bucket}/in/", "--ledger-uri", ledger, "--exclude", "3*", "--output", "json"]
+    found = document(run(watermarks, "plan", "files", *options))
 
     assert found["contexts"][0]["first"] == ["2.csv"]
     assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == before
+
+
+@pytest.mark.parametrize("answer", [None, "n\n", "y\n"])
+@pytest.mark.parametrize("command", [["plan", "files"], ["explain", "files", "letter.txt"]], ids=lambda one: one[0])
+def test_source_that_only_the_items_name_is_not_listed_when_nobody_confirms_it(
+    run: Command, watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    command: list[str], answer: str | None,
+) -> None:  # fmt: skip
+    """Whoever may write a job's items could name any folder that an operator may list."""
+    monkeypatch.setattr(deciding, "is_asked", lambda: answer is not None)
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "alice").mkdir()
+    (tmp_path / "alice" / "letter.txt").write_text("Dear Bob")
+    with IncrementalJob(watermarks, "files", "jr_1") as job:
+        job.new_files(str(tmp_path / "landing"))
+    head = json.dumps(item_of(watermarks, "files")).replace(f"{tmp_path}/landing/", f"{tmp_path}/alice/")
+    put_item(watermarks, json.loads(head))
+
+    done = run(watermarks, *command, input=answer)
+
+    alice = f"file://{tmp_path}/alice/"
+    instead = {"plan": f"--context files --source {alice}", "explain": f"the whole name of the file: {alice}letter"}
+    assert done.stdout.startswith(f"The job's items say that its source is {alice}.")
+    assert ("8 bytes" in done.stdout) is (answer == "y\n")
+    assert (f"pass {instead[command[0]]}" in " ".join(done.stderr.split())) is (answer is None)
+    assert done.exit_code == {None: 2, "n\n": 1, "y\n": 0}[answer], done.output
 
 
 def test_plan_shows_the_open_plan_when_the_next_run_replays_it(run: Command, world: Watermarks) -> None:
@@ -525,7 +553,7 @@ def test_files_that_are_gone_are_counted_when_the_job_looks_at_the_whole_source(
     for name in gone:
         (tmp_path / name).unlink()
 
-    assert f"0 files, 0 bytes; {text}\n" in run(watermarks, "plan", "files").stdout
+    assert f"0 files, 0 bytes; {text}\n" in run(watermarks, "plan", "files", "--source", str(tmp_path)).stdout
 
 
 def test_plan_says_from_where_rows_are_read_when_no_source_is_named(run: Command, world: Watermarks) -> None:

@@ -180,7 +180,7 @@ def test_target_that_only_the_items_name_is_not_opened_when_nobody_confirms_it(
 
     assert done.exit_code == (2 if answer is None else FAILED), done.output
     assert f"The job's items say that its target is file://{lacking}" in done.stdout
-    assert (f"If the job writes there, pass --target file://{lacking}" in done.stderr) is (answer is None)
+    assert (f"If that is the target of the job, pass --target file://{lacking}" in done.stderr) is (answer is None)
 
 
 def test_package_is_named_when_it_is_missing(

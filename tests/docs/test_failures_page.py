@@ -76,6 +76,7 @@ def names(
     watermarks = make_watermarks(clock=now)
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("WATERMARKS_TABLE", watermarks.table_name)
+    monkeypatch.chdir(tmp_path)
     for run_id in ("jr_c0ffee", "jr_dead", "jr_beef"):
         item = {"jobName": {"S": "libraries"}, "runId": {"S": run_id}, "watermarks": {"M": {"n": {"N": "1"}}}}
         dynamodb.put_item(TableName=watermarks.table_name, Item=item)

@@ -204,8 +204,8 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["jobs", VALUES], ["show", VALUES], ["history", VALUES], ["diff", VALUES, "1", "2"], ["runs", VALUES],
         ["coverage", ROWS], ["gaps", ROWS], ["complete-up-to", ROWS], ["backfill", ROWS],
         ["freshness", VALUES, "--warn", "1d"],
-        ["doctor", VALUES], ["plan", FILES], ["explain", FILES, file], ["files", FILES],
-        ["ledger", FILES, "files"], ["ledger", FILES, "verify"],
+        ["doctor", VALUES], ["plan", FILES, "--source", f"s3://{BUCKET}/parking/"], ["explain", FILES, file],
+        ["files", FILES], ["ledger", FILES, "files"], ["ledger", FILES, "verify"],
         ["report", VALUES, ROWS, "--html", page],
     ]  # fmt: skip
     every = [["jobs"], ["report", "--html", page, "--force"], EVERY_FRESHNESS]

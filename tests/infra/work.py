@@ -115,7 +115,7 @@ def as_person_who_looks(marks: Watermarks) -> None:
         ["runs", FIRST],
         ["doctor", OWN],
         ["freshness", OWN, "--warn", "1d"],
-        ["plan", FILES],
+        ["plan", FILES, "--source", f"s3://{BUCKET}/parking/"],
         ["explain", FILES, f"s3://{BUCKET}/parking/a.json"],
     ):
         done = CliRunner().invoke(cli, ["--table", TABLE, *command], prog_name="watermarks")
