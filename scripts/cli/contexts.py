@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 import click
@@ -57,10 +58,22 @@ def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> 
         wrong = "several contexts" if names else "no context"
         if context:
             wrong = f"no context {context!r}"
-        raise InvalidValueError(
-            f"Job {job!r} has {wrong} of {kind}. It has: {', '.join(names) or 'none'}. Choose with --context."
-        )
+        told = f"It has: {', '.join(names)}. Choose with --context." if names else _others(job, watermarks, kind)
+        raise InvalidValueError(f"Job {job!r} has {wrong} of {kind}. {told}")
     return context, typed(around.watermarks.lookups.checked(job, STATES, context, watermarks[context]))
+
+
+def _others(job: str, states: Mapping[str, Any], kind: str) -> str:
+    """Say what a job without a context of some kind has, and which command is for that."""
+    if not states:
+        return "It has no watermarks: none of its runs has committed, or it was reset. Run it first."
+    files = names_of_kind(states, "files")
+    if not files or kind == "files":
+        return f"It has none: see watermarks show {quote(job)}."
+    return (
+        f"Its source is files: {', '.join(files)}. To check these: watermarks doctor {quote(job)}, "
+        f"watermarks ledger {quote(job)} verify, watermarks explain {quote(job)} KEY."
+    )
 
 
 def names_of_kind(states: Mapping[str, Any], kind: str) -> list[str]:

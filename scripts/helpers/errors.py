@@ -1016,8 +1016,8 @@ class ChangedObjectError(SourceError):
         found = [f"{how}: {_shown(keys)}" for how, keys in (("overwritten", overwritten), ("deleted", deleted)) if keys]
         super().__init__(
             source,
-            f"objects changed since they were planned ({'; '.join(found)}). Discard the plan and make a new one, "
-            "or leave them to the next batch with on_changed='skip'.",
+            f"objects changed since they were planned ({'; '.join(found)}). Discard the plan, and the next run makes a "
+            "new one: watermarks discard-plan JOB --why TEXT. Or leave them to the next batch with on_changed='skip'.",
         )
 
 

@@ -18,7 +18,7 @@ from scripts.cli.surroundings import Surroundings, is_asked
 from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import ARN, EXPIRED, between, denied, s3_that_refuses
-from tests.cli.stories import Command, document, put_newer
+from tests.cli.stories import Command, document, put_newer, rows_state
 from tests.support.steps import commit
 
 
@@ -254,12 +254,23 @@ def test_later_is_told_when_the_table_does_not_answer(run: Command, world: Water
     assert "Try again later." in done.stderr
 
 
+def test_gaps_say_that_there_is_nothing_when_the_job_was_reset(run: Command, watermarks: Watermarks) -> None:
+    commit(watermarks, "loans", "jr_1", {"rows": rows_state(5, "bigint")})
+    watermarks.reset("loans", transformation_ctx="rows", why="a test")
+
+    done = run(watermarks, "gaps", "loans")
+
+    assert done.exit_code == 65
+    assert "It has no watermarks: none of its runs has committed, or it was reset. Run it first." in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["explain", "rents", "a.csv"], "Job 'rents' has no context of files. It has: none."),
+        (["explain", "rents", "a.csv"], "Job 'rents' has no context of files. It has none: see watermarks show rents"),
         (["explain", "parking-fines", "a.csv", "--context", "x"], "no context 'x' of files. It has: fines."),
-        (["gaps", "parking-fines"], "has no context of rows"),
+        (["gaps", "parking-fines"], "has no context of rows. Its source is files: fines. To check these: watermarks "),
+        (["coverage", "parking-fines"], "doctor parking-fines, watermarks ledger parking-fines verify, watermarks exp"),
         (
             ["gaps", "parking-permits", "--from", "soon"],
             "Cursor column 'last_modified': --from is not of type timestamp. Write a timestamp as ",
@@ -267,7 +278,7 @@ def test_later_is_told_when_the_table_does_not_answer(run: Command, world: Water
         (["plan", "rents", "--source", "s3://x/"], "--source is for one context of rows or files. The job has: none."),
         (["jobs", "bad\x07name"], "is not allowed"),
     ],
-    ids=["no-files", "other-context", "no-rows", "no-bound", "no-source", "no-name"],
+    ids=["no-files", "other-context", "no-rows", "no-rows-either", "no-bound", "no-source", "no-name"],
 )
 def test_input_is_refused_when_it_does_not_fit_the_job(
     run: Command, world: Watermarks, arguments: list[str], text: str

@@ -127,7 +127,8 @@ def test_open_plan_is_found_when_its_lease_is_over(watermarks: Watermarks, clock
 
     assert finding.kind == "open plan"
     assert finding.detail == f"plan {plan.plan_id} of run 'r1', whose lease ended {clock.now}"
-    assert finding.remedy == "Run the job again: it replays the plan. Or discard_plan."
+    drop = f"watermarks discard-plan {job_id} --why TEXT"
+    assert finding.remedy == f"Run the job again: it replays the plan. Or drop it: {drop}"
     assert finding.repaired is False
     assert watermarks.latest(job_id).plan == plan
 
@@ -156,7 +157,7 @@ def test_open_plan_is_found_when_its_run_was_aborted(watermarks: Watermarks, job
 
     [finding] = watermarks.doctor(job_id)
 
-    assert (finding.kind, finding.detail) == ("open plan", f"plan {plan.plan_id} of no run")
+    assert (finding.kind, finding.detail) == ("open plan", f"plan {plan.plan_id} that no run works on")
 
 
 def test_doctor_asks_to_be_run_again_when_the_job_changes_meanwhile(
@@ -187,7 +188,7 @@ def test_newest_log_entry_is_written_when_it_is_missing_and_the_doctor_may_repai
     looked, repaired, again = (hooked.doctor(job_id, repair=repair) for repair in (False, True, True))
 
     assert kinds(looked) == [("missing log entry", "version 2", False)]
-    assert looked[0].remedy == "The next begin writes it, or the doctor with repair."
+    assert looked[0].remedy == "The next run writes it, or the doctor with --repair."
     assert kinds(repaired) == [("missing log entry", "version 2", True)]
     assert again == []
     assert {log_key(2), "r2"} <= set(stored())

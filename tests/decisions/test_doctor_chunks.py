@@ -37,7 +37,7 @@ def test_orphaned_chunk_is_deleted_when_the_doctor_may_repair(
     looked, repaired, again = (watermarks.doctor(job_id, repair=repair) for repair in (False, True, True))
 
     assert kinds(looked) == [("orphaned chunk", range_key, False)]
-    assert looked[0].remedy == "Run the doctor with repair, while no run is at work."
+    assert looked[0].remedy == "Run the doctor with --repair, while no run is at work."
     assert kinds(repaired) == [("orphaned chunk", range_key, True)]
     assert again == []
     fence = {"fence": {"N": str(int(before["~latest"]["fence"]["N"]) + 1)}}

@@ -89,7 +89,7 @@ def test_check_raises_error_with_all_keys_when_objects_changed(landing: CheckedL
     assert caught.value.deleted == ("c",)
     assert caught.value.source == str(landing.location)
     assert "overwritten: 'b é', 'd'; deleted: 'c'" in str(caught.value)
-    assert "Discard the plan and make a new one" in str(caught.value)
+    assert "watermarks discard-plan JOB --why TEXT" in str(caught.value)
 
 
 def test_check_leaves_changed_objects_out_when_told_to_skip_them(landing: CheckedLanding) -> None:

@@ -62,7 +62,8 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
     if head is None and any(map(_is_log, found)):
         return [_damaged(items.HEAD_KEY, "it is gone", job_id)]
     if head is None:
-        remedy = "The next begin adopts a single item. If there are several, choose one with adopt."
+        choose = f"watermarks adopt {quote(job_id)} --run RUN --why TEXT"
+        remedy = f"The next run takes over a single item. If there are several, choose one: {choose}"
         return [Finding("no head", f"{len(found)} items without a head", remedy)]
     # The items were read one page after another. A run that commits meanwhile writes chunks that the first head does
     # not refer to: they would look orphaned, and a repair would delete them.
@@ -163,10 +164,12 @@ def _future_claim(head: Head, now: datetime) -> Iterable[Finding]:
 def _open_plan(head: Head, now: datetime) -> Iterable[Finding]:
     if head.plan is None or (head.claim and now < head.claim.lease_until):
         return
-    owner = f"of run {head.claim.run_id!r}, whose lease ended {head.claim.lease_until}" if head.claim else "of no run"
-    yield Finding(
-        "open plan", f"plan {head.plan.plan_id} {owner}", "Run the job again: it replays the plan. Or discard_plan."
-    )
+    owner = "that no run works on"
+    if head.claim:
+        owner = f"of run {head.claim.run_id!r}, whose lease ended {head.claim.lease_until}"
+    drop = f"watermarks discard-plan {quote(head.job_id)} --why TEXT"
+    remedy = f"Run the job again: it replays the plan. Or drop it: {drop}"
+    yield Finding("open plan", f"plan {head.plan.plan_id} {owner}", remedy)
 
 
 def _unpublished(head: Head) -> Iterable[Finding]:
@@ -232,7 +235,7 @@ def _missing_log(store: Store, head: Head, found: dict[str, items.Item], repair:
         is_last = version == head.version
         if repair and is_last and head.log_entry:
             store.write_log(head.log_entry)
-        remedy = "The next begin writes it, or the doctor with repair." if is_last else "Restore it from a backup."
+        remedy = "The next run writes it, or the doctor with --repair." if is_last else "Restore it from a backup."
         yield Finding("missing log entry", f"version {version}", remedy, repair and is_last, is_last)
 
 
@@ -263,7 +266,7 @@ def _chunks(
     for key in orphans:
         if repaired:
             store.delete(head.job_id, key)
-        remedy = "Run the doctor with repair, while no run is at work."
+        remedy = "Run the doctor with --repair, while no run is at work."
         yield Finding("orphaned chunk", f"{key}", remedy, repaired, can_repair=True)
 
 
