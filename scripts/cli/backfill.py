@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from scripts.cli.commands import command, context_option, job_argument, read_job
-from scripts.cli.contexts import BEGINNING, END, bound_option, span_rows, state_in
+from scripts.cli.contexts import bound_option, placed, span_rows, state_in
 from scripts.cli.deciding import Said, decide, deciding
 from scripts.cli.documents import emit, head_json
 from scripts.cli.progress import progress
-from scripts.cli.screen import Cell, bound_text, show_rows
+from scripts.cli.screen import Cell, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import BoundsError, InvalidValueError, UnknownJobError
@@ -41,8 +41,8 @@ class _Begun:
     bounds: ShownRange
     head: Head
 
-    def as_json(self, now: datetime) -> dict[str, Any]:
-        low, high = self.bounds
+    def as_json(self, now: datetime, live: RowsState) -> dict[str, Any]:
+        ((low, high),) = placed(live, [self.bounds])
         state = activity(self.head, now)
         return {
             "job": self.job_id, "name": self.name, "low": low, "high": high, "state": state,
@@ -167,7 +167,7 @@ class _Work:
         if self.begun:
             out.print("In progress:")
             rows: list[Sequence[Cell]] = [
-                [one.name, bound_text(one.bounds[0], BEGINNING), bound_text(one.bounds[1], END),
+                [one.name, *span_rows(placed(self.state, [one.bounds]))[0],
                  activity(one.head, self.around.now()), one.job_id]
                 for one in self.begun
             ]  # fmt: skip
@@ -175,7 +175,7 @@ class _Work:
             out.print()
         if self.planned:
             out.print("To read:")
-            show_rows(out, ("low", "high (not included)"), span_rows(self.planned))
+            show_rows(out, ("low", "high (not included)"), span_rows(placed(self.state, self.planned)))
         elif not self.begun:
             out.print("No gaps.")
         if self.begun or self.planned:
@@ -207,8 +207,8 @@ class _Work:
 
     def emit(self) -> None:
         now = self.around.now()
-        begun = [one.as_json(now) for one in self.begun]
-        planned: list[dict[str, Any]] = [{"low": low, "high": high} for low, high in self.planned]
+        begun = [one.as_json(now, self.state) for one in self.begun]
+        planned: list[dict[str, Any]] = [{"low": low, "high": high} for low, high in placed(self.state, self.planned)]
         # Without arguments it is not known where a command would read and write.
         if self.arguments:
             for facts, one in zip(begun, self.begun, strict=True):

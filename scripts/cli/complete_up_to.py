@@ -14,6 +14,7 @@ from scripts.cli.screen import Cell, bound_text, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import count_of
 from scripts.helpers.rows.cursor_ranges import range_end
+from scripts.helpers.rows.states import column_values
 from scripts.jobs.exit_codes import FAILED
 
 NOTHING = "nothing yet"
@@ -35,7 +36,8 @@ def complete_up_to(around: Surroundings, job: str, context: str | None, at: str 
         for chosen in named or [""]:
             name, state = state_in(around, job, chosen or None, "rows")
             wanted, value = bound_option(state, at, "--at"), around.watermarks.complete_up_to(job, name)
-            found.append((name, value, range_end(wanted) <= range_end(value)))
+            is_reached = range_end(column_values(state.columns, wanted)) <= range_end(value)
+            found.append((name, column_values(state.columns, value, placed=True), is_reached))
     # Committed output that is not published yet is not at its target: nobody can read those rows. Looked at last, as
     # what a run commits meanwhile would be among the watermarks and not among this.
     unpublished = len(read_job(around, job).unpublished)

@@ -14,7 +14,7 @@ from scripts.cli.screen import Cell, bound_text, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import ConfigurationError, InvalidValueError
 from scripts.helpers.protocol.lookups import STATES
-from scripts.helpers.rows.states import RowsState, bound_given
+from scripts.helpers.rows.states import RowsState, bound_given, column_values
 from scripts.helpers.states import typed
 
 BEGINNING, END = "the very beginning", "the very end"
@@ -86,14 +86,22 @@ def bound_option(state: RowsState, text: str | None, option: str) -> Any:
     return None if text is None else bound_given(state.columns, text, option, typed=True)
 
 
-def show_spans(around: Surroundings, asked: dict[str, str], name: str, spans: Sequence[Any], *, none: str) -> None:
+def show_spans(
+    around: Surroundings, asked: dict[str, str], name: str, state: RowsState, spans: Sequence[Any], *, none: str
+) -> None:
     """Show ranges of cursor values, or say `none`; as JSON under `name`, beside what was asked about."""
+    spans = placed(state, spans)
     if around.is_json:
         emit({**asked, name: [{"low": low, "high": high} for low, high in spans]})
     elif spans:
         show_rows(around.out, ("low", "high (not included)"), span_rows(spans))
     else:
         around.out.print(none)
+
+
+def placed(state: RowsState, spans: Sequence[Any]) -> list[Any]:
+    """Return ranges of cursor values as people see them."""
+    return [tuple(column_values(state.columns, end, placed=True) for end in span) for span in spans]
 
 
 def span_rows(spans: Sequence[Any]) -> list[list[Cell]]:

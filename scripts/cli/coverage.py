@@ -14,6 +14,6 @@ from scripts.cli.surroundings import Surroundings
 def coverage(around: Surroundings, job: str, context: str | None) -> None:
     """Show which cursor values were read, by live runs and by backfills."""
     with progress(around, "reading what was covered"):
-        name, _ = state_in(around, job, context, "rows")
+        name, state = state_in(around, job, context, "rows")
         found = around.watermarks.coverage(job, name)
-    show_spans(around, {"job": job, "context": name}, "coverage", found, none="Nothing was read yet.")
+    show_spans(around, {"job": job, "context": name}, "coverage", state, found, none="Nothing was read yet.")

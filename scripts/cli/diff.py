@@ -21,7 +21,7 @@ from scripts.helpers.files.states import FilesState
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.values import ImplausibleError, same_values
 from scripts.helpers.rows.cursor_ranges import CursorRange, shown_range, uncovered
-from scripts.helpers.rows.states import RowsState
+from scripts.helpers.rows.states import RowsState, column_values
 from scripts.helpers.schemas.kept import schemas_of
 from scripts.helpers.schemas.policy import changes_between
 from scripts.helpers.states import typed
@@ -128,7 +128,7 @@ def consequences(change: WatermarkDifference) -> list[str]:
 
 
 def _span_text(span: CursorRange, state: RowsState) -> str:
-    low, high = shown_range(span, len(state.columns))
+    low, high = (column_values(state.columns, end, placed=True) for end in shown_range(span, len(state.columns)))
     return f"from {bound_text(low, 'the beginning')} to before {bound_text(high, 'the end')}"
 
 

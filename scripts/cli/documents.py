@@ -18,7 +18,7 @@ from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry, Release
 from scripts.helpers.protocol.values import ImplausibleError, Spilled, to_utc_string
 from scripts.helpers.rows.cursor_ranges import shown_range
-from scripts.helpers.rows.states import RowsState
+from scripts.helpers.rows.states import RowsState, column_values
 from scripts.helpers.schemas.kept import ENTRY, shown_schemas
 from scripts.helpers.states import typed
 
@@ -67,10 +67,15 @@ def as_json(value: Any) -> Any:
 def with_spans(state: Any) -> Any:
     """Return a state with what it has covered as ranges, where they can be read, and not as packed bytes."""
     found = typed(state)
-    if not isinstance(found, RowsState) or found.covered is None:
+    if not isinstance(found, RowsState):
         return state
+    bounds = {name: state[name] for name in ("value", "start", "last", "complete") if name in state}
+    shown = state | {name: column_values(found.columns, bound, placed=True) for name, bound in bounds.items()}
+    if found.covered is None:
+        return shown
     spans = [shown_range(one, len(found.columns)) for one in found.ranges]
-    return {**state, "covered": [{"low": low, "high": high} for low, high in spans]}
+    ends = [[column_values(found.columns, end, placed=True) for end in span] for span in spans]
+    return shown | {"covered": [{"low": low, "high": high} for low, high in ends]}
 
 
 def head_json(head: Head, now: datetime, threshold: Threshold | None = None) -> dict[str, Any]:

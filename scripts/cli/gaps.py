@@ -19,4 +19,4 @@ def gaps(around: Surroundings, job: str, context: str | None, start: str | None)
     with progress(around, "looking for gaps"):
         name, state = state_in(around, job, context, "rows")
         found = around.watermarks.gaps(job, name, bound_option(state, start, "--from"))
-    show_spans(around, {"job": job, "context": name}, "gaps", found, none="No gap.")
+    show_spans(around, {"job": job, "context": name}, "gaps", state, found, none="No gap.")

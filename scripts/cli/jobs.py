@@ -20,7 +20,7 @@ from scripts.cli.surroundings import Surroundings
 from scripts.cli.thresholds import read_thresholds, thresholds_option
 from scripts.helpers.display.units import count_of, duration_text, id_text, printable
 from scripts.helpers.errors import DAMAGE, AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
-from scripts.helpers.metrics.freshness import Threshold, age, lag, open_plan_age, unread
+from scripts.helpers.metrics.freshness import Threshold, age, lag, open_plan_age, why_no_lag
 from scripts.helpers.metrics.signs_of_life import failed_since, may_be_dead
 from scripts.helpers.metrics.thresholds import threshold_of
 from scripts.helpers.metrics.urgency import LATE, WORDS, Condition, condition_of, unreadable
@@ -307,7 +307,7 @@ def _row(job: ListedJob, now: datetime, condition: Condition) -> list[Cell]:
     return [
         job.job_id,
         state,
-        ("unknown" if unread(head) else NONE) if behind is None else duration_text(behind),
+        (why_no_lag(head) or NONE) if behind is None else duration_text(behind),
         _changed(head.last, since) if head.last and since is not None else "never",
         NONE if planned is None else duration_text(planned),
         f"{id_text(run[0])} {duration_text(max(now - run[1], timedelta(0)))}" if run else NONE,

@@ -26,7 +26,7 @@ from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import PLANS
 from scripts.helpers.rows.options import DEFAULT_DELAY
-from scripts.helpers.rows.states import RowsState, stored_bound
+from scripts.helpers.rows.states import RowsState, column_values
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.states import typed
 from scripts.helpers.tables.spans import TableSpan, TableState
@@ -192,10 +192,10 @@ def _files(
 
 def _rows(around: Surroundings, name: str, state: RowsState, source: dict[str, Any]) -> dict[str, Any]:
     """Say from where rows are read; with a source also up to where, and how many they are."""
-    columns, low = state.names, stored_bound(state.value)
+    columns, low, high, count = state.names, state.value, None, None
     named = ", ".join(columns)
-    high, count = None, None
     if source["source"] is None:
+        low = column_values(state.columns, low, placed=True)
         text = f"rows of {named} from {bound_text(low, 'the beginning')} on; ask the source with --source"
     else:
         # With lookback and delay, the run reads from and to other bounds than the state has.
@@ -236,7 +236,8 @@ def _asked(around: Surroundings, name: str, state: RowsState, source: dict[str, 
     if not window.is_empty:
         with rows.typed_errors():
             count = rows.rows(window).count()
-    return stored_bound(window.read_low), stored_bound(window.high), count
+    low, high = (column_values(window.columns, end, placed=True) for end in (window.read_low, window.high))
+    return low, high, count
 
 
 def _json(source: Mapping[str, Any], name: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from rich.console import Console
@@ -24,7 +24,8 @@ from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import Head, Release
 from scripts.helpers.protocol.lookups import PLANS
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.states import RowsState, stored_bound
+from scripts.helpers.rows.cursors import as_list
+from scripts.helpers.rows.states import RowsState, column_values
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.schemas.kept import schemas_of
 from scripts.helpers.states import typed
@@ -73,8 +74,11 @@ def value_text(value: Any) -> str:
         return "null"
     # A datetime is a date too, so it is asked about first.
     if isinstance(value, datetime):
-        text = value.astimezone(timezone.utc).isoformat(sep=" ")
-        return text.removesuffix("+00:00") + "Z"
+        if value.tzinfo is None:
+            return f"{value.isoformat(sep=' ')} (zone not known)"
+        # With the offset of its zone, it is both an instant and what the column has.
+        text = value.isoformat(sep=" ")
+        return f"{text.removesuffix('+00:00')}Z" if text.endswith("+00:00") else text
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, bool):
@@ -94,7 +98,8 @@ def state_text(state: Any) -> str:
     """Write the watermark of one context, or one value of the playbook's."""
     found = typed(state)
     if isinstance(found, RowsState):
-        return _pairs_text(found.names, found.value or [None]) + _schemas_text(state)
+        value = as_list(column_values(found.columns, found.value, placed=True))
+        return _pairs_text(found.names, value) + _schemas_text(state)
     if isinstance(found, FilesState):
         listed = moment(found.listed) if found.listed else "never"
         return f"{count_of(found.count, 'file')} known{_set_aside_text(found.aside)}, listed {listed}" + _schemas_text(
@@ -143,7 +148,8 @@ def planned_text(planned: Any) -> str:
     if isinstance(found, RowWindow):
         names = [column.name for column in found.columns]
         named = names[0] if len(names) == 1 else str(names)
-        return f"{named} {window_text(stored_bound(found.low), stored_bound(found.high))}"
+        low, high = (column_values(found.columns, bound, placed=True) for bound in (found.low, found.high))
+        return f"{named} {window_text(low, high)}"
     if isinstance(found, TableSpan):
         until = commit_text(found.format, found.until, "a table without a snapshot")
         if found.whole:

@@ -24,7 +24,7 @@ from scripts.cli.screen import (
 )
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import duration_text
-from scripts.helpers.metrics.freshness import age, lag, unread
+from scripts.helpers.metrics.freshness import age, lag, why_no_lag
 from scripts.helpers.metrics.signs_of_life import may_be_dead
 from scripts.helpers.metrics.urgency import condition_of
 from scripts.helpers.protocol.head import Head
@@ -66,8 +66,8 @@ def _facts(head: Head, now: datetime) -> list[tuple[str, Cell]]:
     ]
     if (behind := lag(head, now)) is not None:
         facts.append(("lag", duration_text(behind)))
-    elif unread(head):
-        facts.append(("lag", "unknown"))
+    elif why := why_no_lag(head):
+        facts.append(("lag", why))
     if head.last is not None:
         facts.append(("last", f"{head.last.op} {ago(age(head, now))}, at {moment(head.last.at)}"))
         facts.append(("run in force", head.last.run_id or NONE))

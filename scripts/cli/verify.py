@@ -12,11 +12,11 @@ import click
 
 from scripts.cli.backfill import slice_command
 from scripts.cli.commands import command, context_option, job_argument
-from scripts.cli.contexts import BEGINNING, state_in
+from scripts.cli.contexts import placed, span_rows, state_in
 from scripts.cli.deciding import confirm_place
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
-from scripts.cli.screen import Cell, bound_text, show_rows
+from scripts.cli.screen import Cell, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import ConfigurationError, InvalidValueError
@@ -101,9 +101,9 @@ def verify(
         for one in found.differing
     }
     if around.is_json:
-        _emit(found, place, commands)
+        _emit(found, state, place, commands)
     else:
-        _show(around, found, commands)
+        _show(around, found, state, commands)
     if not found.is_equal:
         raise click.exceptions.Exit(FAILED)
 
@@ -182,12 +182,11 @@ def _compared(
     return compare(around.watermarks, job, context, source, target, choice=choice, spark=spark, **options)
 
 
-def _show(around: Surroundings, found: Verification, commands: Mapping[Any, Sequence[str]]) -> None:
+def _show(around: Surroundings, found: Verification, state: RowsState, commands: Mapping[Any, Sequence[str]]) -> None:
     rows: list[list[Cell]] = []
     for one in found:
-        rows.append(
-            [bound_text(one.low, BEGINNING), bound_text(one.high, ""), *_counts(one), "differs" if one.differs else ""]
-        )
+        (ends,) = span_rows(placed(state, [(one.low, one.high)]))
+        rows.append([*ends, *_counts(one), "differs" if one.differs else ""])
     heading = ("low", "high (not included)", "source", "target", "missing", "doubled", "extra", "")
     show_rows(around.out, heading, rows)
     for name, why in found.compared.left_out.items():
@@ -203,11 +202,12 @@ def _counts(one: Any) -> list[Cell]:
     return [f"{count:,}" for count in (one.source_rows, one.target_rows, one.missing, one.doubled, one.extra)]
 
 
-def _emit(found: Verification, target: str, commands: Mapping[Any, Sequence[str]]) -> None:
+def _emit(found: Verification, state: RowsState, target: str, commands: Mapping[Any, Sequence[str]]) -> None:
     intervals = []
     for one in found:
+        ((low, high),) = placed(state, [(one.low, one.high)])
         facts: dict[str, Any] = {
-            "low": one.low, "high": one.high, "source": one.source_rows, "target": one.target_rows,
+            "low": low, "high": high, "source": one.source_rows, "target": one.target_rows,
             "missing": one.missing, "doubled": one.doubled, "extra": one.extra, "differs": one.differs,
         }  # fmt: skip
         if one in commands:

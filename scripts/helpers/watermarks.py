@@ -386,7 +386,8 @@ class Watermarks:
         Returns
         -------
         object
-            A value of the cursor column; of compound cursors a tuple with one for each. None where nothing was taken.
+            A value of the cursor column, naive for a time without zone; of compound cursors a tuple with one for each.
+            None where nothing was taken.
 
         Raises
         ------

@@ -16,7 +16,8 @@ from scripts.helpers.metrics import freshness, signs_of_life
 from scripts.helpers.metrics.urgency import WORDS, Condition, condition_of, unreadable
 from scripts.helpers.protocol.head import Claim, Head, LogEntry
 from scripts.helpers.rows.cursor_ranges import ShownRange
-from scripts.helpers.rows.states import RowsState
+from scripts.helpers.rows.cursors import as_list
+from scripts.helpers.rows.states import RowsState, column_values
 from scripts.helpers.states import typed
 from scripts.helpers.tables.spans import TableState
 
@@ -143,6 +144,11 @@ class JobFacts:
         return freshness.lag(self.head, self.now) if self.head else None
 
     @property
+    def why_no_lag(self) -> str:
+        """Why the lag is not known; nothing where it is, or where the job has none."""
+        return freshness.why_no_lag(self.head) if self.head else ""
+
+    @property
     def unread(self) -> Sequence[str]:
         """The contexts whose states are too large to be read for the page."""
         return freshness.unread(self.head) if self.head else ()
@@ -190,7 +196,8 @@ class JobFacts:
         alone = replace(head, watermarks={name: state})
         found, columns, values = typed(state, unpacks=False), [], []
         if isinstance(found, RowsState):
-            columns, values = found.names, list(found.value or [None])
+            columns = found.names
+            values = as_list(column_values(found.columns, found.value, placed=True))
         elif isinstance(found, PartitionState):
             columns, values = list(found.columns), list(found.value)
         elif isinstance(found, TableState):

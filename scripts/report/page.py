@@ -201,7 +201,7 @@ def _columns(entries: Sequence[JobEntry]) -> dict[str, bool]:
         "trend": any(entry.spark for entry in entries),
         # The age is the time since the last version, so both are there or neither is.
         "age": any(facts.age is not None for facts in all_facts),
-        "lag": any(facts.lag is not None or facts.unread for facts in all_facts),
+        "lag": any(facts.lag is not None or facts.why_no_lag for facts in all_facts),
         "plan": any(facts.plan_age is not None for facts in all_facts),
         "owner": any(facts.owner is not None for facts in all_facts),
         "gaps": any(facts.gap_count for facts in all_facts),

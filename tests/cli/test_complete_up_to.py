@@ -6,10 +6,13 @@ import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pytest
 
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.arrow_tables import ArrowRows
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_DATA, FAILED
@@ -28,7 +31,7 @@ def source_of(*stamps: datetime, now: datetime) -> ListedRows:
     return ListedRows((CursorColumn("at", "timestamp"),), [(stamp,) for stamp in stamps], now)
 
 
-def read(watermarks: Watermarks, source: ListedRows, **options: Any) -> None:
+def read(watermarks: Watermarks, source: Any, **options: Any) -> None:
     with IncrementalJob(watermarks, JOB, clock=watermarks.clock) as job:
         job.rows_since(source, "at", transformation_ctx="repairs", **options)
 
@@ -164,3 +167,44 @@ def test_complete_up_to_says_what_is_wrong_when_it_cannot_tell(
     done = run(watermarks, "complete-up-to", *arguments)
 
     assert (done.exit_code, text in done.stderr) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("zone", "offset"), [("UTC", "Z"), ("Asia/Kolkata", "+05:30"), ("America/New_York", "-04:00")], ids=str
+)
+def test_time_without_zone_is_an_instant_of_the_zone_that_its_source_was_given(
+    run: Command, watermarks: Watermarks, clock: Clock, zone: str, offset: str, tmp_path: Path
+) -> None:
+    clock.now = NOW
+    wall = (NOW - HOUR).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    read(watermarks, ArrowRows(pa.table({"id": [1], "at": [wall]}), zone=zone))
+    limits = tmp_path / "limits.json"
+    limits.write_text('{"*": {"warn": "30m", "error": "50m", "measure": "lag"}}')
+
+    judged = run(watermarks, "freshness", "--thresholds", str(limits))
+    assert (judged.exit_code, "59 min 59 s lag" in judged.stdout) == (FAILED, True)
+    complete = wall + timedelta(microseconds=1)
+    assert watermarks.complete_up_to(JOB, "repairs") == complete
+    assert run(watermarks, "complete-up-to", JOB, "--at", complete.isoformat()).exit_code == 0
+    later = complete + timedelta(microseconds=1)
+    assert run(watermarks, "complete-up-to", JOB, "--at", later.isoformat()).exit_code == FAILED
+    for command in ("show", "coverage", "complete-up-to"):
+        assert f"{complete.isoformat(sep=' ')}{offset}" in run(watermarks, command, JOB).stdout
+    shown = json.loads(run(watermarks, "show", JOB, "--output", "json").stdout)
+    assert shown["watermarks"]["repairs"]["value"] == "2026-03-16T14:45:00.000001+00:00"
+
+
+def test_lag_waits_for_the_next_run_when_a_state_does_not_say_the_zone_of_its_clock(
+    run: Command, watermarks: Watermarks, clock: Clock
+) -> None:
+    clock.now = NOW
+    commit(watermarks, JOB, "jr_1", {"repairs": rows_state(NOW - HOUR, "timestamp_ntz") | {"cursor_column": "at"}})
+
+    shown = run(watermarks, "show", JOB).stdout
+    assert "2026-03-16 14:45:00 (zone not known)" in shown
+    assert [line.split(maxsplit=1) for line in shown.splitlines() if line.startswith("lag")] == [
+        ["lag", "zone not known"]
+    ]
+    assert watermarks.complete_up_to(JOB, "repairs") == datetime(2026, 3, 16, 14, 45)
+    read(watermarks, ArrowRows(pa.table({"id": [1], "at": [datetime(2026, 3, 16, 19)]}), zone="Asia/Kolkata"))
+    assert "zone not known" not in run(watermarks, "show", JOB).stdout

@@ -27,7 +27,7 @@ from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.states import TICK, RowsState, stored_bound, stored_identity
+from scripts.helpers.rows.states import TICK, ZONE, RowsState, stored_bound, stored_identity
 from scripts.helpers.states import typed
 from scripts.helpers.watermarks import Watermarks
 
@@ -310,7 +310,8 @@ def context(state: Any) -> dict[str, Any]:
 
 def _rows(state: RowsState) -> dict[str, Any]:
     identity = stored_identity(state.columns, state.descending, None)
-    identity.pop(TICK, None)
+    for name in (TICK, ZONE):
+        identity.pop(name, None)
     shown = {"kind": "rows", "column": identity.pop("cursor_column"), **identity}
     start = {} if state.start is None else {"start": _plain(stored_bound(state.start))}
     return {**shown, **start, "value": _plain(stored_bound(state.value))}

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.states import RowsState
+from scripts.helpers.rows.states import RowsState, instant
 from scripts.helpers.states import typed
 
 Status = Literal["on time", "late", "missing", "no commit yet"]
@@ -34,13 +34,21 @@ def age(head: Head, now: datetime) -> timedelta | None:
 
 def lag(head: Head, now: datetime) -> timedelta | None:
     """Return the time since the oldest cursor of time of a job; None without one, or if some are `unread`."""
-    moments = [_moment(state) for state in head.watermarks.values()]
+    moments = _moments(head)
     cursors = [moment for moment in moments if moment is not None]
-    # A state that was not read may have the oldest one, and a lag that is too low raises no alarm.
-    if not cursors or unread(head):
+    # What is not known may be the oldest one, and a lag that is too low raises no alarm.
+    if not cursors or why_no_lag(head):
         return None
     # The oldest: one source that stands still would be hidden by the others otherwise.
     return max(now - min(cursors), timedelta(0))
+
+
+def why_no_lag(head: Head) -> str:
+    """Return why the lag of a job is not known; nothing where it is, or where it has no cursor of time."""
+    if unread(head):
+        return "unknown"
+    # A state of before the zone was kept; its next run adds it.
+    return "zone not known" if None in _moments(head) else ""
 
 
 def unread(head: Head) -> list[str]:
@@ -59,16 +67,15 @@ def open_plan_age(head: Head, now: datetime) -> timedelta | None:
     return max(now - since, timedelta(0))
 
 
-def _moment(state: Any) -> datetime | None:
-    """Return up to when a rows context has read; None for what is not of time."""
-    found = typed(state, unpacks=False)
-    # A job that descends reads into the past: its cursor grows older with every run that does well.
-    if not isinstance(found, RowsState) or found.value is None or found.descending:
-        return None
-    value = found.value[0]
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day, tzinfo=timezone.utc)
-    return value if isinstance(value, datetime) else None
+def _moments(head: Head) -> list[datetime | None]:
+    """Return up to when each rows context with a cursor of time has read; None where its zone is not known."""
+    states = [typed(state, unpacks=False) for state in head.watermarks.values()]
+    # A job that descends reads into the past, by numbers.
+    return [
+        instant(state.columns[0], state.value[0])
+        for state in states
+        if isinstance(state, RowsState) and state.value is not None and state.columns[0].is_time
+    ]
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,8 @@ class CursorColumn:
     name: str
     type: str
     tick: Tick | None = field(default=None, compare=False)
+    zone: str | None = field(default=None, compare=False)
+    """The zone whose clock stamps its dates or times without zone, by which the plan placed the delay."""
     is_tick_told: bool = field(default=False, init=False, compare=False, repr=False)
     """Whether its source says the tick; DataFrames do not."""
 

@@ -21,7 +21,7 @@ from scripts.helpers.rows.identity import check_same_source
 from scripts.helpers.rows.open_writers import age_of, oldest_writer, reachable_high, settled_moment
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.sources import ELSEWHERE, UNKNOWN, Facts, OpenWriter, OpenWriters, RowSource
-from scripts.helpers.rows.states import RowsState, Undecided, bound_given, check_types
+from scripts.helpers.rows.states import RowsState, Undecided, bound_given, check_types, stamped_by
 from scripts.helpers.rows.uuids import check_uuid, first_at, is_uuid, moment_of
 from scripts.helpers.rows.window import Nulls, RowWindow, precedes
 
@@ -104,6 +104,7 @@ def plan_window(
     check_nulls(columns, facts.nulls, chosen.nulls, context)
     # The source's own clock stamps its rows; that of the job may be minutes off, or hours if its zone is another.
     clock = facts.now or now.astimezone(facts.zone or now.tzinfo)
+    columns = stamped_by(columns, clock)
     look = _Look(source, columns, chosen, context, job_id, before, low, asked, facts, clock)
     look.check()
     # After the facts: one that writes between the two questions is open when it is asked for, or its rows are read.

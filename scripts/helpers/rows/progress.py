@@ -17,7 +17,7 @@ from scripts.helpers.errors import CorruptItemError, InvalidValueError, UnknownC
 from scripts.helpers.rows.coverage import BackfillRecord, backfill_record_id
 from scripts.helpers.rows.cursor_ranges import CursorRange, ShownRange, cut_at, merged, shown_range, uncovered
 from scripts.helpers.rows.slicing import slice_id
-from scripts.helpers.rows.states import SEEN, RowsState, is_rows
+from scripts.helpers.rows.states import SEEN, RowsState, column_values, is_rows
 
 logger = logging.getLogger(__name__)
 
@@ -123,10 +123,8 @@ class RowsProgress:
                 "at its gaps and coverage."
             )
         gaps = self.gaps(job_id, context)
-        if gaps:
-            return gaps[0][0]
         bound = state.value if state.complete is None else state.complete
-        return bound[0] if bound is not None and len(bound) == 1 else bound
+        return column_values(state.columns, gaps[0][0] if gaps else bound)
 
     def unfinished(self, job_id: str, context: str) -> dict[str, tuple[str, ShownRange]]:
         """Return the slices that are begun and not done; see `Watermarks.unfinished`."""

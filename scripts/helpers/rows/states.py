@@ -8,8 +8,9 @@ names the life of a context between two resets, so that a reset forgets them too
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta, timezone, tzinfo
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +23,7 @@ from scripts.helpers.rows.identity import SOURCE, as_text, remembered
 from scripts.helpers.rows.packed_ranges import decode_ranges, encode_ranges
 
 KIND = "rows"
-TICK = "tick"
+TICK, ZONE = "tick", "zone"
 SEEN = ("last", "undecided", "complete", "edge")
 """Fields for what a run saw of its source, and nobody sets by hand."""
 DIGITS = 12
@@ -261,7 +262,7 @@ class RowsState:
         return all(now == was or widened(was, now) for was, now in zip(before.types, self.types, strict=True))
 
 
-_OF_STATE = {"kind", "cursor_column", "type", TICK, "descending", SOURCE, "value", "start", "covered", *SEEN}
+_OF_STATE = {"kind", "cursor_column", "type", TICK, ZONE, "descending", SOURCE, "value", "start", "covered", *SEEN}
 
 
 def is_rows(state: object) -> bool:
@@ -336,6 +337,7 @@ def stored_identity(
     steps = [_told_step(column) for column in columns]
     given = {
         TICK: steps if any(steps) else None,
+        ZONE: next((column.zone for column in columns if column.zone), None),
         "descending": descending or None,
         SOURCE: as_text(source) if source else None,
     }
@@ -359,10 +361,69 @@ def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
     if len(steps) != len(names) or not all(type(step) is int and 0 <= step <= DAY // MICROSECOND for step in steps):
         raise fields.wrong(TICK, "microseconds for each column, 0 where its source says none")
     ticks = [timedelta(microseconds=step) or None for step in steps]
+    zones = [fields.text(ZONE, None)] * len(names)
     try:
-        return tuple(map(CursorColumn, names, types, ticks))
+        return tuple(map(CursorColumn, names, types, ticks, zones))
     except CursorError:
         raise fields.wrong("type", "a type that has an exact order") from None
+
+
+# --- times as people and clocks see them ----------------------------------------------------------
+
+
+def stamped_by(columns: Sequence[CursorColumn], clock: datetime) -> tuple[CursorColumn, ...]:
+    """Return columns that know the zone of the clock that stamps them; instants need none."""
+    # Of a zone without a name, the offset that it has now.
+    zone = getattr(clock.tzinfo, "key", None) or str(timezone(clock.utcoffset() or timedelta(0)))
+    return tuple(
+        replace(column, tick=column.tick if column.is_tick_told else None, zone=zone)
+        if column.is_time and column.type != "timestamp"
+        else column
+        for column in columns
+    )
+
+
+def instant(column: CursorColumn, value: Any) -> datetime | None:
+    """Return the moment of a time, or at which a date begins; None for other values, and where its zone is unknown."""
+    if not column.is_time or value is None or column.type == "timestamp":
+        return value if column.is_time else None
+    zone = _zone_of(column.zone)
+    wall = value if isinstance(value, datetime) else datetime.combine(value, time.min)
+    return None if zone is None else wall.replace(tzinfo=zone)
+
+
+def _zone_of(name: str | None) -> tzinfo | None:
+    """Return the zone that `stamped_by` named; None where there is none, or this machine does not know it."""
+    if name is None:
+        return None
+    # Here, as it reads files, and `Watermarks` imports this module.
+    from zoneinfo import ZoneInfo
+
+    with suppress(ValueError):
+        return datetime.strptime(name.removeprefix("UTC") or "Z", "%z").tzinfo
+    with suppress(ValueError, KeyError, OSError):
+        return ZoneInfo(name)
+    return None
+
+
+def column_values(columns: Sequence[CursorColumn], bound: Any, *, placed: bool = False) -> Any:
+    """Return a bound as its columns have it: times without zone, which states keep in UTC, are naive.
+
+    Where it is `placed`, as for people, they are instants of their zone, and naive only where that is not known. One
+    value is returned as it is, several as a tuple.
+    """
+    if bound is None:
+        return None
+    values = tuple(
+        (instant(column, value) if placed else None) or value.replace(tzinfo=None)
+        if column.type == "timestamp_ntz" and value is not None
+        else value
+        for column, value in zip(columns, as_list(bound), strict=False)
+    )
+    return values[0] if len(values) == 1 else values
+
+
+# --- fields of a cursor ---------------------------------------------------------------------------
 
 
 def descends_in(fields: Fields, columns: Sequence[CursorColumn]) -> bool:
