@@ -127,13 +127,30 @@ def test_instants_are_read_by_spark_as_without_it_when_they_are_of_any_year(post
 
 def test_infinite_instants_are_the_ends_of_time_when_they_are_read(postgres: Any) -> None:
     name = postgres.new_table("id int NOT NULL, at timestamptz")
-    postgres.sql(f"INSERT INTO {name} VALUES (1, 'infinity'), (2, '-infinity'), (3, '20000-01-01 00:00+00')")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, 'infinity'), (2, '-infinity')")
     source = sql_table(postgres, name)
 
     found = source.rows(plan(source, "id")).read_all().sort_by("id")["at"].to_pylist()
 
     last, first = datetime(9999, 12, 31, 23, 59, 59, 999_999), datetime(1, 1, 1)
-    assert [value.replace(tzinfo=None) for value in found] == [last, first, last]
+    assert [value.replace(tzinfo=None) for value in found] == [last, first]
+
+
+@pytest.mark.parametrize("declared", ["timestamptz", "timestamp", "date"])
+@pytest.mark.parametrize("far", ["20224-03-01", "0044-03-15 BC"])
+def test_finite_time_outside_of_the_years_of_readers_is_an_error_that_names_its_column(
+    postgres: Any, jdbc: Any, declared: str, far: str
+) -> None:
+    name = postgres.new_table(f"id int NOT NULL, paid_until {declared}")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, '2026-01-01'), (2, '{far}')")
+    source, of_spark = sql_table(postgres, name), JdbcTable(jdbc, postgres.url, name, properties=postgres.properties)
+    outside = r"column 'paid_until' has a time that does not fit \w+ \(years 1 to 9999\), as which it is read. Fix"
+
+    with pytest.raises(SourceError, match=outside):
+        source.rows(plan(source, "id")).read_all()
+    with pytest.raises(SourceError, match=outside) as caught, of_spark.typed_errors():
+        of_spark.rows(plan(of_spark, "id")).collect()
+    assert far[:5] not in str(caught.value)
 
 
 def test_float_is_exact_when_mariadb_would_show_six_digits(maria: Any, jdbc: Any) -> None:

@@ -113,6 +113,8 @@ class Declared:
         return timedelta(microseconds=10 ** (6 - min(shown, 6)))
 
 
+TIME_OUTSIDE = "column {!r} has a time that does not fit {} (years 1 to 9999)"
+"""What a database raises for a time that no reader has."""
 TIME, NO_DECIMAL = "time", "no decimal"
 """What is read of a time of day, or of a duration: the text that the database has of it. And what stands for
 a decimal whose scale Spark has no type for, so that it cannot even load the column."""
@@ -265,8 +267,11 @@ class Database(Dialect):
         """Return the type that Spark needs; None where its own choice is right."""
         return None
 
-    def corrected(self, expression: SQL, kind: str) -> SQL:
-        """Write the exact text of a column; NULL for a value of `corrected_kinds` that a driver gives as it is."""
+    def corrected(self, expression: SQL, kind: str, name: str) -> SQL:
+        """Write the exact text of a column; NULL for a value of `corrected_kinds` that a driver gives as it is.
+
+        The name of the column is for an error of the database that matches `queries.UNFIT`.
+        """
         return self.exact(expression, kind)
 
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
@@ -277,8 +282,11 @@ class Database(Dialect):
         kind, _ = self.cursor_type(declared) or (self.kind(declared), None)
         return None if kind is None else (column, kind)
 
-    def inside(self, expression: SQL, kind: str) -> SQL:
-        """Write a time so that every reader has its value: its exact text, or the time itself within the years."""
+    def inside(self, expression: SQL, kind: str, name: str) -> SQL:
+        """Write a time so that every reader has its value: its exact text, or the time itself within the years.
+
+        The name of the column is for an error of the database that matches `queries.UNFIT`.
+        """
         return self.exact(expression, kind)
 
     def declared(self, kind: str, precision: int, scale: int) -> str:

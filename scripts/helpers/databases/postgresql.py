@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 
-from scripts.helpers.databases.database import MAX, Declared, TableColumn, ends_early
+from scripts.helpers.databases.database import MAX, TIME_OUTSIDE, Declared, TableColumn, ends_early
 from scripts.helpers.databases.query_text import POSTGRESQL
 from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.rows.cursors import TIMES, CursorColumn
@@ -55,6 +55,20 @@ functions that these name, and so on. Their texts are searched, as no catalogue 
 def _text_in_utc(instant: SQL) -> SQL:
     """Write the text of an instant of PostgreSQL in UTC."""
     return sql("to_char(({}) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'", instant)
+
+
+def _text_of_time(time: SQL, kind: str) -> SQL:
+    """Write the exact text of a time or date of the years 1 to 9999."""
+    if kind == "timestamp":
+        return _text_in_utc(time)
+    form = sql("YYYY-MM-DD" if kind == "date" else "YYYY-MM-DD HH24:MI:SS.US")
+    return sql("to_char({}, {})", time, in_quotes(form))
+
+
+def _within(time: SQL, kind: str, early: SQL, late: SQL) -> SQL:
+    """Write a time, and something else for one before or after the years 1 to 9999."""
+    first, last = ENDS[kind]
+    return sql("CASE WHEN {0} < {1} THEN {2} WHEN {0} > {3} THEN {4} ELSE {0} END", time, first, early, last, late)
 
 
 class PostgreSQL(WritableDatabase):
@@ -144,22 +158,23 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        if kind == "timestamp":
-            return _text_in_utc(self.inside(expression, kind))
         if kind in TIMES:
-            form = sql("YYYY-MM-DD" if kind == "date" else "YYYY-MM-DD HH24:MI:SS.US")
-            return sql("to_char({}, {})", self.inside(expression, kind), in_quotes(form))
+            # As a cursor, a time outside the years is left for later, as any row from the future, and is no error.
+            return _text_of_time(_within(expression, kind, *ENDS[kind]), kind)
         if kind == "string":
             return sql("encode(convert_to({}, 'UTF8'), 'hex')", expression)
         return sql("CAST({} AS text)", expression)
 
-    def corrected(self, expression: SQL, kind: str) -> SQL:
+    def corrected(self, expression: SQL, kind: str, name: str) -> SQL:
+        if kind not in TIMES:
+            return super().corrected(expression, kind, name)
+        text = _text_of_time(self.inside(expression, kind, name), kind)
         if kind not in self.corrected_kinds:
-            return super().corrected(expression, kind)
+            return text
         # Spark and the driver take a day before 1582-10-15, in the zone of the JVM, for one of the calendar of then. A
         # text of each takes three times as long.
         years = sql("{} BETWEEN '1582-10-16 00:00:00+00' AND {}", expression, ENDS[kind][1])
-        return sql("CASE WHEN NOT {} THEN {} END", years, self.exact(expression, kind))
+        return sql("CASE WHEN NOT {} THEN {} END", years, text)
 
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
         kind = self.kind(declared)
@@ -172,10 +187,13 @@ class PostgreSQL(WritableDatabase):
             (sql("CAST({} AS text)", column), "string") if kind in (None, "uuid") else super().plain(column, declared)
         )
 
-    def inside(self, expression: SQL, kind: str) -> SQL:
-        # Infinity, and what is outside the years 1 to 9999, as their ends, not as errors: one row stamped 'infinity'
-        # would stop the job, and is left for later as any row from the future is.
-        return sql("CASE WHEN {0} < {1} THEN {1} WHEN {0} > {2} THEN {2} ELSE {0} END", expression, *ENDS[kind])
+    def inside(self, expression: SQL, kind: str, name: str) -> SQL:
+        # Infinity as the ends of the years 1 to 9999; of any other time outside of them, a reader would get another
+        # one. A cast fails there, of what depends on the row: a constant would fail before a row is read.
+        error = sql("left(CAST({} AS text), 0) || {}", expression, self.text(TIME_OUTSIDE.format(name, kind)))
+        failing = sql("CAST({} AS {})", error, self.types[kind])
+        ends = (sql("CASE WHEN isfinite({}) THEN {} ELSE {} END", expression, failing, end) for end in ENDS[kind])
+        return _within(expression, kind, *ends)
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
         wide = sql(

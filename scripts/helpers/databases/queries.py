@@ -96,7 +96,7 @@ class TableQueries:
                         f"column {name!r} is a {column.declared}, and Spark has no decimal of such a scale. Leave it "
                         "out with columns=, or read it through a view that casts it.",
                     )
-                written[name] = (self.dialect.corrected(sql("t.{}", self.dialect.quote(name)), kind), kind)
+                written[name] = (self.dialect.corrected(sql("t.{}", self.dialect.quote(name)), kind, name), kind)
         for cursor in cursors:
             # ``t.*`` leaves out system columns. One that is the cursor is selected by itself.
             if cursor.name in self.dialect.system_columns:
@@ -288,8 +288,9 @@ def shown_columns(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall
         yield sql("{} AS {}", _checked(cast, found, text) if kind.startswith("decimal") else cast, quoted)
 
 
-UNFIT = re.compile(r"column '.{1,300}?' has a number that does not fit decimal\(\d+,\d+\)")
-"""What Spark raises for a number that a cast would round, or make NULL of. It holds no value."""
+UNFIT = re.compile(r"column '.{1,300}?' has a (?:number|time) that does not fit \w+ ?\([\w ,]+\)")
+"""What Spark raises for a number that a cast would round, or make NULL of, and a database for a time that no reader
+has. It holds no value."""
 
 
 def _checked(cast: SQL, text: SQL, column: TextColumn) -> SQL:

@@ -120,7 +120,7 @@ class SqlTable(DatabaseTable):
             if name in texts:
                 written, kind = texts[name].written, texts[name].kind
                 # What a driver has no say in need not become a text on the way.
-                written = self.dialect.inside(column, kind) if kind in TIMES else written
+                written = self.dialect.inside(column, kind, name) if kind in TIMES else written
             elif plain is not None:
                 written, kind = plain
             else:
