@@ -17,7 +17,7 @@ from scripts.helpers.rows.cursors import TEXTS, TIMES, Cursor, CursorColumn, Tic
 from scripts.helpers.rows.dialect import Dialect
 from scripts.helpers.rows.sql import SQL, joined, sql, whole
 
-CATALOGUE = ("column_name", "declared", "indexed", "nullable", "filled", "wide")
+CATALOGUE = ("column_name", "declared", "indexed", "nullable", "filled", "wide", "base")
 """Columns of a catalogue query. That of a database that is only read has the first four."""
 IDENTITY = ("database_name", "schema_name", "table_name", "table_oid")
 """Columns of an identity query."""
@@ -45,6 +45,8 @@ class TableColumn:
         What the database does by itself: ``default`` where a row has no value, ``always``, or None.
     wide
         The type without a length, a precision, a scale or a domain; empty where it is unknown.
+    base
+        The type with its length and without a domain, as values are read; empty where it is `declared`.
     """
 
     declared: str
@@ -52,15 +54,16 @@ class TableColumn:
     nullable: bool
     filled: str | None = None
     wide: str = ""
+    base: str = ""
 
 
 def columns_of_catalogue(rows: Iterable[Sequence[str | None]]) -> dict[str, TableColumn]:
     """Return the columns by name that a catalogue query finds: all is text, and 1 is yes."""
     found = {}
     for name, declared, indexed, nullable, *more in rows:
-        filled, wide = (*more, None, None)[:2]
+        filled, wide, base = (*more, None, None, None)[:3]
         is_indexed = None if indexed is None else indexed == "1"
-        found[str(name)] = TableColumn(str(declared), is_indexed, nullable == "1", filled, wide or "")
+        found[str(name)] = TableColumn(str(declared), is_indexed, nullable == "1", filled, wide or "", base or "")
     return found
 
 

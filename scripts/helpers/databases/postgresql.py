@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 
@@ -27,6 +27,15 @@ ENDS = {
     "date": (sql("DATE '0001-01-01'"), sql("DATE '9999-12-31'")),
 }
 """The first and the last time of each type that every reader has."""
+AS_JDBC: Mapping[str, tuple[Callable[[SQL], SQL], str]] = {
+    "bit(1)": (lambda column: sql("CAST(CAST({} AS integer) AS boolean)", column), "boolean"),
+    "bit": (lambda column: sql("convert_to(CAST({} AS text), 'UTF8')", column), "binary"),
+    "oid": (lambda column: sql("CAST({} AS text)", column), "decimal(20,0)"),
+    "inet": (lambda column: sql("CAST(inet_out({}) AS text)", column), "string"),
+}
+"""How types without a kind are written and read, where that is not their text, as Spark and the driver have them."""
+NOT_EXACT = ("point", "box", "bit")
+"""Types whose text holds numbers as Java writes them, and one that without its length, as of a query, may be two."""
 NOT_LIVE = sql("EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'm')")
 """Condition that some of ``kin`` are materialized views, which show what was committed at their last REFRESH."""
 FOREIGN = sql("EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'f')")
@@ -178,10 +187,12 @@ class PostgreSQL(WritableDatabase):
 
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
         kind = self.kind(declared)
-        if declared.endswith("[]"):
+        if declared.endswith("[]") or declared in NOT_EXACT:
             return None
         if declared == "smallint":
             return column, declared
+        if other := AS_JDBC.get(declared) or AS_JDBC.get(declared.partition("(")[0]):
+            return other[0](column), other[1]
         # Every type has a text, which is what drivers return of those without a class of their own.
         return (
             (sql("CAST({} AS text)", column), "string") if kind in (None, "uuid") else super().plain(column, declared)
@@ -196,10 +207,11 @@ class PostgreSQL(WritableDatabase):
         return _within(expression, kind, *ends)
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
-        wide = sql(
-            "WITH RECURSIVE base (oid) AS (SELECT a.atttypid UNION ALL SELECT y.typbasetype FROM base b"
-            " JOIN pg_type y ON y.oid = b.oid WHERE y.typtype = 'd')"
-            " SELECT format_type(b.oid, NULL) FROM base b JOIN pg_type y ON y.oid = b.oid WHERE y.typtype <> 'd'"
+        # Of a domain, what it is made of: its values have that type.
+        base = sql(
+            "WITH RECURSIVE base (oid, length) AS (SELECT a.atttypid, a.atttypmod UNION ALL SELECT y.typbasetype,"
+            " y.typtypmod FROM base b JOIN pg_type y ON y.oid = b.oid WHERE y.typtype = 'd')"
+            " SELECT b.* FROM base b JOIN pg_type y ON y.oid = b.oid WHERE y.typtype <> 'd'"
         )
         return sql(
             "SELECT CAST(a.attname AS text) AS column_name, format_type(a.atttypid, a.atttypmod) AS declared,"
@@ -209,10 +221,11 @@ class PostgreSQL(WritableDatabase):
             " AND i.indcollation[0] IN (0, 950)) THEN 1 ELSE 0 END AS indexed,"
             " CASE WHEN a.attnotnull THEN 0 ELSE 1 END AS nullable,"
             " CASE WHEN a.attgenerated <> '' OR a.attidentity = 'a' THEN 'always'"
-            " WHEN a.atthasdef OR a.attidentity <> '' THEN 'default' END AS filled, ({}) AS wide"
-            " FROM pg_attribute a JOIN pg_class r ON r.oid = a.attrelid"
+            " WHEN a.atthasdef OR a.attidentity <> '' THEN 'default' END AS filled,"
+            " format_type(t.oid, NULL) AS wide, format_type(t.oid, t.length) AS base"
+            " FROM pg_attribute a JOIN pg_class r ON r.oid = a.attrelid CROSS JOIN LATERAL ({}) t"
             " WHERE a.attrelid = {} AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
-            wide, self._oid(parts),
+            base, self._oid(parts),
         )  # fmt: skip
 
     def _oid(self, parts: Sequence[str]) -> SQL:

@@ -292,7 +292,8 @@ class DatabaseTable(RowSource):
                 self.name, "there is no such table, or this user may not see it. Check the name and the schema."
             )
         self._check_selected(catalogue)
-        known = {**catalogue, **self._database.system_columns}
+        read = {name: replace(one, declared=one.base or one.declared) for name, one in catalogue.items()}
+        known = {**read, **self._database.system_columns}
         return TableQueries(self._database, self._database.table(self._parts), known, self._where, self._selected)
 
     def _queries_of(self, query: QueryText) -> TableQueries:
