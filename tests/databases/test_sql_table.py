@@ -670,6 +670,35 @@ def test_error_says_what_is_wrong_without_host_and_password_when_the_database_re
     assert not (tmp_path / "hidden.db").exists()
 
 
+@pytest.mark.parametrize(
+    ("server", "before", "after"),
+    [("maria", "int unsigned", "bigint unsigned"), ("maria", "bigint", "bigint unsigned"),
+     ("postgres", "int", "numeric(20,0)"), ("postgres", "numeric", "numeric(38,18)")],
+    indirect=["server"],
+)  # fmt: skip
+def test_ids_go_on_when_their_column_holds_more_by_now(
+    server: Any, before: str, after: str, watermarks: Watermarks
+) -> None:
+    name = server.new_table(f"id {before} PRIMARY KEY, price {'numeric(9,1)' if before == 'numeric' else 'int'}")
+    server.sql(f"INSERT INTO {name} VALUES (1, 1), (2, 1)")
+
+    def run() -> Any:
+        with IncrementalJob(watermarks, "orders") as job:
+            source = sql_table(server, name)
+            return job.rows_since(source, "id", delay=timedelta(0), behind="strict").read_all()["id"].to_pylist()
+
+    first = run()
+    verb, kind = ("MODIFY", after) if "unsigned" in after else ("ALTER", f"TYPE {after}")
+    server.sql(f"ALTER TABLE {name} {verb} id {kind}")
+    if before == "numeric":
+        server.sql(f"ALTER TABLE {name} ALTER price TYPE numeric(10,2)")
+    nothing = run()
+    server.sql(f"INSERT INTO {name} VALUES (3, 1)")
+
+    assert (first, nothing, run(), run()) == ([1, 2], [], [3], [])
+    assert watermarks.gaps("orders", "rows") == []
+
+
 def test_error_within_a_read_is_typed_and_ends_all_connections_when_a_range_fails(
     postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

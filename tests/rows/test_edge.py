@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from scripts.helpers.errors import SourceBehindError
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.edge import edge_of
 from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.sources import SeenRow
 from scripts.helpers.rows.window import RowWindow
@@ -63,6 +65,23 @@ def test_nothing_is_said_when_rows_were_added_above_or_changed_far_below(caplog:
     assert source.rows(second) == [(11,)]
     assert "WARNING" not in {record.levelname for record in caplog.records}
     assert source.asked_for == [5, 6, 5]
+
+
+def test_nothing_is_said_of_decimals_when_an_earlier_version_kept_them_with_their_zeros(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    prices = (CursorColumn("price", "decimal(9,2)"),)
+    rows = [(Decimal("1.50"),), (Decimal("2.00"),)]
+    source = Remembered(prices, rows, NOW, contents={row[0]: "0.10" for row in rows})
+    first = plan_after(None, source, ["price"], now=NOW)
+    assert first.high is not None
+    kept = edge_of(list(reversed([SeenRow(row, {"note": "0.10"}) for row in rows])), 5, as_written=True)
+    source.listed.append((Decimal("3.00"),))
+
+    second = plan_after(replace(first, edge=kept), source, ["price"], now=NOW, behind="strict")
+
+    assert source.rows(second) == [(Decimal("3.00"),)]
+    assert "WARNING" not in {record.levelname for record in caplog.records}
 
 
 def test_edge_stays_and_is_not_asked_for_again_when_nothing_is_new() -> None:

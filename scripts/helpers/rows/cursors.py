@@ -29,6 +29,8 @@ EXACT = Context(prec=76)
 """Room for the sum of two of Spark's decimals; the default context would round at 28 digits."""
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 WHOLE = ("tinyint", "smallint", "int", "bigint")
+WHOLE_DIGITS = (3, 5, 10, 19)
+"""Digits of the largest number of each."""
 OUTSIDE = (-(2**63) - 1, 2**63)
 """One below the smallest whole number and one above the largest: the bound just past a row that holds the largest
 one must exist, or that row would never be read."""
@@ -317,12 +319,15 @@ def widened(before: object, now: object) -> bool:
 
     >>> widened("int", "bigint"), widened("bigint", "int"), widened("decimal(9,2)", "decimal(12,2)")
     (True, False, True)
-    >>> widened("decimal(9,2)", "decimal(12,4)")
-    False
+    >>> widened("decimal(9,2)", "decimal(12,4)"), widened("bigint", "decimal(20,0)"), widened("bigint", "decimal(18,0)")
+    (False, True, False)
     """
     if before in WHOLE and now in WHOLE:
         return WHOLE.index(str(before)) < WHOLE.index(str(now))
     (digits, places), (more_digits, same_places) = decimal_type(str(before)), decimal_type(str(now))
+    # A decimal without places holds whole numbers, as BIGINT UNSIGNED of MySQL does.
+    if before in WHOLE:
+        return same_places == 0 and more_digits >= WHOLE_DIGITS[WHOLE.index(str(before))]
     return 0 < digits < more_digits and places == same_places
 
 
@@ -342,6 +347,9 @@ def check_value(value: object, kind: str, name: str | None = None) -> Cursor:
     if kind in UUIDS and isinstance(value, str) and re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", value):
         return value
     precision, scale = decimal_type(kind)
+    # Of a column that held whole numbers before.
+    if precision and type(value) is int:
+        value = Decimal(value)
     if precision and isinstance(value, Decimal) and _fits(value, precision, scale):
         return value
     raise CursorError(

@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import SourceBehindError
@@ -32,16 +34,40 @@ KEPT = 5
 outlier, such as 101 below 1,000,000, of which there are rarely more than four."""
 
 
-def edge_of(seen: Sequence[SeenRow], most: int) -> Edge | None:
-    """Return what is kept of rows, the last one first; None of no row. `most` is how many were asked for."""
+def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> Edge | None:
+    """Return what is kept of rows, the last one first; None of no row. `most` is how many were asked for.
+
+    Decimals count by their value, so that they may get more places; `as_written`, with the places that they have, as
+    states of earlier versions keep them.
+    """
     if not seen:
         return None
     rows = []
     for row in seen:
-        cursor = [str(value) for value in row.cursor]
-        rows.append((_digest(cursor), _digest(list(row.contents.values()))))
+        cursor = [
+            _without_zeros(f"{value:f}") if isinstance(value, Decimal) and not as_written else str(value)
+            for value in row.cursor
+        ]
+        contents = [text if as_written or not text else _without_zeros(text) for text in row.contents.values()]
+        rows.append((_digest(cursor), _digest(contents)))
     start = seen[-1].cursor if len(seen) == most else None
     return Edge(start, _digest(list(seen[0].contents)), tuple(rows))
+
+
+def _edge_like(before: Edge, seen: Sequence[SeenRow]) -> Edge | None:
+    """Return what is kept of rows, with decimals as those before were kept: the way in which more of them agree."""
+
+    def agreeing(edge: Edge | None) -> tuple[int, int]:
+        rows = edge.rows if edge else ()
+        cursors = {cursor for cursor, _ in before.rows}
+        return sum(cursor in cursors for cursor, _ in rows), len({*rows} & {*before.rows})
+
+    return max((edge_of(seen, KEPT + 1, as_written=written) for written in (False, True)), key=agreeing)
+
+
+def _without_zeros(text: str) -> str:
+    """Return the exact text of a decimal without zeros at the end of its fraction; any other text as it is."""
+    return text.rstrip("0").rstrip(".") if re.fullmatch(r"-?\d+\.\d+", text) else text
 
 
 def _with_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
@@ -112,7 +138,7 @@ def edge_after(
             # What came within the lookback is read again by this window: nothing is lost there.
             if window.lookback:
                 never_read = _below(source, before.start, window)
-            came = _came_below(before, edge_of(never_read, KEPT + 1))
+            came = _came_below(before, _edge_like(before, never_read))
             if before.ties is not None and never_read:
                 came += max(0, (_with_ties(before, source, window).ties or 0) - before.ties)
             _compare(before, came, seen, source, options, context, job_id)
@@ -173,7 +199,7 @@ def _compare(
             context, source.name, came,
         )  # fmt: skip
         return
-    if _is_there(before, edge_of(seen, KEPT + 1)):
+    if _is_there(before, _edge_like(before, seen)):
         return
     if options.behind == "strict":
         raise SourceBehindError(source.name, context, "last row taken", job_id)
