@@ -333,3 +333,18 @@ def test_window_reaches_the_index_when_the_query_lets_it_through(jdbc: Any, post
 
     assert "Index" in str(explained)
     assert len(taken(source, second)) == 24
+
+
+def test_question_mark_is_an_operator_when_a_query_or_condition_of_postgresql_has_one(postgres: Any, jdbc: Any) -> None:
+    name = postgres.new_table("id int PRIMARY KEY, doc jsonb")
+    postgres.sql(f"""INSERT INTO {name} VALUES (1, '{{"a?": 1}}'), (2, '{{"b": 1}}'), (3, '{{"b": 1, "a?": 2}}')""")
+    condition = "doc ? 'a?' AND doc ?| array['b', 'c']"
+    query = f"SELECT id, doc FROM {name} WHERE {condition} -- why?"
+    sources = [
+        of(postgres, jdbc, query),
+        sql_table(postgres, query=query),
+        JdbcTable(jdbc, postgres.url, name, properties=postgres.properties, where=condition),
+        sql_table(postgres, name, where=condition),
+    ]
+
+    assert [taken(source, plan(source, "id")) for source in sources] == [[3]] * 4

@@ -33,11 +33,13 @@ MAKERS = {
 }
 """What makes SQL of a text that it has quoted or checked itself."""
 BY_HAND = {
+    "scripts/helpers/databases/postgresql.py:PostgreSQL.prepared",
     "scripts/helpers/databases/query_text.py:QueryText.__init__",
     "scripts/helpers/databases/table.py:_checked_where",
     "scripts/helpers/glue/catalog.py:Catalog.partitions",
 }
-"""Where the SQL of the author of a script comes in: `query=`, `where=` and `push_down_predicate`."""
+"""Where the SQL of the author of a script comes in, or is written for a driver: `query=`, `where=` and
+`push_down_predicate`."""
 IN_CATALOGUE = {
     "scripts/helpers/sinks/database_sql.py:Statements.refused",
     "scripts/helpers/sinks/delta.py:conditions_in",

@@ -277,6 +277,10 @@ class Database(Dialect):
         """
         return self.exact(expression, kind)
 
+    def prepared(self, query: SQL) -> SQL:
+        """Write a query so that its driver finds no parameter in it."""
+        return query
+
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
         """Write a column for a reader without Spark, with the type that it is read as; None where none is exact.
 

@@ -11,7 +11,7 @@ from scripts.helpers.databases.query_text import POSTGRESQL
 from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.rows.cursors import TIMES, CursorColumn
 from scripts.helpers.rows.sources import CACHED, ELSEWHERE, NO_SEQUENCE, UNSEEN
-from scripts.helpers.rows.sql import SQL, in_quotes, sql
+from scripts.helpers.rows.sql import SQL, in_quotes, sql, written_by_hand
 
 WIDE = {
     "bit": "bit varying", "character": "text", "bpchar": "text", '"char"': "text", "name": "text", "money": "numeric",
@@ -184,6 +184,10 @@ class PostgreSQL(WritableDatabase):
         # text of each takes three times as long.
         years = sql("{} BETWEEN '1582-10-16 00:00:00+00' AND {}", expression, ENDS[kind][1])
         return sql("CASE WHEN NOT {} THEN {} END", years, text)
+
+    def prepared(self, query: SQL) -> SQL:
+        # `doc ? 'key'` is an operator of JSON.
+        return written_by_hand(self.grammar.prepared(query))
 
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
         kind = self.kind(declared)

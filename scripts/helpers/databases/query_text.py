@@ -44,6 +44,11 @@ class Grammar:
         groups = f"(?P<comment>{self.comment})|(?P<quoted>{self.quoted})|(?P<open>{self.opening}|['\"`])"
         return re.compile(rf"{groups}|(?P<bare>[^'\"`$/#\[\-]+|.)", re.DOTALL)
 
+    def prepared(self, text: str) -> str:
+        """Return a text with the question marks that are operators doubled, which a driver takes for parameters."""
+        found = self.pieces.finditer(text)
+        return "".join(one[0].replace("?", "??") if one.lastgroup == "bare" else one[0] for one in found)
+
     def has_double_quotes(self, text: str) -> bool:
         """Return whether a text has double quotes that are not within other quotes or a comment."""
         return any(found["quoted"] and found[0].startswith('"') for found in self.pieces.finditer(text))

@@ -569,7 +569,7 @@ class JdbcTable(DatabaseTable):
                 )
 
     def _read(self, relation: SQL, ranges: Sequence[SQL]) -> DataFrame:
-        options = self._queries.types_for_spark() | self._options
+        options, relation = self._queries.types_for_spark() | self._options, self._database.prepared(relation)
         if len(ranges) == 1:
             return self._spark.read.format("jdbc").options(**options, dbtable=relation).load()
         return self._spark.read.jdbc(options.pop("url"), relation, predicates=list(ranges), properties=options)
@@ -580,7 +580,7 @@ class JdbcTable(DatabaseTable):
         return ask(self._spark, self._asking_options, query, names, self._connections)
 
     def _columns_of(self, query: SQL) -> list[tuple[str, str, int, int]] | None:
-        return columns_of_query(self._connections, query)
+        return columns_of_query(self._connections, self._database.prepared(query))
 
     def _slots(self) -> int:
         return PER_CORE * slots_of(self._spark)
