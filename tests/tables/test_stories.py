@@ -227,6 +227,24 @@ def test_folder_restored_from_a_copy_is_found_when_its_versions_have_gone_past_t
         job.rows_since(table.source())
 
 
+@pytest.mark.parametrize("table", [IcebergByHand], ids=["iceberg"], indirect=True)
+def test_source_has_expired_and_was_not_set_back_when_a_tag_keeps_the_snapshot_that_was_read(
+    table: Any, take: Take
+) -> None:
+    table.append(1)
+    take()
+    read = table.newest
+    table.files.manage_snapshots().create_tag(read, "month_end").commit()
+    table.append(2)
+    between = table.newest
+    table.append(3)
+    table.files.maintenance.expire_snapshots().by_ids([between]).commit()
+
+    with pytest.raises(SourceExpiredError, match="on_expired='reread'"):
+        take()
+    assert take(on_expired="reread", sink="merge") == [1, 2, 3]
+
+
 def test_table_made_anew_is_an_error_or_everything_again_when_its_name_is_the_same(table: Any, take: Take) -> None:
     table.append(1)
     table.append(2)

@@ -95,8 +95,13 @@ class IcebergTable(TableSource):
         if after not in found.snapshots:
             return TableHistory(lost="expired")
         before = {snapshot.id for snapshot in found.lineage(after)}
-        kept = [] if head.newest is None else found.lineage(head.newest)
+        kept = [] if head.newest is None else list(found.lineage(head.newest))
         common = next((snapshot.id for snapshot in kept if snapshot.id in before), None)
+        # A tag may keep the snapshot that was read while those after it are gone: then the oldest that is left has a
+        # parent that is not there, or where a writer forgets that, its number follows one that is not there.
+        there = {0, *(snapshot.sequence for snapshot in found.snapshots.values())}
+        if common is None and kept and (kept[-1].parent is not None or max(kept[-1].sequence - 1, 0) not in there):
+            return TableHistory(lost="expired")
         return TableHistory(lost="rollback", common=common)
 
     def check_feed(self, span: TableSpan) -> None:
