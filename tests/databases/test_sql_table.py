@@ -659,10 +659,16 @@ def test_error_says_what_is_wrong_without_host_and_password_when_the_database_re
     gone = SqlTable("postgresql://127.0.0.1:1/postgres?password=hidden", "repairs")
     missing = sql_table(postgres, "not_there")
     no_file = SqlTable(f"sqlite:{tmp_path}/hidden.db", "repairs")
+    no_login = [
+        SqlTable(url, "repairs", properties={"user": "postgres", "passwd": "hidden"}),
+        SqlTable("mysql://bob:hidden@[::1/db", "repairs"),
+        SqlTable("mysql://h:hidden/db", "repairs"), SqlTable("mysql://h/db", "r", properties={"passwordd": "hidden"}),
+    ]  # fmt: skip
 
     for source, kind, text in (
         (nobody, SourceError, "refuses the user or the password"), (gone, SourceUnavailableError, "SQLSTATE"),
-        (missing, SourceError, "there is no such table"), (no_file, SourceUnavailableError, "sqlite3"),
+        (missing, SourceError, "there is no such table"), (no_file, SourceError, "there is no such file"),
+        *((source, SourceError, "not accept the URL") for source in no_login),
     ):  # fmt: skip
         with pytest.raises(kind, match=text) as caught:
             plan(source, "id")

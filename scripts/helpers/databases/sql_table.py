@@ -179,7 +179,16 @@ class SqlTable(DatabaseTable):
         except ImportError:
             package = self._session_of.package
             raise SourceError(self.name, f"it requires {package}. Install it: pip install {package}") from None
-        with closing(self._session_of(module, self._url, self._login)) as session:
+        try:
+            opened = self._session_of(module, self._url, self._login)
+        except FileNotFoundError:
+            missing = "there is no such file. Check the path; a URL of SQLite has no options."
+            raise SourceError(self.name, missing) from None
+        except (ValueError, TypeError) as error:
+            # Its text may show the URL, with a password.
+            refused = f"the driver does not accept the URL or properties= ({type(error).__name__}). Check both."
+            raise SourceError(self.name, refused) from None
+        with closing(opened) as session:
             if "sessionInitStatement" in options:
                 with session.ran(options["sessionInitStatement"]):
                     pass
@@ -295,10 +304,12 @@ class _SQLite(_Session):
     module = package = "sqlite3"
 
     def __init__(self, module: Any, url: str, given: Mapping[str, Any]) -> None:
-        path = quote(url.partition(":")[2])
+        path = url.partition(":")[2]
+        if not os.path.isfile(path):
+            raise FileNotFoundError
         # Batches may be read by several threads, one after the other.
         self._connection = module.connect(
-            f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, **given
+            f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, **given
         )
 
     def columns(self, query: SQL) -> list[tuple[str, str, int, int]]:
