@@ -22,9 +22,9 @@ from scripts.helpers.errors import BoundsError, InvalidValueError, UnknownJobErr
 from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import split_name
+from scripts.helpers.rows.coverage import slices
 from scripts.helpers.rows.cursor_ranges import ShownRange, range_end
 from scripts.helpers.rows.cursors import as_list
-from scripts.helpers.rows.slicing import slices
 from scripts.helpers.rows.states import RowsState
 
 PROGRAM = ("watermarks", "ingest-table")

@@ -18,7 +18,7 @@ from scripts.cli.screen import moment, show_folded, show_rows, state_text
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.batch.head_of_log import NOT_IN_LOG, HeadOfLog, head_of_log
 from scripts.helpers.batch.leftovers import examine_targets, forget_target, publish_waiting
-from scripts.helpers.batch.witness import after_restore as restore
+from scripts.helpers.batch.publishing import after_restore as restore
 from scripts.helpers.decisions.doctor import DAMAGED, Finding
 from scripts.helpers.display.units import count_of, printable
 from scripts.helpers.sinks.named import sink_at

@@ -24,11 +24,10 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import new_run_id
-from scripts.helpers.rows.coverage import BackfillRecord, backfill_record_id
+from scripts.helpers.rows.coverage import BackfillRecord, backfill_bounds, backfill_record_id, slice_id
 from scripts.helpers.rows.cursor_ranges import CursorRange, overlap, uncovered
 from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
-from scripts.helpers.rows.slice_source import SliceSource
-from scripts.helpers.rows.slicing import backfill_bounds, slice_id
+from scripts.helpers.rows.progress import SliceSource
 from scripts.helpers.rows.states import RowsState, check_same_columns, check_types
 from scripts.helpers.rows.window import Nulls
 from scripts.helpers.watermarks import Watermarks, utc_now

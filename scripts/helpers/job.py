@@ -11,12 +11,10 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pd
-from scripts.helpers.batch.batch import Batch, FrozenBatch
-from scripts.helpers.batch.counts import add_written
+from scripts.helpers.batch.batch import Batch, FrozenBatch, add_written
 from scripts.helpers.batch.end_of_run import EndOfRun, check_clock
-from scripts.helpers.batch.modes import Mode, ModeName
+from scripts.helpers.batch.modes import Mode, ModeName, begin
 from scripts.helpers.batch.publishing import Publication
-from scripts.helpers.batch.reach import begin
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import name_in_table, new_run_id, split_name
@@ -28,8 +26,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from scripts.helpers.batch.files import FileSource
+    from scripts.helpers.batch.modes import UnsavedRun
     from scripts.helpers.batch.rows import RowsSinceOptions
-    from scripts.helpers.batch.unsaved_run import UnsavedRun
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.files.latest import OnSame
     from scripts.helpers.files.partition_delta import PartitionDelta

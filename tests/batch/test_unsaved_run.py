@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.batch.modes import Mode
-from scripts.helpers.batch.unsaved_run import UnsavedRun
+from scripts.helpers.batch.modes import Mode, UnsavedRun
 from scripts.helpers.errors import PlanConflictError, RunClosedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn

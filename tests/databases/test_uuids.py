@@ -17,8 +17,8 @@ from scripts.helpers.databases.queries import TableQueries
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.plan import first_at
 from scripts.helpers.rows.sql import sql
-from scripts.helpers.rows.uuids import first_at
 from tests.support.row_windows import plan, taken
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)

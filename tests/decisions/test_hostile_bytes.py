@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scripts.helpers.errors import LedgerError
-from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.segments import from_bytes
+from scripts.helpers.files.segment_files import SegmentFiles, from_bytes
 from scripts.helpers.files.states import files_of
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.attributes import from_json, to_json

@@ -17,16 +17,16 @@ import pytest
 from scripts.helpers.errors import LedgerError, SourceError
 from scripts.helpers.files import spark as on_spark
 from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.choice import Memory, RangeMemory
 from scripts.helpers.files.diff import Known
 from scripts.helpers.files.ledger import FileLedger
-from scripts.helpers.files.limits import PlaceInOrder, Stretch
-from scripts.helpers.files.memory import Memory, RangeMemory
-from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.segments import from_bytes, merged_segments, to_bytes
+from scripts.helpers.files.segment_files import SegmentFiles, from_bytes, merged_segments, to_bytes
 from scripts.helpers.files.set_aside import RETRY, SKIP, WAITING, entry_of
 from scripts.helpers.files.spark import (
+    PlaceInOrder,
     SparkFileBookmark,
     SparkFileDelta,
+    Stretch,
     _Blocks,
     _header_of_first,
     _Look,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.files import bookmark as bookmark_module
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.listing import single_objects
+from scripts.helpers.listing import listing
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.metadata_tables import CHANGES, S3MetadataInventory, S3MetadataJournal
 from scripts.helpers.listing.objects import Interval
@@ -291,8 +291,8 @@ def test_nothing_is_ever_listed_when_the_live_inventory_shows_all_of_a_first_run
 def test_neighbours_are_looked_at_by_one_page_when_the_journal_names_many(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(single_objects, "PAYS", 3)
-    monkeypatch.setattr(single_objects, "APART", 5)
+    monkeypatch.setattr(listing, "PAYS", 3)
+    monkeypatch.setattr(listing, "APART", 5)
     world.run()
     names = [f"day=1/{number}.csv" for number in range(8)]
     world.put("day=1/0.old.csv", recorded=False)

@@ -26,8 +26,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.files import ledger
-from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.segments import checksum
+from scripts.helpers.files.segment_files import SegmentFiles, checksum
 from scripts.helpers.files.states import segment_of
 from scripts.helpers.listing.objects import LEDGER
 from tests.support.buckets import NOON, SOURCE, Bucket, Job, keys_of

@@ -16,7 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.helpers.files.segments import MAX_JSON_BYTES, SMALL_ROWS, from_bytes, merged_segments, merges, to_bytes
+from scripts.helpers.files.segment_files import (
+    MAX_JSON_BYTES,
+    SMALL_ROWS,
+    from_bytes,
+    merged_segments,
+    merges,
+    to_bytes,
+)
 from scripts.helpers.listing.objects import LEDGER
 from tests.support.buckets import NOON
 

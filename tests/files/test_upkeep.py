@@ -25,8 +25,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.files import ledger
 from scripts.helpers.files.ledger import NO_FOLDER
-from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.segments import checksum
+from scripts.helpers.files.segment_files import SegmentFiles, checksum
 from scripts.helpers.files.states import FilesPlan
 from scripts.helpers.files.upkeep import DEFAULT_AGE, LedgerFolder, LedgerUpkeep, LeftOver, names_in
 from scripts.helpers.listing.objects import LEDGER

@@ -81,7 +81,7 @@ BESIDE = {"__init__", "_lazy"}
 
 BOTO3_USERS = {
     "protocol/dynamodb.py", "glue_api/errors.py", "glue_api/pages.py", "glue_api/runs.py", "listing/events.py",
-    "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/single_objects.py", "reading/fetch.py",
+    "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/listing.py", "reading/fetch.py",
     "listing/clearing.py", "files/segment_files.py",
     "sinks/places.py", "glue/catalog.py", "databases/login.py",
     "job_runs/shapes.py", "display/redaction.py",
@@ -89,7 +89,7 @@ BOTO3_USERS = {
 MAKERS = {"display/redaction.py", "cli/surroundings.py"}
 """Who imports boto3 itself: what makes clients, with the filter of log lines, and what chooses their profile."""
 S3_CALLERS = {
-    "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/single_objects.py", "reading/fetch.py",
+    "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/listing.py", "reading/fetch.py",
     "listing/clearing.py", "files/segment_files.py",
     "sinks/places.py",
 }  # fmt: skip
@@ -99,8 +99,8 @@ OF_THE_JVM = {
 """Attributes of sessions and DataFrames that need Spark's JVM in this process."""
 NAMESAKES = {
     "listing/metadata_tables.py": {"scan"},
-    "sinks/iceberg_merge.py": {"scan"}, "tables/delta.py": {"scan"}, "tables/iceberg.py": {"scan"},
-    "sinks/targets.py": {"scan"}, "sinks/iceberg.py": {"scan"}, "glue/catalog.py": {"create_table", "update_table"},
+    "sinks/iceberg.py": {"scan"}, "tables/delta.py": {"scan"}, "tables/iceberg.py": {"scan"},
+    "sinks/targets.py": {"scan"}, "glue/catalog.py": {"create_table", "update_table"},
 }  # fmt: skip
 """Methods of others that are called as one of DynamoDB is: of tables of pyiceberg and deltalake, and of Glue."""
 

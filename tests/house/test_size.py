@@ -160,5 +160,5 @@ def test_module_is_reached_when_only_a_function_or_a_lazy_name_imports_it() -> N
     found = reached_from(DOOR)
 
     assert "scripts.helpers.batch.verifying" in found  # Within a function of the door.
-    assert "scripts.helpers.sinks.pandas_files" in found  # By a lazy name of its room.
+    assert "scripts.helpers.sinks.files" in found  # By a lazy name of its room.
     assert "scripts.helpers.job_runs.client" not in found

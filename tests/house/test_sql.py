@@ -41,7 +41,7 @@ BY_HAND = {
 """Where the SQL of the author of a script comes in, or is written for a driver: `query=`, `where=` and
 `push_down_predicate`."""
 IN_CATALOGUE = {
-    "scripts/helpers/sinks/database_sql.py:Statements.refused",
+    "scripts/helpers/sinks/database.py:Statements.refused",
     "scripts/helpers/sinks/delta.py:conditions_in",
 }
 """Where the constraints of a target come in, as its owner declared them."""

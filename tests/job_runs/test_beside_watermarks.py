@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.batch.last_success import last_success
+from scripts.helpers.batch.modes import last_success
 from scripts.helpers.errors import RunInProgressError, UnknownJobError, UnknownRunError, UnplacedRunError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol import items

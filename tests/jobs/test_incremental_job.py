@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from scripts.helpers.batch.counts import METRICS
+from scripts.helpers.batch.batch import METRICS
 from scripts.helpers.errors import (
     CommitUnknownError,
     FencedError,

@@ -16,11 +16,11 @@ from pyarrow import parquet
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing import bucket_pages, inventory
+from scripts.helpers.listing.bucket_pages import take_objects
 from scripts.helpers.listing.event_messages import MAX_BODY, parse_message
 from scripts.helpers.listing.events import S3EventQueue
 from scripts.helpers.listing.inventory_files import BATCH_ROWS, MAX_TEXT, read_listed
 from scripts.helpers.listing.listing import Listing, Location
-from scripts.helpers.listing.page import take_objects
 from tests.support.event_bodies import bridged, notification, record, through_sns
 from tests.support.long import cases
 

@@ -17,7 +17,7 @@ from botocore.compat import HTTPHeaders
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scripts.helpers.listing.page import from_parsed, take_objects
+from scripts.helpers.listing.bucket_pages import from_parsed, take_objects
 from tests.support.long import cases
 
 ROOTS = {"Contents": "ListBucketResult", "Version": "ListVersionsResult"}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from scripts.helpers.errors import AccessRefusedError, CredentialsError, SourceError, SourceUnavailableError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.listing import single_objects
+from scripts.helpers.listing import listing
 from scripts.helpers.listing.events import S3EventQueue
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.watermarks import Watermarks
@@ -155,9 +155,9 @@ def pages_from(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return what sets how many objects pay a page, the keys looked at after one that does not, and those of a part."""
 
     def choose(pays: int, apart: int, part: int = 1_000) -> None:
-        monkeypatch.setattr(single_objects, "PAYS", pays)
-        monkeypatch.setattr(single_objects, "APART", apart)
-        monkeypatch.setattr(single_objects, "ON_A_PAGE", part)
+        monkeypatch.setattr(listing, "PAYS", pays)
+        monkeypatch.setattr(listing, "APART", apart)
+        monkeypatch.setattr(listing, "ON_A_PAGE", part)
 
     return choose
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.protocol import dynamodb, items, requests, retention, values
+from scripts.helpers.protocol import changes, dynamodb, items, requests, values
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Change, Head, LogEntry, Plan
@@ -113,7 +113,7 @@ def chunks_deleted_too_early(patch: pytest.MonkeyPatch) -> None:
 
 def chunks_expire_with_one_version(patch: pytest.MonkeyPatch) -> None:
     """Chunks end with the version that is left, though older ones without an end share them."""
-    patch.setattr(retention, "_sharing", lambda store, entry, gone, at: ([], at))
+    patch.setattr(changes, "_sharing", lambda store, entry, gone, at: ([], at))
 
 
 def lease_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def types_lost(patch: pytest.MonkeyPatch) -> None:
 
 def chunks_without_margin(patch: pytest.MonkeyPatch) -> None:
     """Chunks end at the very second of the version that refers to them."""
-    patch.setattr(retention, "CHUNK_MARGIN", timedelta())
+    patch.setattr(changes, "CHUNK_MARGIN", timedelta())
 
 
 def run_item_stays(patch: pytest.MonkeyPatch) -> None:

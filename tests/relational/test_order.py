@@ -11,7 +11,7 @@ from pyspark.sql import types
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from scripts.helpers.errors import FieldTypeError
-from scripts.helpers.relational.order import check_order, exactly
+from scripts.helpers.relational.relations import check_order, exactly
 
 VariantType: Any = getattr(types, "VariantType", type("VariantType", (DataType,), {}))
 """Spark 4's, or one of its name."""

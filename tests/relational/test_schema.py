@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import NameCollisionError
-from scripts.helpers.relational.schema import tables_of
+from scripts.helpers.relational.relations import tables_of
 
 
 def struct(**fields: Any) -> dict[str, Any]:

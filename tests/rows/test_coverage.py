@@ -17,15 +17,26 @@ from scripts.helpers.protocol.fields import ImplausibleError
 from scripts.helpers.protocol.names import served_by
 from scripts.helpers.protocol.packed_json import pack_json
 from scripts.helpers.rows.coverage import (
+    MAX_SLICES,
     BackfillRecord,
+    backfill_bounds,
     backfill_record_id,
+    slice_id,
+    slices,
     with_ranges,
 )
-from scripts.helpers.rows.cursor_ranges import cut_at, merged, overlap, range_end, shown_range, uncovered
+from scripts.helpers.rows.cursor_ranges import (
+    cut_at,
+    decode_ranges,
+    encode_ranges,
+    merged,
+    overlap,
+    range_end,
+    shown_range,
+    uncovered,
+)
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.options import check_rows_plan
-from scripts.helpers.rows.packed_ranges import decode_ranges, encode_ranges
-from scripts.helpers.rows.slicing import MAX_SLICES, backfill_bounds, slice_id, slices
 from scripts.helpers.rows.states import RowsState, ranges_read
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
@@ -265,7 +276,7 @@ def test_coverage_is_refused_when_somebody_altered_it(number: int) -> None:
 
 
 def test_coverage_is_refused_when_it_inflates_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.helpers.rows.packed_ranges.MAX_RAW_BYTES", 1_000)
+    monkeypatch.setattr("scripts.helpers.rows.cursor_ranges.MAX_RAW_BYTES", 1_000)
 
     with pytest.raises(ImplausibleError, match=r"^coverage is not ranges of its cursor$"):
         decode_ranges(raw('{"o": [' + "null, " * 999 + "null]}"), ["bigint"])

@@ -10,10 +10,9 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from scripts.helpers.protocol.values import decode, encode
-from scripts.helpers.rows.cursor_ranges import merged, range_end, uncovered
+from scripts.helpers.rows.coverage import slices
+from scripts.helpers.rows.cursor_ranges import decode_ranges, encode_ranges, merged, range_end, uncovered
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.packed_ranges import decode_ranges, encode_ranges
-from scripts.helpers.rows.slicing import slices
 from scripts.helpers.rows.states import ranges_read
 from tests.support.rows_states import covered_by, passed_range, with_coverage, with_coverage_kept
 

@@ -12,8 +12,7 @@ import pytest
 from scripts.helpers.errors import SourceBehindError
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.edge import edge_of
-from scripts.helpers.rows.plan import plan_window
+from scripts.helpers.rows.plan import edge_of, plan_window
 from scripts.helpers.rows.sources import SeenRow
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows

@@ -12,10 +12,8 @@ import pytest
 from scripts.helpers.errors import CursorError
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.open_writers import LONGEST_WAIT
-from scripts.helpers.rows.plan import plan_window
+from scripts.helpers.rows.plan import LONGEST_WAIT, first_at, plan_window
 from scripts.helpers.rows.sources import CACHED, NO_SEQUENCE, OpenWriter, OpenWriters, RowSource
-from scripts.helpers.rows.uuids import first_at
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows
 from tests.support.row_windows import plan_after, replayed

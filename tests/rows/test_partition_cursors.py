@@ -11,8 +11,7 @@ import pytest
 
 from scripts.helpers.errors import CursorError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.rows.origins import is_of_folders
-from scripts.helpers.rows.spark_frames import DataFrameRows
+from scripts.helpers.rows.spark_frames import DataFrameRows, is_of_folders
 from scripts.helpers.watermarks import Watermarks
 from tests.support.connect_server import without_jvm
 

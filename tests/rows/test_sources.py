@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.slice_source import SliceSource
+from scripts.helpers.rows.progress import SliceSource
 from scripts.helpers.rows.sources import ForwardingRows, RowSource
 from tests.support.listed_rows import ListedRows
 

@@ -15,8 +15,7 @@ from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.rows.cursors import EPOCH, CursorColumn
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.pandas_frames import PandasRows
-from scripts.helpers.rows.plan import plan_window
-from scripts.helpers.rows.uuids import first_at, moment_of
+from scripts.helpers.rows.plan import first_at, moment_of, plan_window
 from tests.support.listed_rows import ListedRows
 from tests.support.row_windows import plan_after, replayed
 from tests.support.rows_states import with_coverage

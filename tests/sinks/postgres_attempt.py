@@ -27,7 +27,7 @@ import psycopg
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.sql import SQL
 from scripts.helpers.sinks import DatabaseSink, Output
-from scripts.helpers.sinks.database_access import DriverSession
+from scripts.helpers.sinks.database import DriverSession
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.processes import wait_at
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from scripts.helpers.databases.database import Arriving, WritableDatabase, writable
 from scripts.helpers.databases.mysql import MariaDB
 from scripts.helpers.databases.others import Oracle
 from scripts.helpers.databases.postgresql import PostgreSQL
 from scripts.helpers.databases.sqlite import SQLite
-from scripts.helpers.databases.writing import Arriving, WritableDatabase, writable
 from scripts.helpers.errors import TargetError
 from scripts.helpers.rows.sql import sql
 

@@ -35,9 +35,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.sql import Values, sql
-from scripts.helpers.sinks.database import DatabaseSink
-from scripts.helpers.sinks.database_access import target_errors
-from scripts.helpers.sinks.database_sql import BATCHES, GONE, TAKEN_BACK, Statements
+from scripts.helpers.sinks.database import BATCHES, GONE, TAKEN_BACK, DatabaseSink, Statements, target_errors
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks

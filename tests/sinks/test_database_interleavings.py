@@ -23,8 +23,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks import DatabaseSink
-from scripts.helpers.sinks.database_access import DriverSession
-from scripts.helpers.sinks.database_sql import Statements
+from scripts.helpers.sinks.database import DriverSession, Statements
 from scripts.helpers.sinks.outputs import batch_values, mark_of
 from tests.sinks.interleaving import JOB, Interleaving, let_number_decide, played
 from tests.support.dynamodb import Died

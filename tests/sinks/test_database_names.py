@@ -11,8 +11,7 @@ import pytest
 
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.sinks.database import DatabaseSink
-from scripts.helpers.sinks.database_sql import BATCHES, TAKEN_BACK
+from scripts.helpers.sinks.database import BATCHES, TAKEN_BACK, DatabaseSink
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import mark_of, value_of_batch
 from tests.support.database_fixtures import written_as

@@ -27,7 +27,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.rows.sql import SQL, sql
 from scripts.helpers.sinks import DatabaseSink, Merge, events_of
-from scripts.helpers.sinks.database_access import JdbcAccess, arriving, place_of_url
+from scripts.helpers.sinks.database import JdbcAccess, arriving, place_of_url
 from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import written_as
 from tests.support.written import EPOCH, JOB, PASSWORD, Written

@@ -28,9 +28,8 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import DeltaSink, Merge, delta, events_of
-from scripts.helpers.sinks.merging import DELETED
+from scripts.helpers.sinks.merging import DELETED, SPARK_FRAMES, TableMerge
 from scripts.helpers.sinks.outputs import mark_of
-from scripts.helpers.sinks.table_merge import SPARK_FRAMES, TableMerge
 from scripts.helpers.watermarks import Watermarks
 from tests.support.long import cases, is_long
 from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules

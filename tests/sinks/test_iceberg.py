@@ -35,8 +35,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks import staged_rows
 from scripts.helpers.sinks.choice import Layout, opened, sink_for
-from scripts.helpers.sinks.iceberg import IcebergSink
-from scripts.helpers.sinks.iceberg_merge import MovedError
+from scripts.helpers.sinks.iceberg import IcebergSink, MovedError
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import branch_of, folder_of, mark_of
 from scripts.helpers.sinks.places import Place, place_of

@@ -32,9 +32,9 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks import IcebergSink, Merge, events_of
-from scripts.helpers.sinks.iceberg_merge import MEMORY, SparkMerge, made_if_missing, memory_of, rows_at
+from scripts.helpers.sinks.iceberg import MEMORY, SparkMerge, made_if_missing, memory_of, rows_at
+from scripts.helpers.sinks.merging import TableMerge
 from scripts.helpers.sinks.outputs import mark_of
-from scripts.helpers.sinks.table_merge import TableMerge
 from scripts.helpers.watermarks import Watermarks
 from tests.support.long import cases, is_long
 from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 import pytest
 
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.sinks import Merge, merge_engines
-from scripts.helpers.sinks.merging import DELETED
-from scripts.helpers.sinks.table_merge import ARROW_FRAMES, SPARK_FRAMES, Frames
+from scripts.helpers.sinks import Merge, merging
+from scripts.helpers.sinks.merging import ARROW_FRAMES, DELETED, SPARK_FRAMES, Frames
 from tests.support.long import cases
 from tests.support.merge_reference import history, newest
 
@@ -347,7 +346,7 @@ def test_what_does_not_fit_into_memory_is_among_temporary_files_when_a_query_nee
     (here / ".tmp").write_text("")
     monkeypatch.chdir(here)
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    monkeypatch.setattr(merge_engines, "MEMORY", "100MB")
+    monkeypatch.setattr(merging, "MEMORY", "100MB")
     count = 800_000
     numbers = pa.array(range(count))
     words = pa.array([f"{number:>150}" for number in range(count)])

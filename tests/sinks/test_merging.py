@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from scripts.helpers.databases.database import WritableDatabase
 from scripts.helpers.databases.mysql import MySQL
 from scripts.helpers.databases.postgresql import PostgreSQL
-from scripts.helpers.databases.writing import WritableDatabase
 from scripts.helpers.errors import (
     InvalidValueError,
     KeyColumnError,
@@ -26,7 +26,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DatabaseSink, Merge, Versions, events_of
-from scripts.helpers.sinks.database_sql import GONE, Statements
+from scripts.helpers.sinks.database import GONE, Statements
 from scripts.helpers.sinks.merging import DELETED
 from tests.support.database_fixtures import written_as
 from tests.support.long import cases

@@ -15,8 +15,7 @@ import pytest
 
 from scripts.helpers.errors import TargetLayoutError
 from scripts.helpers.protocol.names import BatchId
-from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.pandas_files import file_rows, partition_folder, write_arrow
+from scripts.helpers.sinks.files import FileSink, file_rows, partition_folder, write_arrow
 from scripts.helpers.sinks.places import LocalPlace
 
 NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -16,8 +16,8 @@ from scripts.helpers.protocol.lookups import PLANS, STATES
 from scripts.helpers.relational.ids import IdBlock
 from scripts.helpers.rows.coverage import BackfillRecord
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.edge import edge_of
 from scripts.helpers.rows.options import RowOptions
+from scripts.helpers.rows.plan import edge_of
 from scripts.helpers.rows.sources import SeenRow
 from scripts.helpers.rows.states import Undecided, ranges_read
 from scripts.helpers.rows.window import RowWindow

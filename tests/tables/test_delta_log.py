@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.tables.delta_log import DeltaCommit, may_be_gone, read_commit, taken_by
+from scripts.helpers.tables.delta import DeltaCommit, may_be_gone, read_commit, taken_by
 
 AT = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 MILLISECONDS = int(AT.timestamp() * 1_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime, timezone
 
-from scripts.helpers.tables.iceberg_metadata import read_metadata
+from scripts.helpers.tables.iceberg import read_metadata
 
 
 def test_time_of_a_snapshot_is_its_milliseconds_since_1970() -> None:

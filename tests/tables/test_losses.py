@@ -24,7 +24,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import connectors
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.tables import IcebergTable, delta, iceberg
-from scripts.helpers.tables.iceberg_metadata import Metadata, Snapshot
+from scripts.helpers.tables.iceberg import Metadata, Snapshot
 from scripts.helpers.tables.sources import expired_where
 from scripts.helpers.tables.spans import TableSpan
 from scripts.helpers.watermarks import Watermarks

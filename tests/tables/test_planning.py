@@ -15,10 +15,9 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.tables.frames import check_no_feed_columns
-from scripts.helpers.tables.options import TableOptions
 from scripts.helpers.tables.planning import span_between
 from scripts.helpers.tables.sources import TableSource
-from scripts.helpers.tables.spans import TableSpan, TableState
+from scripts.helpers.tables.spans import TableOptions, TableSpan, TableState
 from tests.support.versioned_tables import DeltaByHand
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import UnknownRunError, UnknownVersionError
+from scripts.helpers.protocol.changes import expire_version
 from scripts.helpers.protocol.items import log_key
-from scripts.helpers.protocol.retention import expire_version
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import Watermarks
 from tests.support import steps

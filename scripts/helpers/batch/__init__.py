@@ -9,12 +9,12 @@ from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
     from scripts.helpers.batch.modes import Mode as Mode
-    from scripts.helpers.batch.witness import after_restore as after_restore
+    from scripts.helpers.batch.publishing import after_restore as after_restore
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "modes": ["Mode"],
-        "witness": ["after_restore"],
+        "publishing": ["after_restore"],
     },
 )

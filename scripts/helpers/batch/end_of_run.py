@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from typing import Any
 
-from scripts.helpers.batch.unsaved_run import UnsavedRun
+from scripts.helpers.batch.modes import UnsavedRun
 from scripts.helpers.errors import CommitUnknownError, FencedError, InvalidValueError, RunClosedError, WatermarkError
 from scripts.helpers.metrics.report import JobReport, Outcome, Reporter
 from scripts.helpers.protocol.run import Run

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from scripts.helpers._lazy import SparkSession
 from scripts.helpers.batch.after_commit import AfterCommit, ClearingUp
 from scripts.helpers.batch.batch import Batch, SourcePart, Stored, T
-from scripts.helpers.batch.reach import Reach
+from scripts.helpers.batch.modes import Reach
 from scripts.helpers.batch.schemas import SchemaKeeping
 from scripts.helpers.display.options import options_of
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, PlanConflictError

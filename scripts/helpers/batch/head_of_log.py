@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from scripts.helpers.batch.witness import answers_of, newest_outputs
+from scripts.helpers.batch.publishing import answers_of, newest_outputs
 from scripts.helpers.decisions.decisions import make_order
 from scripts.helpers.errors import (
     DAMAGE,

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scripts.helpers._lazy import S3Client, SparkSession
-from scripts.helpers.batch.publishing import Publication
-from scripts.helpers.batch.witness import ahead_of, lacking, newest_outputs
+from scripts.helpers.batch.publishing import Publication, ahead_of, lacking, newest_outputs
 from scripts.helpers.decisions.doctor import UNPUBLISHED, Finding, behind
 from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, UnprovenError
 from scripts.helpers.protocol.head import Head, LogEntry

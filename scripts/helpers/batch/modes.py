@@ -2,13 +2,361 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import tee
 from typing import Any, Literal, get_args
+from urllib.parse import quote
 
 from scripts.helpers.display.options import check_choice
-from scripts.helpers.errors import InvalidValueError, JobArgumentError
-from scripts.helpers.protocol.names import check_run_id
+from scripts.helpers.errors import (
+    InvalidValueError,
+    JobArgumentError,
+    PlanConflictError,
+    RunClosedError,
+    UnknownJobError,
+    UnknownRunError,
+    UnplacedRunError,
+)
+from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry, Outputs, Plan
+from scripts.helpers.protocol.names import BatchId, check_run_id, split_name
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.watermarks import Watermarks
+
+logger = logging.getLogger(__name__)
+
+# --- last success ---------------------------------------------------------------------------------
+# Which version a run id stands for: that of its commit, or of the last success before it.
+
+PAGE = 100
+"""Versions of one request: the last success is seldom further back."""
+
+
+def last_success(
+    watermarks: Watermarks, job_id: str, run_id: str, job_runs: Iterable[Mapping[str, Any]] = ()
+) -> LogEntry | None:
+    """Return the version that the last successful run at or before this one made.
+
+    A run that committed stands for its last commit, whatever people decided about the job since. Ids
+    have no order: a run that never committed is placed by the time at which it started. The table
+    knows that of the run that has the job now, and of those that `JobRuns` started; `job_runs` of others.
+
+    Parameters
+    ----------
+    job_runs
+        The ``JobRuns`` that Glue's ``get_job_runs`` returns, or any maps with ``Id`` and an aware ``StartedOn``.
+        Looked at only for a run that the table cannot place.
+
+    Returns
+    -------
+    LogEntry or None
+        None where the run was there before the first success: nothing was processed then.
+
+    Raises
+    ------
+    UnknownJobError, AmbiguousHistoryError
+        As `Watermarks.latest`.
+    UnplacedRunError
+        The run never committed and nothing tells when it started, or what was there then has expired.
+    InvalidValueError
+        `job_runs` has the run with a ``StartedOn`` that is no aware datetime.
+    """
+    check_run_id(run_id)
+    head = watermarks.latest(job_id)
+    found = _commit_of(watermarks, head, run_id)
+    if found is not None:
+        return found
+    started = _started(watermarks, head, run_id, job_runs)
+    if started is None:
+        raise UnplacedRunError(job_id, run_id)
+    oldest = 1
+    # By starts, as "before this run" is said of runs. Of a version without one only the time of its commit is known.
+    for entry in _history(watermarks, job_id):
+        if entry.change.op in SUCCESS and (entry.change.started_at or entry.change.at) <= started:
+            return entry
+        oldest = entry.version
+    # Versions below it have expired, and the success that was looked for may be among them.
+    if oldest > 1:
+        raise UnplacedRunError(job_id, run_id)
+    return None
+
+
+def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | None:
+    """Find the last commit of a run by its item, without reading the history where that is long."""
+    below: int | None = None
+    # The item of a run is written after the head that commits it, so that of the very last run may not be there yet.
+    if head.last is None or head.last.run_id != run_id:
+        try:
+            version = watermarks.get_watermark(head.job_id, run_id).get("version")
+        except UnknownRunError:
+            return None
+        below = None if version is None else version + 1
+    for entry in _history(watermarks, head.job_id, below):
+        if entry.change.op in SUCCESS and entry.change.run_id == run_id:
+            return entry
+        # The item names the version of the run's last commit: if it is not that one, it is none.
+        if below is not None:
+            break
+    return None
+
+
+def _history(watermarks: Watermarks, job_id: str, below: int | None = None) -> Iterator[LogEntry]:
+    """Yield the versions of a job, newest first, page by page; one page is one request, the first may be one entry."""
+    page = PAGE if below is None else 1
+    while entries := watermarks.history(job_id, limit=page, before=below):
+        yield from entries
+        below, page = entries[-1].version, PAGE
+
+
+def _started(watermarks: Watermarks, head: Head, run_id: str, job_runs: Iterable[Mapping[str, Any]]) -> datetime | None:
+    if head.claim is not None and head.claim.run_id == run_id:
+        return head.claim.since
+    own_name, _ = split_name(head.job_id)
+    began = watermarks.lookups.start_of_job_run(own_name, run_id)
+    if began is not None:
+        return began
+    for job_run in job_runs:
+        if job_run.get("Id") == run_id and job_run.get("StartedOn") is not None:
+            started = job_run["StartedOn"]
+            if not isinstance(started, datetime) or started.utcoffset() is None:
+                kind = "datetime without zone" if isinstance(started, datetime) else type(started).__name__
+                raise InvalidValueError(
+                    f"job_runs: StartedOn of run {run_id!r} of job {head.job_id!r} is a {kind}. Give an aware "
+                    "datetime, as get_job_runs returns."
+                )
+            return started
+    return None
+
+
+# --- unsaved run ----------------------------------------------------------------------------------
+# A run that saves nothing: what a job works on when it is paused or disabled, in place of a `Run`.
+
+
+class UnsavedRun:
+    """A run without lease, plan and commit in the table, which it only reads. Offers what a job needs of a `Run`.
+
+    Another run may hold the job meanwhile, and an open plan stays what it is: neither is looked at.
+
+    Parameters
+    ----------
+    watermarks, job_id, run_id
+        As those of `Watermarks.begin`.
+    mode
+        One that does not save. Which versions it reads from and up to, `reach.begin` finds out.
+    at
+        The version that is read from; None for the very beginning.
+    until
+        The version that a range ends with; None without a range, and where nothing was processed then.
+    """
+
+    replay = False
+    attempt = 1
+    fence = 0
+
+    def __init__(
+        self,
+        watermarks: Watermarks,
+        job_id: str,
+        run_id: str,
+        mode: Mode,
+        at: Head | LogEntry | None = None,
+        until: LogEntry | None = None,
+    ) -> None:
+        self.job_id, self.run_id, self.mode = job_id, check_run_id(run_id), mode
+        self.plan: Plan | None = None
+        self._watermarks, self._at, self._until = watermarks, at, until
+        self._closed: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<UnsavedRun {self.run_id!r} of {self.job_id!r}: {self.mode.name}, {self._closed or 'open'}>"
+
+    @property
+    def version(self) -> int:
+        """The version that is read from: 0 where there is none, or where it is not asked."""
+        return self._at.version if self._at else 0
+
+    @property
+    def until_version(self) -> int:
+        """The version that a range ends with: 0 where nothing was processed then."""
+        return self._until.version if self._until else 0
+
+    def state(self, context: str) -> Any:
+        """Return the watermark that a context is read from; None for the very beginning."""
+        return self._watermarks.lookups.state_at(self._at, context) if self._at else None
+
+    def until(self, context: str) -> Any:
+        """Return the watermark that a range ends with; None where the range has nothing of the context."""
+        # Both ends may stand for one success. The context has a watermark there, but the range has no run.
+        if self._until is None or self.until_version == self.version:
+            return None
+        return self._watermarks.lookups.state_at(self._until, context)
+
+    def planned(self, context: str) -> None:
+        """Return None: no plan is ever inherited."""
+
+    @property
+    def watermarks(self) -> Mapping[str, Any]:
+        """Empty: nothing follows from this run."""
+        return {}
+
+    @property
+    def batch_id(self) -> BatchId:
+        """The id to key a sink by: a retry under the same run id replaces what it wrote.
+
+        It is made of the mode, the run id, and a hash of the job's name and the range, so that runs of
+        other jobs, namespaces and ranges under that run id keep theirs.
+        """
+        if self.plan is None:
+            raise PlanConflictError(self.job_id, "there is no batch before freeze. Freeze the plan first.")
+        read = "\n".join([self.job_id, self.mode.name, self.mode.from_run or "", self.mode.to_run or ""])
+        digest = hashlib.sha256(read.encode()).hexdigest()[:12]
+        return BatchId(self.job_id, f"{self.mode.name}-{quote(self.run_id, safe='')}-{digest}", 1)
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether the run has ended."""
+        return self._closed is not None
+
+    def freeze(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
+        """Fix what is taken, for this process only."""
+        if self._closed:
+            raise RunClosedError(self.job_id, self.run_id, self._closed, "freeze")
+        if self.plan is None:
+            self.plan = Plan("unsaved", dict(contexts), {}, self._watermarks.clock())
+        return self.plan
+
+    def amend(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
+        """Fix anew what is taken, for this process only."""
+        self.plan = None
+        return self.freeze(contexts, next_watermarks)
+
+    def following(self, context: str) -> None:
+        """Return None: nothing follows from this run."""
+
+    def check(self) -> None:
+        """Raise RunClosedError if the run has ended. No run can take over what is not held."""
+        if self._closed:
+            raise RunClosedError(self.job_id, self.run_id, self._closed, "check")
+
+    def commit(self, outputs: Outputs = (), plan: Plan | None = None, /, **metrics: Any) -> str:
+        """End the run, which saves nothing; return ``"unsaved"``."""
+        self._closed = "committed"
+        logger.info("event=not_saved job=%s run=%s mode=%s", self.job_id, self.run_id, self.mode.name)
+        return "unsaved"
+
+    def abort(self) -> None:
+        """End the run. Safe to call again."""
+        self._closed = self._closed or "aborted"
+
+    def __enter__(self) -> UnsavedRun:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.abort()
+
+
+# --- reach ----------------------------------------------------------------------------------------
+# What a mode makes of a run: how far each source is read, and whether that is saved.
+#
+# | mode | `before` | `until` | `everything` | `saves` |
+# |---|---|---|---|---|
+# | enable | the watermark | | | yes |
+# | pause | the watermark | | | no |
+# | pause, with a range | the version before the range | the version that ends it | | no |
+# | disable, and in any mode a source without a ``transformation_ctx`` | | | yes | no |
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far one source is read in one run.
+
+    Attributes
+    ----------
+    before
+        The watermark that it is read from; None for its very beginning.
+    until
+        The watermark at the end of a range of runs; None without a range.
+    everything
+        All that is there is read, also what ``start_from`` would leave out.
+    saves
+        Whether the watermark that follows is stored.
+    """
+
+    before: Any = None
+    until: Any = None
+    everything: bool = False
+    saves: bool = False
+
+
+def reach_of(run: Run | UnsavedRun, context: str | None) -> Reach:
+    """Return how far a source is read."""
+    if not context or (isinstance(run, UnsavedRun) and run.mode.name == "disable"):
+        return Reach(everything=True)
+    if isinstance(run, UnsavedRun):
+        return Reach(run.state(context), run.until(context))
+    return Reach(run.state(context), saves=True)
+
+
+def begin(
+    watermarks: Watermarks,
+    job_id: str,
+    run_id: str,
+    mode: Mode,
+    lease: timedelta,
+    job_runs: Iterable[Mapping[str, Any]],
+) -> Run | UnsavedRun:
+    """Begin a run in its mode; errors of one that saves are those of `Watermarks.begin`.
+
+    Parameters
+    ----------
+    job_runs
+        Read for a range only; see `last_success`.
+
+    Raises
+    ------
+    UnplacedRunError, UnknownJobError, InvalidValueError
+        An end of a range cannot be told, or the range ends before it starts.
+    """
+    if mode.saves:
+        return watermarks.begin(job_id, run_id, lease=lease)
+    versions = "none"
+    if mode.is_range:
+        assert mode.from_run is not None
+        assert mode.to_run is not None
+        # Each end goes through the job runs from their start, and they may be an iterator. It is asked lazily: a
+        # run that the table can place costs no request to Glue.
+        runs_for_start, runs_for_end = tee(job_runs)
+        start = last_success(watermarks, job_id, mode.from_run, runs_for_start)
+        until = last_success(watermarks, job_id, mode.to_run, runs_for_end)
+        run = UnsavedRun(watermarks, job_id, run_id, mode, start, until)
+        # From the very beginning (`start` is None) no range is reversed: version 0 is before all others.
+        if start is not None and run.until_version < run.version:
+            raise InvalidValueError(
+                f"Run {mode.to_run!r} of job {job_id!r} stands for version {run.until_version} and run "
+                f"{mode.from_run!r} for version {run.version}: the range ends before it starts. Exchange the two."
+            )
+        versions = f"({run.version},{run.until_version}]"
+    elif mode.name == "pause":
+        at: Head | None = None
+        with suppress(UnknownJobError):
+            at = watermarks.latest(job_id)
+        if at is None or not at.watermarks:
+            logger.warning("event=first_run job=%s run=%s: no watermark yet, everything will be read", job_id, run_id)
+        run = UnsavedRun(watermarks, job_id, run_id, mode, at)
+    else:
+        logger.warning("event=bookmark_disabled job=%s run=%s: everything is read and nothing is saved", job_id, run_id)
+        run = UnsavedRun(watermarks, job_id, run_id, mode)
+    logger.info(
+        "event=not_saving job=%s run=%s mode=%s range=%s version=%d", job_id, run_id, mode.name, versions, run.version
+    )
+    return run
+
+
+# --- modes ----------------------------------------------------------------------------------------
 
 ModeName = Literal["enable", "pause", "disable"]
 

@@ -10,8 +10,7 @@ from typing import Any, get_args
 
 from scripts.helpers.batch.batch import SourcePart, Stored
 from scripts.helpers.batch.files import PLANNED, FileSource, check_same_call
-from scripts.helpers.batch.reach import Reach
-from scripts.helpers.batch.unsaved_run import UnsavedRun
+from scripts.helpers.batch.modes import Reach, UnsavedRun
 from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import InvalidValueError, SourceOptionError
 from scripts.helpers.files.latest import LatestPartition, OnSame

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame
 from scripts.helpers.batch.batch import Batch, Source, SourcePart, Stored, kind_of
-from scripts.helpers.batch.reach import Reach
+from scripts.helpers.batch.modes import Reach
 from scripts.helpers.batch.schemas import SchemaKeeping, policy_in
 from scripts.helpers.display.options import options_of
 from scripts.helpers.errors import PlanConflictError, SourceOptionError
@@ -26,10 +26,9 @@ from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import as_source
 from scripts.helpers.rows.states import RowsState, ranges_read
 from scripts.helpers.rows.window import RowWindow
-from scripts.helpers.tables.options import TableOptions, TableOptionsGiven
 from scripts.helpers.tables.planning import check_not_lost, plan_span, span_between, whole_span
 from scripts.helpers.tables.sources import is_table
-from scripts.helpers.tables.spans import TableSpan
+from scripts.helpers.tables.spans import TableOptions, TableOptionsGiven, TableSpan
 
 if TYPE_CHECKING:
     from scripts.helpers.tables.sources import TableSource

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scripts.helpers.databases.database import Database
+from scripts.helpers.databases.database import Database, WritableDatabase
 from scripts.helpers.databases.mysql import MariaDB, MySQL
 from scripts.helpers.databases.others import Oracle, SQLServer
 from scripts.helpers.databases.postgresql import PostgreSQL
 from scripts.helpers.databases.sqlite import SQLite
-from scripts.helpers.databases.writing import WritableDatabase
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import SourceError
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from types import MappingProxyType
 
-from scripts.helpers.databases.database import OWN, Declared, TableColumn, ends_early
+from scripts.helpers.databases.database import HELD, OWN, Arriving, Declared, TableColumn, WritableDatabase, ends_early
 from scripts.helpers.databases.query_text import MYSQL
-from scripts.helpers.databases.writing import HELD, Arriving, WritableDatabase
 from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.cursors import UUIDS, WHOLE, CursorColumn, Tick
 from scripts.helpers.rows.sources import ELSEWHERE

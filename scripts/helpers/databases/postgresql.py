@@ -6,9 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 
-from scripts.helpers.databases.database import MAX, TIME_OUTSIDE, Declared, TableColumn, ends_early
+from scripts.helpers.databases.database import (
+    MAX,
+    TIME_OUTSIDE,
+    Arriving,
+    Declared,
+    TableColumn,
+    WritableDatabase,
+    ends_early,
+)
 from scripts.helpers.databases.query_text import POSTGRESQL
-from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.rows.cursors import TIMES, CursorColumn
 from scripts.helpers.rows.sources import CACHED, ELSEWHERE, NO_SEQUENCE, UNSEEN
 from scripts.helpers.rows.sql import SQL, in_quotes, sql, written_by_hand

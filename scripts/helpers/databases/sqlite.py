@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from scripts.helpers.databases.database import Database, Declared
+from scripts.helpers.databases.database import Arriving, Database, Declared, WritableDatabase
 from scripts.helpers.databases.query_text import SQLITE
-from scripts.helpers.databases.writing import Arriving, WritableDatabase
 from scripts.helpers.rows.cursors import TIMES, WHOLE, CursorColumn, Tick
 from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
 

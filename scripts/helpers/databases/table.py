@@ -40,9 +40,9 @@ from scripts.helpers.databases.known import database_of
 from scripts.helpers.databases.queries import ONE_QUERY, TableQueries, shown_columns
 from scripts.helpers.databases.query_text import QueryText
 from scripts.helpers.errors import CursorError, SourceError, SourceUnavailableError
+from scripts.helpers.rows.coverage import slices
 from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import WHERE
-from scripts.helpers.rows.slicing import slices
 from scripts.helpers.rows.sources import (
     EARLY,
     STALE,

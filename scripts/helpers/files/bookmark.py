@@ -17,11 +17,10 @@ from scripts.helpers._lazy import S3Client
 from scripts.helpers.display.options import options_of
 from scripts.helpers.display.units import MAX_AHEAD, count_of
 from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, SourceError, SourceOptionError
-from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, FileChoice, Piece
+from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, FileChoice, Memory, Piece, RangeMemory
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
 from scripts.helpers.files.ledger import FileLedger
-from scripts.helpers.files.memory import Memory, RangeMemory
 from scripts.helpers.files.rules import FileOptions, folders_since, outside_layout
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of

@@ -261,7 +261,7 @@ class FileDelta(ReadableWhenSmall):
         on_schema_change: OnSchemaChange | None = None,
         **options: Any,
     ) -> pd.DataFrame:
-        """Read exactly these files into a DataFrame of pandas, without Spark; see `pandas_files.read_pandas`.
+        """Read exactly these files into a DataFrame of pandas, without Spark; see `reading.pandas_files`.
 
         Parameters
         ----------

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from scripts.helpers.errors import LedgerError, TooLargeError
 from scripts.helpers.files.diff import Known
-from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.segments import checksum, from_bytes, merged_segments, merges, to_bytes
+from scripts.helpers.files.segment_files import SegmentFiles, checksum, from_bytes, merged_segments, merges, to_bytes
 from scripts.helpers.files.states import damaged, files_of, segment_of
 from scripts.helpers.listing.objects import byte_order, no_rows
 from scripts.helpers.protocol.chunks import Blob

@@ -11,7 +11,7 @@ from scripts.helpers._lazy import DataFrame, F
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.catalog import Catalog
 from scripts.helpers.listing.folders import NULL_FOLDER
-from scripts.helpers.sinks.pandas_files import partition_folder
+from scripts.helpers.sinks.files import partition_folder
 from scripts.helpers.sinks.places import is_same_folder
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any
 from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.glue.paths import folders
 from scripts.helpers.rows.options import RowOptions
-from scripts.helpers.tables.options import TableOptions
+from scripts.helpers.tables.spans import TableOptions
 
 logger = logging.getLogger(__name__)
 

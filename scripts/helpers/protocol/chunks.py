@@ -34,7 +34,7 @@ CHUNK_BYTES = 350_000
 """DynamoDB's limit for an item is 400 KB; some servers count their own overhead too."""
 
 MAX_SPILL_BYTES = 64 * 1024 * 1024
-"""Of one value, compressed: at the pace of one partition (see `pace`) it takes more than a minute to write."""
+"""Of one value, compressed: at the pace of one partition (see `store`) it takes more than a minute to write."""
 WORTH_BYTES = 1_000
 """A smaller entry stays where it is: its reference would be no smaller."""
 MAX_MARKS = 16 * MAX_ENTRIES

@@ -112,10 +112,8 @@ def head_to_item(head: Head) -> Item:
     if head.plan:
         item["planId"] = {"S": head.plan.plan_id}
         item["plan"] = {"M": _plan_to_map(head.plan)}
-    if head.unpublished:
-        item["unpublished"] = _outputs(head.unpublished)
-    if head.retracting:
-        item["retracting"] = _outputs(head.retracting)
+    lists: dict[str, Sequence[Any]] = {"unpublished": head.unpublished, "retracting": head.retracting}
+    item |= {name: _outputs(of) for name, of in lists.items() if of}
     if head.retracted:
         item["retracted"] = {"S": json.dumps(head.retracted)}
     if head.epochs:
@@ -125,10 +123,9 @@ def head_to_item(head: Head) -> Item:
     if head.releases:
         item["releases"] = _releases(head.releases)
     # No new format: versions that do not know it read the head as before, and learn nothing from what they commit.
-    if head.recent:
-        item["recent"] = {"S": to_text(head.recent)}
-    tables = {"movedTo": head.moved_to, "arrivingFrom": head.arriving_from}
-    item |= {name: {"S": table} for name, table in tables.items() if table}
+    recent = to_text(head.recent) if head.recent else None
+    texts = {"recent": recent, "movedTo": head.moved_to, "arrivingFrom": head.arriving_from, "failure": head.failure}
+    item |= {name: {"S": text} for name, text in texts.items() if text}
     # As above. Versions that do not know it leave it out, and the next begin looks for the log entry.
     if head.logged == head.version > 0:
         item["logged"] = number(head.logged)
@@ -137,8 +134,6 @@ def head_to_item(head: Head) -> Item:
     # Also where there is none: without it the outputs of the last version are taken for published.
     if head.at_targets or (head.last and head.last.outputs):
         item["atTargets"] = _outputs(head.at_targets)
-    if head.failure:
-        item["failure"] = {"S": head.failure}
     return item
 
 

@@ -20,6 +20,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.changes import expire_version
 from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, lazy_blobs, references, spill_large, take_blobs, unused
 from scripts.helpers.protocol.head import Change, Head, Outputs, Plan
 from scripts.helpers.protocol.heartbeat import Heartbeat
@@ -27,7 +28,6 @@ from scripts.helpers.protocol.lookups import NEXT, PLANS, STATES
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.races import Lost, Written
-from scripts.helpers.protocol.retention import expire_version
 from scripts.helpers.protocol.store import BUDGET_SECONDS, Store
 from scripts.helpers.protocol.values import Spilled, as_stored, same_values
 

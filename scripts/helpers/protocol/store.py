@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +19,53 @@ from scripts.helpers.protocol.dynamodb import THROTTLES, DynamoTable, make_table
 from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry
 from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.names import is_file
-from scripts.helpers.protocol.pace import Pace
 from scripts.helpers.protocol.races import TO_WRITE_CHUNKS, Lost, Written
 from scripts.helpers.protocol.requests import Between, ItemPage, Walk, Write
 from scripts.helpers.protocol.values import Spilled
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+
+
+# --- pace -----------------------------------------------------------------------------------------
+# How fast chunks are written, expired and deleted.
+#
+# DynamoDB keeps all items of a job in one partition, which takes 1,000 write units a second, and a write costs one unit
+# per KB of the item, whether it puts, updates or deletes it. Whoever writes 60 MB as fast as the network allows is
+# throttled after the first second, and gives up when its retries are used up.
+
+UNITS_PER_SECOND = 900.0
+"""Less than a partition takes: heartbeats and other jobs that lie there need some."""
+
+KEY_BYTES = 200
+"""About what an item has beside its data: names, keys and format."""
+
+
+class Pace:
+    """Waits before each write until the writes before it are paid for. One or two chunks wait hardly at all.
+
+    Parameters
+    ----------
+    timer
+        Returns seconds; never set back.
+    sleep
+        Waits so many seconds.
+    """
+
+    def __init__(self, timer: Callable[[], float], sleep: Callable[[float], None]) -> None:
+        self._timer, self._sleep = timer, sleep
+        self._paid_at = timer()
+
+    def wait_to_write(self, data_bytes: int) -> None:
+        """Wait until a chunk of so many bytes may be written."""
+        now = self._timer()
+        if self._paid_at > now:
+            self._sleep(self._paid_at - now)
+        units = math.ceil((data_bytes + KEY_BYTES) / 1024)
+        self._paid_at = max(now, self._paid_at) + units / UNITS_PER_SECOND
+
+
+# --- store ----------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -232,7 +273,7 @@ class Store:
     def write_chunks(self, job_id: str, chunks: Mapping[str, Sequence[bytes]]) -> None:
         """Write all chunks of some references; those that are there already stay as they are.
 
-        It takes a second for each 900 KB (see `pace`), and takes minutes where others use up the partition.
+        It takes a second for each 900 KB (see *pace* above), and takes minutes where others use up the partition.
         """
         pace = self._pace()
         for chunks_id, parts in chunks.items():

@@ -2,17 +2,231 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
-from scripts.helpers._lazy import Column, DataFrame, F
-from scripts.helpers.errors import TooManyIdsError
+from scripts.helpers._lazy import Column, DataFrame, F, T
+from scripts.helpers.errors import FieldTypeError, NameCollisionError, TooManyIdsError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import BUCKET_BITS, RANK_BITS, IdBlock
-from scripts.helpers.relational.order import check_order, exactly, inner_types, is_loose, with_sorted_maps
-from scripts.helpers.relational.schema import ID, INDEX, Fields, RelatedTable, tables_of
+
+# --- schema ---------------------------------------------------------------------------------------
+# Which table and column each field of a nested row ends up in, named as Glue's Relationalize names them.
+#
+# A struct becomes columns `a.b`. An array `a` becomes a table `root_a` with columns `id`, `index` and `a.val`, or
+# `a.val.b` where its elements are structs; an array inside it the table `root_a.val.b`. The names are those of AWS's
+# `join_and_relationalize` example. Maps are ours to decide: a table like that of an array, with `m.key` and `m.val`.
+
+ID, INDEX = "id", "index"
+"""Of each child table: the id that the parent row holds, and the position in its array, from 0."""
+
+
+Fields = tuple[str, ...]
+"""Names of fields, each inside the one before."""
+
+
+@dataclass(frozen=True)
+class RelatedColumn:
+    """One column of a table, and the fields that lead to it from the table's element."""
+
+    name: str
+    steps: Fields
+    table: str | None = None
+    """The child table of an array or map; the column then holds the ids of it."""
+
+
+@dataclass(frozen=True)
+class RelatedTable:
+    """One table: that of the rows, or one of an array or map.
+
+    Attributes
+    ----------
+    steps
+        The fields that lead from the parent's element to the array.
+    path
+        The fields that lead here from the row.
+    """
+
+    name: str
+    parent: RelatedTable | None = field(default=None, repr=False)
+    steps: Fields = ()
+    path: Fields = ()
+    columns: list[RelatedColumn] = field(default_factory=list)
+
+    @property
+    def has_children(self) -> bool:
+        """Tell whether a column holds ids."""
+        return any(column.table for column in self.columns)
+
+
+def tables_of(schema: Mapping[str, Any], root: str, *, case_sensitive: bool = False) -> list[RelatedTable]:
+    """Return the tables of a schema, each after its parent.
+
+    Parameters
+    ----------
+    schema
+        As Spark writes it in JSON: ``df.schema.jsonValue()``.
+    root
+        Name of the first table, and start of the others' names.
+    case_sensitive
+        Whether names that differ by case only are two names.
+
+    Raises
+    ------
+    NameCollisionError
+        Two fields would be one column, or two arrays one table.
+    """
+    tables: list[RelatedTable] = []
+    _add(tables, RelatedTable(root), [("", (), schema)], root)
+    # Spark and Glue's catalog read `a` and `A` as one name by default: one of the two columns could never be asked for.
+    as_one = str if case_sensitive else str.lower
+    _check_names("table", "", [(table.name, table.path) for table in tables], as_one)
+    for table in tables:
+        columns = [(column.name, table.path + column.steps) for column in table.columns]
+        _check_names("column", f" of table {table.name!r}", columns, as_one)
+    return tables
+
+
+def _add(tables: list[RelatedTable], table: RelatedTable, parts: list[tuple[str, Fields, Any]], root: str) -> None:
+    tables.append(table)
+    for part in parts:
+        for name, steps, kind in _leaves(*part):
+            inner = _parts(name, kind)
+            if inner is None:
+                table.columns.append(RelatedColumn(name, steps))
+                continue
+            # Named after the root and not after the parent, whose name `name` begins with already.
+            child = RelatedTable(f"{root}_{name}", table, steps, table.path + steps)
+            table.columns.append(RelatedColumn(name, steps, child.name))
+            _add(tables, child, inner, root)
+
+
+def _leaves(name: str, steps: Fields, kind: Any) -> Iterator[tuple[str, Fields, Any]]:
+    """Walk through structs, however deep, to what is none."""
+    if isinstance(kind, Mapping) and kind["type"] == "struct":
+        for part in kind["fields"]:
+            # `steps` too: a field whose name is empty is still a level, and its dot keeps two columns apart.
+            inner = f"{name}.{part['name']}" if name or steps else part["name"]
+            yield from _leaves(inner, (*steps, part["name"]), part["type"])
+    else:
+        yield name, steps, kind
+
+
+def _parts(name: str, kind: Any) -> list[tuple[str, Fields, Any]] | None:
+    """Return what the elements of an array or the entries of a map consist of; None for anything else."""
+    outer = kind["type"] if isinstance(kind, Mapping) else None
+    if outer == "array":
+        return [(f"{name}.val", (), kind["elementType"])]
+    if outer == "map":
+        return [(f"{name}.key", ("key",), kind["keyType"]), (f"{name}.val", ("val",), kind["valueType"])]
+    return None
+
+
+def _check_names(what: str, where: str, named: list[tuple[str, Fields]], as_one: Callable[[str], str]) -> None:
+    # A field may be called `b.val` and stand beside an array `b`: joined by dots, two paths can be one name.
+    seen: dict[str, Fields] = {}
+    for name, path in named:
+        if as_one(name) in seen:
+            raise NameCollisionError(f"{what} {name!r}{where}", seen[as_one(name)], path)
+        seen[as_one(name)] = path
+
+
+# --- order ----------------------------------------------------------------------------------------
+# An exact order for rows of any nesting, so that equal means equal and sorted means sorted everywhere.
+
+WITHOUT_ORDER = ("interval", "variant", "geometry", "geography")
+
+
+def inner_types(kind: T.DataType) -> list[tuple[str, T.DataType]]:
+    """Return the types right within a type, by what leads to them."""
+    if isinstance(kind, T.StructType):
+        return [(part.name, part.dataType) for part in kind.fields]
+    if isinstance(kind, T.ArrayType):
+        return [("val", kind.elementType)]
+    if isinstance(kind, T.MapType):
+        return [("key", kind.keyType), ("val", kind.valueType)]
+    return []
+
+
+def check_order(name: str, kind: T.DataType) -> None:
+    """Raise FieldTypeError for a type that has no order, wherever in a field it is."""
+    if kind.typeName() in WITHOUT_ORDER:
+        raise FieldTypeError(name, kind.typeName())
+    for inner, within in inner_types(kind):
+        check_order(f"{name}.{inner}", within)
+
+
+def with_sorted_maps(value: Column, kind: T.DataType) -> Column:
+    """Write a value with each of its maps as an array of `key` and `val`, in the order of the keys."""
+    return _rebuilt(value, kind, lambda inner: inner.typeName() == "map", lambda plain, _: plain)
+
+
+def is_loose(kind: T.DataType) -> bool:
+    """Tell whether Spark takes unlike values of a type for equal: 0.0 and -0.0, or texts under a collation."""
+    return _is_float(kind) or _is_collated(kind) or any(is_loose(inner) for _, inner in inner_types(kind))
+
+
+def exactly(value: Column, kind: T.DataType) -> Column:
+    """Write a value so that those which Spark takes for equal differ where they are not the same."""
+
+    def unlike(plain: Column, of: T.DataType) -> Column:
+        if _is_float(of):
+            # Spark takes 0.0 and -0.0 for one number, but writes them as two texts. NULL for all other
+            # numbers, which the row itself tells apart.
+            return F.when(plain == 0, plain.cast("string"))
+        # The only other one that is loose: a text under a collation.
+        return plain.cast("binary")
+
+    return _rebuilt(value, kind, is_loose, unlike)
+
+
+def _is_float(kind: T.DataType) -> bool:
+    return kind.typeName() in ("float", "double")
+
+
+def _is_collated(kind: T.DataType) -> bool:
+    return getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY"
+
+
+def _rebuilt(
+    value: Column, kind: T.DataType, wanted: Callable[[T.DataType], bool], leaf: Callable[[Column, T.DataType], Column]
+) -> Column:
+    """Write a value anew where something wanted is in it: maps as sorted arrays, and `leaf` of what holds nothing."""
+
+    def again(inner: Column, of: T.DataType) -> Column:
+        return _rebuilt(inner, of, wanted, leaf)
+
+    if not _holds(kind, wanted):
+        return value
+    if isinstance(kind, T.StructType):
+        parts = [again(value.getField(part.name), part.dataType).alias(part.name) for part in kind.fields]
+        # Without the condition a struct that is NULL would become one whose fields are NULL: another row.
+        return F.when(value.isNotNull(), F.struct(*parts))
+    if isinstance(kind, T.ArrayType):
+        of_element = kind.elementType
+        return F.transform(value, lambda element: again(element, of_element))
+    if isinstance(kind, T.MapType):
+        of_key, of_value = kind.keyType, kind.valueType
+        entries = F.transform(
+            F.map_entries(value),
+            lambda entry: F.struct(
+                again(entry.getField("key"), of_key).alias("key"),
+                again(entry.getField("value"), of_value).alias("val"),
+            ),
+        )
+        # The entries of a map have no order of their own, and Spark neither sorts nor hashes maps.
+        return F.sort_array(entries)
+    return leaf(value, kind)
+
+
+def _holds(kind: T.DataType, wanted: Callable[[T.DataType], bool]) -> bool:
+    return wanted(kind) or any(_holds(inner, wanted) for _, inner in inner_types(kind))
+
+
+# --- relations ------------------------------------------------------------------------------------
 
 _BUCKET = "glue_watermarks_bucket"
 """A name of this package, by which `batch.parts` ignores the window over it."""

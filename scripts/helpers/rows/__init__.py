@@ -10,6 +10,7 @@ from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
     from scripts.helpers.rows.arrow_tables import ArrowRows as ArrowRows
+    from scripts.helpers.rows.coverage import slices as slices
     from scripts.helpers.rows.cursors import CursorColumn as CursorColumn
     from scripts.helpers.rows.date_partitions import DatePartitions as DatePartitions
     from scripts.helpers.rows.missing import missing_keys as missing_keys
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from scripts.helpers.rows.pandas_frames import PandasRows as PandasRows
     from scripts.helpers.rows.progress import RowsProgress as RowsProgress
     from scripts.helpers.rows.progress import Spans as Spans
-    from scripts.helpers.rows.slicing import slices as slices
     from scripts.helpers.rows.sources import RowSource as RowSource
     from scripts.helpers.rows.spark_frames import DataFrameRows as DataFrameRows
     from scripts.helpers.rows.window import RowWindow as RowWindow
@@ -26,13 +26,13 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "arrow_tables": ["ArrowRows"],
+        "coverage": ["slices"],
         "cursors": ["CursorColumn"],
         "date_partitions": ["DatePartitions"],
         "missing": ["missing_keys"],
         "options": ["RowOptions"],
         "pandas_frames": ["PandasRows"],
         "progress": ["RowsProgress", "Spans"],
-        "slicing": ["slices"],
         "sources": ["RowSource"],
         "spark_frames": ["DataFrameRows"],
         "window": ["RowWindow"],

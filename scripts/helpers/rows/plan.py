@@ -5,27 +5,466 @@ Also the two windows that no watermark follows from: everything, and what runs o
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, time, timedelta
+from datetime import datetime, time, timedelta, timezone
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from scripts.helpers.display.options import options_of
 from scripts.helpers.errors import CursorError, SourceBehindError, rows_have
-from scripts.helpers.rows.batch_size import limited
 from scripts.helpers.rows.cursors import ABOVE, EPOCH, Bound, Cursor, CursorColumn, Tick, earlier, just_past
-from scripts.helpers.rows.edge import edge_after
 from scripts.helpers.rows.identity import check_same_source
-from scripts.helpers.rows.open_writers import age_of, oldest_writer, reachable_high, settled_moment
 from scripts.helpers.rows.options import RowOptions
-from scripts.helpers.rows.sources import ELSEWHERE, UNKNOWN, Facts, OpenWriter, OpenWriters, RowSource
-from scripts.helpers.rows.states import RowsState, Undecided, bound_given, check_types, stamped_by
-from scripts.helpers.rows.uuids import check_uuid, first_at, is_uuid, moment_of
+from scripts.helpers.rows.sources import (
+    EARLY,
+    ELSEWHERE,
+    NO_SEQUENCE,
+    UNKNOWN,
+    Facts,
+    OpenWriter,
+    OpenWriters,
+    RowSource,
+    SeenRow,
+    Unknown,
+)
+from scripts.helpers.rows.states import DIGITS, Edge, RowsState, Undecided, bound_given, check_types, stamped_by
 from scripts.helpers.rows.window import Nulls, RowWindow, precedes
 
 logger = logging.getLogger(__name__)
+
+# --- batch size -----------------------------------------------------------------------------------
+# Where a batch of at most so many rows ends: never between two rows of the same cursor.
+
+
+def limited(source: RowSource, window: RowWindow, most: int, context: str) -> RowWindow:
+    """Return a window's beginning, of at most so many rows; all of it where it has no more.
+
+    Rows of one cursor stay together: more of them than `most` are taken as one batch, with a WARNING. What a lookback
+    or ``nulls="take"`` takes once more does not count.
+
+    Raises
+    ------
+    CursorError
+        The source cannot tell where its rows are.
+    """
+    if window.high is None:
+        return window
+    # Of the new rows alone: those that are read again do not bring the watermark on.
+    new = replace(window, lookback=None, nulls="raise")
+    following = source.cursor_at(new, most)
+    if following is UNKNOWN:
+        raise CursorError(
+            window.columns[0].name, f"{source.name} cannot be read in batches of max_rows={most}. Leave it out."
+        )
+    if following is None:
+        return window
+    high = following
+    if source.cursor_at(new, 0) == following:
+        high = just_past(window.columns, following, window.descending)
+        logger.warning(
+            "event=large_tie context=%s column=%s max_rows=%d: more rows than that have one cursor, and are one batch",
+            context, window.columns[0].name, most,
+        )  # fmt: skip
+        if not precedes(high, window.high, descending=window.descending):
+            return window
+    return replace(window, high=high, has_more=True)
+
+
+# --- uuids ----------------------------------------------------------------------------------------
+# UUIDs as cursors: version 7 rises with time, byte by byte; no other one does.
+#
+# The first 48 bits of a version 7 are the milliseconds since 1970 of the clock that made it, so a window can stay
+# behind them by a delay, as it stays behind the stamps of a time column. Where others than the source make the UUIDs,
+# the delay has to cover the difference of their clocks, too.
+
+MILLISECOND = timedelta(milliseconds=1)
+_FORM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+REASONS = {
+    1: "a UUID of version 1 begins with the lowest digits of its time",
+    4: "a UUID of version 4 is random",
+    6: "a UUID of version 6 is made of another clock than version 7, and not read here",
+}
+
+
+def is_uuid(value: object) -> bool:
+    """Tell whether a value is written as a UUID is."""
+    return isinstance(value, str) and _FORM.fullmatch(value) is not None
+
+
+def check_uuid(column: CursorColumn, value: str) -> None:
+    """Raise CursorError for a UUID that has no order to resume from, with the reason.
+
+    Parameters
+    ----------
+    value
+        The last value of a column, written as a UUID is: one of another version is likely to be the last one, as most
+        of a version 4 are above all of version 7.
+    """
+    version = UUID(value).version
+    if version != 7:
+        reason = REASONS.get(version or 0, "it is a UUID of no known version")
+        raise CursorError(
+            column.name,
+            f"{reason}, so a new one is not above those that were read. Only version 7 rises with time. Use a time "
+            "column, or let the table make UUIDs of version 7.",
+        )
+    if value != value.lower():
+        raise CursorError(
+            column.name, "it holds UUIDs in capitals, which sort before small letters. Write all in small letters."
+        )
+
+
+def moment_of(value: str) -> datetime:
+    """Return when a UUID of version 7 was made, to the millisecond; later than all times where that is after 9999.
+
+    >>> moment_of("018bcfe5-6800-7000-8000-000000000000").isoformat()
+    '2023-11-14T22:13:20+00:00'
+    """
+    try:
+        return EPOCH + (UUID(value).int >> 80) * MILLISECOND
+    except OverflowError:
+        return datetime.max.replace(tzinfo=EPOCH.tzinfo)
+
+
+def first_at(moment: datetime) -> str:
+    """Return the smallest UUID of version 7 that can be made from the millisecond of a time on.
+
+    >>> first_at(moment_of("018bcfe5-6800-7abc-8def-0123456789ab"))
+    '018bcfe5-6800-7000-8000-000000000000'
+    """
+    milliseconds = max(0, (moment - EPOCH) // MILLISECOND)
+    return str(UUID(int=(milliseconds << 80) | (7 << 76) | (0b10 << 62)))
+
+
+# --- open writers ---------------------------------------------------------------------------------
+# Up to which number or stamp no row can come any more: both are given first, and committed later in any order.
+#
+# A database gives an id to a row when it is inserted, and shows the row when its transaction commits. So id 2 may show
+# after id 3, and a window that ended past 3 would lose it. A row of a lower id belongs to a transaction that was open
+# when the last id was seen, so the last id is decided once all of those have ended.
+#
+# A stamp is not earlier than the beginning of its transaction, so no row comes below the beginning of the oldest one
+# that is open. Below the clock less the delay a row comes only from a transaction that is open for longer than the
+# delay.
+
+LONGEST_WAIT = timedelta(seconds=30)
+"""For transactions that are open while a run plans. Most end within it; what waits for a longer one comes with a later
+run, as a cluster that waits is paid for."""
+
+
+def is_decided(left: Undecided, still_open: frozenset[str] | None, now: datetime, delay: timedelta) -> bool:
+    """Return whether all the transactions have ended that could commit a row below the bound of what was left."""
+    if left.writers is not None and still_open is not None:
+        awaited = left.writers & still_open
+        return not awaited - EARLY and (not awaited or now - left.at >= delay)
+    # Nobody can say, or could: then by time, as for the stamps of a clock.
+    return now - left.at >= delay
+
+
+def reachable_high(
+    source: RowSource,
+    columns: tuple[CursorColumn, ...],
+    past_last: Bound,
+    low: Bound | None,
+    before: Undecided | None,
+    options: RowOptions,
+    now: datetime,
+    context: str,
+) -> tuple[Bound | None, Undecided | None]:
+    """Return up to where a window of numbers may go, and what the next run has to look at.
+
+    Parameters
+    ----------
+    source
+        Asked for its `writers`.
+    past_last
+        Just past the last row that was seen, before this call.
+    low
+        The watermark.
+    before
+        What the run before left.
+    now
+        The source's clock.
+    """
+    if options.settled or not options.delay:
+        return past_last, None
+    # In this order: the last row was seen before. A transaction that begins after it gets a number above it.
+    still_open = source.writers(columns[0].name, min(options.delay, LONGEST_WAIT))
+    if NO_SEQUENCE in (still_open or ()) and low is None and before is None:
+        logger.warning(
+            "event=no_sequence context=%s column=%s: no sequence is found that gives these numbers. Rows wait for open "
+            "transactions. A number that a client makes before its transaction begins is lost if a run reads a higher "
+            "one before that",
+            context, columns[0].name,
+        )  # fmt: skip
+    if still_open is not None:
+        # No delay is kept from an upper bound that the caller gives.
+        still_open -= EARLY if options.high is not None else {NO_SEQUENCE}
+    if still_open is not None and not still_open:
+        return past_last, None
+    left = before
+    bound = low
+    if before is not None and is_decided(before, still_open, now, options.delay):
+        bound, left = before.bound, None
+        # Rows may have been deleted since: no further than where rows are.
+        if precedes(past_last, bound, descending=options.descending):
+            bound = past_last
+        if low is not None and precedes(bound, low, descending=options.descending):
+            bound = low
+    # What is looked at next stays the same until it is decided: a later one in its place might never be.
+    left = left or Undecided(past_last, still_open, now)
+    logger.warning(
+        "event=undecided_rows context=%s column=%s open_transactions=%s: rows past the upper bound are left for a "
+        "later run, as lower numbers may still be committed. delay=timedelta(0) takes them at once, and may lose rows",
+        context, columns[0].name, "unknown" if still_open is None else ", ".join(sorted(still_open)[:5]),
+    )  # fmt: skip
+    return bound, left
+
+
+def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: bool) -> OpenWriters:
+    """Return the oldest transaction that has written and is open, and why others may be open that are not seen.
+
+    Ask after the last row was seen: a transaction that has ended by then shows its rows to whoever reads next.
+
+    Parameters
+    ----------
+    source
+        Asked for its `open_writers`.
+    delay
+        That of the time column. 0 waits for nobody, so nobody is asked.
+    warns
+        Log a WARNING if some transactions are not seen.
+    """
+    found = source.open_writers(delay) if delay else None
+    if found is None:
+        return OpenWriters()
+    if warns and found.hidden:
+        logger.warning(
+            "event=hidden_transactions context=%s source=%s: rows that are committed later than delay=%s after their "
+            "stamp are lost, as %s",
+            context, source.name, delay, found.hidden,
+        )  # fmt: skip
+    return found
+
+
+def settled_moment(clock: datetime, delay: timedelta, oldest: OpenWriter | None) -> datetime:
+    """Return the moment before which no stamp comes any more, in the zone of the clock.
+
+    OverflowError if the delay reaches before the year 1.
+    """
+    if oldest is not None and age_of(oldest, clock) > delay:
+        return oldest.began.astimezone(clock.tzinfo)
+    return earlier(clock, delay)
+
+
+def age_of(writer: OpenWriter, clock: datetime) -> timedelta:
+    """Return for how long a transaction is open."""
+    # In UTC: of one zone, Python compares wall clocks, which repeat an hour in autumn.
+    return clock.astimezone(timezone.utc) - writer.began.astimezone(timezone.utc)
+
+
+# --- edge -----------------------------------------------------------------------------------------
+# The last rows below a watermark, remembered: what shows a table that was restored, and rows that came below.
+#
+# Numbers have no clock. A table that was truncated or restored gives its numbers out again, and by the next run it may
+# have grown past the watermark: then rows past it are found, and nothing tells that those below are others by now. So a
+# state keeps digests of the last few rows that were taken, and the next run looks at them first, by one step into the
+# index. Of times nothing is kept: an update moves a row, and what is written after a restore has a later stamp.
+
+KEPT = 5
+"""Rows that are kept. The last one alone shows a table that was restored. The others show rows that come below an
+outlier, such as 101 below 1,000,000, of which there are rarely more than four."""
+
+
+def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> Edge | None:
+    """Return what is kept of rows, the last one first; None of no row. `most` is how many were asked for.
+
+    Decimals count by their value, so that they may get more places; `as_written`, with the places that they have, as
+    states of earlier versions keep them.
+    """
+    if not seen:
+        return None
+    rows = []
+    for row in seen:
+        cursor = [
+            _without_zeros(f"{value:f}") if isinstance(value, Decimal) and not as_written else str(value)
+            for value in row.cursor
+        ]
+        contents = [text if as_written or not text else _without_zeros(text) for text in row.contents.values()]
+        rows.append((_digest(cursor), _digest(contents)))
+    start = seen[-1].cursor if len(seen) == most else None
+    return Edge(start, _digest(list(seen[0].contents)), tuple(rows))
+
+
+def _edge_like(before: Edge, seen: Sequence[SeenRow]) -> Edge | None:
+    """Return what is kept of rows, with decimals as those before were kept: the way in which more of them agree."""
+
+    def agreeing(edge: Edge | None) -> tuple[int, int]:
+        rows = edge.rows if edge else ()
+        cursors = {cursor for cursor, _ in before.rows}
+        return sum(cursor in cursors for cursor, _ in rows), len({*rows} & {*before.rows})
+
+    return max((edge_of(seen, KEPT + 1, as_written=written) for written in (False, True)), key=agreeing)
+
+
+def _without_zeros(text: str) -> str:
+    """Return the exact text of a decimal without zeros at the end of its fraction; any other text as it is."""
+    return text.rstrip("0").rstrip(".") if re.fullmatch(r"-?\d+\.\d+", text) else text
+
+
+def _with_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
+    """Add how many rows have the cursor of the first row kept, unless it is the only one kept that has it.
+
+    More of them may be there than are kept. A column of ids has one row for each value, and is never asked.
+    """
+    lowest = edge.rows[-1][0]
+    if edge.start is None or sum(cursor == lowest for cursor, _ in edge.rows) < 2:
+        return edge
+    end = just_past(window.columns, edge.start, window.descending)
+    found = source.count(RowWindow(window.columns, edge.start, end, descending=window.descending))
+    return edge if found is UNKNOWN else replace(edge, ties=found)
+
+
+def _came_below(before: Edge, now: Edge | None) -> int:
+    """Count the rows that are between those kept by now and were not: no update and no delete brings one there.
+
+    A value may have several rows, so rows are counted for each value, and not the values.
+    """
+    if now is None:
+        return 0
+    is_partial = before.start is not None
+    lowest = before.rows[-1][0]
+    found = Counter(cursor for cursor, _ in now.rows) - Counter(cursor for cursor, _ in before.rows)
+    # Not all rows of the lowest value were kept: `ties` counts them.
+    return sum(count for cursor, count in found.items() if not (is_partial and cursor == lowest))
+
+
+def _is_there(before: Edge, now: Edge | None) -> bool:
+    """Return whether the last row is still there, as it was."""
+    if now is None:
+        return False
+    cursor, contents = before.rows[0]
+    # Another column than before has another value in each row, and says nothing about them.
+    if now.names != before.names:
+        return cursor in {other for other, _ in now.rows}
+    return (cursor, contents) in now.rows
+
+
+def edge_after(
+    source: RowSource,
+    window: RowWindow,
+    before: Edge | None,
+    options: RowOptions,
+    context: str,
+    job_id: str,
+) -> Edge | None:
+    """Compare the rows below the watermark with those that were kept, and return what the next run is to compare.
+
+    Sources are asked for their `newest` rows, of numbers and texts.
+
+    Raises
+    ------
+    SourceBehindError
+        Rows came below the watermark, which no run would take; or, with ``behind="strict"``, the last row that was
+        taken is gone or another one.
+    """
+    # What is made after a restore has a later time in it.
+    if window.columns[0].is_time or window.columns[0].is_uuid:
+        return None
+    if before is not None and window.low is not None:
+        # One more than were kept: what came between them must not hide behind them.
+        seen = _newest(source, window, before.start, window.low, KEPT + 1)
+        # A table whose index went away is told about already, and would be read whole.
+        if seen is not None and seen is not UNKNOWN:
+            never_read = seen
+            # What came within the lookback is read again by this window: nothing is lost there.
+            if window.lookback:
+                never_read = _below(source, before.start, window)
+            came = _came_below(before, _edge_like(before, never_read))
+            if before.ties is not None and never_read:
+                came += max(0, (_with_ties(before, source, window).ties or 0) - before.ties)
+            _compare(before, came, seen, source, options, context, job_id)
+    reached = window.low if window.high is None else window.high
+    if reached is None:
+        return None
+    # Nothing new: the rows below the watermark are those that are kept.
+    if before is not None and reached == window.low:
+        return before
+    seen = _newest(source, window, None, reached, KEPT)
+    if seen is UNKNOWN:
+        return None
+    # Once, at the first rows: nothing changes about it from run to run.
+    if seen is None and window.low == window.start:
+        logger.warning(
+            "event=no_edge context=%s source=%s column=%s: no index is known for it, as of views and queries. If the "
+            "table is truncated or restored and grows past the watermark, its numbers are given out again, and nothing "
+            "shows the rows that are lost; nor those that come later with the last value, if it is not unique. Read a "
+            "table with an index, or use a time column",
+            context, source.name, window.columns[0].name,
+        )  # fmt: skip
+    found = edge_of(seen or (), KEPT)
+    return found and _with_ties(found, source, window)
+
+
+def _below(source: RowSource, start: Bound | None, window: RowWindow) -> Sequence[SeenRow]:
+    """Return the rows from a start on, up to where a window with a lookback begins to read."""
+    end = window.read_low
+    is_read_from_start = end is None or (start is not None and not precedes(start, end, descending=window.descending))
+    if is_read_from_start:
+        return ()
+    seen = _newest(source, window, start, end, KEPT + 1)
+    return () if seen is None or seen is UNKNOWN else seen
+
+
+def _newest(
+    source: RowSource, window: RowWindow, low: Bound | None, high: Bound | None, most: int
+) -> Sequence[SeenRow] | Unknown | None:
+    return source.newest(RowWindow(window.columns, low, high, descending=window.descending), most)
+
+
+def _compare(
+    before: Edge,
+    came: int,
+    seen: Sequence[SeenRow],
+    source: RowSource,
+    options: RowOptions,
+    context: str,
+    job_id: str,
+) -> None:
+    if came:
+        # Who waits for no open transaction was told that lower numbers are lost: an error would stop each such job.
+        if options.behind in ("raise", "strict") and options.delay and not options.settled:
+            raise SourceBehindError(source.name, context, "rows below", job_id)
+        logger.warning(
+            "event=rows_below context=%s source=%s rows=%d: they came below the watermark after it had passed them, "
+            "and are never read. Set the watermark back to read them",
+            context, source.name, came,
+        )  # fmt: skip
+        return
+    if _is_there(before, _edge_like(before, seen)):
+        return
+    if options.behind == "strict":
+        raise SourceBehindError(source.name, context, "last row taken", job_id)
+    logger.warning(
+        "event=last_row_changed context=%s source=%s: the last row that was taken is gone or has other values. If the "
+        "table was truncated or restored, rows below the watermark are never read: rewind or reset the context",
+        context, source.name,
+    )  # fmt: skip
+
+
+def _digest(texts: Sequence[str | None]) -> str:
+    # As JSON: a text that is joined could be that of other values.
+    return hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()[:DIGITS]
+
+
+# --- plan -----------------------------------------------------------------------------------------
 
 OFFSET = re.compile(r"\d{4}-\d{2}-\d{2}[T ].*[+-](?!00:?00$)\d{2}:?\d{2}")
 """A time as ISO text that is not in UTC."""

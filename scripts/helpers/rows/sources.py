@@ -206,14 +206,14 @@ class RowSource(ABC):
         return UNKNOWN
 
     def newest(self, window: RowWindow, most: int) -> Sequence[SeenRow] | Unknown | None:
-        """Return the last rows of a window in one step, the last one first, at most so many; see `rows.edge`.
+        """Return the last rows of a window in one step, the last one first, at most so many; see `rows.plan`.
 
         None if the source would have to look at all of its rows.
         """
         return UNKNOWN
 
     def count(self, window: RowWindow) -> int | Unknown:
-        """Count the rows of a window, which are those of one value; see `rows.edge`."""
+        """Count the rows of a window, which are those of one value; see `rows.plan`."""
         return UNKNOWN
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:

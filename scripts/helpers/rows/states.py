@@ -17,10 +17,17 @@ from typing import Any
 from scripts.helpers.errors import CursorError, SourceChangedError
 from scripts.helpers.protocol.fields import Fields, ImplausibleError
 from scripts.helpers.protocol.values import MAX_BYTES
-from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, merged, range_end, uncovered
+from scripts.helpers.rows.cursor_ranges import (
+    CursorRange,
+    RangeEnd,
+    decode_ranges,
+    encode_ranges,
+    merged,
+    range_end,
+    uncovered,
+)
 from scripts.helpers.rows.cursors import DAY, MICROSECOND, Bound, Cursor, CursorColumn, as_list, widened
 from scripts.helpers.rows.identity import SOURCE, as_text, remembered
-from scripts.helpers.rows.packed_ranges import decode_ranges, encode_ranges
 
 KIND = "rows"
 TICK, ZONE = "tick", "zone"
@@ -68,7 +75,7 @@ class Undecided:
 
 @dataclass(frozen=True)
 class Edge:
-    """The last rows below a watermark, the last one first (see `rows.edge`).
+    """The last rows below a watermark, the last one first (see `rows.plan`).
 
     Attributes
     ----------

@@ -10,44 +10,62 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scripts.helpers._lazy import DataFrame, SparkSession, pd
-from scripts.helpers.databases.database import TableColumn, columns_of_catalogue
-from scripts.helpers.databases.writing import Arriving, WritableDatabase
+from scripts.helpers._lazy import DataFrame, SparkSession, pa, pd
+from scripts.helpers.databases.connection import BAD_URL, CANCELED, FULL, LOCKED, driver_error, jdbc_connection, rows_of
+from scripts.helpers.databases.database import Arriving, TableColumn, WritableDatabase, columns_of_catalogue, writable
+from scripts.helpers.databases.known import MODULES, database_of
 from scripts.helpers.errors import (
     InvalidValueError,
     MergeNullError,
     MergeTieError,
     StagedRowsLostError,
     TargetError,
+    TargetLockedError,
+    TargetRefusedError,
     TargetTableError,
+    TargetUnavailableError,
     UnprovenError,
     rows_have,
 )
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.cursors import TIMES
-from scripts.helpers.rows.sql import SQL, Values, sql
-from scripts.helpers.sinks.database_access import (
-    Access,
-    DriverAccess,
-    JdbcAccess,
-    Session,
-    arriving,
-    misfit,
-    target_errors,
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.rows.sql import (
+    SQL,
+    VALUE,
+    Bound,
+    Values,
+    in_quotes,
+    internal,
+    joined,
+    naming,
+    of_catalogue,
+    sql,
+    with_marks,
 )
-from scripts.helpers.sinks.database_sql import BATCHES, ROW, TAKEN_BACK, Statements
+from scripts.helpers.sinks.arrow_files import put_down
+from scripts.helpers.sinks.files import PLAIN
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import (
     LANDING,
     app_from_batches,
+    batch_value,
+    epoch_in_batches,
     is_own_table,
     owner_of,
     staging_table,
@@ -55,7 +73,15 @@ from scripts.helpers.sinks.outputs import (
     version_of,
 )
 from scripts.helpers.sinks.sink import Witnessed
-from scripts.helpers.sinks.staged_rows import check_batch_column, check_frame, with_batch
+from scripts.helpers.sinks.staged_rows import (
+    ARROW_ROWS,
+    SparkRows,
+    check_batch_column,
+    check_frame,
+    spark_of,
+    with_batch,
+    without_types,
+)
 from scripts.helpers.sinks.staging import Attempts, StagedRows
 from scripts.helpers.sinks.table_sink import (
     Append,
@@ -67,8 +93,812 @@ from scripts.helpers.sinks.table_sink import (
     TableSink,
     check_counts,
 )
+from scripts.helpers.spark.jvm import check_jvm
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 logger = logging.getLogger(__name__)
+
+# --- database sql ---------------------------------------------------------------------------------
+# The statements by which a batch gets into a table of a database, through a landing and a staging table.
+
+BATCHES = "glue_watermarks_batches"
+"""The table beside the target that holds the batches which are published."""
+GONE = "glue_watermarks_deleted_"
+"""How the table of remembered deletes begins; the name of the target follows."""
+TAKEN_BACK = "taken back"
+"""What stands for the staging table of a batch that is never to be published."""
+LOCK = "lock of merges"
+"""What stands for the staging table in the row of a target that merges lock."""
+OF_JOB = sql("target = {0} AND job = {0} AND epoch = {0} AND job_name = {0}", VALUE)
+"""Condition for the batches of a job and epoch in the table beside the target."""
+OF_BATCH = sql("{} AND version = {}", OF_JOB, VALUE)
+KEPT = sql("{0} AND version BETWEEN {1} AND {1} AND staged <> {2}", OF_JOB, VALUE, in_quotes(TAKEN_BACK))
+OF_LOCK = sql("target = {} AND job = '' AND epoch = '' AND version = 0", VALUE)
+BATCHES_AT_ONCE = 10_000
+"""Batches in one statement, each as two values: SQLite takes 32,766 of them, and PostgreSQL 65,535."""
+ROW = internal("row")
+"""Column of a staging table that tells its rows apart."""
+PLACE, STARTED, ENDED = internal("place"), internal("started"), internal("ended")
+"""What is computed in a statement."""
+_TOKENS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|\w+|.""", re.DOTALL)
+
+
+def checks_in(definition: str) -> list[str]:
+    """Return the conditions of the CHECK constraints in the definition of a table, each in its parentheses.
+
+    >>> checks_in("CREATE TABLE t (id int CHECK (id > 0), word text DEFAULT 'CHECK (', CHECK ((id < 9) OR word = ')'))")
+    ['(id > 0)', "((id < 9) OR word = ')')"]
+    """
+    # With a backslash a text may end elsewhere. One that is not enforced refuses no row.
+    is_clear = "\\" not in definition and "NOT ENFORCED" not in definition
+    found, tokens = [], iter(_TOKENS.findall(definition) if is_clear else ())
+    for word in tokens:
+        if word.upper() == "CHECK":
+            depth, text = 0, ""
+            for token in tokens:
+                depth += (token == "(") - (token == ")")
+                text += token
+                if not depth and text.strip():
+                    break
+            found.append(text.strip())
+    return found
+
+
+class Statements:
+    """The statements about one target and its staging tables. All tables of ours lie in the schema of the target."""
+
+    def __init__(self, database: WritableDatabase, schema: str, table: str) -> None:
+        self.sql, self.schema, self.table = database, schema, table
+        self.target, self.batches = self.beside(table), self.beside(BATCHES)
+
+    def beside(self, table: str) -> SQL:
+        """Return the quoted name of a table beside the target."""
+        return self.sql.table([self.schema, table])
+
+    @property
+    def gone_table(self) -> str:
+        """The name of the table of remembered deletes."""
+        name = GONE + self.table
+        limit = self.sql.longest_name
+        if limit and len(name.encode()) > limit:
+            return GONE + hashlib.sha256(self.table.encode()).hexdigest()[:16]
+        return name
+
+    # --- staging --------------------------------------------------------------------------------
+
+    def create_landing(self, staging: str, columns: Sequence[Arriving]) -> SQL:
+        """Return the CREATE TABLE for rows as they arrive."""
+        # `a` and `p` keep the attempts of Spark's tasks apart: one that is lost after its commit is done again.
+        declared = [sql("{} {}", column.landing, self.sql.landing_type(column)) for column in columns]
+        listed = joined(", ", [*declared, sql("a bigint DEFAULT ({}), p bigint, n bigint, d bigint", self.sql.attempt)])
+        return sql("CREATE TABLE {} ({}){}", self.beside(staging + LANDING), listed, self.sql.engine)
+
+    def create_staging(self, staging: str, columns: Sequence[Arriving]) -> SQL:
+        """Return the CREATE TABLE with columns of the target, and two of ours."""
+        # Never UNLOGGED or temporary: after a crash of the server a batch that is committed would be gone.
+        table = self.beside(staging)
+        names = [self.sql.quote(column.name) for column in columns]
+        if not names:
+            return sql("CREATE TABLE {} ({} bigint, {} bigint){}", table, DELETED, ROW, self.sql.engine)
+        return self.sql.create_like(table, names, self.target, (DELETED, ROW))
+
+    def copy(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL:
+        """Return the INSERT that brings the rows of one attempt at each task from landing to staging."""
+        names = self._list([*(column.name for column, _ in columns), DELETED, ROW])
+        values = [self.sql.arrived(column, found.declared) for column, found in columns]
+        return sql(
+            "INSERT INTO {} ({}) SELECT {} FROM {landing} l JOIN "
+            "(SELECT p, MIN(a) AS a FROM {landing} GROUP BY p) taken ON taken.p = l.p AND taken.a = l.a",
+            self.beside(staging), names, joined(", ", [*values, sql("COALESCE(l.d, 0), l.n")]),
+            landing=self.beside(staging + LANDING),
+        )  # fmt: skip
+
+    def nulls(self, staging: str, column: Arriving, *, in_deletes: bool) -> SQL:
+        """Return the count of rows without a value in a column."""
+        count = sql("SELECT COUNT(*) FROM {} l WHERE l.{} IS NULL", self.beside(staging + LANDING), column.landing)
+        return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
+
+    def changed(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL | None:
+        """Return the counts, for each column, of staged values that are not those that arrived; None if none can be."""
+        changes = [self.sql.changes(*pair) for pair in columns]
+        if not any(changes):
+            return None
+        counts = [sql("COUNT(CASE WHEN {} THEN 1 END)", change or sql("1 = 0")) for change in changes]
+        if not self.sql.compares_staged:
+            return sql("SELECT {} FROM {} l", joined(", ", counts), self.beside(staging + LANDING))
+        return sql(
+            "SELECT {} FROM {landing} l JOIN (SELECT p, MIN(a) AS a FROM {landing} GROUP BY p) taken "
+            "ON taken.p = l.p AND taken.a = l.a JOIN {} s ON s.{} = l.n",
+            joined(", ", counts), self.beside(staging), ROW, landing=self.beside(staging + LANDING),
+        )  # fmt: skip
+
+    def refused(
+        self, staging: str, constraints: Sequence[Sequence[str | None]], absent: Collection[str], *, has_keys: bool
+    ) -> dict[str, SQL]:
+        """Return the counts of staged rows that constraints refuse, by constraint.
+
+        Parameters
+        ----------
+        constraints
+            What the queries of `WritableDatabase.constraints` find.
+        absent
+            Columns that the rows lack: what is there is known when they are inserted.
+        has_keys
+            Whether no two staged rows may share a unique key.
+        """
+        lacks, staged = naming(absent), self.beside(staging)
+        counts: dict[str, SQL] = {}
+        keys: dict[str, list[tuple[str, str]]] = {}
+        for name, text, *condition in constraints:
+            for check in checks_in(text or ""):
+                if not lacks(check):
+                    # Of a delete no row is left.
+                    where = sql("{} = 0 AND NOT {}", DELETED, of_catalogue(check))
+                    counts[f"CHECK {check}"] = sql("SELECT COUNT(*) FROM {} WHERE {}", staged, where)
+            if name is not None and condition and has_keys:
+                keys.setdefault(name, []).append((text or "", condition[0] or "(1 = 1)"))
+        for parts in keys.values():
+            if all(part and not lacks(f"{part} {condition}") for part, condition in parts):
+                listed = [of_catalogue(part) for part, _ in parts]
+                where = _all(of_catalogue(parts[0][1]), *(sql("({}) IS NOT NULL", part) for part in listed))
+                counts[f"unique key ({joined(', ', listed)})"] = sql(
+                    "SELECT COALESCE(SUM({0}), 0) FROM (SELECT COUNT(*) AS {0} FROM {1} WHERE {2} GROUP BY {3} "
+                    "HAVING COUNT(*) > 1) copies",
+                    PLACE, staged, where, joined(", ", listed),
+                )  # fmt: skip
+        return counts
+
+    def count(self, table: str) -> SQL:
+        """Return the count of all rows of a table beside the target."""
+        return sql("SELECT COUNT(*) FROM {}", self.beside(table))
+
+    def drop(self, table: str) -> SQL:
+        """Return the DROP of a table of ours."""
+        return sql("DROP TABLE IF EXISTS {}", self.beside(table))
+
+    # --- publishing -----------------------------------------------------------------------------
+
+    def record(self, of: Output | Retraction, version: int, staging: str) -> Bound:
+        """Return the INSERT of a batch, which does nothing if it is there."""
+        return self.sql.insert_once(self.batches), self._of(of, version, staging)
+
+    def _of(self, of: Output | Retraction, *more: str | int) -> Values:
+        """Return the values of `OF_JOB`, and more."""
+        return [self.table, of.job[:8], epoch_in_batches(of), of.job_id[:255], *more]
+
+    def forget(self, output: Output) -> Bound:
+        """Return the DELETE of a batch."""
+        return sql("DELETE FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
+
+    def versions(self, of: Output | Retraction) -> Bound:
+        """Return the query for the version of an output, or for those to take back that are published, if recorded."""
+        which, values = (OF_BATCH, [of.version]) if isinstance(of, Output) else (KEPT, [of.first, of.last])
+        return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
+
+    def recorded(self, job: str) -> Bound:
+        """Return the query for the last version of each epoch of the jobs whose marks begin like one; of all for ''."""
+        of_job = sql("AND job = {}", VALUE) if job else sql("")
+        statement = sql(
+            "SELECT job, epoch, MAX(version) FROM {} WHERE target = {} {} GROUP BY job, epoch",
+            self.batches, VALUE, of_job,
+        )  # fmt: skip
+        return statement, [self.table, *filter(None, [job[:8]])]
+
+    def take_back(self, of: Retraction) -> Bound:
+        """Return the UPDATE that records published batches as taken back."""
+        statement = sql("UPDATE {} SET staged = {} WHERE {}", self.batches, in_quotes(TAKEN_BACK), KEPT)
+        return statement, self._of(of, of.first, of.last)
+
+    def count_of(self, of: Retraction, versions: Sequence[int]) -> list[Bound]:
+        """Return the counts of rows whose batch column holds one of some versions."""
+        return self._by_batch(sql("SELECT COUNT(*)"), of, versions)
+
+    def delete_of(self, of: Retraction, versions: Sequence[int]) -> list[Bound]:
+        """Return what deletes those rows."""
+        return self._by_batch(sql("DELETE"), of, versions)
+
+    def _by_batch(self, verb: SQL, of: Retraction, versions: Sequence[int]) -> list[Bound]:
+        found: list[Bound] = []
+        column = self.sql.quote(of.batch_column)
+        for start in range(0, len(versions), BATCHES_AT_ONCE):
+            batches = [batch_value(of, version) for version in versions[start : start + BATCHES_AT_ONCE]]
+            # An index serves the first condition. The second leaves rows whose text a collation only takes for equal.
+            statement = sql(
+                "{} FROM {} WHERE {} IN ({marks}) AND {} IN ({marks})",
+                verb, self.target, column, self.sql.binary(column), marks=joined(", ", [VALUE] * len(batches)),
+            )  # fmt: skip
+            found.append((statement, [*batches, *batches]))
+        return found
+
+    def lock_row(self) -> Bound:
+        """Return the INSERT of the row that merges into this target lock, one at a time."""
+        return self.sql.insert_once(self.batches), [self.table, "", "", "", 0, LOCK]
+
+    def has_lock_row(self) -> Bound:
+        """Return the query for that row."""
+        return sql("SELECT staged FROM {} WHERE {}", self.batches, OF_LOCK), [self.table]
+
+    def lock(self) -> Bound:
+        """Return the UPDATE that waits until no other merge into this target is under way."""
+        # Without it two merges, of different batches, could both find no row of a key and both insert one.
+        return sql("UPDATE {} SET staged = {} WHERE {}", self.batches, in_quotes(LOCK), OF_LOCK), [self.table]
+
+    def append(self, staging: str, names: Sequence[str]) -> list[SQL]:
+        """Return what moves all rows to the target."""
+        insert = sql("INSERT INTO {0} ({1}) SELECT {1} FROM {2}", self.target, self._list(names), self.beside(staging))
+        return [insert] if names else []
+
+    # --- merging --------------------------------------------------------------------------------
+
+    def create_gone(self, merge: Merge) -> SQL:
+        """Return the CREATE TABLE for remembered deletes: the key and the sequence of each."""
+        names = [self.sql.quote(name) for name in (*merge.keys, *merge.sequence_by)]
+        return self.sql.create_like(self.beside(self.gone_table), names, self.target)
+
+    def drop_older(self, staging: str, merge: Merge) -> SQL:
+        """Return the DELETE of staged rows for which a newer one of their key is staged."""
+        newest_first = joined(", ", (sql("{} DESC", self.sql.quote(name)) for name in merge.sequence_by))
+        return self._drop_ranked(staging, sql("RANK"), merge.keys, newest_first)
+
+    def drop_copies(self, staging: str, merge: Merge) -> SQL:
+        """Return the DELETE of staged rows that are there twice: what is left has one row for each key and sequence."""
+        return self._drop_ranked(staging, sql("ROW_NUMBER"), (*merge.keys, *merge.sequence_by), ROW)
+
+    def _drop_ranked(self, staging: str, function: SQL, partition: Sequence[str], order: SQL) -> SQL:
+        return sql(
+            "DELETE FROM {table} WHERE {row} IN (SELECT {row} FROM (SELECT {row}, "
+            "{}() OVER (PARTITION BY {} ORDER BY {}) AS {place} FROM {table}) ranked WHERE {place} > 1)",
+            function, self._list(partition), order, table=self.beside(staging), row=ROW, place=PLACE,
+        )  # fmt: skip
+
+    def ties_within(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
+        """Return the count of staged rows that are tied with another one."""
+        unequal, differ = sql("s.{0} <> t.{0}", DELETED), self._differ(merge, declared)
+        # Two deletes are equal whatever else they hold.
+        if differ:
+            unequal = sql("{} OR (s.{} = 0 AND ({}))", unequal, DELETED, joined(" OR ", differ))
+        return sql(
+            "SELECT COUNT(*) FROM {table} t JOIN {table} s ON {} AND s.{row} < t.{row} WHERE {}",
+            self._tied(merge), unequal, table=self.beside(staging), row=ROW,
+        )  # fmt: skip
+
+    def ties_beside(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
+        """Return the count of staged rows that are tied with what the target has, or has deleted."""
+        unequal = joined(" OR ", [sql("s.{} <> 0", DELETED), *self._differ(merge, declared)])
+        return sql(
+            "SELECT (SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE {}) + "
+            "(SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE s.{} = 0)",
+            self.target, unequal, self.beside(self.gone_table), DELETED,
+            staged=self.beside(staging), same=self._tied(merge),
+        )  # fmt: skip
+
+    def _differ(self, merge: Merge, declared: Mapping[str, str]) -> list[SQL]:
+        """Write for each column beside key and sequence that two rows differ in it."""
+        return [
+            self.sql.differ(sql("s.{}", self.sql.quote(name)), sql("t.{}", self.sql.quote(name)), declared[name])
+            for name in declared
+            if name not in (*merge.keys, *merge.sequence_by)
+        ]
+
+    def _tied(self, merge: Merge) -> SQL:
+        return sql("{} AND {}", merge.matches(self.sql.quote), merge.ties(self.sql.quote))
+
+    def merge(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
+        """Return what brings staged rows, one for each key or event, into the target."""
+        return self._versions(staging, merge, names) if merge.history else self._newest(staging, merge, names)
+
+    def _newest(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
+        writing, staged, gone = self.sql, self.beside(staging), self.beside(self.gone_table)
+        match, newer = merge.matches(writing.quote), merge.newer(writing.quote)
+        row, delete = sql("s.{} = 0", DELETED), sql("s.{} <> 0", DELETED)
+        named, source = [*merge.keys, *merge.sequence_by], sql("{} s", staged)
+        not_there, not_remembered = _none(self.target, match), _none(gone, match)
+        no_newer_delete = _none(gone, match, sql("NOT {}", newer))
+
+        def from_staged(columns: Sequence[str]) -> dict[str, SQL]:
+            return {name: sql("s.{}", writing.quote(name)) for name in columns}
+
+        return [
+            # The keys, too: a collation may take two spellings for one.
+            writing.update_from(self.target, source, match, from_staged(names), _all(row, newer)),
+            writing.delete_where(self.target, _some(staged, match, delete, newer)),
+            writing.update_from(gone, source, match, from_staged(named), _all(delete, newer)),
+            self._insert(gone, named, staged, _all(delete, not_there, not_remembered)),
+            self._insert(self.target, names, staged, _all(row, not_there, no_newer_delete)),
+            # A newer row is there: no older one can bring the key back any more, so the delete need not be remembered.
+            writing.delete_where(gone, _some(staged, match, row, newer)),
+        ]
+
+    def _versions(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
+        assert merge.history is not None
+        writing, staged, gone = self.sql, self.beside(staging), self.beside(self.gone_table)
+        match = merge.matches(writing.quote)
+        (by,) = merge.sequence_by
+        from_, to = merge.history.valid_from, merge.history.valid_to
+        start, end, sequence = map(writing.quote, (from_, to, by))
+        # The column may be that of the sequence itself.
+        started = [] if from_ in names else [from_]
+        following = sql(
+            "(SELECT {keys}, {started}, LEAD({started}) OVER (PARTITION BY {keys} ORDER BY {started}) AS {ended} FROM "
+            "(SELECT {of_t}, t.{} AS {started} FROM {} t WHERE {touched} UNION "
+            "SELECT {of_t}, t.{} FROM {} t WHERE {touched}) events) s",
+            start, self.target, sequence, gone, keys=self._list(merge.keys), of_t=self._list(merge.keys, sql("t.")),
+            touched=_some(staged, match), started=STARTED, ended=ENDED,
+        )  # fmt: skip
+        # Each time column is set to what it is: MySQL may have declared the first one ON UPDATE CURRENT_TIMESTAMP.
+        sets = {to: sql("s.{}", ENDED), from_: sql("t.{}", start), by: sql("t.{}", sequence)}
+        new_delete = sql("s.{} <> 0 AND {}", DELETED, _none(gone, match, merge.ties(writing.quote)))
+        same_start = sql("t.{} = s.{}", start, sequence)
+        new_row = sql("s.{} = 0 AND {}", DELETED, _none(self.target, match, same_start))
+        return [
+            self._insert(gone, [*merge.keys, by], staged, new_delete),
+            self._insert(self.target, [*names, *started], staged, new_row, [*names, *(by for _ in started)]),
+            writing.update_from(
+                self.target,
+                following,
+                _all(match, sql("t.{} = s.{}", start, STARTED)),
+                sets,
+                writing.differ(sql("t.{}", end), sql("s.{}", ENDED), "timestamp"),
+            ),
+        ]
+
+    def _insert(
+        self, into: SQL, names: Sequence[str], staged: SQL, condition: SQL, values: Sequence[str] | None = None
+    ) -> SQL:
+        columns, listed = self._list(names), self._list(values or names, sql("s."))
+        return sql("INSERT INTO {} ({}) SELECT {} FROM {} s WHERE {}", into, columns, listed, staged, condition)
+
+    def _list(self, names: Sequence[str], side: SQL | None = None) -> SQL:
+        return joined(", ", (sql("{}{}", side or sql(""), self.sql.quote(name)) for name in names))
+
+
+def _all(*conditions: SQL) -> SQL:
+    return joined(" AND ", conditions)
+
+
+def _some(staged: SQL, *conditions: SQL) -> SQL:
+    """Write that there is an event `s` like that."""
+    return sql("EXISTS (SELECT 1 FROM {} s WHERE {})", staged, _all(*conditions))
+
+
+def _none(table: SQL, *conditions: SQL) -> SQL:
+    """Write that a table has no row `t` like that."""
+    return sql("NOT EXISTS (SELECT 1 FROM {} t WHERE {})", table, _all(*conditions))
+
+
+# --- database access ------------------------------------------------------------------------------
+# Two ways to reach a database that is written to: over JDBC with Spark, and by a Python driver with pandas.
+#
+# Each fills a landing table with rows and opens sessions, in which statements run one by one or in a transaction.
+
+Connect = Callable[[], Any]
+PLACEHOLDERS: Mapping[str, tuple[LiteralString, LiteralString]] = {
+    "qmark": ("?", "%"), "format": ("%s", "%%"), "pyformat": ("%s", "%%"), "pg8000": ("%s", "%"), "mysql": ("%s", "%"),
+}  # fmt: skip
+"""The place of a value, and any other ``%``, as drivers read them, by their style or name.
+
+pg8000 reads neither in quotes. mysql.connector takes each ``%s`` for a place, in names as well, and has no escape.
+"""
+HELD = frozenset((*PLAIN, "char", "varchar", "uint64", "void"))
+"""Types that columns of databases have, by the names of Spark and pyarrow."""
+ARRIVING_AS = {"void": "unknown", "char": "string", "varchar": "string", "uint64": "decimal(20,0)"}
+"""What some of them are written as."""
+UNFIT = internal("unfit")
+"""What an error of Spark says that stands for a number which the database does not hold."""
+ROWS_AT_ONCE = 10_000
+"""Rows of one call of a driver's `executemany`, and of a batch of Spark's JDBC writer: its own 1,000 take ten times as
+many round trips."""
+
+
+def arriving(types: Mapping[str, str]) -> list[Arriving]:
+    """Return columns by the names of their types, without the one that says which rows are deletes."""
+    found = []
+    for position, (name, kind) in enumerate(types.items()):
+        base = kind.partition("(")[0].partition(" ")[0]
+        if name != DELETED:
+            found.append(Arriving(name, ARRIVING_AS.get(base, kind if base == "decimal" else base), position))
+    return found
+
+
+# --- over JDBC, with Spark ----------------------------------------------------------------------------
+
+
+class JdbcSession:
+    """A session by a ``java.sql.Connection`` of the driver's JVM.
+
+    Each statement commits by itself, unless it is between `begin` and `commit`. What is not committed when the session
+    ends is rolled back.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def run(self, statement: SQL, values: Values = ()) -> int:
+        """Run a statement, with a value for each `VALUE` in it, and return how many rows it changed."""
+        with self._prepared(statement, values) as running:
+            running.execute()
+            return int(running.getUpdateCount())
+
+    def rows(self, query: SQL, values: Values = ()) -> list[tuple[str | None, ...]]:
+        """Return what a query finds, every value as text."""
+        with self._prepared(query, values) as running:
+            return rows_of(running.executeQuery())
+
+    @contextmanager
+    def _prepared(self, statement: SQL, values: Values) -> Iterator[Any]:
+        running = self._connection.prepareStatement(with_marks(statement, "?", "%", len(values)))
+        try:
+            for position, value in enumerate(values, 1):
+                running.setObject(position, value)
+            yield running
+        finally:
+            running.close()
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._connection.setAutoCommit(False)
+
+    def commit(self) -> None:
+        """Commit it."""
+        self._connection.commit()
+        self._connection.setAutoCommit(True)
+
+
+class JdbcAccess:
+    """Executors write rows over JDBC; the driver's JVM runs the statements.
+
+    `place` is the database in the names of targets: nothing secret.
+    """
+
+    def __init__(
+        self, spark: SparkSession, url: str, properties: Mapping[str, str] | None = None, name: str | None = None
+    ) -> None:
+        check_jvm(
+            spark, "A database sink over JDBC",
+            "Give the sink connect=, set spark.sql.session.timeZone=UTC and write df.toPandas(), or run the job with a "
+            "classic session.",
+        )  # fmt: skip
+        levels = [value for option, value in (properties or {}).items() if option.lower() == "isolationlevel"]
+        if any(level.upper() == "NONE" for level in levels):
+            # Each batch of rows would be a transaction of its own, and what a task that failed has left would stay.
+            raise InvalidValueError(
+                "isolationLevel=NONE is refused: rows that a task has written in parts cannot be told from those of "
+                "its other attempts. Leave the option out."
+            )
+        self.sql = database = writable(database_of(url))
+        self.place = name or place_of_url(url)
+        self._spark, self.rows = spark, SparkRows(spark)
+        by_default = {"driver": database.driver, "batchsize": str(ROWS_AT_ONCE), **database.writing_options}
+        self._options = {**by_default, **database.options, **(properties or {}), "url": url}
+
+    def __repr__(self) -> str:
+        """Show the place, and nothing of the connection."""
+        return f"{type(self).__name__}({self.place!r})"
+
+    def taken(self, df: Any, target: str) -> DataFrame:
+        """Return a frame whose types a database has."""
+        if spark_of(df) is None:
+            raise InvalidValueError(
+                "the rows are not of Spark, and the sink reaches its database over JDBC. Give the sink connect= "
+                "instead of spark= and url=, or write spark.createDataFrame(rows)."
+            )
+        return self.rows.taken(df, target, HELD)
+
+    @contextmanager
+    def session(self) -> Iterator[JdbcSession]:
+        """Open a connection."""
+        with jdbc_connection(self._spark, self._options) as connection:
+            session = JdbcSession(connection)
+            if self.sql.writing_session:
+                session.run(self.sql.writing_session)
+            yield session
+
+    def fill(self, rows: DataFrame, table: SQL, columns: Sequence[Arriving]) -> None:
+        """Write rows to a landing table that is there."""
+        unfit = self.sql.unfit_floats
+        written = [sql("{} AS {}", _landed_in_spark(column, unfit), column.landing) for column in columns]
+        written.append(sql("CAST(spark_partition_id() AS BIGINT) AS p"))
+        written.append(sql("monotonically_increasing_id() AS n"))
+        written.append(sql("CAST({} AS BIGINT) AS d", DELETED if DELETED in rows.columns else sql("0")))
+        landed = rows.selectExpr(*written)
+        landed = landed.coalesce(1) if self.sql.has_one_writer else landed
+        options = self.sql.filling_options(self._options)
+        try:
+            landed.write.format("jdbc").options(**options, dbtable=table).mode("append").save()
+        except Exception as error:
+            for column in columns:
+                if f"{UNFIT}_{column.position}." in str(error):
+                    check_unfit(self.sql, column, " or ".join(unfit))
+            found = driver_error(error)
+            # Looked for after a failure only, as it reads all rows.
+            if found is not None and not found.is_outage and not self.sql.holds_nul:
+                self._check_nul(rows, [column for column in columns if column.kind == "string"])
+            raise
+
+    def _check_nul(self, rows: DataFrame, columns: Sequence[Arriving]) -> None:
+        places = [sql("MAX(instr({}, CAST(X'00' AS STRING)))", SPARK.quote(column.name)) for column in columns]
+        found = rows.selectExpr(*places).first() if places else None
+        for column, place in zip(columns, found or (), strict=False):
+            check_unfit(self.sql, column, "a text with NUL" if place else None)
+
+
+def _landed_in_spark(column: Arriving, unfit: Sequence[str]) -> SQL:
+    """Write a column as it lands: times as text that no zone of a session has a say in.
+
+    A number of `WritableDatabase.unfit_floats` is an error that says `UNFIT` with the position of the column.
+    """
+    quoted = SPARK.quote(column.name)
+    if column.kind in ("float", "double") and unfit:
+        listed = joined(", ", (sql("CAST({} AS DOUBLE)", in_quotes(one)) for one in unfit))
+        error = sql("raise_error({})", in_quotes(f"{UNFIT}_{column.position}."))
+        return sql("IF({0} IN ({1}), CAST({2} AS DOUBLE), {0})", quoted, listed, error)
+    if column.kind == "timestamp":
+        # By hand, as every function of Spark that writes a timestamp as text does so in the zone of the session.
+        micros = sql("unix_micros({})", quoted)
+        inside = sql("pmod({}, 86400000000L)", micros)
+        day = sql("CAST(date_add(DATE'1970-01-01', CAST(({} - {}) div 86400000000L AS INT)) AS STRING)", micros, inside)
+        return sql(
+            "concat({}, ' ', format_string('%02d:%02d:%02d.%06d', {inside} div 3600000000L, "
+            "({inside} div 60000000L) % 60, ({inside} div 1000000L) % 60, {inside} % 1000000L))",
+            day, inside=inside,
+        )  # fmt: skip
+    text = sql("CAST({} AS STRING)", quoted)
+    if column.kind == "timestamp_ntz":
+        # Not date_format: it takes the time for one of the session's zone, and moves it out of an hour that is skipped.
+        return sql("rpad(concat({0}, if(locate('.', {0}) = 0, '.', '')), 26, '0')", text)
+    if column.is_text:
+        return text
+    if column.kind in ("float", "double", "boolean", "binary"):
+        return quoted
+    return sql("CAST({} AS BIGINT)", quoted)
+
+
+def place_of_url(url: str) -> str:
+    """Return server and database of a JDBC URL, without user, password and options.
+
+    >>> place_of_url("jdbc:postgresql://me:secret@db.example:5432/shop?password=secret")
+    'postgresql://db.example:5432/shop'
+    """
+    found = re.fullmatch(r"jdbc:(\w+):(?:\w+:)?(?://)?([^?;]*).*", url, re.DOTALL | re.IGNORECASE)
+    if found is None or "(" in found[2]:
+        raise InvalidValueError("the server cannot be read from the URL of the database. Give name=.")
+    return f"{found[1].lower()}://{found[2].rpartition('@')[2]}"
+
+
+def check_unfit(database: WritableDatabase, column: Arriving, found: str | None) -> None:
+    """Raise InvalidValueError for what was found in a column, if anything, that no column of a database holds."""
+    if found:
+        text = f"column {column.name!r} has {found}, which {database.name} does not hold. Replace it."
+        raise InvalidValueError(text) from None
+
+
+# --- by a Python driver, with pandas ------------------------------------------------------------------
+
+
+class DriverSession:
+    """As `JdbcSession`, by a connection of a Python driver (DB API 2.0)."""
+
+    def __init__(self, connection: Any, database: WritableDatabase, style: str) -> None:
+        self._connection, self._sql, self._marks = connection, database, PLACEHOLDERS[style]
+
+    def run(self, statement: SQL, values: Values = ()) -> int:
+        with self._cursor() as cursor:
+            cursor.execute(with_marks(statement, *self._marks, len(values)), values)
+            return int(cursor.rowcount)
+
+    def rows(self, query: SQL, values: Values = ()) -> list[tuple[str | None, ...]]:
+        with self._cursor() as cursor:
+            cursor.execute(with_marks(query, *self._marks, len(values)), values)
+            return [tuple(None if value is None else _text(value) for value in row) for row in cursor.fetchall()]
+
+    def insert(self, statement: SQL, rows: Sequence[Sequence[Any]]) -> None:
+        """Insert some rows, within a transaction."""
+        with self._cursor() as cursor:
+            cursor.executemany(with_marks(statement, *self._marks, len(rows[0])), rows)
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        cursor = self._connection.cursor()
+        try:
+            yield cursor
+        finally:
+            with suppress(Exception):  # Of a connection that broke off it fails, and would hide the first error.
+                cursor.close()
+
+    def begin(self) -> None:
+        self.run(self._sql.begins)
+
+    def commit(self) -> None:
+        self.run(sql("COMMIT"))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+class DriverAccess:
+    """As `JdbcAccess`, by a factory of connections, which write rows and run the statements."""
+
+    rows = ARROW_ROWS
+
+    def __init__(self, connect: Connect, name: str) -> None:
+        self._connect = connect
+        self.place = f"database://{name}"
+        self._sql: WritableDatabase | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.place!r})"
+
+    @property
+    def sql(self) -> WritableDatabase:
+        # As its driver says, so it takes a connection to know.
+        if self._sql is None:
+            with self.session():
+                pass
+        assert self._sql is not None
+        return self._sql
+
+    def taken(self, df: Any, target: str) -> Any:
+        if spark_of(df) is not None:
+            raise InvalidValueError(
+                "the rows are of Spark, and the sink reaches its database by a Python driver. Give the sink spark= and "
+                "url= instead of connect=, or write a frame of pandas or a table of pyarrow."
+            )
+        unnamed = [name for name in df.columns if not isinstance(name, str)] if is_pandas(df) else []
+        if unnamed:
+            raise InvalidValueError(
+                f"the name of column {unnamed[0]!r} is not a text. Give it the name of its column in the table."
+            )
+        # A column without a value has no type: pandas reads an empty column of CSV as numbers.
+        return without_types(self.rows.taken(df, target, HELD))
+
+    @contextmanager
+    def session(self) -> Iterator[DriverSession]:
+        connection = self._connect()
+        try:
+            package = type(connection).__module__.partition(".")[0]
+            if package not in MODULES:
+                raise InvalidValueError(
+                    f"connect returns a {package}.{type(connection).__name__}, whose database is not known. It must be "
+                    f"of one of {', '.join(MODULES)}."
+                )
+            self._sql = self._sql or MODULES[package]
+            _commit_each(connection)
+            style = package if package in PLACEHOLDERS else sys.modules[package].paramstyle
+            session = DriverSession(connection, self._sql, style)
+            if self._sql.writing_session:
+                session.run(self._sql.writing_session)
+            try:
+                yield session
+            except BaseException:
+                # A connection of a pool is not closed by `close`: its transaction would stay open, and its locks held.
+                with suppress(Exception):
+                    connection.rollback()
+                raise
+        finally:
+            with suppress(Exception):  # One that broke off says so again, and would hide the first error.
+                connection.close()
+
+    def fill(self, rows: Any, table: SQL, columns: Sequence[Arriving]) -> None:
+        names = joined(", ", [*(column.landing for column in columns), sql("p, n, d")])
+        marks = joined(", ", [VALUE] * (len(columns) + 3))
+        insert, count = sql("INSERT INTO {} ({}) VALUES ({})", table, names, marks), 0
+        there = put_down(rows) if isinstance(rows, ArrowStream) else rows.to_reader(ROWS_AT_ONCE)
+        with there as batches, self.session() as session:
+            session.begin()
+            for batch in batches:
+                # As objects of Python, rows take many times the memory.
+                for start in range(0, len(batch), ROWS_AT_ONCE):
+                    part = batch.slice(start, ROWS_AT_ONCE)
+                    session.insert(insert, self._landed(part, columns, count))
+                    count += len(part)
+            session.commit()
+
+    def _landed(self, rows: pa.RecordBatch, columns: Sequence[Arriving], first: int) -> list[Sequence[Any]]:
+        """Return rows as they land, the first with that number; InvalidValueError for what the database cannot hold."""
+        values = [_landed(column, rows.column(column.position)) for column in columns]
+        for column, found in zip(columns, values, strict=True):
+            if column.kind == "string" and not self.sql.holds_nul:
+                check_unfit(self.sql, column, next(("a text with NUL" for text in found if "\0" in (text or "")), None))
+            if column.kind in ("float", "double"):
+                unfit = self.sql.unfit_floats
+                check_unfit(self.sql, column, " or ".join(unfit) if any(str(one) in unfit for one in found) else None)
+        count = len(rows)
+        deleted = map(int, rows[DELETED].to_pylist()) if DELETED in rows.schema.names else [0] * count
+        return list(zip(*values, [0] * count, range(first, first + count), deleted, strict=True))
+
+
+def _commit_each(connection: Any) -> None:
+    """Let a connection leave transactions to us."""
+    if hasattr(connection, "isolation_level") and type(connection).__module__.startswith("sqlite3"):
+        connection.isolation_level = None
+    elif callable(connection.autocommit):
+        connection.autocommit(True)
+    else:
+        connection.autocommit = True
+
+
+def _landed(column: Arriving, array: Any) -> list[Any]:
+    """Return values as they land."""
+    values = array.to_pylist()
+    return [None if value is None else _plain(value) for value in values] if column.is_text else values
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+    # Never in exponents: a text column of SQLite would keep them.
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+Session = JdbcSession | DriverSession
+Access = JdbcAccess | DriverAccess
+
+# --- errors -------------------------------------------------------------------------------------------
+
+MISFITS = {
+    "22001": "a text is too long for it",
+    "22003": "a number is out of range there",
+    "22007": "the type has no such value",
+    "22P02": "the type has no such value",
+    "23514": "a value does not meet a CHECK of its type",
+}
+MEANINGS = {
+    BAD_URL: "the driver does not accept the URL",
+    "22": "a value does not fit its column",
+    "23": "a constraint of the table is violated (NOT NULL, unique, foreign key or check)",
+    "42P01": "a table is gone",
+    "42S02": "a table is gone",
+    CANCELED: "the statement was canceled, by a time-out of the server or by a person",
+    "0A": "the database cannot do this",
+    FULL: "its disk is full. Free space there",
+}
+
+
+def misfit(error: Exception) -> str | None:
+    """Return why a server refuses a value for its column; None for another error."""
+    found = driver_error(error)
+    return MISFITS.get(found.meaning) if found is not None else None
+
+
+@contextmanager
+def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
+    """Let what a driver raises come out as TargetError, without its text: that may hold a host, a query or values.
+
+    `doing` says what failed, and `rights` what is to be granted where that is missing.
+
+    Raises
+    ------
+    TargetLockedError
+        Others hold a lock, or the transaction was ended by a deadlock with them.
+    TargetUnavailableError
+        The database is down, too busy, or broke off.
+    TargetRefusedError
+        It refuses the user, or lacks a right.
+    TargetError
+        Anything else.
+    """
+    try:
+        yield
+    except Exception as error:
+        found = driver_error(error)
+        if found is None:
+            raise
+        shown = found.shown
+        if found.is_refused:
+            raise TargetRefusedError(target, doing, rights, shown) from None
+        if found.is_deadlock or found.meaning == LOCKED:
+            raise TargetLockedError(target, doing, shown, is_deadlock=found.is_deadlock) from None
+        if found.is_outage:
+            raise TargetUnavailableError(target, doing, shown) from None
+        why = next((text for start, text in MEANINGS.items() if found.meaning.startswith(start)), "")
+        more = "" if found.meaning == FULL else " Its log says more."
+        raise TargetError(target, f"{doing}: {why or 'the database refused it'} ({shown}).{more}") from None
+
+
+# --- database -------------------------------------------------------------------------------------
 
 
 class DatabaseSink(TableSink):

@@ -22,12 +22,19 @@ quote names. The statements belong to the sinks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from tempfile import gettempdir
+from typing import Any, Protocol
 
-from scripts.helpers.errors import InvalidValueError, KeyColumnError
+from scripts.helpers._lazy import DataFrame, F, T, pa
+from scripts.helpers.errors import InvalidValueError, KeyColumnError, MergeNullError, MergeTieError, TargetTableError
+from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.outputs import MergeColumns
-from scripts.helpers.rows.sql import SQL, internal, joined, sql
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import SQL, internal, joined, sql, whole, with_names, without_names_in
 
 DELETED = internal("deleted")
 """Column of arriving rows that says which of them are deletes. No target has it."""
@@ -158,3 +165,454 @@ class Merge:
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+# --- merge engines --------------------------------------------------------------------------------
+# Engines that run the SQL of a merge: Spark on DataFrames, DuckDB on tables of pyarrow.
+#
+# The SQL has no names of users. It reads **relations**: some columns under reserved names, and `ROW`. It returns a
+# relation, which the engine turns back into rows::
+#
+#     Spark      ROW is the whole row as a struct, and no query runs before its rows are written
+#     DuckDB     ROW is the number of the row, by which pyarrow takes it from the table it came from
+#
+# So DuckDB converts no values but keys and sequences, and these are numbers and bytes to it.
+
+ROW = internal("row")
+MEMORY, THREADS = "1GB", 4
+"""Of DuckDB, which writes what is more to temporary files."""
+
+
+def aliases_of(names: Sequence[str]) -> dict[str, SQL]:
+    """Return a name in SQL for each column; that of `DELETED` is its own.
+
+    >>> aliases_of(["id", "at"])
+    {'id': 'glue_watermarks_column_0', 'at': 'glue_watermarks_column_1'}
+    """
+    columns = {name: sql("{}_{}", internal("column"), whole(number)) for number, name in enumerate(names)}
+    return columns | ({DELETED: DELETED} if DELETED in columns else {})
+
+
+# --- Spark ------------------------------------------------------------------------------------------
+
+
+class _SparkEngine:
+    """Spark, in the session of the first relation. It runs SQL in which ``{name}`` is the relation of that name."""
+
+    def relation(self, rows: DataFrame, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> DataFrame:
+        """Return a relation with columns under other names; InvalidValueError for one that cannot be compared.
+
+        If there are names in `beside`, `ROW` has the columns beside these, in a form that SQL compares.
+        """
+        fields = {field.name: SPARK.quote(field.name) for field in rows.schema if field.name not in beside}
+        if beside:
+            fields = {name: _in_order_on_spark(value, rows.schema[name].dataType) for name, value in fields.items()}
+        row = F.struct(*(F.expr(value).alias(f"c{at}") for at, value in enumerate(fields.values())))
+        return rows.select(*(F.col(SPARK.quote(name)).alias(alias) for name, alias in columns.items()), row.alias(ROW))
+
+    def sql(self, text: SQL, **relations: Any) -> DataFrame:
+        found: DataFrame = next(iter(relations.values())).sparkSession.sql(text, **relations)
+        return found
+
+    def one(self, text: SQL, **relations: DataFrame) -> tuple[Any, ...]:
+        return tuple(self.sql(text, **relations).collect()[0])
+
+    def rows(self, found: DataFrame, of: DataFrame, filled: Mapping[str, SQL], like: str) -> DataFrame:
+        """Return the rows of a relation made of some rows, with columns filled from the relation.
+
+        A filled column that the rows did not have is of the type of their column `like`.
+        """
+        columns = {name: F.col(ROW)[f"c{at}"] for at, name in enumerate(of.columns)}
+        columns |= {name: F.col(alias) for name, alias in filled.items()}
+        return found.select(*(column.alias(name) for name, column in columns.items()))
+
+    def together(self, events: DataFrame, rows: DataFrame, *, deleted: bool) -> DataFrame:
+        """Return events, and rows as events that are deletes or not, with the columns of the first."""
+        shared = [SPARK.quote(name) for name in rows.columns if name in events.columns]
+        return events.unionByName(rows.select(*shared).withColumn(DELETED, F.lit(deleted)), allowMissingColumns=True)
+
+
+def _in_order_on_spark(value: SQL, kind: T.DataType, depth: int = 0) -> SQL:
+    """Write a value with the entries of maps as ordered lists: Spark 3 compares no maps."""
+    item = sql("{}_{}", internal("item"), whole(depth))
+    if isinstance(kind, T.MapType):
+        key = _in_order_on_spark(sql("{}.key", item), kind.keyType, depth + 1)
+        entry = sql("STRUCT({}, {})", key, _in_order_on_spark(sql("{}.value", item), kind.valueType, depth + 1))
+        return sql("ARRAY_SORT(TRANSFORM(MAP_ENTRIES({}), {} -> {}))", value, item, entry)
+    if isinstance(kind, T.ArrayType):
+        element = _in_order_on_spark(item, kind.elementType, depth + 1)
+        return value if element == item else sql("TRANSFORM({}, {} -> {})", value, item, element)
+    if isinstance(kind, T.StructType):
+        names = [sql("{}.{}", value, SPARK.quote(field.name)) for field in kind.fields]
+        fields = [
+            _in_order_on_spark(name, field.dataType, depth) for name, field in zip(names, kind.fields, strict=True)
+        ]
+        return value if fields == names else sql("IF({0} IS NULL, NULL, STRUCT({1}))", value, joined(", ", fields))
+    return value
+
+
+# --- DuckDB -----------------------------------------------------------------------------------------
+
+
+class _ArrowEngine:
+    """DuckDB in memory, for tables of pyarrow."""
+
+    def relation(self, rows: pa.Table, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> pa.Table:
+        found: dict[str, Any] = {}
+        for name, alias in columns.items():
+            found[alias] = column = _comparable(rows[name], as_text=False)
+            if column is None:
+                raise InvalidValueError(
+                    f"Column {name!r} is of type {rows[name].type}, by which a merge cannot order rows or tell them "
+                    "apart. Name other columns in keys and sequence_by."
+                )
+        row: Any = pa.array(range(rows.num_rows), pa.int64())
+        if beside:
+            contents = [_comparable(rows[name], as_text=True) for name in rows.column_names if name not in beside]
+            row = pa.table(contents, [f"c{at}" for at in range(len(contents))]).to_struct_array()
+        return pa.table(found | {ROW: row})
+
+    def sql(self, text: SQL, **relations: pa.Table) -> pa.Table:
+        import duckdb
+
+        # No extension is fetched. What does not fit is in a folder that DuckDB deletes with the connection.
+        config: dict[str, Any] = {
+            "memory_limit": MEMORY, "threads": min(THREADS, os.cpu_count() or 1),
+            "temp_directory": f"{gettempdir()}/glue-watermarks-{new_token()}", "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False, "python_enable_replacements": False,
+            "integer_division": True,
+        }  # fmt: skip
+        names = {name: sql("{}_{}", internal("relation"), whole(number)) for number, name in enumerate(relations)}
+        with duckdb.connect(":memory:", config=config) as connection:
+            # A condition of a table, which others wrote, opens no file.
+            connection.execute("SET enable_external_access = false")
+            for name, relation in relations.items():
+                connection.register(names[name], relation)
+            found: pa.Table = connection.sql(with_names(text, names)).to_arrow_table()
+        return found
+
+    def refused(self, rows: pa.Table, conditions: Mapping[str, SQL]) -> dict[str, int]:
+        """Count the rows of which a condition of their table is not true, by condition.
+
+        One that DuckDB does not read is left out.
+        """
+        import duckdb
+
+        found = {}
+        for name, text in conditions.items():
+            with suppress(duckdb.Error):
+                query = sql("SELECT COUNT(*) FROM {{rows}} AS found WHERE ({}\n) IS NOT TRUE", without_names_in(text))
+                (found[name],) = self.one(query, rows=rows)
+        return found
+
+    def one(self, text: SQL, **relations: pa.Table) -> tuple[Any, ...]:
+        return tuple(column[0].as_py() for column in self.sql(text, **relations).columns)
+
+    def rows(self, found: pa.Table, of: pa.Table, filled: Mapping[str, SQL], like: str) -> pa.Table:
+        kinds = {field.name: field.type for field in of.schema}
+        columns = dict(zip(of.column_names, of.take(found[ROW].combine_chunks()).columns, strict=True))
+        columns |= {name: found[alias].cast(kinds.get(name, kinds[like])) for name, alias in filled.items()}
+        return pa.table(columns)
+
+    def together(self, events: pa.Table, rows: pa.Table, *, deleted: bool) -> pa.Table:
+        # A column that is NULL in all events, as that of keys that are missing is, has no type of its own.
+        kinds = {
+            field.name: rows.schema.field(field.name).type if pa.types.is_null(field.type) else field.type
+            for field in events.schema
+            if field.name in rows.column_names
+        }
+        more = rows.select(list(kinds)).cast(pa.schema(list(kinds.items())))
+        more = more.append_column(DELETED, pa.array([deleted] * rows.num_rows, pa.bool_()))
+        return pa.concat_tables([events, more], promote_options="default")
+
+
+def _comparable(column: pa.ChunkedArray, *, as_text: bool) -> pa.ChunkedArray | None:
+    """Return a column as DuckDB compares it without loss, as text if there is no such type; None if text may not be."""
+    kind = _type_in_duckdb(column.type)
+    if kind is not None:
+        return column.cast(kind)
+    texts = [None if value is None else repr(_in_order(value)).encode() for value in column.to_pylist()]
+    return pa.chunked_array([pa.array(texts, pa.large_binary())]) if as_text else None
+
+
+def _type_in_duckdb(kind: pa.DataType) -> pa.DataType | None:
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType) or types.is_dictionary(kind):
+        return _type_in_duckdb(kind.value_type if types.is_dictionary(kind) else kind.storage_type)
+    if types.is_temporal(kind):
+        return {32: pa.int32(), 64: pa.int64()}.get(kind.bit_width)
+    if types.is_decimal(kind):
+        return pa.decimal128(kind.precision, kind.scale) if kind.precision <= 38 else None
+    texts = {pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()}
+    if kind in texts or types.is_fixed_size_binary(kind):
+        return pa.large_binary()
+    if types.is_float16(kind):
+        return pa.float32()
+    return kind if types.is_null(kind) or types.is_primitive(kind) else None
+
+
+def _in_order(value: Any) -> Any:
+    """Return a value of Python with the entries of maps in order, and without a negative zero."""
+    if isinstance(value, dict):
+        return {name: _in_order(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        found = [_in_order(one) for one in value]
+        # Only entries of maps are tuples.
+        return sorted(found, key=repr) if value and isinstance(value[0], tuple) else found
+    return value + 0.0 if isinstance(value, float) else value
+
+
+SPARK_ENGINE, ARROW_ENGINE = _SparkEngine(), _ArrowEngine()
+MergeEngine = _SparkEngine | _ArrowEngine
+
+
+# --- table merge ----------------------------------------------------------------------------------
+# What merges into Delta and Iceberg tables share: what is refused, and what a batch makes of the rows of its keys.
+#
+# Each publication looks at the rows of the batch's keys, and at the deletes of these keys that are remembered in a
+# table beside the target, and works out what changes: see `TableMerge.source`. How that is written, and how a change
+# between look and write is found out, is each format's own.
+
+quote = SPARK.quote
+"""Quotes a name as both Spark and DataFusion read it."""
+PLACE = internal("place")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one MERGE does with a row `t` of the table and a row `s` of the source.
+
+    Attributes
+    ----------
+    on
+        When the two are of one row.
+    delete_when, update_when
+        What of two that match goes, or gets the source's values of the columns `sets`. None: nothing.
+    insert_when
+        Which rows of the source that match none are inserted, with their values of the columns `inserts`.
+    """
+
+    on: SQL
+    insert_when: SQL
+    inserts: Sequence[str]
+    update_when: SQL | None = None
+    sets: Sequence[str] = ()
+    delete_when: SQL | None = None
+
+
+class Tables(Protocol):
+    """Where a merge looks: tables by name or URI."""
+
+    def has(self, table: str) -> bool:
+        """Tell whether there is such a table."""
+
+    def columns(self, table: str) -> list[str]:
+        """Return the names of a table's columns."""
+
+    def read(self, table: str, events: Any, merge: Merge) -> Any:
+        """Return the rows of a table, at least those that have the key of one of the events."""
+
+
+class Frames:
+    """What a batch makes of rows of one engine, in SQL. Events have a column `DELETED`, other rows have not."""
+
+    def __init__(self, engine: MergeEngine) -> None:
+        self._engine = engine
+        self.together = engine.together
+
+    def nulls(self, events: Any, names: Sequence[str]) -> dict[str, int]:
+        """Count events without a value in columns, by column."""
+        column = aliases_of(names)
+        counts = joined(", ", (sql("COUNT(CASE WHEN {} IS NULL THEN 1 END)", alias) for alias in column.values()))
+        text = sql("SELECT {} FROM {{events}}", counts)
+        return dict(zip(column, self._engine.one(text, events=self._engine.relation(events, column)), strict=True))
+
+    def has_deletes(self, events: Any) -> bool:
+        """Return whether an event is a delete."""
+        text = sql("SELECT COUNT(*) FROM (SELECT 1 FROM {{events}} WHERE {} LIMIT 1) AS found", DELETED)
+        (count,) = self._engine.one(text, events=self._engine.relation(events, {DELETED: DELETED}))
+        return bool(count)
+
+    def distinct(self, events: Any, merge: Merge) -> Any:
+        """Return one event for each key, the newest, or in a history for each moment; of a delete and a row the delete.
+
+        Of events that are checked it does not matter which one of a moment it is.
+        """
+        column = aliases_of([*merge.keys, *merge.sequence_by, DELETED])
+        together = merge.keys if merge.history is None else [*merge.keys, *merge.sequence_by]
+        text = sql(
+            "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {} ORDER BY {}, {} DESC) AS {place} "
+            "FROM {{events}}) AS found WHERE {place} = 1",
+            _list(column, together), _newest_first(column, merge), DELETED, place=PLACE,
+        )  # fmt: skip
+        found = self._engine.sql(text, events=self._engine.relation(events, column))
+        return self._engine.rows(found, events, {}, merge.sequence_by[0])
+
+    def ties(self, events: Any, merge: Merge) -> int:
+        """Count events that share key and sequence with a different one; without a history only the newest of a key.
+
+        Two deletes are equal whatever else they hold.
+        """
+        named = [*merge.keys, *merge.sequence_by]
+        column = aliases_of([*named, DELETED])
+        candidates = sql("{{events}} AS found")
+        if merge.history is None:
+            candidates = sql(
+                "(SELECT *, RANK() OVER (PARTITION BY {} ORDER BY {}) AS {place} FROM {{events}}) AS found "
+                "WHERE {place} = 1", _list(column, merge.keys), _newest_first(column, merge), place=PLACE,
+            )  # fmt: skip
+        text = sql(
+            "SELECT COALESCE(SUM({count} - 1), 0) FROM (SELECT {named}, COUNT(*) AS {count} FROM (SELECT DISTINCT "
+            "{named}, {deleted}, CASE WHEN {deleted} THEN NULL ELSE {row} END AS {row} FROM {candidates}) AS found "
+            "GROUP BY {named}) AS found",
+            named=_list(column, named), count=internal("count"), deleted=DELETED, row=ROW, candidates=candidates,
+        )  # fmt: skip
+        return int(self._engine.one(text, events=self._engine.relation(events, column, named))[0])
+
+    def versions(self, events: Any, there: Any, gone: Any, merge: Merge) -> Any:
+        """Return every version of the keys with both its ends; those that are in the table are marked `DELETED`.
+
+        What was there before the first merge, and is valid from no moment, stays as it is.
+
+        Parameters
+        ----------
+        events
+            Those of the batch, once each. Its deletes are among those of `gone`.
+        there
+            The versions of these keys that the table has.
+        gone
+            Key and sequence of all deletes of these keys that are remembered.
+        """
+        assert merge.history is not None
+        (sequence,), start, end = merge.sequence_by, merge.history.valid_from, merge.history.valid_to
+        moment, until = internal("moment"), internal("until")
+        column = aliases_of(merge.keys)
+        text = sql(
+            "WITH known AS (SELECT {keys}, {moment} FROM {{there}} WHERE {moment} IS NOT NULL), "
+            "arrived AS (SELECT s.* FROM {{events}} AS s WHERE NOT s.{deleted} AND NOT EXISTS "
+            "(SELECT 1 FROM known AS t WHERE {match} AND t.{moment} = s.{moment})), "
+            "ends AS (SELECT {keys}, {moment}, LEAD({moment}) OVER (PARTITION BY {keys} ORDER BY {moment}) AS {until} "
+            "FROM (SELECT {keys}, {moment} FROM known UNION SELECT {keys}, {moment} FROM {{gone}} "
+            "UNION SELECT {keys}, {moment} FROM arrived) AS moments) "
+            "SELECT {of_t}, t.{moment}, t.{until}, s.{deleted}, s.{row} FROM (SELECT {keys}, {moment}, {deleted}, "
+            "{row} FROM arrived UNION ALL SELECT {keys}, {moment}, TRUE, NULL FROM known) AS s "
+            "JOIN ends AS t ON {match} AND t.{moment} = s.{moment}",
+            keys=_list(column, merge.keys), of_t=joined(", ", (sql("t.{}", column[name]) for name in merge.keys)),
+            match=merge.matches(column.__getitem__), moment=moment, until=until, deleted=DELETED, row=ROW,
+        )  # fmt: skip
+        relation, ends = self._engine.relation, {sequence: moment, start: moment, end: until}
+        found = self._engine.sql(
+            text, events=relation(events, {**column, sequence: moment, DELETED: DELETED}),
+            there=relation(there, {**column, start: moment}), gone=relation(gone, {**column, sequence: moment}),
+        )  # fmt: skip
+        return self._engine.rows(found, events, {**column, **ends, DELETED: DELETED}, sequence)
+
+    def of_keys(self, rows: Any, events: Any, merge: Merge) -> Any:
+        """Return the rows that have the key of one of the events."""
+        column = aliases_of(merge.keys)
+        text = sql(
+            "SELECT * FROM {{rows}} AS t WHERE EXISTS (SELECT 1 FROM {{events}} AS s WHERE {})",
+            merge.matches(column.__getitem__),
+        )
+        relation = self._engine.relation
+        found = self._engine.sql(text, rows=relation(rows, column), events=relation(events, column))
+        return self._engine.rows(found, rows, {}, merge.keys[0])
+
+
+def _list(column: Mapping[str, SQL], names: Sequence[str]) -> SQL:
+    return joined(", ", (column[name] for name in names))
+
+
+def _newest_first(column: Mapping[str, SQL], merge: Merge) -> SQL:
+    # Rows that were there before the first merge may have no sequence, and are the oldest.
+    return joined(", ", (sql("{} DESC NULLS LAST", column[name]) for name in merge.sequence_by))
+
+
+SPARK_FRAMES = Frames(SPARK_ENGINE)
+ARROW_FRAMES = Frames(ARROW_ENGINE)
+
+
+class TableMerge:
+    """What batches make of one table.
+
+    `memory` is the table beside it that remembers deletes.
+    """
+
+    def __init__(self, target: str, memory: str, rules: Merge, tables: Tables, frames: Frames) -> None:
+        self.target, self.memory, self.rules = target, memory, rules
+        self._tables, self._frames = tables, frames
+
+    @property
+    def named(self) -> list[str]:
+        """The columns that deletes are remembered by."""
+        return [*self.rules.keys, *self.rules.sequence_by]
+
+    def check(self, events: Any) -> None:
+        """Raise what nothing orders: among the events, or beside what the table has.
+
+        Raises
+        ------
+        MergeNullError, MergeTieError
+            See `Merge`.
+        TargetTableError
+            Deletes are remembered by other columns.
+        """
+        tables, frames = self._tables, self._frames
+        remembered = tables.columns(self.memory) if tables.has(self.memory) else []
+        if remembered and set(remembered) != set(self.named):
+            raise TargetTableError(
+                self.target,
+                f"its deletes are remembered by {', '.join(sorted(remembered))}, in {self.memory}. Merge by these, "
+                "or delete that table: then a row from before a delete brings its key back.",
+            )
+        for name, count in frames.nulls(events, self.named).items():
+            if count:
+                raise MergeNullError(name, count)
+        self._check_ties(events, "of the batch")
+        for table, deleted in ((self.target, False), (self.memory, True)):
+            if tables.has(table):
+                self._check_ties(frames.together(events, self._read(table, events), deleted=deleted), "in the target")
+
+    def _check_ties(self, events: Any, where: str) -> None:
+        count = self._frames.ties(events, self.rules)
+        if count:
+            raise MergeTieError(self.target, self.rules.keys, self.rules.sequence_by, count, where)
+
+    def _read(self, table: str, events: Any) -> Any:
+        return self._frames.of_keys(self._tables.read(table, events, self.rules), events, self.rules)
+
+    def source(self, distinct: Any) -> Any:
+        """Return what the events of a batch come to beside what is there: see `step`, and `Frames.versions`."""
+        frames, gone = self._frames, self._read(self.memory, distinct)
+        if self.rules.history is not None:
+            return frames.versions(distinct, self._read(self.target, distinct), gone, self.rules)
+        # A delete that is remembered is an event like those that arrive: the newest of all of them counts.
+        return frames.distinct(frames.together(distinct, gone, deleted=True), self.rules)
+
+    def remembering(self, quote: Callable[[str], SQL] = quote) -> Step:
+        """Return how events are merged into the memory of deletes, with the names of columns quoted in some way."""
+        rules, on, named = self.rules, self.rules.matches(quote), self.named
+        if rules.history is not None:
+            # A history needs every delete: each ends the version before it.
+            return Step(sql("{} AND {}", on, rules.ties(quote)), IS_DELETE, named)
+        return Step(on, IS_DELETE, named, sql("{} AND {}", IS_DELETE, rules.newer(quote)), named)
+
+    def step(self, columns: Sequence[str], quote: Callable[[str], SQL] = quote) -> Step:
+        """Return how a source is merged into the target, whose columns are those of the events and of a history."""
+        rules, on = self.rules, self.rules.matches(quote)
+        columns = [*(name for name in columns if name != DELETED), *rules.ends(columns)]
+        if rules.history is None:
+            update, delete = (sql("{} AND {}", what, rules.newer(quote)) for what in (IS_ROW, IS_DELETE))
+            return Step(on, IS_ROW, columns, update, columns, delete)
+        on = sql("{0} AND t.{1} = s.{1}", on, quote(rules.history.valid_from))
+        changed = sql("t.{0} IS DISTINCT FROM s.{0}", quote(rules.history.valid_to))
+        return Step(on, IS_ROW, columns, changed, [rules.history.valid_to])
+
+
+IS_DELETE = sql("s.{}", DELETED)
+IS_ROW = sql("NOT {}", IS_DELETE)
+
+
+def from_source(names: Iterable[str]) -> dict[str, str]:
+    """Return the values of a source's columns, as a MERGE sets them."""
+    return {quote(name): sql("s.{}", quote(name)) for name in names}

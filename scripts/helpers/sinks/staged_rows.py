@@ -28,8 +28,7 @@ from scripts.helpers.schemas.kinds import (
     types_by_path,
 )
 from scripts.helpers.sinks.arrow_files import WrittenFiles, write_batches
-from scripts.helpers.sinks.merge_engines import ARROW_ENGINE
-from scripts.helpers.sinks.merging import DELETED, NOT_DELETED, Merge
+from scripts.helpers.sinks.merging import ARROW_ENGINE, ARROW_FRAMES, DELETED, NOT_DELETED, SPARK_FRAMES, Frames, Merge
 from scripts.helpers.sinks.outputs import batch_values
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.spark_files import (
@@ -44,7 +43,6 @@ from scripts.helpers.sinks.spark_files import (
     write_spark,
 )
 from scripts.helpers.sinks.staging import StagedRows
-from scripts.helpers.sinks.table_merge import ARROW_FRAMES, SPARK_FRAMES, Frames
 from scripts.helpers.spark.jvm import without_code
 from scripts.helpers.spark.settings import check_all_is_read
 

@@ -37,7 +37,7 @@ from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, naming, sql
 from scripts.helpers.sinks.java_errors import reason_of, shows_rows
 from scripts.helpers.sinks.merge_frames import events_of
-from scripts.helpers.sinks.merging import DELETED, Merge
+from scripts.helpers.sinks.merging import DELETED, Merge, TableMerge
 from scripts.helpers.sinks.outputs import mark_of, value_of_batch
 from scripts.helpers.sinks.sink import Witnessed
 from scripts.helpers.sinks.spark_files import check_partition_counts, check_partition_types
@@ -58,7 +58,6 @@ from scripts.helpers.sinks.staged_rows import (
     write_rows,
 )
 from scripts.helpers.sinks.staging import Attempts, StagedRows, Staging
-from scripts.helpers.sinks.table_merge import TableMerge
 from scripts.helpers.spark.jvm import java_frame
 
 logger = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from scripts.helpers.sinks.connectors import (
     spark_table,
 )
 from scripts.helpers.sinks.delta import delta_rows
-from scripts.helpers.sinks.iceberg_merge import rows_at, snapshot_id
+from scripts.helpers.sinks.iceberg import rows_at, snapshot_id
 from scripts.helpers.sinks.places import place_of
 from scripts.helpers.spark.jvm import has_jvm, without_code
 

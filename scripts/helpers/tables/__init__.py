@@ -10,8 +10,8 @@ from scripts.helpers._lazy import lazy
 if TYPE_CHECKING:
     from scripts.helpers.tables.delta import DeltaTable as DeltaTable
     from scripts.helpers.tables.iceberg import IcebergTable as IcebergTable
-    from scripts.helpers.tables.options import TableOptions as TableOptions
     from scripts.helpers.tables.sources import TableSource as TableSource
+    from scripts.helpers.tables.spans import TableOptions as TableOptions
     from scripts.helpers.tables.spans import TableSpan as TableSpan
 
 __getattr__, __dir__, __all__ = lazy(
@@ -19,8 +19,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "delta": ["DeltaTable"],
         "iceberg": ["IcebergTable"],
-        "options": ["TableOptions"],
         "sources": ["TableSource"],
-        "spans": ["TableSpan"],
+        "spans": ["TableOptions", "TableSpan"],
     },
 )

@@ -27,9 +27,8 @@ from scripts.helpers.errors import (
     SourceRolledBackError,
 )
 from scripts.helpers.rows.identity import check_same_source
-from scripts.helpers.tables.options import TableOptions
 from scripts.helpers.tables.sources import TableHead, TableSource
-from scripts.helpers.tables.spans import TableSpan, TableState
+from scripts.helpers.tables.spans import TableOptions, TableSpan, TableState
 
 logger = logging.getLogger(__name__)
 
