@@ -26,8 +26,9 @@ WITHOUT_ANY = [
     for name in (
         "watermarks", "job", "backfill", "errors", "job_runs", "job_runs.client", "job_runs.launcher", "glue.bookmarks",
         "glue.arguments", "glue.job", "glue.context", "glue.importing", "databases.table", "databases.snapshot",
-        "rows.options", "rows.spark_frames", "rows.date_partitions", "rows.missing", "rows.coverage", "metrics.embedded",
-        "metrics.freshness", "decisions.copying", "relational.relations", "sinks.spark_files", *ROOMS,
+        "rows.options", "rows.spark_frames", "rows.date_partitions", "rows.missing", "rows.coverage",
+        "metrics.embedded", "metrics.freshness", "decisions.copying", "relational.relations", "sinks.spark_files",
+        *ROOMS,
     )
 ] + ["scripts.jobs.ingest_table", "scripts.report.facts"]  # fmt: skip
 """What promises to be imported with boto3 alone."""
