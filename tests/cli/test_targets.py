@@ -320,6 +320,19 @@ def test_rows_come_once_when_a_damaged_head_is_made_from_the_log(
     assert [entry.change.op for entry in watermarks.history("repairs")] == ["COMMIT", "SET", *["COMMIT"] * 3]
 
 
+def test_emptied_target_is_named_when_its_head_was_made_from_the_log(
+    run: Command, watermarks: Watermarks, target: Path
+) -> None:
+    damage(watermarks)
+
+    done = run(watermarks, *FROM_LOG)
+    rmtree(target)
+    found = run(watermarks, "doctor", "repairs", "--output", "json")
+
+    assert done.exit_code == 0, done.output
+    assert [finding["kind"] for finding in json.loads(found.stdout)["findings"]] == ["target behind"]
+
+
 def test_batch_that_waits_is_published_when_its_head_is_made_from_the_log(
     run: Command, watermarks: Watermarks, waiting: Path
 ) -> None:

@@ -111,7 +111,11 @@ def head_of_log(
     except (TargetAheadError, RowsMissingError) as error:
         error.args = (str(error).replace("--after-restore", "--from-log"),)
         raise
-    head = replace(head, unpublished=_waiting(job_id, history, asked))
+    # A rewind or a reset takes back what was not published, and the log does not say down to which version.
+    since = list(takewhile(lambda entry: entry.change.op not in ("REWIND", "RESET"), history))
+    waiting = _waiting(job_id, since, asked)
+    there = tuple(one for entry in reversed(since) for one in entry.change.outputs if one not in waiting)
+    head = replace(head.published(there), unpublished=waiting)
     order = make_order(who, why, clock())
     after = watermarks.decisions.restored(head, order, seen, taken, back_to)
     # Its log entry has to be a new one, also where those of newer versions are not whole, or were not written yet.
@@ -154,13 +158,11 @@ def _check_states(watermarks: Watermarks, entry: LogEntry) -> None:
         watermarks.lookups.state_at(entry, context)
 
 
-def _waiting(job_id: str, history: Sequence[LogEntry], asked: Sequence[Sink]) -> Outputs:
+def _waiting(job_id: str, since: Sequence[LogEntry], asked: Sequence[Sink]) -> Outputs:
     """Return the output that may wait for its target: what is still staged; to publish it twice changes nothing.
 
     Where only the job's script gets to a target, it is the newest output: that script's next run looks.
     """
-    # A rewind or a reset takes back what was not published, and the log does not say down to which version.
-    since = list(takewhile(lambda entry: entry.change.op not in ("REWIND", "RESET"), history))
     waiting = []
     for target, newest in newest_outputs(since).items():
         sink = sink_of(newest, asked, None, None)
