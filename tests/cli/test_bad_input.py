@@ -251,7 +251,7 @@ def test_later_is_told_when_the_table_does_not_answer(run: Command, world: Water
     done = run(world, "show", "rents", "--endpoint-url", "http://127.0.0.1:9")
 
     assert done.exit_code == 75
-    assert "Try again later." in done.stderr
+    assert "or try later." in done.stderr
 
 
 def test_gaps_say_that_there_is_nothing_when_the_job_was_reset(run: Command, watermarks: Watermarks) -> None:
