@@ -66,7 +66,7 @@ def plan_of(source: str, *keys: str | None, **options: Any) -> dict[str, Any]:
     location = bookmark.location.name
     return {
         "kind": "files", "source": location, "format": 1, "files": bookmark.ledger.stored(rows), "count": rows.num_rows,
-        "bytes": 1, "has_more": False, "gone": 0,
+        "bytes": 1, "has_more": False, "gone": 0, "dialect": 1,
     }  # fmt: skip
 
 
