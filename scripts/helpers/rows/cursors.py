@@ -347,8 +347,8 @@ def check_value(value: object, kind: str, name: str | None = None) -> Cursor:
     if kind in UUIDS and isinstance(value, str) and re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", value):
         return value
     precision, scale = decimal_type(kind)
-    # Of a column that held whole numbers before.
-    if precision and type(value) is int:
+    # Of a column that held whole numbers before; see `widened`.
+    if precision and scale == 0 and type(value) is int:
         value = Decimal(value)
     if precision and isinstance(value, Decimal) and _fits(value, precision, scale):
         return value
