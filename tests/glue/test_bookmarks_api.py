@@ -449,7 +449,7 @@ def test_table_that_fails_is_told_by_glues_name_when_it_is_late_or_down(
     client = boto3.client("dynamodb", endpoint_url=endpoint, config=ONE_ATTEMPT)
     client.meta.events.register("before-send.dynamodb", lambda **_: (_ for _ in ()).throw(fault))
 
-    with pytest.raises(error, match=f"on table '{watermarks.table_name}' failed: .*Try again later") as caught:
+    with pytest.raises(error, match=f"on table '{watermarks.table_name}' failed: .*(Try again|or try) later") as caught:
         call(JobBookmarks(Watermarks(watermarks.table_name, client)))
 
     assert isinstance(caught.value.__cause__, StoreUnavailableError)

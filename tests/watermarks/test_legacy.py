@@ -162,7 +162,7 @@ def test_import_entry_is_written_by_the_next_begin_when_the_first_one_died(
 ) -> None:
     put_legacy("jr_a")
     faults.drop(log_write, times=1)
-    with pytest.raises(StoreUnavailableError, match="Try again later"):
+    with pytest.raises(StoreUnavailableError, match=r"(Try again|or try) later"):
         hooked.begin(job_id, "jr_b")
 
     run = hooked.begin(job_id, "jr_c")
@@ -288,7 +288,7 @@ def test_call_says_that_the_head_is_gone_when_only_its_log_is_left(
     delete("~latest")
     before = stored()
 
-    with pytest.raises(CorruptItemError, match="from the log entry") as caught:
+    with pytest.raises(CorruptItemError, match="make it from the log: `watermarks doctor") as caught:
         CALLS[call](watermarks, job_id)
 
     assert (caught.value.job_id, caught.value.range_key) == (job_id, "~latest")
