@@ -13,7 +13,7 @@ import pytest
 
 from scripts.helpers.databases import table
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import NoJvmError, SourceError, UnfitPartitionError
+from scripts.helpers.errors import MissingConnectorError, NoJvmError, SourceError, UnfitPartitionError
 from scripts.helpers.glue.context import GlueContext
 from scripts.helpers.glue.frames import DynamicFrame
 from scripts.helpers.glue.job import Job
@@ -162,7 +162,7 @@ def test_missing_package_is_named_when_a_format_is_unknown_to_the_server(
 
     with make_job() as job:
         landed = job.new_files(str(tmp_path))
-        with pytest.raises(Exception, match=r"(?i)data source.*no_such_format"):
+        with pytest.raises(MissingConnectorError, match=r"format='no_such_format' is not installed\. Check its name"):
             landed.read(connect, "no_such_format")
 
 
