@@ -105,14 +105,11 @@ logger = logging.getLogger(__name__)
 # --- iceberg merge --------------------------------------------------------------------------------
 # How a batch of a merge gets into an Iceberg table: by one commit of what the keys of the batch come to.
 #
-# ::
-#
 #     stage     all events of the batch, as they came; those that nothing orders are refused
 #     publish   1. look at the target: its snapshot is what the commit replaces
 #               2. deletes into <namespace>.glue_watermarks_deleted_<table>, an Iceberg table of keys and sequences
 #               3. look at the deletes that are remembered
-#               4. one commit to the target with the rows and the record of the batch, refused if `main` has moved since
-#                  1
+#               4. one commit to the target with the rows and the record of the batch, refused if `main` moved since 1
 #
 # Every publication adds a snapshot, also one that changes no row, so those of all jobs follow each other. One that came
 # before has remembered its deletes before step 1, and step 3 sees them; one that comes after has looked at these rows.

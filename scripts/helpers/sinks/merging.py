@@ -171,7 +171,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 # Engines that run the SQL of a merge: Spark on DataFrames, DuckDB on tables of pyarrow.
 #
 # The SQL has no names of users. It reads **relations**: some columns under reserved names, and `ROW`. It returns a
-# relation, which the engine turns back into rows::
+# relation, which the engine turns back into rows:
 #
 #     Spark      ROW is the whole row as a struct, and no query runs before its rows are written
 #     DuckDB     ROW is the number of the row, by which pyarrow takes it from the table it came from
