@@ -1,19 +1,21 @@
-"""`watermarks files`: files that could not be read, and what is to become of them."""
+"""`watermarks files`: files that could not be read, and ledger files that nothing refers to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import timedelta
 
 import click
 
-from scripts.cli.commands import command, context_option, job_argument, read_job
-from scripts.cli.contexts import state_in
+from scripts.cli.commands import Duration, command, context_option, job_argument, read_job
+from scripts.cli.contexts import ledger_option, state_in
 from scripts.cli.deciding import Said, deciding, declare
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.screen import moment, show_rows
 from scripts.cli.surroundings import Surroundings
+from scripts.cli.sweeping import sweep as sweep_ledger
 from scripts.helpers.display.units import printable
 from scripts.helpers.files.set_aside import RETRY, SKIP
 from scripts.helpers.files.states import FilesPlan, FilesState
@@ -31,6 +33,9 @@ SHOWN = {RETRY: "the next run takes it", SKIP: "done; off the list with the next
 @click.option("--retry", multiple=True, metavar="KEY", help="Let the next run take this file again. Repeatable.")
 @click.option("--retry-all", is_flag=True, help="Let the next run take all of them again.")
 @click.option("--skip", multiple=True, metavar="KEY", help="Count this file as done. Repeatable.")
+@click.option("--sweep", is_flag=True, help="Delete ledger files that no job of the table refers to.")
+@ledger_option
+@click.option("--older-than", type=Duration(), metavar="TIME", help="With --sweep: only files older than this (8d).")
 @deciding(why_needed=False)
 def files(
     around: Surroundings,
@@ -40,13 +45,23 @@ def files(
     retry: Sequence[str],
     retry_all: bool,
     skip: Sequence[str],
+    sweep: bool,
+    ledger_uri: str | None,
+    older_than: timedelta | None,
     said: Said,
 ) -> None:
-    """List files that a job could not read, and retry or skip them.
+    """List files that a job could not read, and retry or skip them; or sweep the folder of its ledger.
 
     A job with on_unreadable="set_aside" sets such files aside and takes the rest of their batch. KEY is the key
-    that the list shows.
+    that the list shows. --sweep deletes ledger files older than 8 days that no job of the table refers to.
     """
+    if not sweep and (ledger_uri or older_than):
+        raise click.UsageError(f"{'--ledger-uri' if ledger_uri else '--older-than'} has no effect without --sweep.")
+    if sweep:
+        if set_aside or retry or retry_all or skip or said.why or said.who:
+            raise click.UsageError("--sweep takes only --ledger-uri, --older-than, --context and --yes.")
+        if ledger_uri is None:
+            raise click.UsageError("Missing option '--ledger-uri'. A ledger in the table has no files to sweep.")
     if set_aside and (retry or retry_all or skip):
         raise click.UsageError("--set-aside lists files. Omit it to retry or skip files.")
     if both := sorted(set(retry) & set(skip)):
@@ -56,6 +71,9 @@ def files(
     with progress(around, f"reading {printable(job)}"):
         before = read_job(around, job)
         name, state = state_in(around, job, context, "files")
+    if sweep and ledger_uri is not None:
+        sweep_ledger(around, job, ledger_uri, older_than, yes=said.yes)
+        return
     listed = state.set_aside
     if not (retry or skip or (retry_all and listed)):
         _show(around, name, state, before)

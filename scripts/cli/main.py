@@ -27,7 +27,6 @@ from scripts.cli.history import history
 from scripts.cli.ingest_files import ingest_files
 from scripts.cli.ingest_table import ingest_table
 from scripts.cli.jobs import jobs
-from scripts.cli.ledger import ledger
 from scripts.cli.overview import overview, show_commands
 from scripts.cli.plan import plan
 from scripts.cli.release import release
@@ -85,7 +84,7 @@ def cli(ctx: click.Context, /, **_: object) -> None:
 
 
 COMMANDS = [
-    jobs, show, history, diff, explain, files, ledger, plan, doctor, coverage, gaps, backfill, verify, freshness,
+    jobs, show, history, diff, explain, files, plan, doctor, coverage, gaps, backfill, verify, freshness,
     complete_up_to, runs, report, rewind, reset, set_values, rename_cursor, discard_plan, release,
     adopt, copy, ingest_files, ingest_table, create_table, completion,
 ]  # fmt: skip

@@ -38,7 +38,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "reset": "reset parking --why TEXT",
         "set": "set parking value=2026-03-09T00:00:00Z --why TEXT",
         "rename-cursor": "rename-cursor parking changed changed_at --why TEXT",
-        "ledger": "ledger parking verify",
     },
     "move": {
         "copy": "copy parking --from sqlite:watermarks.db --to glue-watermarks",

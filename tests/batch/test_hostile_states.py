@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scripts.helpers.batch.ledger import JobLedger
+from scripts.helpers.batch.sweep import LedgerSweep
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, LedgerError, WatermarkError
 from scripts.helpers.file_bookmark import FileBookmark
 from scripts.helpers.files.ledger import FileLedger
@@ -326,8 +326,7 @@ LOOKS: dict[str, Callable[[Watermarks], Any]] = {
     "gaps": lambda watermarks: watermarks.gaps("job", "x"),
     "complete": lambda watermarks: watermarks.complete_up_to("job", "x"),
     "unfinished": lambda watermarks: watermarks.unfinished("job", "x"),
-    "ledger": lambda watermarks: JobLedger(watermarks, "job", "x").verify(),
-    "references": lambda watermarks: JobLedger(watermarks, "job", "x").references(),
+    "references": lambda watermarks: LedgerSweep(watermarks, "job", "ledger/").references(),
     "value": lambda watermarks: watermarks.set_watermark("job", {"value": 7}, transformation_ctx="x", **WHY),
 }
 """What looks at a state, and may be refused."""

@@ -270,7 +270,7 @@ def test_gaps_say_that_there_is_nothing_when_the_job_was_reset(run: Command, wat
         (["explain", "rents", "a.csv"], "Job 'rents' has no context of files. It has none: see watermarks show rents"),
         (["explain", "parking-fines", "a.csv", "--context", "x"], "no context 'x' of files. It has: fines."),
         (["gaps", "parking-fines"], "has no context of rows. Its source is files: fines. To check these: watermarks "),
-        (["coverage", "parking-fines"], "doctor parking-fines, watermarks ledger parking-fines verify, watermarks exp"),
+        (["coverage", "parking-fines"], "doctor parking-fines, watermarks explain parking-fines KEY"),
         (
             ["gaps", "parking-permits", "--from", "soon"],
             "Cursor column 'last_modified': --from is not of type timestamp. Write a timestamp as ",

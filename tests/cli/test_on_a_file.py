@@ -79,7 +79,6 @@ LINES: list[tuple[str, int, str]] = [
     ("diff parking", OK, "+1 file"),
     ("explain parking landing/1.json", OK, "taken at version 1"),
     ("files parking", OK, "No file is set aside."),
-    ("ledger parking verify", OK, "The ledger is whole"),
     ("plan parking --context files --source landing/", OK, "as version 3"),
     ("doctor parking", OK, "No problems found."),
     ("coverage repairs", OK, "the very beginning"),

@@ -32,7 +32,6 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "diff": (["diff", "loans"], "reading versions of loans"),
     "explain": (["explain", "files", "1.csv"], "reading files"),
     "files": (["files", "files"], "reading files"),
-    "ledger": (["ledger", "files", "files"], "reading files"),
     "plan": (["plan", "loans"], "reading loans"),
     "doctor": (["doctor", "loans"], "examining loans"),
     "coverage": (["coverage", "loans"], "reading what was covered"),

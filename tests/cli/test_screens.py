@@ -215,7 +215,7 @@ def test_every_command_has_a_screen_when_there_are_some() -> None:
         arguments[0] for arguments in [*LOOKS.values(), *GAPS.values(), *(given for given, _ in DECISIONS.values())]
     }
 
-    without = {"rewind", "completion", "verify", "ingest-files", "ingest-table", "ledger"}
+    without = {"rewind", "completion", "verify", "ingest-files", "ingest-table"}
     assert set(cli.commands) == shown | without
 
 

@@ -28,7 +28,6 @@ COMMANDS: dict[str, list[str]] = {
     "diff": ["diff", NAME],
     "explain": ["explain", NAME, "1.csv"],
     "files": ["files", NAME],
-    "ledger": ["ledger", NAME, "files"],
     "plan": ["plan", NAME],
     "doctor": ["doctor", NAME],
     "doctor-repair": ["doctor", NAME, "--repair", "--yes"],

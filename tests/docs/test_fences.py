@@ -21,7 +21,6 @@ RUN = {
     ("failures.md", "console"): "docs/test_failures_page.py::test_stories_happen_as_they_are_told",
     ("failures.md", "python"): "docs/test_failures_page.py::test_stories_happen_as_they_are_told",
     ("files.md", "python"): "docs/test_files_page.py::test_examples_of_the_page_work",
-    ("files.md", "sql"): "docs/test_files_page.py::test_queries_of_the_page_tell_who_took_what",
     ("glue-bookmarks.md", "python"): "glue/test_glue_bookmarks_page.py::test_examples_of_the_page_work",
     ("glue.md", "python"): "glue/test_glue_page.py::test_example_takes_each_file_once",
     ("job-runs.md", "python"): "job_runs/test_job_runs_page.py::test_examples_of_the_page_work",
@@ -79,7 +78,7 @@ SHELL_NOT_RUN = {
 }
 NEEDED = {
     r"watermarks report\b": {"cli", "report"},
-    r"^(\$ )?watermarks (explain|ledger|plan)\b": {"cli", "files"},
+    r"^(\$ )?watermarks (explain|plan)\b": {"cli", "files"},
     r"^(\$ )?watermarks ": {"cli"},
     r"\.new_files\(": {"files"},
     r"\bspark\.read\.": {"spark"},

@@ -10,9 +10,7 @@ from typing import Any
 
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.rules import FileOptions
-from scripts.helpers.listing.objects import LEDGER
 from scripts.helpers.watermarks import Watermarks
-from tests.support.buckets import Job
 from tests.support.doctests import run_doctest
 from tests.support.places import REPOSITORY
 
@@ -58,32 +56,3 @@ def test_page_names_every_option_when_there_are_some() -> None:
     named = set(re.findall(r"`(\w+)`", PAGE))
 
     assert {field.name for field in fields(FileOptions)} <= named
-
-
-def test_queries_of_the_page_tell_who_took_what_when_spark_runs_them(spark: Any, tmp_path: Path) -> None:
-    """As DuckDB and Athena, which no test has; their statements differ in how the files become a table only."""
-    statements = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
-    queries = [text.rstrip().rstrip(";") for text in statements if not text.startswith("--")]
-    job = Job(ledger_uri=f"{tmp_path}/")
-    job.bucket.put(*(f"2026/03/{day:02}.csv" for day in range(9)), body="12345")
-    job.take()
-    job.bucket.delete("2026/03/01.csv")
-    job.bucket.put("2026/03/08.csv", body="123")
-    job.take()
-    live = [f"{tmp_path}/{file['file']}" for segment in job.segments() for file in segment["files"]]
-    spark.read.parquet(*live).createOrReplaceTempView("ledger")
-
-    by_run, of_keys = ([tuple(row) for row in spark.sql(query).collect()] for query in queries)
-
-    assert by_run == [(1, "run-1", 7, 35), (2, "run-2", 1, 3)]
-    assert [row[:4] for row in of_keys if row[0] == "2026/03/01.csv"] == [
-        ("2026/03/01.csv", "taken", 1, "run-1"),
-        ("2026/03/01.csv", "gone", 2, "run-2"),
-    ]
-
-
-def test_table_of_the_page_has_the_columns_of_a_ledger_when_athena_makes_it() -> None:
-    [columns] = re.findall(r"CREATE EXTERNAL TABLE ledger \((.*?)\)", PAGE, re.DOTALL)
-    types = {"string": "string", "int64": "bigint", "timestamp[us, tz=UTC]": "timestamp"}
-
-    assert columns.split() == ", ".join(f"{field.name} {types[str(field.type)]}" for field in LEDGER).split()

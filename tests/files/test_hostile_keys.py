@@ -17,7 +17,6 @@ from scripts.helpers.files.partitions import PartitionColumns, PartitionRule
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.set_aside import RETRY, SKIP, WAITING
 from scripts.helpers.files.states import files_of
-from scripts.helpers.files.upkeep import LedgerUpkeep
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.objects import GONE, IGNORED
 from scripts.helpers.protocol.fields import ImplausibleError
@@ -267,16 +266,6 @@ def test_ledger_is_refused_before_its_file_is_opened_when_the_name_is_not_one_of
 
     assert "is not the name of a file of a ledger" in str(caught.value)
     assert RESTORE in str(caught.value)
-
-
-def test_flaw_is_shown_and_the_file_not_looked_at_when_a_ledger_names_one_elsewhere(world: World) -> None:
-    folder = world.folder / "ledger"
-    state = state_of(world.source, "a.csv", ledger_uri=str(folder))
-    state["segments"][0]["files"][0]["file"] = "../secret/credentials.csv"
-
-    (flaw,) = LedgerUpkeep(world.source, SegmentFiles(str(folder))).flaws(state["segments"])
-
-    assert (flaw.kind, "is not the name of a file of a ledger" in flaw.detail) == ("damaged", True)
 
 
 @pytest.mark.parametrize("name", ["../secret/credentials.csv", "a.csv"])

@@ -23,6 +23,7 @@ from scripts.helpers.errors import (
     LedgerError,
     SourceUnavailableError,
     TooLargeError,
+    UnreadableObjectError,
     WatermarkError,
 )
 from scripts.helpers.files import ledger
@@ -507,6 +508,27 @@ def test_error_names_the_action_and_what_to_check_when_s3_refuses_a_new_file(
         stub.add_client_error("put_object", code, text, http_status_code=status)
         with pytest.raises((AccessRefusedError, LedgerError), match=re.escape(said)):
             SegmentFiles("s3://bucket/ledger/", client).put(LEDGER.empty_table())
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind", "remedy"),
+    [
+        ("AccessDenied", "", AccessRefusedError, "AWS refuses s3:GetObject on 's3://bucket/ledger/"),
+        ("AccessDenied", "not authorized to perform: kms:Decrypt", AccessRefusedError, "AWS refuses kms:Decrypt"),
+        ("KMS.DisabledException", "", UnreadableObjectError, "check that the key is enabled"),
+        ("InvalidObjectState", "", UnreadableObjectError, "that the object is not archived"),
+        ("PermanentRedirect", "", UnreadableObjectError, "the region"),
+    ],
+)
+def test_error_has_the_remedy_when_s3_refuses_to_read_a_file(
+    code: str, text: str, kind: type[Exception], remedy: str
+) -> None:
+    client = boto3.client("s3", region_name="eu-west-2")
+
+    with Stubber(client) as stub:
+        stub.add_client_error("get_object", code, text, http_status_code=400)
+        with pytest.raises(kind, match=remedy):
+            SegmentFiles("s3://bucket/ledger/", client).get({"file": NAME, "length": 0})
 
 
 def test_ledger_error_names_the_file_when_a_folder_cannot_be_made(tmp_path: Path) -> None:

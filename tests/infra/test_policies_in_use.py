@@ -205,7 +205,7 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["coverage", ROWS], ["gaps", ROWS], ["complete-up-to", ROWS], ["backfill", ROWS],
         ["freshness", VALUES, "--warn", "1d"],
         ["doctor", VALUES], ["plan", FILES, "--source", f"s3://{BUCKET}/parking/"], ["explain", FILES, file],
-        ["files", FILES], ["ledger", FILES, "files"], ["ledger", FILES, "verify"],
+        ["files", FILES],
         ["report", VALUES, ROWS, "--html", page],
     ]  # fmt: skip
     every = [["jobs"], ["report", "--html", page, "--force"], EVERY_FRESHNESS]

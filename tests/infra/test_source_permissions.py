@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
-from scripts.helpers.batch.ledger import JobLedger
+from scripts.helpers.batch.sweep import LedgerSweep
 from scripts.helpers.errors import AccessRefusedError, SourceError
 from scripts.helpers.files import unchanged
 from scripts.helpers.glue.catalog import Catalog
@@ -221,10 +221,8 @@ def test_ledger_is_swept_with_these_actions_when_a_person_may_see_all_jobs(
     for document in own:
         guard.policies["sweeper"] = [documents["admin"], documents["lister"], document]
         guard.calls.clear()
-        opened = JobLedger(
-            watermarks_of(guard, "sweeper"), "parking-swept", "files", ledger_uri=LEDGER_URI,
-            s3_client=client(guard, "s3", "sweeper"),
-        )  # fmt: skip
+        s3_client = client(guard, "s3", "sweeper")
+        opened = LedgerSweep(watermarks_of(guard, "sweeper"), "parking-swept", LEDGER_URI, s3_client=s3_client)
         shown = opened.to_sweep()
         with suppress(AccessRefusedError):
             outcomes.append(opened.sweep(shown))
@@ -235,7 +233,7 @@ def test_ledger_is_swept_with_these_actions_when_a_person_may_see_all_jobs(
     assert {action for action, resource in asked if "dynamodb" in resource} == {
         "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query", "dynamodb:Scan",
     }  # fmt: skip
-    assert "| `watermarks ledger JOB sweep` | `s3:ListBucket` and `s3:DeleteObject` on that folder" in PAGE
+    assert "| `watermarks files JOB --sweep` | `s3:ListBucket` and `s3:DeleteObject` on that folder" in PAGE
 
 
 def test_ledger_is_refused_when_it_is_in_another_folder(guard: GuardedServer, landing_bucket: str) -> None:

@@ -222,19 +222,6 @@ class SegmentFiles:
         with ThreadPoolExecutor(READERS) as pool:
             return list(pool.map(lambda file: self.rows(file, keys), files))
 
-    def exists(self, file: Mapping[str, Any]) -> bool:
-        """Tell whether a file is there; AccessRefusedError if S3 will not say, other errors as those of `get`."""
-        name = self._checked(str(file["file"]))
-        if self.location.is_local:
-            return os.path.exists(self.location.local_path(name))
-        try:
-            self.client.head_object(Bucket=self.location.bucket, Key=self.location.prefix + name)
-        except (ClientError, BotoCoreError) as error:
-            if code_of(error) in ("404", "NoSuchKey"):
-                return False
-            raise self._refused("s3:GetObject", name, error) from error
-        return True
-
     def listed(self) -> tuple[pa.Table, datetime]:
         """List the folder: rows of LISTED, and when that began by its own clock, UTC. SourceError if it cannot be."""
         listing = Lister(self.location, self._client, ListingOptions()).below([""])

@@ -1,4 +1,4 @@
-"""`watermarks ledger`: what it names, finds wrong, and deletes once it was told to."""
+"""`watermarks files JOB --sweep`: what it names, and deletes once it is confirmed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from scripts.cli.main import cli
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
-from scripts.jobs.exit_codes import BAD_DATA, FAILED
+from scripts.jobs.exit_codes import BAD_DATA
 from tests.cli.stories import Command
 
 JOB = "parking"
@@ -50,7 +48,7 @@ def call(run: Command, make_watermarks: Callable[..., Watermarks], source: Path,
 
     def command(*arguments: str, uri: str | None = f"{folder}/") -> Any:
         given = [] if uri is None else ["--ledger-uri", uri]
-        return run(watermarks, "ledger", JOB, *arguments, *given, now=REAL_NOW)
+        return run(watermarks, "files", JOB, *arguments, *given, now=REAL_NOW)
 
     command.watermarks = watermarks  # type: ignore[attr-defined]
     return command
@@ -66,35 +64,11 @@ def live_in(folder: Path) -> Path:
     return folder / name
 
 
-def test_live_files_are_named_when_asked(call: Any, folder: Path) -> None:
-    shown = call("files", uri=None)
-    found = json.loads(call("files", "--output", "json").stdout)
-
-    name = live_in(folder).name
-    size = live_in(folder).stat().st_size
-    assert shown.exit_code == 0, shown.output
-    assert shown.stdout.splitlines()[1].split()[:2] == [name, "5"]
-    assert found["files"] == [{"file": name, "segment": 1, "count": 5, "bytes": size, "used_by": "state"}]
-
-
-def test_exit_code_tells_when_a_file_is_lost(call: Any, folder: Path) -> None:
-    whole = call("verify")
-    live_in(folder).unlink()
-    shown = call("verify")
-    found = json.loads(call("verify", "--output", "json").stdout)
-
-    assert (whole.exit_code, whole.stdout) == (0, "The ledger is whole: 1 part read.\n")
-    assert shown.exit_code == FAILED
-    assert "missing" in shown.stdout
-    assert "watermarks reset parking --context files --why TEXT" in shown.stdout
-    assert (found["whole"], found["flaws"][0]["flaw"], found["flaws"][0]["used_by"]) == (False, "missing", "state")
-
-
 def test_left_over_files_go_and_no_others_when_somebody_says_yes(call: Any, folder: Path) -> None:
-    asked = call("sweep")
+    asked = call("--sweep")
     still_there = (folder / ORPHAN).exists()
-    done = call("sweep", "--yes")
-    again = json.loads(call("sweep", "--yes", "--output", "json").stdout)
+    done = call("--sweep", "--yes")
+    again = json.loads(call("--sweep", "--yes", "--output", "json").stdout)
 
     assert (asked.exit_code, still_there) == (2, True)
     assert "The command asks for confirmation and there is no terminal. Pass --yes." in asked.stderr
@@ -105,41 +79,12 @@ def test_left_over_files_go_and_no_others_when_somebody_says_yes(call: Any, fold
     assert os.listdir(folder) == [live_in(folder).name]
 
 
-def test_ledger_is_empty_when_no_file_was_taken(run: Command, watermarks: Watermarks, tmp_path: Path) -> None:
-    (tmp_path / "none").mkdir()
-    take(watermarks, tmp_path / "none", tmp_path / "ledger")
-
-    done = run(watermarks, "ledger", JOB, "files")
-
-    assert done.stdout == "The job has not stored any files yet.\n"
-
-
-def test_plan_is_to_be_discarded_when_only_its_file_is_lost(call: Any, source: Path, folder: Path) -> None:
-    before = set(os.listdir(folder))
-    (source / "9.csv").write_text("id\n1\n")
-    with pytest.raises(ZeroDivisionError), IncrementalJob(call.watermarks, JOB) as job:
-        job.new_files(str(source), transformation_ctx="files", ledger_uri=f"{folder}/")
-        job.freeze()
-        raise ZeroDivisionError
-    for name in set(os.listdir(folder)) - before:
-        (folder / name).unlink()
-
-    done = call("verify")
-
-    assert done.exit_code == FAILED
-    assert "open plan" in done.stdout
-    assert done.stdout.splitlines()[-1] == (
-        "Restore the files, such as an older version of the object. Otherwise discard the plan, so that the next run "
-        "makes a new one: watermarks discard-plan parking"
-    )
-
-
 def test_left_over_files_are_counted_when_they_are_many(
     call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.cli.ledger.SHOWN", 0)
+    monkeypatch.setattr("scripts.cli.sweeping.SHOWN", 0)
 
-    done = call("sweep", "--yes")
+    done = call("--sweep", "--yes")
 
     assert "  and 1 more" in done.stdout.splitlines()
     assert ORPHAN not in done.stdout
@@ -148,7 +93,7 @@ def test_left_over_files_are_counted_when_they_are_many(
 def test_young_and_foreign_files_are_counted_when_nothing_may_go(call: Any, folder: Path) -> None:
     (folder / "notes.txt").write_text("keep")
 
-    shown = call("sweep", "--older-than", "10d", "--yes")
+    shown = call("--sweep", "--older-than", "10d", "--yes")
 
     assert shown.exit_code == 0, shown.output
     assert "1 file, less than 10 days old" in shown.stdout
@@ -161,7 +106,7 @@ def test_run_is_named_when_it_holds_files_back(call: Any, folder: Path) -> None:
     slow = Watermarks(call.watermarks.table_name, call.watermarks.store.client, clock=lambda: began)
     slow.begin("another", "jr_slow")
 
-    shown = call("sweep", "--yes")
+    shown = call("--sweep", "--yes")
 
     assert "when run jr_slow of another began. If it is dead: watermarks release another" in shown.stdout
     assert (folder / ORPHAN).exists()
@@ -180,17 +125,16 @@ def test_next_run_takes_what_is_new_when_a_lost_ledger_was_reset_and_starts_from
     taken = take(call.watermarks, source, folder, start_from=last)
 
     assert (taken, take(call.watermarks, source, folder)) == (1, 0)
-    assert call("verify").exit_code == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["verify", "--yes"], 2, "--yes has no effect on verify"),
-        (["files", "--older-than", "9d"], 2, "--older-than has no effect on files"),
-        (["sweep", "--older-than", "23h", "--yes"], BAD_DATA, "stay for at least 1 day"),
-        (["sweep", "--context", "x", "--yes"], BAD_DATA, "has no context 'x' of files"),
-        (["mend"], 2, "'mend' is not one of"),
+        (["--older-than", "9d"], 2, "has no effect without --sweep"),
+        (["--sweep", "--older-than", "23h", "--yes"], BAD_DATA, "stay for at least 1 day"),
+        (["--sweep", "--context", "x", "--yes"], BAD_DATA, "has no context 'x' of files"),
+        (["--sweep", "--retry-all", "--yes"], 2, "--sweep takes only"),
+        (["--sweep", "--why", "space", "--yes"], 2, "--sweep takes only"),
     ],
 )
 def test_nothing_changes_when_the_options_do_not_fit(
@@ -206,23 +150,34 @@ def test_nothing_changes_when_the_options_do_not_fit(
 
 
 @pytest.mark.parametrize(
-    ("action", "uri", "code", "text"),
-    [
-        ("sweep", None, 2, "Missing option '--ledger-uri'"),
-        ("verify", None, BAD_DATA, "Give the ledger_uri that they were written to"),
-        ("sweep", "https://example.com/", BAD_DATA, "https"),
-    ],
+    ("uri", "code", "text"),
+    [(None, 2, "Missing option '--ledger-uri'"), ("https://example.com/", BAD_DATA, "https")],
 )
-def test_error_names_the_folder_when_it_is_not_given_or_none(
-    call: Any, action: str, uri: str | None, code: int, text: str
-) -> None:
-    done = call(action, uri=uri)
+def test_error_names_the_folder_when_it_is_not_given_or_none(call: Any, uri: str | None, code: int, text: str) -> None:
+    done = call("--sweep", uri=uri)
 
     assert (done.exit_code, text in done.stderr) == (code, True), done.output
 
 
-def test_help_has_a_line_for_each_action_when_it_is_read() -> None:
-    shown = CliRunner().invoke(cli, ["ledger", "--help"]).output.splitlines()
+@pytest.mark.parametrize("is_frozen", [False, True], ids=["before its plan", "after its plan"])
+def test_run_commits_what_it_has_written_when_the_folder_is_swept_before_its_commit(
+    call: Any, source: Path, folder: Path, is_frozen: bool
+) -> None:
+    """The run is entered for twenty days, its ledger files look nine days old, and it has not committed."""
+    (source / "9.csv").write_text("id\n1\n")
+    began = REAL_NOW - timedelta(days=20)
+    slow = Watermarks(call.watermarks.table_name, call.watermarks.store.client, clock=lambda: began)
+    before = set(os.listdir(folder))
 
-    actions = ("files", "verify", "sweep")
-    assert [line.split()[0] for line in shown if line.startswith("  ") and line.split()[0] in actions] == list(actions)
+    with IncrementalJob(slow, JOB) as job:
+        taken = job.new_files(str(source), transformation_ctx="files", ledger_uri=f"{folder}/").count
+        if is_frozen:
+            job.freeze()
+        written = set(os.listdir(folder)) - before
+        for name in written:
+            os.utime(folder / name, ((REAL_NOW - timedelta(days=9)).timestamp(),) * 2)
+        swept = call("--sweep", "--yes")
+
+    assert (taken, swept.exit_code, bool(written)) == (1, 0, True), swept.output
+    assert written <= set(os.listdir(folder))
+    assert take(call.watermarks, source, folder) == 0

@@ -1,4 +1,4 @@
-"""`JobLedger`: the ledger of one context of a job, and what all jobs of its table refer to."""
+"""`LedgerSweep`: which files in the folder of a ledger no job of the table refers to, and how they are deleted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import S3Client
-from scripts.helpers.batch.batch import kind_of
-from scripts.helpers.errors import InvalidValueError, StaleError
+from scripts.helpers.errors import StaleError
 from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.states import FilesState
-from scripts.helpers.files.upkeep import DEFAULT_AGE, Flaw, LedgerPart, LedgerUpkeep, Leftovers, names_in, segments_in
+from scripts.helpers.files.upkeep import DEFAULT_AGE, LedgerFolder, Leftovers, left_over, listed_folder, names_in
 from scripts.helpers.protocol.chunks import lazy_blobs
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import STATES, places_of
@@ -21,7 +19,6 @@ from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.values import Spilled
 
 if TYPE_CHECKING:
-    from scripts.helpers.files.upkeep import LedgerFolder
     from scripts.helpers.watermarks import Watermarks
 
 
@@ -56,17 +53,17 @@ class Sweep:
     held_by: Head | None
 
 
-class JobLedger:
-    """Looks after the ledger of one context of a job.
+class LedgerSweep:
+    """Deletes what nothing refers to from the folder of a job's ledger.
 
     Parameters
     ----------
     watermarks
         The table of the job.
-    job_id, transformation_ctx
-        The job and its context of files.
+    job_id
+        The job. Other jobs of the table may share its folder.
     ledger_uri
-        Where the job keeps its ledger; None if that is the table. It is in the code of the job, not in its state.
+        Where the job keeps its ledger. It is in the code of the job, not in its state.
     s3_client
         A boto3 S3 client; by default one from boto3's default session.
 
@@ -74,61 +71,14 @@ class JobLedger:
     ------
     UnknownJobError
         There is no such job.
-    InvalidValueError
-        It has no such context of files.
-
-    Examples
-    --------
-    >>> from scripts.helpers.job import IncrementalJob
-    >>> with IncrementalJob(watermarks, "parking", "jr_1") as job:
-    ...     _ = job.new_files(landing, transformation_ctx="files")
-    >>> JobLedger(watermarks, "parking", "files").verify()
-    []
     """
 
     def __init__(
-        self,
-        watermarks: Watermarks,
-        job_id: str,
-        transformation_ctx: str,
-        *,
-        ledger_uri: str | None = None,
-        s3_client: S3Client | None = None,
+        self, watermarks: Watermarks, job_id: str, ledger_uri: str, *, s3_client: S3Client | None = None
     ) -> None:
-        self._watermarks, self._context = watermarks, transformation_ctx
-        self.head = watermarks.latest(job_id)
+        self._watermarks, self._job_id = watermarks, watermarks.latest(job_id).job_id
+        self._files = SegmentFiles(ledger_uri, s3_client)
         self._chunks: dict[str, Any] = {}
-        state = self._read(self.head, STATES, self.head.watermarks, transformation_ctx)
-        if kind_of(state) != "files":
-            known = ", ".join(sorted(self.head.watermarks)) or "none"
-            raise InvalidValueError(f"Job {job_id!r} has no context {transformation_ctx!r} of files. It has: {known}.")
-        self.state = FilesState.read(state, transformation_ctx)
-        files = SegmentFiles(ledger_uri, s3_client) if ledger_uri else None
-        self.upkeep = LedgerUpkeep(self.state.source, files)
-
-    def files(self) -> list[tuple[LedgerPart, str]]:
-        """Return every live part of the ledger, and ``state`` or ``open plan`` by what refers to it; reads none."""
-        found = [(part, "state") for part in self.upkeep.parts(self.state.segments)]
-        named = {part.file["file"] for part, _ in found if part.file is not None}
-        for part in self.upkeep.parts(self._planned()):
-            if part.file is None or part.file["file"] not in named:
-                found.append((part, "open plan"))
-        return found
-
-    def verify(self) -> list[tuple[Flaw, str]]:
-        """Read all that the state and the open plan refer to; return what is wrong, and which of them refers to it.
-
-        Raises
-        ------
-        LedgerError, AccessRefusedError, CredentialsError, SourceUnavailableError
-            It cannot be read, which says nothing about it; see `LedgerUpkeep.flaws`.
-        """
-        found = [(flaw, "state") for flaw in self.upkeep.flaws(self.state.segments)]
-        known = {flaw.part.file["file"] for flaw, _ in found if flaw.part.file is not None}
-        for flaw in self.upkeep.flaws(self._planned()):
-            if flaw.part.file is None or flaw.part.file["file"] not in known:
-                found.append((flaw, "open plan"))
-        return found
 
     def to_sweep(self, older_than: timedelta = DEFAULT_AGE) -> Sweep:
         """Return what nothing refers to in the folder of the ledger; deletes nothing.
@@ -143,10 +93,10 @@ class JobLedger:
         CorruptItemError, NewerFormatError
             An item of some job cannot be read, so what it refers to is not known. Nothing may be deleted then.
         InvalidValueError, LedgerError
-            As those of `LedgerUpkeep.left_over`.
+            As those of `left_over`.
         """
-        # First the folder, then the table: see `LedgerUpkeep.left_over`.
-        folder = self.upkeep.listed()
+        # First the folder, then the table: see `left_over`.
+        folder = listed_folder(self._files)
         sweep, _ = self._to_sweep(folder, older_than)
         return sweep
 
@@ -173,27 +123,21 @@ class JobLedger:
         there = {file.name for file in shown.folder.files}
         users = {job for name, jobs in references.used_by.items() if name in there for job in jobs}
         now = self._watermarks.clock()
-        for job_id in sorted(users | {self.head.job_id}):
+        for job_id in sorted(users | {self._job_id}):
             head = references.heads[job_id]
             if head.claim is not None and now < head.claim.lease_until:
                 continue  # Raised, it would end a run that may refer to none of these files.
             if not isinstance(self._watermarks.store.swap(head, head.fenced()), Written):
                 raise StaleError(f"Job {job_id!r} changed during the sweep, and nothing was deleted. Sweep again.")
-        return self.upkeep.delete(going)
+        return self._files.delete([file.name for file in going])
 
     # --- within ---------------------------------------------------------------------------------
-
-    def _planned(self) -> list[Mapping[str, Any]]:
-        found: list[Mapping[str, Any]] = []
-        for place, contexts in places_of(self.head)[1:]:
-            found += segments_in(self._read(self.head, place, contexts, self._context))
-        return found
 
     def _to_sweep(self, folder: LedgerFolder, older_than: timedelta) -> tuple[Sweep, References]:
         references = self.references()
         oldest = references.oldest_run
         since = _began(oldest) if oldest is not None else None
-        leftovers = self.upkeep.left_over(references.used_by.keys(), since, older_than, folder)
+        leftovers = left_over(references.used_by.keys(), since, older_than, folder)
         return Sweep(folder, leftovers, oldest if leftovers.held else None), references
 
     def references(self) -> References:
@@ -208,7 +152,7 @@ class JobLedger:
             heads[head.job_id] = head
             for place, states in self._states(head):
                 for context in states:
-                    for name in names_in(self._read(head, place, states, context), head.job_id):
+                    for name in names_in(self._read(head, place, states, context)):
                         used_by.setdefault(name, set()).add(head.job_id)
         return References({name: frozenset(jobs) for name, jobs in used_by.items()}, heads)
 
