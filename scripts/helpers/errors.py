@@ -1136,15 +1136,6 @@ class SourceUnavailableError(SourceError):
         )
 
 
-class BookmarkImportError(ConfigurationError):
-    """A bookmark of Glue that cannot be taken over, as a whole or in one context."""
-
-    def __init__(self, job_name: str, context: str | None, detail: str) -> None:
-        self.job_name, self.context = job_name, context
-        of_context = "" if context is None else f", context {context!r}"
-        super().__init__(f"Glue's bookmark of job {job_name!r}{of_context}: {detail} Nothing is written.")
-
-
 class LedgerError(SourceError):
     """A file of a bookmark's ledger that is missing, altered, or of a newer format."""
 

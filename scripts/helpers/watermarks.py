@@ -493,7 +493,6 @@ class Watermarks:
         transformation_ctx: str | None = None,
         why: str,
         who: str | None = None,
-        imported_run: str | None = None,
         expected: Head | None = None,
     ) -> Head:
         """Declare "processed up to here" without running; also for a job that has never run.
@@ -505,15 +504,12 @@ class Watermarks:
             its rows. What is not named stays as it is; `reset` forgets it. A state with its own ``kind`` is a
             whole one and replaces what is there. A rows context keeps what it has covered; what it jumps over
             is a gap that `gaps` names.
-        imported_run
-            The run of another system that left these watermarks. It is in force from then on, and the
-            version is an IMPORT; PlanConflictError if the job has watermarks already.
         expected
             The job as it was when the decision was made, of `latest`; ``Head.first(job_id)`` where
             there was none. StaleError if it has changed since.
         """
         made = JobDecision(why, who, expected, transformation_ctx)
-        return self.decisions.set_watermark(job_id, watermarks, made, imported_run, self.progress.states_to_set)
+        return self.decisions.set_watermark(job_id, watermarks, made, self.progress.states_to_set)
 
     def discard_plan(self, job_id: str, *, why: str, who: str | None = None, expected: Head | None = None) -> Head:
         """Drop the open plan; the next run makes a new one from the committed watermarks.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.decisions.doctor import Finding
-from scripts.helpers.errors import CorruptItemError, FencedError, PlanConflictError
+from scripts.helpers.errors import CorruptItemError, FencedError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.items import log_key
@@ -198,18 +198,6 @@ def test_nothing_is_written_when_the_doctor_finds_no_orphan(hooked: Watermarks, 
     assert hooked.doctor(job_id, repair=True) == []
 
     assert wire.writes == []
-
-
-def test_no_chunk_is_written_when_an_import_by_hand_is_refused(
-    watermarks: Watermarks, job_id: str, stored: Stored
-) -> None:
-    commit(watermarks, job_id, "r1", {"n": 1})
-    before = stored()
-
-    with pytest.raises(PlanConflictError):
-        watermarks.set_watermark(job_id, {"landed": large_blob()}, imported_run="jr_1", why="a test")
-
-    assert stored() == before
 
 
 def repair_when(monkeypatch: pytest.MonkeyPatch, watermarks: Watermarks, job_id: str, method: str) -> list[Finding]:

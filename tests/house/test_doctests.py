@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import doctest
 import inspect
-import json
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.stub import Stubber
 
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job_runs.client import SparkSubmit
@@ -22,20 +19,8 @@ FOR_USERS = (
     "glue.bookmarks", "glue.job",
 )  # fmt: skip
 """Modules whose classes users call."""
-ALSO_FOR_USERS = ("glue.context.GlueContext", "glue.frames.DynamicFrame", "glue.importing.import_bookmark")
+ALSO_FOR_USERS = ("glue.context.GlueContext", "glue.frames.DynamicFrame")
 """What users call of modules that have more than that."""
-
-
-def glue_with_bookmark() -> Any:
-    """Return a client of Glue that has one bookmark to give."""
-    client = boto3.client("glue")
-    stubber = Stubber(client)
-    name = "repairs on glue"
-    bookmark = {"repairs": {"jsonClass": "JDBC", "keys": {"id": "5"}}}
-    entry = {"JobName": name, "RunId": "jr_7", "JobBookmark": json.dumps(bookmark)}
-    stubber.add_response("get_job_bookmark", {"JobBookmarkEntry": entry}, {"JobName": name})
-    stubber.activate()
-    return client
 
 
 @pytest.fixture
@@ -46,7 +31,7 @@ def names(default_table: Watermarks, tmp_path: Path, tmp_path_factory: pytest.Te
     folder = tmp_path_factory.mktemp("jobs")
     (folder / "hello.py").write_text("print('hello')")
     jobs = {"script": str(folder / "hello.py"), "logs": str(folder / "logs"), "SparkSubmit": SparkSubmit}
-    more = {"watermarks": default_table, "glue": glue_with_bookmark(), "landing": str(tmp_path)}
+    more = {"watermarks": default_table, "landing": str(tmp_path)}
     return {"FileBookmark": FileBookmark} | jobs | more
 
 

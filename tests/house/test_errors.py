@@ -240,10 +240,6 @@ BUILT = [
     ),
     (errors.SetAsideFullError("s3://b/", 1_001, 1_000), ["'s3://b/'", "1,001 files", "1,000", "fix the cause"]),
     (errors.SourceUnavailableError("public.repairs", "08001"), ["'public.repairs'", "08001", "Run again later"]),
-    (
-        errors.BookmarkImportError("parking", "landed", "its shape is not known."),
-        ["'parking'", "context 'landed'", "its shape is not known.", "Nothing is written"],
-    ),
     (errors.LedgerError("s3://b/", "it is damaged."), ["'s3://b/'", "it is damaged."]),
     (errors.StoreUnavailableError("t", "put_item", "Throttled"), ["'t'", "put_item", "Throttled", "Try again later"]),
 ]
@@ -282,7 +278,6 @@ FAMILIES = [
             "UnreadableObjectError", "UnreadableFilesError", "AllUnreadableError", "SetAsideFullError",
             "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
             "SnapshotBehindError", "SnapshotUnchangedError", "SchemaChangedError", "MisfitError",
-            "BookmarkImportError",
             "StagedRowsLostError", "TargetTableError", "TargetRefusedError", "TargetUnavailableError",
             "TargetLockedError",
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetAheadError",

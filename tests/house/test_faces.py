@@ -25,7 +25,7 @@ WITHOUT_ANY = [
     START + name
     for name in (
         "watermarks", "job", "backfill", "errors", "job_runs", "job_runs.client", "job_runs.launcher", "glue.bookmarks",
-        "glue.arguments", "glue.job", "glue.context", "glue.importing", "databases.table", "databases.snapshot",
+        "glue.arguments", "glue.job", "glue.context", "databases.table", "databases.snapshot",
         "rows.options", "rows.spark_frames", "rows.date_partitions", "rows.missing", "rows.coverage",
         "metrics.embedded", "metrics.freshness", "decisions.copying", "relational.relations", "sinks.spark_files",
         *ROOMS,

@@ -20,7 +20,6 @@ from scripts.helpers.batch.sweep import LedgerSweep
 from scripts.helpers.errors import AccessRefusedError, SourceError
 from scripts.helpers.files import unchanged
 from scripts.helpers.glue.catalog import Catalog
-from scripts.helpers.glue.importing import import_bookmark
 from scripts.helpers.job_runs.client import Glue, JobRuns
 from scripts.helpers.listing.events import S3EventQueue
 from scripts.helpers.listing.inventory import S3Inventory
@@ -340,8 +339,6 @@ def test_page_lists_every_action_of_glue_when_all_calls_are_made(
     for name, request in requests.items():
         with suppress(ClientError):
             getattr(jobs, name)(**request)
-    with suppress(ClientError):
-        import_bookmark(glue, watermarks_of(guard, "root"), "a", {})
 
     section = PAGE.partition("## Other calls")[2].partition("\n## ")[0]
     told = {f"glue:{name}" for name in re.findall(r"`glue:(\w+)`", section)}

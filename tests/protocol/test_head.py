@@ -381,11 +381,10 @@ def test_begun_counts_the_runs_since_the_last_version_when_they_fail_or_come_aga
         (lambda head, order: head.rewound(LogEntry("parking", 1, {}, Change("COMMIT", "c", NOW, "jr_1")), order), 2,
          "jr_2"),
         (lambda head, order: head.declared({"repairs": 5}, order), 2, "jr_2"),
-        (lambda head, order: head.declared({"repairs": 5}, replace(order, imported_run="jr_7")), 3, "jr_2"),
     ],
-    ids=["reset", "rewind", "set", "import"],
+    ids=["reset", "rewind", "set"],
 )  # fmt: skip
-def test_version_grows_and_runs_only_by_an_import_when_a_person_decides(
+def test_version_grows_and_runs_do_not_when_a_person_decides(
     decide: Callable[[Head, Order], Head], runs: int, previous: str
 ) -> None:
     head = claimed(committed_after(committed_after(Head.first("parking"), "jr_1"), "jr_2"), "jr_3").released()
@@ -394,15 +393,6 @@ def test_version_grows_and_runs_only_by_an_import_when_a_person_decides(
 
     assert counts(after) == (3, runs, 0, previous)
     assert after.begun == 0
-
-
-def test_import_puts_its_run_in_force_when_watermarks_are_taken_over() -> None:
-    order = Order("ann", "from another system", NOW, "t", imported_run="jr_7")
-
-    head = Head.first("parking").declared({"repairs": 5}, order)
-
-    assert head.last is not None
-    assert (head.last.op, head.run_id, head.last.why) == ("IMPORT", "jr_7", "from another system")
 
 
 def test_runs_are_as_many_as_versions_when_they_were_not_counted_before() -> None:

@@ -108,7 +108,6 @@ class Decisions:
         job_id: str,
         watermarks: Mapping[str, Any],
         made: JobDecision,
-        imported_run: str | None,
         states_to_set: StatesToSet,
     ) -> Head:
         """Declare "processed up to here" without running; see `Watermarks.set_watermark`.
@@ -120,16 +119,12 @@ class Decisions:
             states is that of the head which is replaced, not of one that a run has left behind meanwhile.
         """
         order, context = self._checked(made), made.context
-        if imported_run is not None:
-            order = replace(order, imported_run=check_run_id(imported_run))
         if not isinstance(watermarks, Mapping):
             raise InvalidValueError(f"Watermarks are a map of names to values, not a {type(watermarks).__name__}.")
         # Once before anything is read: bad values are refused without a request.
         as_stored(take_blobs(watermarks, job_id, order.token, {}))
 
         def change(head: Head) -> Head:
-            if imported_run is not None and head.watermarks:
-                raise PlanConflictError(job_id, "it has watermarks already. Import into a new job, or reset it first.")
             chunks: dict[str, list[bytes]] = {}
             token, kept = new_token(), {reference.id for reference in references(head.watermarks)}
             values = as_stored(take_blobs(watermarks, job_id, token, chunks))

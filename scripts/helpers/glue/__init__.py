@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from scripts.helpers.glue.frames import DynamicFrame as DynamicFrame
     from scripts.helpers.glue.frames import DynamicFrameCollection as DynamicFrameCollection
     from scripts.helpers.glue.frames import ResolveOption as ResolveOption
-    from scripts.helpers.glue.importing import FilesAt as FilesAt
-    from scripts.helpers.glue.importing import ImportReport as ImportReport
-    from scripts.helpers.glue.importing import RowsBy as RowsBy
-    from scripts.helpers.glue.importing import import_bookmark as import_bookmark
     from scripts.helpers.glue.job import Job as Job
     from scripts.helpers.glue.quality import EvaluateDataQuality as EvaluateDataQuality
     from scripts.helpers.glue.runtime import getResolvedOptions as getResolvedOptions
@@ -57,7 +53,6 @@ _found, __dir__, __all__ = lazy(
         "bookmarks": ["JobBookmarks"],
         "context": ["GlueContext"],
         "frames": ["DynamicFrame", "DynamicFrameCollection", "ResolveOption"],
-        "importing": ["FilesAt", "ImportReport", "RowsBy", "import_bookmark"],
         "job": ["Job"],
         "quality": ["EvaluateDataQuality"],
         "runtime": ["getResolvedOptions"],

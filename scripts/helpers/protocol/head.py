@@ -94,8 +94,6 @@ class Order:
     why: str
     at: datetime
     token: str
-    imported_run: str | None = None
-    """The run of another system whose watermarks are taken over."""
 
 
 @dataclass(frozen=True)
@@ -476,8 +474,6 @@ class Head:
     def declared(self, values: Mapping[str, Any], order: Order, context: str | None = None) -> Head:
         """Set the watermarks by hand, all of them or those of one context."""
         watermarks = dict(values) if context is None else {**self.watermarks, context: dict(values)}
-        if order.imported_run is not None:
-            return self._decided("IMPORT", watermarks, order, order.imported_run)
         return self._decided("SET", watermarks, order, self._run_in_force)
 
     def discarded(self, order: Order) -> Head:
@@ -618,7 +614,7 @@ class Head:
             who=order.who,
             previous_run_id=self._run_in_force,
             fence=self.fence + 1,
-            runs=self.runs + (op == "IMPORT"),
+            runs=self.runs,
             failed=0,
             releases=self.releases,
         )
