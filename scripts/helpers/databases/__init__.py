@@ -1,4 +1,4 @@
-"""Tables of databases as sources of rows: the questions of `rows`, asked in SQL over JDBC.
+"""Tables of databases as sources of rows: the questions of `rows`, asked in SQL over JDBC or by a driver.
 
 May not know: the table of watermarks, and files.
 """
@@ -10,6 +10,7 @@ from scripts.helpers._lazy import lazy
 if TYPE_CHECKING:
     from scripts.helpers.databases.login import login_of_secret as login_of_secret
     from scripts.helpers.databases.snapshot import PostgresSnapshot as PostgresSnapshot
+    from scripts.helpers.databases.sql_table import SqlTable as SqlTable
     from scripts.helpers.databases.table import JdbcTable as JdbcTable
 
 __getattr__, __dir__, __all__ = lazy(
@@ -17,6 +18,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "login": ["login_of_secret"],
         "snapshot": ["PostgresSnapshot"],
+        "sql_table": ["SqlTable"],
         "table": ["JdbcTable"],
     },
 )
