@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from scripts.helpers.databases.connection import ask, typed_database_errors
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.sql import sql, written_by_hand
+from scripts.helpers.sql.connection import ask, typed_database_errors
 from tests.support.connect_server import without_jvm
 from tests.support.patience import gone
 

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from scripts.helpers.databases.connection import typed_database_errors
-from scripts.helpers.databases.known import database_of
 from scripts.helpers.databases.sql_table import SqlTable
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import SourceError, SourceUnavailableError, TargetError
@@ -21,6 +19,8 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.rows.sources import OpenWriters
 from scripts.helpers.sinks.database import DatabaseSink
+from scripts.helpers.sql.connection import typed_database_errors
+from scripts.helpers.sql.known import database_of
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.databases import PostgresServer, free_port

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import expressions as exp
 
-from scripts.helpers.databases.known import DATABASES, database_of
-from scripts.helpers.databases.mysql import MySQL
-from scripts.helpers.databases.others import Oracle, SQLServer
-from scripts.helpers.databases.postgresql import PostgreSQL
-from scripts.helpers.databases.sqlite import SQLite
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.sql.known import DATABASES, database_of
+from scripts.helpers.sql.mysql import MySQL
+from scripts.helpers.sql.others import Oracle, SQLServer
+from scripts.helpers.sql.postgresql import PostgreSQL
+from scripts.helpers.sql.sqlite import SQLite
 
 UTC = timezone.utc
 GRAMMARS = {

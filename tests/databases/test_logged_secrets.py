@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.databases.connection import ask
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import SourceError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks.database import DatabaseSink
+from scripts.helpers.sql.connection import ask
 from scripts.helpers.watermarks import Watermarks
 
 PASSWORD = "pass-word-of-a-test/1"

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.databases.mysql import MySQL
 from scripts.helpers.databases.snapshot import PostgresSnapshot
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.sql import in_quotes, sql
 from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.sql.mysql import MySQL
 from tests.support.database_fixtures import BOTH
 from tests.support.databases import MariaServer
 from tests.support.row_windows import JOB_CLOCK, plan, taken

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.databases.sqlite import SQLite
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError, SourceReplacedError
 from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.sql.sqlite import SQLite
 from tests.support.row_windows import plan, taken
 
 BOTH = pytest.mark.parametrize("database", ["maria", "sqlite"])

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from scripts.helpers.databases import table as tables
-from scripts.helpers.databases.query_text import MYSQL, ORACLE, POSTGRESQL, SQL_SERVER, SQLITE, QueryText
 from scripts.helpers.databases.sql_table import SqlTable
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError, SourceReplacedError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sql.query_text import MYSQL, ORACLE, POSTGRESQL, SQL_SERVER, SQLITE, QueryText
 from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import sql_table
 from tests.support.row_windows import plan, taken

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from scripts.helpers.databases import table as table_module
-from scripts.helpers.databases.connection import jdbc_connection
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceUnavailableError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.sources import EARLY
 from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.sql.connection import jdbc_connection
 from scripts.helpers.watermarks import Watermarks
 from tests.support.patience import gone
 

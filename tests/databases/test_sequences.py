@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.databases.mysql import MariaDB
 from scripts.helpers.databases.snapshot import PostgresSnapshot
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.sql.mysql import MariaDB
 from tests.support.database_fixtures import BOTH
 from tests.support.row_windows import plan, taken
 

@@ -9,16 +9,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from scripts.helpers.databases.database import TableColumn
-from scripts.helpers.databases.mysql import MariaDB
-from scripts.helpers.databases.others import SQLServer
-from scripts.helpers.databases.postgresql import PostgreSQL
 from scripts.helpers.databases.queries import TableQueries
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.plan import first_at
 from scripts.helpers.rows.sql import sql
+from scripts.helpers.sql.database import TableColumn
+from scripts.helpers.sql.mysql import MariaDB
+from scripts.helpers.sql.others import SQLServer
+from scripts.helpers.sql.postgresql import PostgreSQL
 from tests.support.row_windows import plan, taken
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -28,13 +28,13 @@ MAKERS = {
     "scripts/helpers/rows/dialect.py:Dialect.quote",
     "scripts/helpers/rows/dialect.py:Dialect.type_name",
     "scripts/helpers/rows/dialect.py:Dialect.number",
-    "scripts/helpers/databases/others.py:SQLServer.bytes_as_text",
-    "scripts/helpers/databases/mysql.py:MySQL.sequence",
+    "scripts/helpers/sql/others.py:SQLServer.bytes_as_text",
+    "scripts/helpers/sql/mysql.py:MySQL.sequence",
 }
 """What makes SQL of a text that it has quoted or checked itself."""
 BY_HAND = {
-    "scripts/helpers/databases/postgresql.py:PostgreSQL.prepared",
-    "scripts/helpers/databases/query_text.py:QueryText.__init__",
+    "scripts/helpers/sql/postgresql.py:PostgreSQL.prepared",
+    "scripts/helpers/sql/query_text.py:QueryText.__init__",
     "scripts/helpers/databases/table.py:_checked_where",
     "scripts/helpers/glue/catalog.py:Catalog.partitions",
 }

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.databases.postgresql import PostgreSQL
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, VALUE, in_quotes, joined, sql, whole, with_marks
+from scripts.helpers.sql.postgresql import PostgreSQL
 
 
 def test_part_is_refused_when_it_is_plain_text() -> None:

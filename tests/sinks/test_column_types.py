@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.helpers.databases.database import Arriving, WritableDatabase, writable
-from scripts.helpers.databases.mysql import MariaDB
-from scripts.helpers.databases.others import Oracle
-from scripts.helpers.databases.postgresql import PostgreSQL
-from scripts.helpers.databases.sqlite import SQLite
 from scripts.helpers.errors import TargetError
 from scripts.helpers.rows.sql import sql
+from scripts.helpers.sql.database import Arriving, WritableDatabase, writable
+from scripts.helpers.sql.mysql import MariaDB
+from scripts.helpers.sql.others import Oracle
+from scripts.helpers.sql.postgresql import PostgreSQL
+from scripts.helpers.sql.sqlite import SQLite
 
 # A whole number fits where a decimal of two places does not. What is out of range is refused by the database.
 NUMERICS = ["numeric(9,2)", "numeric(12,4)", "numeric(9,1)", "numeric(9)", "numeric(9,0)"]

@@ -20,8 +20,6 @@ import pyarrow as pa
 import pytest
 from pymysql import OperationalError
 
-from scripts.helpers.databases.postgresql import PostgreSQL
-from scripts.helpers.databases.sqlite import SQLite
 from scripts.helpers.errors import (
     InvalidValueError,
     StagedRowsLostError,
@@ -38,6 +36,8 @@ from scripts.helpers.rows.sql import Values, sql
 from scripts.helpers.sinks.database import BATCHES, GONE, TAKEN_BACK, DatabaseSink, Statements, target_errors
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import mark_of
+from scripts.helpers.sql.postgresql import PostgreSQL
+from scripts.helpers.sql.sqlite import SQLite
 from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import written_as
 from tests.support.patience import PATIENCE

@@ -18,13 +18,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.databases.sqlite import SQLite
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.sinks.database import DriverSession, Statements
 from scripts.helpers.sinks.outputs import batch_values, mark_of
+from scripts.helpers.sql.sqlite import SQLite
 from tests.sinks.interleaving import JOB, Interleaving, let_number_decide, played
 from tests.support.dynamodb import Died
 from tests.support.long import cases

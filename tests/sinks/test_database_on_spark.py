@@ -12,7 +12,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.databases.mysql import MariaDB
 from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
@@ -28,6 +27,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.rows.sql import SQL, sql
 from scripts.helpers.sinks import DatabaseSink, Merge, events_of
 from scripts.helpers.sinks.database import JdbcAccess, arriving, place_of_url
+from scripts.helpers.sql.mysql import MariaDB
 from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import written_as
 from tests.support.written import EPOCH, JOB, PASSWORD, Written

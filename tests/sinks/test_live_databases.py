@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.databases.postgresql import PostgreSQL
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.sinks.outputs import mark_of
+from scripts.helpers.sql.postgresql import PostgreSQL
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.postgres_attempt import JOB, ROWS, attempt, sink_of
 from tests.sinks.processes import attempt_of, wait_for, when_free

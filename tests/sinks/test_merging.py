@@ -13,9 +13,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from scripts.helpers.databases.database import WritableDatabase
-from scripts.helpers.databases.mysql import MySQL
-from scripts.helpers.databases.postgresql import PostgreSQL
 from scripts.helpers.errors import (
     InvalidValueError,
     KeyColumnError,
@@ -28,6 +25,9 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DatabaseSink, Merge, Versions, events_of
 from scripts.helpers.sinks.database import GONE, Statements
 from scripts.helpers.sinks.merging import DELETED
+from scripts.helpers.sql.database import WritableDatabase
+from scripts.helpers.sql.mysql import MySQL
+from scripts.helpers.sql.postgresql import PostgreSQL
 from tests.support.database_fixtures import written_as
 from tests.support.long import cases
 from tests.support.merge_reference import Event, expected, frame, histories, rules

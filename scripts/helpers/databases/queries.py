@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from scripts.helpers.databases.database import MAX, MIN, NO_DECIMAL, TIME, Database, TableColumn
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.cursors import Cursor, CursorColumn, decimal_type, missing_column, unordered
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, joined, sql, whole
 from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.sql.database import MAX, MIN, NO_DECIMAL, TIME, Database, TableColumn
 
 ONE_QUERY = [sql("")]
 """The ranges of a window that is not cut: one, without a filter of its own."""
@@ -286,11 +285,6 @@ def shown_columns(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall
         if not text.is_whole:
             cast = sql("COALESCE({}, {})", cast, quoted)
         yield sql("{} AS {}", _checked(cast, found, text) if kind.startswith("decimal") else cast, quoted)
-
-
-UNFIT = re.compile(r"column '.{1,300}?' has a (?:number|time) that does not fit \w+ ?\([\w ,]+\)")
-"""What Spark raises for a number that a cast would round, or make NULL of, and a database for a time that no reader
-has. It holds no value."""
 
 
 def _checked(cast: SQL, text: SQL, column: TextColumn) -> SQL:

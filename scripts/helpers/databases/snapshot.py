@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from scripts.helpers._lazy import SparkSession
-from scripts.helpers.databases.database import MAX, Database, TableColumn
-from scripts.helpers.databases.known import database_of
-from scripts.helpers.databases.postgresql import PostgreSQL
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, check_value
 from scripts.helpers.rows.dialect import SIGNS
 from scripts.helpers.rows.sources import Facts
 from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
+from scripts.helpers.sql.database import MAX, Database, TableColumn
+from scripts.helpers.sql.known import database_of
+from scripts.helpers.sql.postgresql import PostgreSQL
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,6 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from scripts.helpers._lazy import pa
-from scripts.helpers.databases.connection import Connections, unfit
-from scripts.helpers.databases.database import TIME
 from scripts.helpers.databases.queries import TextColumn
 from scripts.helpers.databases.table import FETCH_SIZE, DatabaseTable
 from scripts.helpers.errors import SourceError, SourceUnavailableError
@@ -22,6 +20,8 @@ from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.cursors import TIMES, CursorColumn, decimal_type
 from scripts.helpers.rows.sql import SQL, sql
 from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.sql.connection import Connections, unfit
+from scripts.helpers.sql.database import TIME
 
 ARROW = {
     "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "float": "float32", "double": "float64",

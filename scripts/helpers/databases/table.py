@@ -16,29 +16,7 @@ from typing import Any
 from dateutil.parser import isoparse
 
 from scripts.helpers._lazy import DataFrame, SparkSession
-from scripts.helpers.databases.connection import (
-    Connections,
-    ask,
-    columns_of_query,
-    jdbc_connection,
-    typed_database_errors,
-)
-from scripts.helpers.databases.database import (
-    BEGAN,
-    CATALOGUE,
-    IDENTITY,
-    MAX,
-    MIN,
-    NUMBERING,
-    OWN,
-    WRITER,
-    Database,
-    TableColumn,
-    columns_of_catalogue,
-)
-from scripts.helpers.databases.known import database_of
 from scripts.helpers.databases.queries import ONE_QUERY, TableQueries, shown_columns
-from scripts.helpers.databases.query_text import QueryText
 from scripts.helpers.errors import CursorError, SourceError, SourceUnavailableError
 from scripts.helpers.rows.coverage import slices
 from scripts.helpers.rows.cursors import Bound, CursorColumn
@@ -60,6 +38,28 @@ from scripts.helpers.rows.states import check_types
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.spark.jvm import check_jvm
 from scripts.helpers.spark.tasks import slots_of
+from scripts.helpers.sql.connection import (
+    Connections,
+    ask,
+    columns_of_query,
+    jdbc_connection,
+    typed_database_errors,
+)
+from scripts.helpers.sql.database import (
+    BEGAN,
+    CATALOGUE,
+    IDENTITY,
+    MAX,
+    MIN,
+    NUMBERING,
+    OWN,
+    WRITER,
+    Database,
+    TableColumn,
+    columns_of_catalogue,
+)
+from scripts.helpers.sql.known import database_of
+from scripts.helpers.sql.query_text import QueryText
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame
-from scripts.helpers.databases.connection import typed_database_errors
-from scripts.helpers.databases.known import database_of
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, PlanConflictError
 from scripts.helpers.glue.catalog import DATABASES, Catalog
 from scripts.helpers.glue.catalog_updates import CatalogUpdate
@@ -21,6 +19,8 @@ from scripts.helpers.glue.job import Job
 from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.spark_files import timestamps_with_statistics
+from scripts.helpers.sql.connection import typed_database_errors
+from scripts.helpers.sql.known import database_of
 
 if TYPE_CHECKING:
     from scripts.helpers.glue.context import GlueContext

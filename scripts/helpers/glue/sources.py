@@ -13,9 +13,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, SparkSession, T, pa
-from scripts.helpers.databases.connection import jdbc_connection, typed_database_errors
-from scripts.helpers.databases.known import database_of
-from scripts.helpers.databases.mysql import MySQL
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
 from scripts.helpers.glue.catalog import CatalogTable, Partitions
@@ -30,6 +27,9 @@ from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import check_reader_options
 from scripts.helpers.sinks.places import is_same_folder
 from scripts.helpers.spark.settings import TEXTS_OF_FOLDERS, settings
+from scripts.helpers.sql.connection import jdbc_connection, typed_database_errors
+from scripts.helpers.sql.known import database_of
+from scripts.helpers.sql.mysql import MySQL
 from scripts.helpers.tables.delta import DeltaTable
 from scripts.helpers.tables.iceberg import IcebergTable
 from scripts.helpers.tables.spans import TableSpan

@@ -23,9 +23,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, SparkSession, pa, pd
-from scripts.helpers.databases.connection import BAD_URL, CANCELED, FULL, LOCKED, driver_error, jdbc_connection, rows_of
-from scripts.helpers.databases.database import Arriving, TableColumn, WritableDatabase, columns_of_catalogue, writable
-from scripts.helpers.databases.known import MODULES, database_of
 from scripts.helpers.errors import (
     InvalidValueError,
     MergeNullError,
@@ -94,6 +91,9 @@ from scripts.helpers.sinks.table_sink import (
     check_counts,
 )
 from scripts.helpers.spark.jvm import check_jvm
+from scripts.helpers.sql.connection import BAD_URL, CANCELED, FULL, LOCKED, driver_error, jdbc_connection, rows_of
+from scripts.helpers.sql.database import Arriving, TableColumn, WritableDatabase, columns_of_catalogue, writable
+from scripts.helpers.sql.known import MODULES, database_of
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString

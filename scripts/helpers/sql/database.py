@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
 
-from scripts.helpers.databases.query_text import STANDARD
 from scripts.helpers.errors import CursorError, SourceError, TargetError
 from scripts.helpers.rows.cursors import TEXTS, TIMES, WHOLE, Cursor, CursorColumn, Tick
 from scripts.helpers.rows.dialect import Dialect
 from scripts.helpers.rows.sql import SQL, VALUE, joined, sql, whole
+from scripts.helpers.sql.query_text import STANDARD
 
 CATALOGUE = ("column_name", "declared", "indexed", "nullable", "filled", "wide", "base")
 """Columns of a catalogue query. That of a database that is only read has the first four."""
@@ -118,6 +118,9 @@ class Declared:
 
 TIME_OUTSIDE = "column {!r} has a time that does not fit {} (years 1 to 9999)"
 """What a database raises for a time that no reader has."""
+UNFIT = re.compile(r"column '.{1,300}?' has a (?:number|time) that does not fit \w+ ?\([\w ,]+\)")
+"""What Spark raises for a number that a cast would round, or make NULL of, and a database for a time that no reader
+has. It holds no value."""
 TIME, NO_DECIMAL = "time", "no decimal"
 """What is read of a time of day, or of a duration: the text that the database has of it. And what stands for
 a decimal whose scale Spark has no type for, so that it cannot even load the column."""
@@ -273,7 +276,7 @@ class Database(Dialect):
     def corrected(self, expression: SQL, kind: str, name: str) -> SQL:
         """Write the exact text of a column; NULL for a value of `corrected_kinds` that a driver gives as it is.
 
-        The name of the column is for an error of the database that matches `queries.UNFIT`.
+        The name of the column is for an error of the database that matches `UNFIT`.
         """
         return self.exact(expression, kind)
 
@@ -292,7 +295,7 @@ class Database(Dialect):
     def inside(self, expression: SQL, kind: str, name: str) -> SQL:
         """Write a time so that every reader has its value: its exact text, or the time itself within the years.
 
-        The name of the column is for an error of the database that matches `queries.UNFIT`.
+        The name of the column is for an error of the database that matches `UNFIT`.
         """
         return self.exact(expression, kind)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from scripts.helpers.databases.database import Arriving, Database, Declared, WritableDatabase
-from scripts.helpers.databases.query_text import SQLITE
 from scripts.helpers.rows.cursors import TIMES, WHOLE, CursorColumn, Tick
 from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
+from scripts.helpers.sql.database import Arriving, Database, Declared, WritableDatabase
+from scripts.helpers.sql.query_text import SQLITE
 
 STATES = {
     "locked": "55P03", "busy": "55P03", "readonly": "42501", "unable to open": "08001", "constraint": "23000",

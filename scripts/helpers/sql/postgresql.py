@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 
-from scripts.helpers.databases.database import (
+from scripts.helpers.rows.cursors import TIMES, CursorColumn
+from scripts.helpers.rows.sources import CACHED, ELSEWHERE, NO_SEQUENCE, UNSEEN
+from scripts.helpers.rows.sql import SQL, in_quotes, sql, written_by_hand
+from scripts.helpers.sql.database import (
     MAX,
     TIME_OUTSIDE,
     Arriving,
@@ -15,10 +18,7 @@ from scripts.helpers.databases.database import (
     WritableDatabase,
     ends_early,
 )
-from scripts.helpers.databases.query_text import POSTGRESQL
-from scripts.helpers.rows.cursors import TIMES, CursorColumn
-from scripts.helpers.rows.sources import CACHED, ELSEWHERE, NO_SEQUENCE, UNSEEN
-from scripts.helpers.rows.sql import SQL, in_quotes, sql, written_by_hand
+from scripts.helpers.sql.query_text import POSTGRESQL
 
 WIDE = {
     "bit": "bit varying", "character": "text", "bpchar": "text", '"char"': "text", "name": "text", "money": "numeric",

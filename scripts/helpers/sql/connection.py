@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from scripts.helpers._lazy import SparkSession
-from scripts.helpers.databases.known import MODULES
-from scripts.helpers.databases.mysql import STATES as MYSQL_STATES
-from scripts.helpers.databases.queries import UNFIT
-from scripts.helpers.databases.sqlite import STATES as SQLITE_STATES
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.rows.sql import SQL
 from scripts.helpers.spark.jvm import is_connect, java_of
+from scripts.helpers.sql.database import UNFIT
+from scripts.helpers.sql.known import MODULES
+from scripts.helpers.sql.mysql import STATES as MYSQL_STATES
+from scripts.helpers.sql.sqlite import STATES as SQLITE_STATES
 
 
 @contextmanager

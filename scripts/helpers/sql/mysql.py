@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from types import MappingProxyType
 
-from scripts.helpers.databases.database import HELD, OWN, Arriving, Declared, TableColumn, WritableDatabase, ends_early
-from scripts.helpers.databases.query_text import MYSQL
 from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.cursors import UUIDS, WHOLE, CursorColumn, Tick
 from scripts.helpers.rows.sources import ELSEWHERE
 from scripts.helpers.rows.sql import SQL, in_quotes, internal, joined, sql, whole
+from scripts.helpers.sql.database import HELD, OWN, Arriving, Declared, TableColumn, WritableDatabase, ends_early
+from scripts.helpers.sql.query_text import MYSQL
 
 UTC = sql("SET SESSION time_zone = '+00:00'")
 NOTHING = internal("nothing")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from types import MappingProxyType
 
-from scripts.helpers.databases.database import Database
-from scripts.helpers.databases.query_text import ORACLE, SQL_SERVER
 from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.dialect import wall_text
 from scripts.helpers.rows.sql import SQL, in_quotes, sql, whole
+from scripts.helpers.sql.database import Database
+from scripts.helpers.sql.query_text import ORACLE, SQL_SERVER
 
 
 class FetchingDatabase(Database):

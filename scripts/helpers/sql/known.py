@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scripts.helpers.databases.database import Database, WritableDatabase
-from scripts.helpers.databases.mysql import MariaDB, MySQL
-from scripts.helpers.databases.others import Oracle, SQLServer
-from scripts.helpers.databases.postgresql import PostgreSQL
-from scripts.helpers.databases.sqlite import SQLite
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import SourceError
+from scripts.helpers.sql.database import Database, WritableDatabase
+from scripts.helpers.sql.mysql import MariaDB, MySQL
+from scripts.helpers.sql.others import Oracle, SQLServer
+from scripts.helpers.sql.postgresql import PostgreSQL
+from scripts.helpers.sql.sqlite import SQLite
 
 DATABASES: Mapping[str, Database] = {
     one.url: one for one in (PostgreSQL(), MySQL(), MariaDB(), SQLServer(), Oracle(), SQLite())
