@@ -8,9 +8,9 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import chain
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pd
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pd
 from scripts.helpers.batch.batch import Batch, FrozenBatch, add_written
 from scripts.helpers.batch.end_of_run import EndOfRun, check_clock
 from scripts.helpers.batch.modes import Mode, ModeName, begin
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from scripts.helpers.batch.files import FileSource
     from scripts.helpers.batch.modes import UnsavedRun
-    from scripts.helpers.batch.rows import RowsSinceOptions
+    from scripts.helpers.batch.rows import RowsSinceGiven, RowsSinceOptions
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.files.latest import OnSame
     from scripts.helpers.files.partition_delta import PartitionDelta
@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from scripts.helpers.metrics.report import Reporter
     from scripts.helpers.protocol.run import Run
     from scripts.helpers.reading.small_files import OnChanged
-    from scripts.helpers.rows.sources import RowSource
+    from scripts.helpers.rows.sources import Rows, RowsOf, RowSource
     from scripts.helpers.rows.verification import Verification
     from scripts.helpers.schemas.policy import OnSchemaChange
     from scripts.helpers.sinks.merging import Versions
     from scripts.helpers.sinks.sink import Mergeable, Sink
     from scripts.helpers.tables.sources import TableSource
+
+    Frame = TypeVar("Frame", pd.DataFrame, pa.Table)
 
 
 class IncrementalJob:
@@ -290,6 +292,22 @@ class IncrementalJob:
 
     # --- sources and sinks ----------------------------------------------------------------------
 
+    @overload
+    def rows_since(
+        self, source: RowsOf[Rows], cursor_column: str | Sequence[str] | None = None, **options: Unpack[RowsSinceGiven]
+    ) -> Rows: ...
+    @overload
+    def rows_since(
+        self, source: DataFrame, cursor_column: str | Sequence[str] | None = None, **options: Unpack[RowsSinceGiven]
+    ) -> DataFrame: ...
+    @overload
+    def rows_since(
+        self, source: Frame, cursor_column: str | Sequence[str] | None = None, **options: Unpack[RowsSinceGiven]
+    ) -> Frame: ...
+    @overload  # Where pandas and pyarrow have no types, the one before takes anything.
+    def rows_since(  # type: ignore[overload-cannot-match]
+        self, source: Any, cursor_column: str | Sequence[str] | None = None, **options: Unpack[RowsSinceGiven]
+    ) -> Any: ...
     def rows_since(
         self,
         source: DataFrame | RowSource | TableSource | Any,

@@ -13,7 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typing_extensions import assert_type
 
+from scripts.helpers._lazy import DataFrame
+from scripts.helpers.databases import PostgresSnapshot
 from scripts.helpers.databases import sql_table as sql_tables
 from scripts.helpers.databases import table as tables
 from scripts.helpers.databases.sql_table import SqlTable
@@ -26,6 +29,7 @@ from scripts.helpers.errors import (
     SourceUnavailableError,
 )
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.schemas.frames import kind_of_arrow
 from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.watermarks import Watermarks
@@ -499,6 +503,24 @@ def test_query_is_read_when_a_table_of_sqlite_is_called_asked(tmp_path: Path, wa
 
 
 # --- jobs ------------------------------------------------------------------------------------------------
+
+
+def types_of_rows(job: IncrementalJob, table: JdbcTable, snapshot: PostgresSnapshot, frame: DataFrame) -> None:
+    """What mypy says of the rows of Spark; nobody runs it."""
+    assert_type(job.rows_since(table, "id", transformation_ctx="repairs", nulls="take"), DataFrame)
+    assert_type(job.rows_since(snapshot, "xmin"), DataFrame)
+    assert_type(job.rows_since(frame, ["last_modified", "id"]), DataFrame)
+
+
+def test_rows_are_a_stream_as_type_checkers_say_when_no_spark_reads_them(sqlite: Any, watermarks: Watermarks) -> None:
+    name = sqlite.new_table("id integer PRIMARY KEY")
+    sqlite.sql(f"INSERT INTO {name} VALUES (1)")
+
+    with IncrementalJob(watermarks, "repairs") as job:
+        rows = assert_type(job.rows_since(sql_table(sqlite, name), "id", delay=timedelta(0)), ArrowStream)
+        assert isinstance(rows, ArrowStream)
+        assert rows.read_all()["id"].to_pylist() == [1]
+
 
 JOB = """
 from scripts.helpers.databases.sql_table import SqlTable

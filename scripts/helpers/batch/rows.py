@@ -31,6 +31,7 @@ from scripts.helpers.tables.sources import is_table
 from scripts.helpers.tables.spans import TableOptions, TableOptionsGiven, TableSpan
 
 if TYPE_CHECKING:
+    from scripts.helpers.schemas.policy import OnSchemaChange
     from scripts.helpers.tables.sources import TableSource
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,13 @@ def _source_of(
 
 class RowsSinceOptions(RowOptionsGiven, TableOptionsGiven, total=False):
     """The options of `rows_since`, for editors and type checkers."""
+
+
+class RowsSinceGiven(RowsSinceOptions, total=False):
+    """These options and the other names of arguments, for the overloads of `rows_since`."""
+
+    transformation_ctx: str | None
+    on_schema_change: OnSchemaChange | None
 
 
 @dataclass(frozen=True)

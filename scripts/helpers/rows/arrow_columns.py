@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import reduce
-from typing import Any
+from typing import Any, Generic
 
 from scripts.helpers._lazy import pa, pc
 from scripts.helpers.errors import CursorError
@@ -26,7 +26,7 @@ from scripts.helpers.rows.cursors import (
     from_number,
     unordered,
 )
-from scripts.helpers.rows.sources import Facts, RowSource, named_zone, says_zone
+from scripts.helpers.rows.sources import Facts, Rows, RowSource, named_zone, says_zone
 from scripts.helpers.rows.states import check_types
 from scripts.helpers.rows.window import RowWindow
 
@@ -41,7 +41,7 @@ UNREADABLE = "it holds times outside the years 1 to 9999. Fix or filter those ro
 FIRST_DAY = EPOCH.toordinal()
 
 
-class MemoryRows(RowSource):
+class MemoryRows(RowSource, Generic[Rows]):
     """Rows that are in memory, with cursor columns of pyarrow.
 
     The zone is that of columns without zone, and of dates; None if nobody has said it.
@@ -57,7 +57,7 @@ class MemoryRows(RowSource):
         """Return a column, and whether it was made of Python's objects; CursorError if there is none."""
 
     @abstractmethod
-    def _those(self, taken: pa.Array | None) -> Any:
+    def _those(self, taken: pa.Array | None) -> Rows:
         """Return the rows that are taken; all of them for None."""
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
@@ -92,7 +92,7 @@ class MemoryRows(RowSource):
             widths=tuple(pc.unique(pc.binary_length(texts)).to_pylist()) if len(texts) else (),
         )
 
-    def rows(self, window: RowWindow) -> Any:
+    def rows(self, window: RowWindow) -> Rows:
         """Return the rows of a window, as they stand; CursorError if a column is gone or of another type by now."""
         names = [column.name for column in window.columns]
         check_types(self.columns(names, strings=True), window.columns)

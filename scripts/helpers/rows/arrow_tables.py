@@ -34,7 +34,7 @@ def is_arrow(source: Any) -> TypeGuard[pa.Table | pa.RecordBatch]:
     return isinstance(source, (getattr(pyarrow, "Table", ()), getattr(pyarrow, "RecordBatch", ())))
 
 
-class ArrowRows(MemoryRows):
+class ArrowRows(MemoryRows["pa.Table"]):
     """The rows of a table or record batch of pyarrow; needs no Spark, and returns tables of pyarrow.
 
     Types are those of `PandasRows`: timestamps with a zone are ``timestamp``, others ``timestamp_ntz``, and both are

@@ -19,7 +19,7 @@ def is_pandas(source: Any) -> TypeGuard[pd.DataFrame]:
     return pandas is not None and isinstance(source, getattr(pandas, "DataFrame", ()))
 
 
-class PandasRows(MemoryRows):
+class PandasRows(MemoryRows["pd.DataFrame"]):
     """The rows of a DataFrame of pandas; needs pyarrow, and no Spark.
 
     Types are those that pyarrow finds: aware datetimes are ``timestamp``, others ``timestamp_ntz``, and both

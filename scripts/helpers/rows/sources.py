@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone, tzinfo
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn
@@ -133,6 +133,16 @@ class Unknown(Enum):
 
 
 UNKNOWN: Final = Unknown.UNKNOWN
+
+
+Rows = TypeVar("Rows", covariant=True)
+
+
+class RowsOf(Protocol[Rows]):
+    """What has rows of a type, as each `RowSource`: for editors and type checkers."""
+
+    def rows(self, window: Any, /) -> Rows:
+        """Return the rows of a window."""
 
 
 class RowSource(ABC):
