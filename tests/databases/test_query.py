@@ -36,8 +36,8 @@ def of(server: Any, jdbc: Any, query: str, **options: Any) -> JdbcTable:
         ("SELECTED", "is not a SELECT"),
         ("SELECT 'it''s", "opens ' and never closes it"),
         ("SELECT 1 /* all", "opens /* and never closes it"),
-        ("SELECT (1", "brackets in query= do not match"),
-        ("SELECT 1) q, (SELECT 2", "brackets in query= do not match"),
+        ("SELECT (1", "brackets in query= or where= do not match"),
+        ("SELECT 1) q, (SELECT 2", "brackets in query= or where= do not match"),
         ("SELECT '\0'", "contains NUL"),
         ("SELECT id FROM t LIMIT 5", "takes a number of rows only"),
         ("SELECT id FROM t OFFSET 5", "takes a number of rows only"),
@@ -69,18 +69,38 @@ GRAMMARS = {
         ("mysql", "SELECT id FROM t LIMIT @n"),
         ("mysql", "SELECT id FROM t /*!50000 LIMIT 5 */"),
         ("mysql", "SELECT id FROM t OFFSET 2 ROWS"),
+        ("mysql", "SELECT id FROM t ORDER BY id FETCH FIRST 5 ROWS WITH TIES"),
         ("mysql", "SELECT 'it\\'s', id FROM t LIMIT 5 -- '"),
         ("sqlite", "SELECT id FROM t LIMIT abs(5)"),
         ("sqlserver", "SELECT ALL TOP 5 id FROM t"),
         ("sqlserver", "select distinct\n top (5) id FROM t"),
         ("sqlserver", "SELECT id FROM t TABLESAMPLE (50 PERCENT)"),
         ("oracle", "SELECT id FROM t OFFSET 2 ROWS FETCH NEXT ROW ONLY"),
+        ("sqlite", "SELECT id FROM t LIMIT 5 OFFSET 2"),
+        ("sqlserver", "SELECT id FROM t ORDER BY id OFFSET 2 ROWS"),
+        ("sqlserver", "SELECT id FROM t ORDER BY id OFFSET 0 ROWS FETCH NEXT 5 ROWS ONLY"),
+        ("oracle", "SELECT id FROM t FETCH FIRST 5 PERCENT ROWS ONLY"),
         ("oracle", "SELECT id FROM t OFFSET :n ROWS"),
+        ("oracle", "SELECT id FROM t WHERE ROWNUM <= 5"),
+        ("oracle", "SELECT id FROM t SAMPLE BLOCK (10)"),
     ],
 )
 def test_query_is_refused_when_a_clause_takes_some_of_its_rows(database: str, query: str) -> None:
     with pytest.raises(SourceError, match="takes a number of rows only"):
         QueryText(query, GRAMMARS[database], "query")
+
+
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [("sqlite:shop.db", "id > 0 LIMIT 2"), ("postgresql://db.example/shop", "id > 0 ORDER BY id FETCH FIRST ROW ONLY"),
+     ("mysql://db.example/shop", "id > 0 LIMIT 2, 5")],
+)  # fmt: skip
+def test_condition_is_refused_when_it_ends_in_a_clause_that_takes_some_of_the_rows(url: str, where: str) -> None:
+    with pytest.raises(SourceError, match="where= takes a number of rows only"):
+        SqlTable(url, "t", where=where)
+
+    within = f"id IN (SELECT id FROM u WHERE {where}) AND note <> 'LIMIT'"
+    assert SqlTable(url, "t", where=within).name.endswith("table t")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +113,8 @@ def test_query_is_refused_when_a_clause_takes_some_of_its_rows(database: str, qu
         ("mysql", "SELECT 'it\\'s; ', \"it\\\"s; \", id, offset, `limit` FROM t WHERE offset > 1 # ; LIMIT 5"),
         ("sqlite", "SELECT [limit; ], offset, top FROM t"),
         ("sqlserver", "SELECT [it's; ]]top], limit /* a /* b */ ; */ FROM t"),
-        ("oracle", "SELECT limit, offset, top FROM t"),
+        ("oracle", "SELECT limit, offset, top, sample FROM t WHERE sample = 1"),
+        ("oracle", "SELECT id, q'[it's; ROWNUM]', nq'!it's; !' FROM (SELECT * FROM t WHERE rownum < 5)"),
     ],
 )
 def test_query_is_taken_when_a_column_has_the_name_of_a_clause_or_the_database_quotes_so(

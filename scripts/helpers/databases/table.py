@@ -59,7 +59,7 @@ from scripts.helpers.sql.database import (
     columns_of_catalogue,
 )
 from scripts.helpers.sql.known import database_of
-from scripts.helpers.sql.query_text import QueryText
+from scripts.helpers.sql.query_text import Grammar, QueryText
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,8 @@ class DatabaseTable(RowSource):
         # 'no' counts as true in Python, and a table that was made anew would be read on.
         if not isinstance(remade, bool):
             raise SourceError(self.name, f"remade={remade!r} is neither True nor False. Give one of them.")
-        self._selected, self._where = _checked_columns(self.name, columns), _checked_where(self.name, where)
+        self._selected = _checked_columns(self.name, columns)
+        self._where = _checked_where(self.name, where, self._database.grammar)
         self._parts, self._partitions = parts, partitions
         self._zone = named_zone("UTC" if zone is None else zone, self.name)
         self._zone_is_known = zone is not None
@@ -600,7 +601,7 @@ def _checked_columns(source: str, columns: Sequence[str] | None) -> tuple[str, .
     return names
 
 
-def _checked_where(source: str, where: str) -> SQL:
+def _checked_where(source: str, where: str, grammar: Grammar) -> SQL:
     if not isinstance(where, str) or (where and not where.strip()):
         raise SourceError(source, f"where={where!r}; give a condition in SQL, or leave it out for all rows.")
     # One condition, and no more: what follows it is ours.
@@ -609,6 +610,7 @@ def _checked_where(source: str, where: str) -> SQL:
             raise SourceError(
                 source, f"where= holds {token!r}, which could end the query. Write it as one condition, or make a view."
             )
+    grammar.check_limits("where=", grammar.at_the_top(where, source), source)
     return written_by_hand(where.strip())
 
 

@@ -53,6 +53,21 @@ class Grammar:
         """Return whether a text has double quotes that are not within other quotes or a comment."""
         return any(found["quoted"] and found[0].startswith('"') for found in self.pieces.finditer(text))
 
+    def at_the_top(self, text: str, source: str) -> str:
+        """Return, in one line, what of a text is in no quotes, comment or brackets; SourceError for wrong brackets."""
+        bare = "".join(one[0] if one.lastgroup == "bare" else " " for one in self.pieces.finditer(text))
+        return re.sub(r"\s+", " ", _outside_of_brackets(bare, source))
+
+    def check_limits(self, what: str, top: str, source: str) -> None:
+        """Raise SourceError if there is a clause that takes some of the rows in what is `at_the_top` of a text."""
+        if re.search(self.limits, top, re.IGNORECASE):
+            raise SourceError(
+                source,
+                f"{what} takes a number of rows only (LIMIT, OFFSET, FETCH, TOP, TABLESAMPLE, SAMPLE or ROWNUM). Which "
+                "they are changes from one question to the next, and rows would be lost. Leave it out; max_rows= reads "
+                "in batches.",
+            )
+
 
 def _clause(word: str) -> str:
     """Return a pattern for a clause that begins with a reserved word, but for ALL and NULL, and names after a dot."""
@@ -70,7 +85,13 @@ SQL_SERVER = Grammar(
     limits=rf"{_FETCH}|{_OFFSET_ROWS}|\bselect (?:(?:all|distinct) )?top\b|{_clause('tablesample')}",
     orders_within=False,
 )
-ORACLE = Grammar(limits=STANDARD.limits, orders_within=False)
+_BETWEEN_MARKS = r"\[.*?\]|\(.*?\)|\{.*?\}|<.*?>|(?P<mark>\S).*?(?P=mark)"
+ORACLE = Grammar(
+    quoted=rf"(?:(?<=\W[qQ])|(?<=\W[nN][qQ]))'(?:{_BETWEEN_MARKS})'|{Grammar.quoted}",
+    # At the top, nothing but the closing bracket is left of SAMPLE (10).
+    limits=rf"{STANDARD.limits}|\brownum\b|\bsample(?: block)? ?\)",
+    orders_within=False,
+)
 POSTGRESQL = Grammar(
     comment=rf"--[^\n]*|{_NESTED}",
     quoted=rf"(?:(?<=\W[eE])|(?<=^[eE]))'(?:[^'\\]|\\.|'')*'|{Grammar.quoted}|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$",
@@ -123,7 +144,7 @@ class QueryText:
             )
         if "\0" in self.text:
             raise SourceError(source, "query= contains NUL, which is not allowed. Remove it.")
-        top = re.sub(r"\s+", " ", _at_the_top(bare, source))
+        top = grammar.at_the_top(self.text, source)
         is_select = re.match(r"\s*(?:select|with)\b", bare, re.IGNORECASE)
         if not is_select or re.search(_clause("into"), top, re.IGNORECASE):
             raise SourceError(
@@ -131,12 +152,7 @@ class QueryText:
                 "query= is not a SELECT that only reads. Give a query that starts with SELECT or WITH and has no INTO, "
                 "or name a table.",
             )
-        if re.search(grammar.limits, top, re.IGNORECASE):
-            raise SourceError(
-                source,
-                "query= takes a number of rows only (LIMIT, OFFSET, FETCH, TOP or TABLESAMPLE). Which they are changes "
-                "from one question to the next, and rows would be lost. Leave it out; max_rows= reads in batches.",
-            )
+        grammar.check_limits("query=", top, source)
         if not grammar.orders_within and (_ORDER.search(top) or re.match(r"\s*with\b", bare, re.IGNORECASE)):
             raise SourceError(
                 source,
@@ -170,7 +186,7 @@ def _pieces(text: str, grammar: Grammar, source: str) -> list[tuple[bool, str]]:
     return found
 
 
-def _at_the_top(bare: str, source: str) -> str:
+def _outside_of_brackets(bare: str, source: str) -> str:
     """Return what is in no brackets; SourceError where brackets do not match."""
     depth, top = 0, []
     for letter in bare:
@@ -179,5 +195,5 @@ def _at_the_top(bare: str, source: str) -> str:
             break
         top.append(letter if not depth else " ")
     if depth:
-        raise SourceError(source, "the brackets in query= do not match. Fix the query.")
+        raise SourceError(source, "the brackets in query= or where= do not match. Fix them.")
     return "".join(top)
