@@ -390,5 +390,5 @@ def test_condition_is_refused_by_the_database_when_it_is_no_sql(jdbc: Any, postg
     name = postgres.new_table("id int PRIMARY KEY")
     source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties, where="id >")
 
-    with pytest.raises(SourceError, match="refused the query"):
+    with pytest.raises(SourceError, match="mistake in the syntax of query= or where="):
         plan(source, "id")

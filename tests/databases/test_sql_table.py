@@ -699,6 +699,30 @@ def test_error_says_what_is_wrong_without_host_and_password_when_the_database_re
 
 
 @pytest.mark.parametrize(
+    ("asked", "said"),
+    [({"table": "t"}, "a text that is not in its encoding"), ({"query": "SELECT id, no FROM t"}, "no such column"),
+     ({"query": "SELECT id, FROM t"}, "a mistake in the syntax of query="), ({"path": "bad.db"}, "is damaged, or"),
+     ({"table": "t", "where": "no = 1"}, r"Check query=, where= and columns="),
+     ({"query": "SELECT unheard_of(id) AS id FROM t"}, "or the query in a client, says why")],
+)  # fmt: skip
+def test_error_says_what_to_mend_when_sqlite_has_no_log_that_would(
+    asked: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.executescript(
+            "CREATE TABLE t (id integer PRIMARY KEY, note text); INSERT INTO t VALUES (1, CAST(x'ff' AS text))"
+        )
+    (tmp_path / "bad.db").write_bytes(b"no database" * 1000)
+    options: dict[str, Any] = {"table": "t", **asked} if "query" not in asked else asked
+    source = SqlTable(f"sqlite:{tmp_path / options.pop('path', 'shop.db')}", **options)
+
+    with pytest.raises(SourceError, match=said) as caught:
+        source.rows(plan(source, "id")).read_all()
+
+    assert not isinstance(caught.value, SourceUnavailableError)
+
+
+@pytest.mark.parametrize(
     ("server", "before", "after"),
     [("maria", "int unsigned", "bigint unsigned"), ("maria", "bigint", "bigint unsigned"),
      ("postgres", "int", "numeric(20,0)"), ("postgres", "numeric", "numeric(38,18)")],

@@ -167,6 +167,10 @@ REASONS = {
     "28": "refuses the user or the password. Check both, and what they may read",
     "42501": "does not let this user read it, or the catalogue that describes it. Grant SELECT",
     **dict.fromkeys(("42P01", "42S02"), "has no such table. Check the name and the schema"),
+    **dict.fromkeys(("42703", "42S22"), "has no such column. Check query=, where= and columns="),
+    "42601": "finds a mistake in the syntax of query= or where=. Run the query in a client, which shows it",
+    "22021": "holds a text that is not in its encoding. Fix that row, or leave the column out with columns=",
+    "XX001": "is damaged, or it is none. Check the path, or restore it",
     "42S21": "refuses a query that has a column twice. Name one of them otherwise (AS)",
     "42P05": "is behind a pooler that mixes up prepared statements. Add prepareThreshold=0 to the URL",
     "26000": "is behind a pooler that mixes up prepared statements. Add prepareThreshold=0 to the URL",
@@ -213,7 +217,8 @@ def typed_database_errors(source: str) -> Iterator[None]:
         for start, reason in REASONS.items():
             if found.meaning.startswith(start):
                 raise SourceError(source, f"the database {reason} ({found.shown}).") from None
-        raise SourceError(source, f"the database refused the query ({found.shown}). Its own log says why.") from None
+        refused = f"the database refused the query ({found.shown}). Its own log, or the query in a client, says why."
+        raise SourceError(source, refused) from None
 
 
 def unfit(source: str, what: str) -> SourceError:

@@ -18,12 +18,12 @@ UTC = sql("SET SESSION time_zone = '+00:00'")
 NOTHING = internal("nothing")
 STATES: Mapping[int, str] = {
     **dict.fromkeys((1044, 1045, 1142, 1143, 1227, 1370), "42501"), **dict.fromkeys((2002, 2003, 2006, 2013), "08001"),
-    1060: "42S21", 1205: "55P03", 1213: "40P01", 1264: "22003", 1406: "22001",
+    1060: "42S21", 1064: "42601", 1205: "55P03", 1213: "40P01", 1264: "22003", 1406: "22001",
     **dict.fromkeys((1265, 1292, 1366), "22P02"),
 }  # fmt: skip
 """SQLSTATEs of what has a general one, or none from a Python driver, by number: a login or a right that is missing, a
-server that is gone, a column that is there twice, a lock that is not given in time, a deadlock, a value that does not
-fit its column."""
+server that is gone, a column that is there twice, a mistake in the syntax, a lock that is not given in time, a
+deadlock, a value that does not fit its column."""
 TEXT_LIKE = ("uuid", "enum", "set", "json", "inet4", "inet6")
 """Types that are read as their texts."""
 BY_BYTES = sql(" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")

@@ -12,7 +12,8 @@ from scripts.helpers.sql.query_text import SQLITE
 
 STATES = {
     "locked": "55P03", "busy": "55P03", "readonly": "42501", "unable to open": "08001", "constraint": "23000",
-    "no such table": "42P01", "disk is full": "53100",
+    "no such table": "42P01", "disk is full": "53100", "no such column": "42703", "syntax error": "42601",
+    "could not decode": "22021", "not a database": "XX001", "malformed": "XX001",
 }  # fmt: skip
 """What SQLite's texts say, as SQLSTATEs: it has none."""
 AFFINITIES = {
