@@ -210,6 +210,27 @@ def test_change_on_a_branch_comes_after_the_first_rows_when_main_moves_to_it(
     assert max(numbers[0]) < min(numbers[1])
 
 
+def test_table_is_set_back_and_not_another_one_when_iceberg_has_replaced_it(
+    spark_with_tables: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    """It keeps its uuid, and the snapshot that was read is no ancestor of the new one."""
+    table = IcebergOnSpark(spark_with_tables, f"t{abs(hash(tmp_path))}")
+
+    def take() -> list[int]:
+        with IncrementalJob(watermarks, "sales") as job:
+            return ids_in(job.rows_since(table.source(), on_rollback="raise"))
+
+    table.append(1)
+    taken = take()
+    spark_with_tables.sql(f"CREATE OR REPLACE TABLE {table.name} (id BIGINT, kind STRING) USING iceberg")
+    table.append(2)
+    with pytest.raises(SourceRolledBackError):
+        take()
+    spark_with_tables.sql(f"DROP TABLE {table.name}")
+
+    assert taken == [1]
+
+
 def test_feed_that_the_table_does_not_keep_is_refused_before_anything_is_stored(
     table: Any, watermarks: Watermarks
 ) -> None:
@@ -223,6 +244,27 @@ def test_feed_that_the_table_does_not_keep_is_refused_before_anything_is_stored(
         job.rows_since(table.source(), changes="feed")
 
     assert watermarks.latest("sales").plan is None
+
+
+def test_remedy_is_not_to_turn_on_the_feed_when_a_column_was_renamed(
+    spark_with_tables: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    table = f"delta.`{tmp_path}`"
+    options = "'delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name'"
+    spark_with_tables.sql(f"CREATE TABLE {table} (id BIGINT, kind STRING) USING delta TBLPROPERTIES ({options})")
+
+    def take() -> Any:
+        with IncrementalJob(watermarks, "sales") as job:
+            return job.rows_since(DeltaTable(str(tmp_path), spark=spark_with_tables), changes="feed")
+
+    take()
+    spark_with_tables.sql(f"INSERT INTO {table} VALUES (1, 'k1')")
+    spark_with_tables.sql(f"ALTER TABLE {table} RENAME COLUMN kind TO sort")
+    spark_with_tables.sql(f"INSERT INTO {table} VALUES (2, 'k2')")
+    with pytest.raises(ChangeFeedError, match=r"Begin after that version .*changes='append'") as caught:
+        take()
+
+    assert "enableChangeDataFeed" not in str(caught.value)
 
 
 def test_feed_is_refused_when_the_table_has_got_a_column_of_the_same_name(

@@ -257,10 +257,12 @@ class DeltaTable(TableSource):
         except Exception as error:
             if not self._engine.is_of_connector(error):
                 raise
+            # A feed that is on has no rows across a column that was renamed, dropped or given another type.
+            on = "" if "INCOMPATIBLE" in str(error) else "Set delta.enableChangeDataFeed=true on the table. "
             raise ChangeFeedError(
                 self.name,
-                f"its changes cannot be read as rows: {reason_of(error)} Set delta.enableChangeDataFeed=true on the "
-                "table, and begin after that version (start_from, or `watermarks set`); or give changes='append'.",
+                f"its changes cannot be read as rows: {reason_of(error)} {on}Begin after that version (start_from, or "
+                "`watermarks set`), or give changes='append'.",
             ) from error
 
     def is_lost(self, span: TableSpan) -> bool:
