@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rows": {"spark", "protocol.values", "protocol.names", "protocol.fields", "protocol.packed_json"},
     "sql": {"rows"},
     "databases": {"sql"},
-    "listing": {"display"},
+    "listing": {"display", "rows.sql"},
     "schemas": {"protocol.fields", "protocol.packed_json"},
     "reading": {"listing", "schemas", "spark", "rows.dialect", "rows.sql"},
     "files": {"reading", "protocol.chunks", "protocol.fields", "protocol.names", "protocol.values"},

@@ -6,11 +6,12 @@ import io
 import json
 import resource
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -19,8 +20,9 @@ from scripts.helpers.listing import bucket_pages, inventory
 from scripts.helpers.listing.bucket_pages import take_objects
 from scripts.helpers.listing.event_messages import MAX_BODY, parse_message
 from scripts.helpers.listing.events import S3EventQueue
-from scripts.helpers.listing.inventory_files import BATCH_ROWS, MAX_TEXT, read_listed
+from scripts.helpers.listing.inventory_files import MAX_TEXT, Report
 from scripts.helpers.listing.listing import Listing, Location
+from scripts.helpers.listing.objects import Interval
 from tests.support.event_bodies import bridged, notification, record, through_sns
 from tests.support.long import cases
 
@@ -182,7 +184,7 @@ def test_page_is_refused_by_name_when_it_is_longer_than_any_of_s3(
 # --- inventories --------------------------------------------------------------------------------
 
 
-def data_file(key: str, rows: int, **written: Any) -> io.BytesIO:
+def data_file(key: str, rows: int) -> bytes:
     """Return a data file of Parquet in which every row has the same key."""
     columns = {
         "key": pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([key])),
@@ -191,45 +193,54 @@ def data_file(key: str, rows: int, **written: Any) -> io.BytesIO:
         "last_modified_date": pa.array([0] * rows, pa.timestamp("ms", tz="UTC")),
     }
     file = io.BytesIO()
-    parquet.write_table(pa.table(columns), file, compression="zstd", **written)
-    file.seek(0)
-    return file
+    parquet.write_table(pa.table(columns), file, compression="zstd")
+    return file.getvalue()
 
 
-def test_inventory_of_two_kilobytes_is_refused_when_it_asks_for_gigabytes() -> None:
-    file = data_file("k" * 100_000, BATCH_ROWS)
-    assert len(file.getvalue()) < 3_000
+def listed(folder: Path, body: bytes, form: str = "Parquet", prefix: str = "") -> list[Interval]:
+    """Read one data file of a report."""
+    path = folder / "data file"
+    path.write_bytes(body)
+    report = Report(str(folder), "s3://reports/", prefix)
+    report.add(str(path), form, "Bucket, Key, Size, ETag, LastModifiedDate")
+    return list(report.intervals())
+
+
+def test_inventory_of_two_kilobytes_is_refused_when_it_asks_for_gigabytes(tmp_path: Path) -> None:
+    body = data_file("k" * 100_000, 20_000)
+    assert len(body) < 3_000
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    with pytest.raises(ValueError, match=r"a text of column 'key' has 100,000 bytes, and the limit is 1,024"):
-        list(read_listed(file, "Parquet", "", "s3://reports/", ""))
+    with pytest.raises(ValueError, match=r"a text has 100,000 bytes, and the limit is 1,024"):
+        listed(tmp_path, body)
 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500 * 1024  # In KB.
 
 
-def test_inventory_is_refused_when_a_column_is_too_large_for_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.helpers.listing.inventory_files.MAX_COLUMN_BYTES", 50_000)
+def test_inventory_is_refused_when_a_part_of_it_is_too_large_for_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.helpers.listing.inventory_files.MEMORY", "10MB")
 
-    with pytest.raises(ValueError, match=r"column 'key' of row group 0 takes 1\d\d,\d\d\d bytes, and the limit"):
-        list(read_listed(data_file("k" * 100, 1_500, use_dictionary=False), "Parquet", "", "s3://reports/", ""))
-
-
-def test_inventory_is_read_when_its_keys_are_as_long_as_keys_may_be() -> None:
-    (batch,) = read_listed(data_file("k" * MAX_TEXT, 5), "Parquet", "", "s3://reports/", "k")
-
-    assert batch.column("key").to_pylist() == ["k" * (MAX_TEXT - 1)] * 5
+    with pytest.raises(ValueError, match=r"Out of Memory Error"):
+        listed(tmp_path, data_file("k" * 30_000_000, 1))
 
 
-@settings(max_examples=cases(10, long=150))
+def test_inventory_is_read_when_its_keys_are_as_long_as_keys_may_be(tmp_path: Path) -> None:
+    (interval,) = listed(tmp_path, data_file("k" * MAX_TEXT, 5), prefix="k")
+
+    assert interval.rows.column("key").to_pylist() == ["k" * (MAX_TEXT - 1)]
+
+
+@settings(max_examples=cases(10, long=150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_data_file_is_read_or_refused_when_a_part_of_it_is_anything(data: Any) -> None:
-    body = data_file("k", 20).getvalue()
+def test_data_file_is_read_or_refused_when_a_part_of_it_is_anything(tmp_path: Path, data: Any) -> None:
+    body = data_file("k", 20)
     at = data.draw(st.integers(0, len(body) - 1))
     body = body[:at] + data.draw(st.binary(min_size=1, max_size=4)) + body[at + 1 :]
-    form = data.draw(st.sampled_from(["Parquet", "CSV"]))
 
-    with suppress(ValueError, OSError, SourceError, pa.ArrowException):
-        list(read_listed(io.BytesIO(body), form, "Bucket, Key, Size, ETag, LastModifiedDate", "s3://reports/", ""))
+    with suppress(ValueError, OSError, SourceError):
+        listed(tmp_path, body, data.draw(st.sampled_from(["Parquet", "CSV"])))
 
 
 def test_manifest_is_refused_when_it_is_longer_than_the_limit(in_process: Any, monkeypatch: pytest.MonkeyPatch) -> None:

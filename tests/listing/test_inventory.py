@@ -6,8 +6,11 @@ import gzip
 import hashlib
 import io
 import json
+import sys
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -68,10 +71,10 @@ def test_object_has_all_its_fields_when_listed(s3: Any, reports: Reports, file_f
         file_format, [inventory_row("in/a.csv", version_id="v1", storage_class="GLACIER")], columns=VERSIONED
     )
 
-    (batch,) = S3Inventory(uri, s3_client=s3).batches(Location.parse("s3://landing/in/"))
+    (interval,) = S3Inventory(uri, s3_client=s3).list_objects(Location.parse("s3://landing/in/"))
 
-    assert batch.schema == LISTED
-    assert batch.to_pylist() == [
+    assert interval.rows.schema == LISTED
+    assert interval.rows.to_pylist() == [
         {
             "key": "a.csv",
             "etag": "0123456789abcdef0123456789abcdef",
@@ -87,9 +90,11 @@ def test_object_has_all_its_fields_when_listed(s3: Any, reports: Reports, file_f
 def test_fields_are_null_when_the_report_has_no_such_columns(s3: Any, reports: Reports, file_format: str) -> None:
     uri = reports.write(file_format, [inventory_row("a.csv")], columns=PLAIN[:-1])
 
-    (batch,) = S3Inventory(uri, s3_client=s3).batches(LANDING)
+    (interval,) = S3Inventory(uri, s3_client=s3).list_objects(LANDING)
 
-    assert batch.select(["version_id", "storage_class"]).to_pylist() == [{"version_id": None, "storage_class": None}]
+    assert interval.rows.select(["version_id", "storage_class"]).to_pylist() == [
+        {"version_id": None, "storage_class": None}
+    ]
 
 
 @formats
@@ -238,7 +243,7 @@ def test_report_stays_the_same_when_a_newer_one_appears(s3: Any, reports: Report
     reports.write("CSV", [inventory_row("new")], date="2026-03-15T01-00Z")
 
     assert inventory.created == first
-    assert [batch.column("key").to_pylist() for batch in inventory.batches(LANDING)] == [["old"]]
+    assert [interval.rows.column("key").to_pylist() for interval in inventory.list_objects(LANDING)] == [["old"]]
 
 
 def test_error_names_what_was_found_when_no_report_is_complete(s3: Any, reports: Reports) -> None:
@@ -527,7 +532,7 @@ def test_error_says_so_when_the_disk_is_full(s3: Any, reports: Reports, monkeypa
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("scripts.helpers.listing.sorted_runs.TemporaryDirectory", full)
+    monkeypatch.setattr("scripts.helpers.listing.inventory.TemporaryDirectory", full)
 
     assert "could not be sorted in " in refusal(s3, uri)
 
@@ -543,3 +548,67 @@ def test_data_files_come_from_the_bucket_of_the_report_when_the_manifest_names_a
     s3.put_object(Bucket=reports.bucket, Key=f"{folder}manifest.checksum", Body=hashlib.md5(body).hexdigest().encode())
 
     assert keys_of(uri) == ["in/a.csv"]
+
+
+# --- sorted by DuckDB ---------------------------------------------------------------------------
+
+keys = st.text(st.sampled_from("ab/é\ue000🎉"), min_size=1, max_size=4)
+files = st.lists(st.lists(st.tuples(keys, st.integers(0, 3)), max_size=8), min_size=1, max_size=4)
+
+
+@given(files=files, interval_rows=st.integers(1, 10))
+@settings(max_examples=cases(40, long=1_000), suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_intervals_touch_and_hold_the_newest_of_each_key_when_a_report_has_several_files(
+    s3: Any, reports: Reports, files: list[list[tuple[str, int]]], interval_rows: int
+) -> None:
+    newest: dict[str, int] = {}
+    for key, age in (row for rows in files for row in rows):
+        newest[key] = max(age, newest.get(key, 0))
+    rows = [
+        [
+            inventory_row(key, e_tag=f"e{age}", last_modified_date=CHANGED + timedelta(seconds=age))
+            for key, age in of_file
+        ]
+        for of_file in files
+    ]
+    uri = reports.write("Parquet", *rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scripts.helpers.listing.inventory_files.INTERVAL_ROWS", interval_rows)
+        intervals = list(S3Inventory(uri, s3_client=s3).list_objects(LANDING))
+
+    found = [(row["key"], row["etag"]) for interval in intervals for row in interval.rows.to_pylist()]
+    assert found == [(key, f"e{newest[key]}") for key in sorted(newest, key=str.encode)]
+    assert (intervals[0].after, intervals[-1].until) == (None, None)
+    assert all(one.until == other.after is not None for one, other in pairwise(intervals))
+    for interval in intervals:
+        assert interval.rows.schema == LISTED
+        for key in interval.rows.column("key").to_pylist():
+            assert interval.after is None or key.encode() > interval.after.encode()
+            assert interval.until is None or key.encode() <= interval.until.encode()
+
+
+def test_interval_holds_some_rows_only_and_nothing_stays_on_disk_when_there_are_many(
+    s3: Any, reports: Reports, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("scripts.helpers.listing.inventory_files.INTERVAL_ROWS", 4_096)
+    uri = reports.write("Parquet", [inventory_row(f"{number * 7919 % 20_011:05}") for number in range(20_000)])
+
+    sizes, during = [], set()
+    for interval in S3Inventory(uri, s3_client=s3).list_objects(LANDING):
+        sizes.append(interval.rows.num_rows)
+        during |= set(tmp_path.iterdir())
+
+    assert (sum(sizes), max(sizes) <= 4_097, len(sizes) >= 4) == (20_000, True, True)
+    assert during
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_error_says_what_to_install_when_duckdb_is_not(
+    s3: Any, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = reports.write("CSV", [inventory_row("a")])
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+
+    assert "it needs duckdb. Install it: pip install duckdb." in refusal(s3, uri)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, BinaryIO
+from importlib.util import find_spec
+from tempfile import NamedTemporaryFile, TemporaryDirectory, gettempdir
+from typing import IO, TYPE_CHECKING, Any
 
-import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers._lazy import S3Client
-from scripts.helpers.errors import DAMAGE, SourceError
-from scripts.helpers.listing.inventory_files import FORMATS, read_listed
+from scripts.helpers.errors import SourceError
+from scripts.helpers.listing.inventory_files import FORMATS, Report
 from scripts.helpers.listing.objects import EPOCH, Interval
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, read_at_most
-from scripts.helpers.listing.sorted_runs import sorted_intervals
 
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
@@ -99,17 +98,17 @@ class S3Inventory:
         """Time at which S3 began to scan the bucket, in UTC."""
         return self._manifest.created
 
-    def batches(self, location: Location) -> Iterator[pa.RecordBatch]:
-        """Yield the current objects below a location, as the files of the report have them: in no order.
+    def list_objects(self, location: Location) -> Iterator[Interval]:
+        """List the current objects below a location, sorted, in intervals that come in order.
 
-        One file is worked on at a time; it is kept in the system's temporary folder and its checksum is
-        compared before anything of it is used.
+        One file is worked on at a time: it is copied to the system's temporary folder, and its checksum is compared
+        before anything of it is used. Nothing is yielded before all files were read and found sound.
 
         Raises
         ------
         SourceError
-            The report is of another bucket, is damaged or lacks columns, or S3 refuses a file. What was
-            yielded before must not be used.
+            The report is of another bucket, is damaged or lacks columns, S3 refuses a file, there is no room in the
+            temporary folder, or DuckDB is not installed.
         """
         manifest = self._manifest
         if location.is_local or location.bucket != manifest.source_bucket:
@@ -118,32 +117,26 @@ class S3Inventory:
                 f"it is an inventory of bucket {manifest.source_bucket!r}, and the source is {str(location)!r}. "
                 "Name the inventory of the source's bucket.",
             )
-        for data_file in manifest.files:
-            with self._verified(manifest, data_file) as file:
-                try:
-                    yield from read_listed(
-                        file, manifest.file_format, manifest.file_schema, manifest.uri, location.prefix
-                    )
-                except (*DAMAGE, pa.ArrowException) as error:
-                    raise SourceError(
-                        manifest.uri,
-                        f"its file {data_file.key!r} cannot be read as {manifest.file_format}: {_first_line(error)}. "
-                        "Take another report.",
-                    ) from error
-
-    def list_objects(self, location: Location) -> Iterator[Interval]:
-        """List every object below a location, sorted, in intervals that come in order.
-
-        A report of many millions is sorted on local disk: see `sorted_runs`. Nothing is yielded before
-        all files were read and found sound. Raises as `batches` does.
-        """
+        if not find_spec("duckdb"):
+            raise SourceError(manifest.uri, "it needs duckdb. Install it: pip install duckdb.")
         try:
-            yield from sorted_intervals(self.batches(location))
+            with TemporaryDirectory(prefix="inventory-") as folder:
+                report = Report(folder, manifest.uri, location.prefix)
+                for data_file in manifest.files:
+                    with self._verified(manifest, data_file, folder) as path:
+                        try:
+                            report.add(path, manifest.file_format, manifest.file_schema)
+                        except ValueError as error:
+                            raise SourceError(
+                                manifest.uri,
+                                f"its file {data_file.key!r} cannot be read as {manifest.file_format}: "
+                                f"{_first_line(error)}. Take another report.",
+                            ) from error
+                yield from report.intervals()
         except OSError as error:
             raise SourceError(
                 self.manifest_uri,
-                f"it could not be sorted in {tempfile.gettempdir()}: {_first_line(error)}. "
-                "Make room there, or set TMPDIR.",
+                f"it could not be sorted in {gettempdir()}: {_first_line(error)}. Make room there, or set TMPDIR.",
             ) from error
 
     @cached_property
@@ -193,9 +186,9 @@ class S3Inventory:
         return body
 
     @contextmanager
-    def _verified(self, manifest: _Manifest, data_file: _DataFile) -> Iterator[BinaryIO]:
+    def _verified(self, manifest: _Manifest, data_file: _DataFile, folder: str) -> Iterator[str]:
         """Copy a data file to local disk; SourceError if its MD5 is not that of the manifest."""
-        with tempfile.TemporaryFile(prefix="inventory-") as file:
+        with NamedTemporaryFile(dir=folder) as file:
             # Not from the bucket that the manifest names: whoever wrote it may have no right to that one.
             digest = self._copy(data_file.key, file)
             if digest != data_file.md5.lower():
@@ -203,10 +196,10 @@ class S3Inventory:
                     manifest.uri,
                     f"the MD5 of its file {data_file.key!r} is not the one in the manifest. Take another report.",
                 )
-            file.seek(0)
-            yield file
+            file.flush()
+            yield file.name
 
-    def _copy(self, key: str, file: BinaryIO) -> str:
+    def _copy(self, key: str, file: IO[bytes]) -> str:
         """Copy an object of the report's bucket into a file and return its MD5.
 
         botocore does not repeat what breaks off in the middle.

@@ -1,17 +1,21 @@
-"""The data files of an S3 Inventory (CSV, Parquet) as Arrow rows of LISTED. Pure."""
+"""The data files of an S3 Inventory (CSV, Parquet), read and sorted by DuckDB. Pure.
+
+A report may have more rows than memory holds: what does not fit is on local disk.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
-from urllib.parse import unquote_plus
+from contextlib import contextmanager
+from itertools import chain, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.listing.objects import LISTED
+from scripts.helpers.listing.objects import LISTED, Interval, no_batch, no_rows
+from scripts.helpers.rows.sql import SQL, joined, sql, whole
 
 FORMATS = ("CSV", "Parquet")
 NEEDED = {"key": "Key", "size": "Size", "e_tag": "ETag", "last_modified_date": "LastModifiedDate"}
@@ -22,28 +26,41 @@ OPTIONAL = {
     "is_delete_marker": "IsDeleteMarker",
     "storage_class": "StorageClass",
 }
-BATCH_ROWS = 64 * 1024
-"""Rows of a report that are in memory at once: with keys of 1,024 bytes, the longest, 64 MB of them."""
 MAX_TEXT = 1_024
-"""Bytes of a key, as of S3. What else a report says in words is shorter."""
-MAX_COLUMN_BYTES = 1024 * 1024 * 1024
-"""Of one column in a row group of Parquet, decompressed: a file of a few kilobytes may unfold to any size."""
+"""Bytes of a key, as of S3. What else a report says in words is shorter. Parquet holds a text once for all rows that
+have it, so a file of a few kilobytes could fill the disk on which its rows are sorted."""
+MEMORY = "512MB"
+"""Of DuckDB. A file that needs more at once is refused: a few kilobytes may unfold to any size."""
+INTERVAL_ROWS = 250_000
+"""Rows that are compared with the ledger at once: some 100 MB."""
 
-_TIME = LISTED.field("modified").type
-_TYPES = {
-    **dict.fromkeys(("key", "e_tag", "version_id", "storage_class"), pa.string()),
-    **dict.fromkeys(("is_latest", "is_delete_marker"), pa.bool_()),
-    "size": pa.int64(),
-    "last_modified_date": _TIME,
-}
-_FIELDS = {
-    "key": "key",
-    "etag": "e_tag",
-    "version_id": "version_id",
-    "size": "size",
-    "modified": "last_modified_date",
-    "storage_class": "storage_class",
-}
+_PREPARE = f"""
+SET TimeZone = 'UTC';
+CREATE MACRO text(value) AS if(
+    strlen(value) > {MAX_TEXT},
+    error(format('a text has {{:,}} bytes, and the limit is {MAX_TEXT:,}', strlen(value))),
+    value
+);
+CREATE MACRO needed(value, name, of_key) AS if(
+    value IS NULL, error(printf('the row of key %s has no %s', ifnull('''' || of_key || '''', 'None'), name)), value
+);
+-- Cast alone, 5.5 is 6.
+CREATE MACRO whole(value) AS if(
+    CAST(value AS VARCHAR) <> CAST(CAST(value AS BIGINT) AS VARCHAR),
+    error(value || ' is no Size'),
+    CAST(value AS BIGINT)
+);
+CREATE TABLE listed (
+    key VARCHAR, etag VARCHAR, version_id VARCHAR, size BIGINT, modified TIMESTAMPTZ, storage_class VARCHAR
+);
+"""
+_NAMES = {
+    "key": sql("key"), "size": sql("size"), "e_tag": sql("e_tag"), "last_modified_date": sql("last_modified_date"),
+    "version_id": sql("version_id"), "is_latest": sql("is_latest"), "is_delete_marker": sql("is_delete_marker"),
+    "storage_class": sql("storage_class"),
+}  # fmt: skip
+_PARQUET = sql("read_parquet($path, binary_as_string = TRUE)")
+_TEXTS = ("key", "e_tag", "version_id", "storage_class")
 
 
 def csv_columns(file_schema: str) -> list[str]:
@@ -52,14 +69,8 @@ def csv_columns(file_schema: str) -> list[str]:
     return [known.get(shown, shown) for shown in re.split(r"\s*,\s*", file_schema.strip())]
 
 
-def columns_to_read(source: str, names: Sequence[str]) -> list[str]:
-    """Return which of a file's columns make a listing.
-
-    Raises
-    ------
-    SourceError
-        Columns are missing, named as the inventory's configuration names them.
-    """
+def check_columns(source: str, names: Sequence[str]) -> None:
+    """Raise SourceError for columns that are missing, named as the inventory's configuration names them."""
     missing = [shown for name, shown in NEEDED.items() if name not in names]
     if "version_id" in names and "is_latest" not in names:
         missing.append(OPTIONAL["is_latest"])
@@ -69,130 +80,137 @@ def columns_to_read(source: str, names: Sequence[str]) -> list[str]:
             f"the inventory has no {', '.join(missing)}. Add what is missing to the fields of the inventory's "
             "configuration, and wait for the next report.",
         )
-    return [name for name in (*NEEDED, *OPTIONAL) if name in names]
 
 
-def read_listed(
-    file: BinaryIO, file_format: str, file_schema: str, source: str, prefix: str
-) -> Iterator[pa.RecordBatch]:
-    """Read one data file batch by batch, and leave only current objects below a prefix.
+class Report:
+    """The objects that some data files list, below a prefix.
 
     Parameters
     ----------
-    file
-        The whole file, seekable.
-    file_format, file_schema
-        As the manifest says; the format is one of FORMATS.
+    folder
+        On local disk, for what does not fit into memory.
     source
         Name of the inventory, for error texts.
     prefix
         What keys begin with; the keys of the result are relative to it.
 
-    Raises
-    ------
-    SourceError
-        Columns are missing.
-    ValueError, OSError, pyarrow.ArrowException
-        The file is not what its format says, or a row lacks its key, size, ETag or time.
+    Every method raises OSError for a full disk.
     """
-    batches = _read_csv(file, csv_columns(file_schema), source) if file_format == "CSV" else _read_parquet(file, source)
-    for batch in batches:
-        listed = _to_listed(batch, prefix)
-        if listed.num_rows:
-            yield listed
+
+    def __init__(self, folder: str, source: str, prefix: str) -> None:
+        import duckdb
+
+        # No extension is fetched, and no variable of Python is a table.
+        self._database = duckdb.connect(config={
+            "memory_limit": MEMORY, "temp_directory": folder, "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False, "python_enable_replacements": False,
+        })  # fmt: skip
+        self._database.execute(_PREPARE)
+        self._source, self._prefix = source, prefix
+
+    def add(self, path: str, file_format: str, file_schema: str) -> None:
+        """Take the current objects of one data file.
+
+        Parameters
+        ----------
+        file_format, file_schema
+            As the manifest says; the format is one of FORMATS.
+
+        Raises
+        ------
+        SourceError
+            Columns are missing.
+        ValueError
+            The file is not what its format says, or a row lacks its key, size, ETag or time.
+        """
+        with _plain_errors():
+            if file_format == "CSV":
+                names, reader = csv_columns(file_schema), _csv_reader(len(csv_columns(file_schema)))
+                # Under numbers: what the manifest calls a column is no part of the query.
+                places = {name: sql("c{}", whole(number)) for number, name in enumerate(names)}
+            else:
+                names = self._database.sql(sql("SELECT * FROM {}", _PARQUET), params={"path": path}).columns
+                places, reader = {name: _NAMES[name] for name in names if name in _NAMES}, _PARQUET
+            check_columns(self._source, names)
+            if file_format == "CSV":
+                # URL-encoded as in a listing: a space is a plus.
+                places["key"] = sql("url_decode(replace({}, '+', ' '))", places["key"])
+            columns = {name: places.get(name, sql("NULL")) for name in _NAMES}
+            columns |= {name: sql("text(CAST({} AS VARCHAR))", columns[name]) for name in _TEXTS}
+            columns = {name: sql("{} AS {}", place, _NAMES[name]) for name, place in columns.items()}
+            self._database.execute(
+                _insert(joined(", ", columns.values()), reader), {"path": path, "prefix": self._prefix}
+            )
+
+    def intervals(self) -> Iterator[Interval]:
+        """Yield all objects in intervals that come in order: of several rows with one key, the one changed last."""
+        after, held = None, no_rows(LISTED)
+        with _plain_errors():
+            batches = self._database.sql("SELECT * FROM listed ORDER BY key, modified").to_arrow_reader(INTERVAL_ROWS)
+            for batch, following in pairwise(chain([no_batch(LISTED)], batches, [None])):
+                rows = _newest(pa.concat_tables([held, pa.Table.from_batches([batch]).cast(LISTED)]))
+                if following is None:
+                    yield Interval(after, None, _batch(rows))
+                elif rows.num_rows > 1:
+                    # The next batch may go on with the last key.
+                    held, rows = rows[-1:], rows[:-1]
+                    until = rows.column("key")[-1].as_py()
+                    yield Interval(after, until, _batch(rows))
+                    after = until
+                else:
+                    held = rows
 
 
-def _read_csv(file: BinaryIO, names: list[str], source: str) -> Iterator[pa.RecordBatch]:
-    from pyarrow import csv
-
-    wanted = columns_to_read(source, names)
-    stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip")
-    # Arrow refuses a CSV of no bytes, and a data file without rows is sound.
-    if not stream.read(1):
-        return
-    file.seek(0)
-    reader = csv.open_csv(
-        pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip"),
-        read_options=csv.ReadOptions(column_names=names),
-        convert_options=csv.ConvertOptions(
-            include_columns=wanted,
-            column_types={name: _TYPES[name] for name in wanted},
-            null_values=[""],
-            strings_can_be_null=True,
-            true_values=["true", "TRUE", "True"],
-            false_values=["false", "FALSE", "False"],
-        ),
+def _csv_reader(columns: int) -> SQL:
+    kinds = joined(", ", [sql("c{}: 'VARCHAR'", whole(number)) for number in range(columns)])
+    return sql(
+        "read_csv($path, columns = {{{}}}, header = FALSE, auto_detect = FALSE, delim = ',', quote = '\"', "
+        "escape = '\"', nullstr = '', compression = 'gzip')",
+        kinds,
     )
-    key = wanted.index("key")
-    for batch in reader:
-        yield batch.set_column(key, "key", _decoded(batch.column(key)))
 
 
-def _decoded(keys: pa.Array) -> pa.Array:
-    """Decode keys. In a CSV inventory they are URL-encoded as in a listing: a space is a plus."""
-    if not pc.any(pc.match_substring_regex(keys, "[%+]")).as_py():
-        return keys
-    decoded: list[str | None] = []
-    for key in keys.to_pylist():
-        # Strict: a replacement character in a key would name another object, or none.
-        decoded.append(None if key is None else unquote_plus(key, errors="strict"))
-    return pa.array(decoded, pa.string())
+def _insert(columns: SQL, reader: SQL) -> SQL:
+    # What is null counts as a current object. A row without key goes on to the check: left out, its object would be
+    # missed. A delete marker does not: it has neither size nor ETag, and is no damage.
+    return sql(
+        """
+INSERT INTO listed
+SELECT
+    substr(needed(key, 'Key', key), length($prefix) + 1),
+    trim(needed(e_tag, 'ETag', key), '"'),
+    version_id,
+    whole(needed(size, 'Size', key)),
+    CAST(needed(last_modified_date, 'LastModifiedDate', key) AS TIMESTAMPTZ),
+    storage_class
+FROM (SELECT {} FROM {}) AS rows
+WHERE ifnull(starts_with(key, $prefix), TRUE)
+    AND CAST(is_latest AS BOOLEAN) IS NOT FALSE AND CAST(is_delete_marker AS BOOLEAN) IS NOT TRUE
+""",
+        columns,
+        reader,
+    )
 
 
-def _read_parquet(file: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
-    from pyarrow import parquet
-
-    # Texts stay in dictionaries. A text that is written once and referred to by each row takes a few bytes of the file,
-    # and any amount of memory where it is written out: so its length is looked at first.
-    metadata = parquet.read_metadata(file)
-    wanted = columns_to_read(source, metadata.schema.names)
-    texts = [name for name in wanted if _TYPES[name] == pa.string()]
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for column in map(group.column, range(group.num_columns)):
-            if column.path_in_schema in wanted and column.total_uncompressed_size > MAX_COLUMN_BYTES:
-                raise ValueError(
-                    f"column {column.path_in_schema!r} of row group {number} takes {column.total_uncompressed_size:,} "
-                    f"bytes, and the limit is {MAX_COLUMN_BYTES:,}"
-                )
-    file.seek(0)
-    opened = parquet.ParquetFile(file, metadata=metadata, read_dictionary=texts)
-    for batch in opened.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-        yield pa.record_batch([_written_out(batch, name) for name in batch.schema.names], batch.schema.names)
+def _batch(rows: pa.Table) -> pa.RecordBatch:
+    return next(iter(rows.combine_chunks().to_batches()), no_batch(LISTED))
 
 
-def _written_out(batch: pa.RecordBatch, name: str) -> pa.Array:
-    column = batch.column(name)
-    if not isinstance(column, pa.DictionaryArray):
-        return column
-    longest = pc.max(pc.binary_length(column.dictionary)).as_py() or 0
-    if longest > MAX_TEXT:
-        raise ValueError(f"a text of column {name!r} has {longest:,} bytes, and the limit is {MAX_TEXT:,}")
-    return column.dictionary_decode()
+def _newest(rows: pa.Table) -> pa.Table:
+    """Return the last row of each key, of rows in the order of keys and times."""
+    keys = rows.column("key").combine_chunks()
+    return rows.filter(
+        pa.concat_arrays([pc.not_equal(keys[:-1], keys[1:]), pa.array([True] * min(len(keys), 1), pa.bool_())])
+    )
 
 
-def _to_listed(batch: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
-    columns: dict[str, Any] = {name: batch.column(name).cast(_TYPES[name]) for name in batch.schema.names}
-    # What is null counts as a current object. A row without key stays, so that the check below reports it:
-    # dropped here, its object would be missed without a word.
-    kept = pc.fill_null(pc.starts_with(columns["key"], prefix), True)
-    if "is_latest" in columns:
-        kept = pc.and_(kept, pc.fill_null(columns["is_latest"], True))
-    if "is_delete_marker" in columns:
-        kept = pc.and_not(kept, pc.fill_null(columns["is_delete_marker"], False))
-    columns = {name: column.filter(kept) for name, column in columns.items()}
-    # Checked after the filter: a delete marker has neither size nor ETag, and is no damage.
-    for name, shown in NEEDED.items():
-        if columns[name].null_count:
-            row = pc.index(columns[name].is_null(), True).as_py()
-            raise ValueError(f"the row of key {columns['key'][row].as_py()!r} has no {shown}")
-    count = len(columns["key"])
-    columns["key"] = pc.utf8_slice_codeunits(columns["key"], len(prefix))
-    columns["e_tag"] = pc.utf8_trim(columns["e_tag"], '"')
-    listed = []
-    for field, name in _FIELDS.items():
-        if name in columns:
-            listed.append(columns[name])
-        else:
-            listed.append(pa.nulls(count, LISTED.field(field).type))
-    return pa.record_batch(listed, schema=LISTED)
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        told = str(error).partition("\n")[0]
+        full = "No space left" in told or "offload" in told
+        raise (OSError if full else ValueError)(told) from error
