@@ -589,6 +589,11 @@ class TargetLayoutError(TargetError):
     """A target whose folders are laid out in another way than this write asks for."""
 
 
+def chosen_type(column: str) -> str:
+    """Return how the rows of a file of CSV, whose types are those of its values, have texts in a column."""
+    return f' Rows of read_pandas("csv") have the type that dtype={{"{column}": "string"}} names there.'
+
+
 class TargetSchemaError(TargetError):
     """Rows whose columns are not those of the table that they go to."""
 
@@ -603,10 +608,8 @@ class TargetSchemaError(TargetError):
         self.found = "; ".join(found)
         as_text = next((name for name, kinds in self.changed.items() if "string" in kinds), None)
         if as_text is not None:
-            remedy += (
-                f' Rows of read_pandas("csv") have the type that dtype={{"{as_text}": "string"}} names there. If the '
-                "table has numbers by mistake, write to another one, or: watermarks reset JOB --retract --why …"
-            )
+            mistaken = "If the table has numbers by mistake, write to another one"
+            remedy += f"{chosen_type(as_text)} {mistaken}, or: watermarks reset JOB --retract --why …"
         super().__init__(target, f"the rows do not fit the table: {self.found}. {remedy} Nothing is written.")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 from datetime import datetime
 from io import BytesIO
 from pathlib import Path
@@ -14,9 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError
+from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError, TargetError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks import DatabaseSink
+from scripts.helpers.watermarks import Watermarks
 
 BIG = 2**53 + 1
 
@@ -103,6 +108,37 @@ def test_column_of_csv_is_text_when_a_value_has_a_zero_in_front(tmp_path: Path, 
     found = landed(tmp_path, "\n".join(["zip", *texts])).read_pandas("csv")
 
     assert found["zip"].tolist() == texts
+
+
+@pytest.mark.parametrize(("there", "now"), [("E8", "1.50"), ("1234", "E8")])
+@pytest.mark.parametrize("target", ["parquet", "delta", "database"])
+def test_error_names_dtype_when_a_column_is_text_at_the_target_or_in_the_batch_alone(
+    watermarks: Watermarks, tmp_path: Path, target: str, there: str, now: str
+) -> None:
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(tmp_path / "shop.db")
+
+    connect().execute(f"CREATE TABLE t (id integer, zip {'integer' if there == '1234' else 'text'})")
+
+    for job_id, text in (("one", there), ("other", now)):
+        (tmp_path / job_id).mkdir()
+        (tmp_path / job_id / "1.csv").write_text(f"id,zip\n1,{text}\n")
+
+    def run(job_id: str, **options: Any) -> pd.Series[Any]:
+        with IncrementalJob(watermarks, job_id) as job:
+            found = job.new_files(str(tmp_path / job_id)).read_pandas("csv", **options)
+            if target == "database":
+                job.write(found, DatabaseSink("t", connect=connect, name="shop"))
+            else:
+                job.write(found, str(tmp_path / "raw"), format=target)
+        return found["zip"]
+
+    run("one")
+    with pytest.raises(TargetError, match=re.escape('dtype={"zip": "string"}')):
+        run("other")
+
+    if there == "E8":
+        assert run("other", dtype={"zip": "string"}).tolist() == [now]
 
 
 def test_column_has_the_type_of_its_values_when_a_file_has_only_a_header(tmp_path: Path) -> None:

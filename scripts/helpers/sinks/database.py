@@ -34,6 +34,7 @@ from scripts.helpers.errors import (
     TargetTableError,
     TargetUnavailableError,
     UnprovenError,
+    chosen_type,
     rows_have,
 )
 from scripts.helpers.protocol.names import BatchId, new_token
@@ -1316,9 +1317,12 @@ class _Attempt:
             if found.filled == "always":
                 raise self._unfit(f"column {column.name!r} is computed by the database. Leave it out of the rows.")
             if not self._sql.takes(column, found.declared):
+                is_text = column.kind == "string" or self._sql.takes(replace(column, kind="string"), found.declared)
                 raise self._unfit(
                     f"column {column.name!r} is {found.declared}, and the rows have it as {column.kind}, which does "
-                    f"not fit there unchanged. Cast it, or declare the column as {self._sql.declaration(column)}.",
+                    f"not fit there unchanged. Cast it, or declare the column as {self._sql.declaration(column)}."
+                    + chosen_type(column.name)
+                    * is_text,
                 )
         if self._arriving:
             self._check_others({column.name for column in self._arriving})
