@@ -303,7 +303,7 @@ class _Syntax:
 
     def kind_to_parse(self, kind: T.DataType) -> T.DataType:
         """Return the type that the parser is asked for: one in which it loses nothing silently."""
-        return T.StringType() if self._is_as_text(kind) else _with_each(kind, _widened)
+        return _with_each(kind, lambda one: T.StringType() if self._is_as_text(one) else _widened(one))
 
     def _is_as_text(self, kind: T.DataType) -> bool:
         return kind.typeName() in self.as_text and self._is_plain(kind)
@@ -321,7 +321,14 @@ class _Syntax:
             kept = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
             # That of a decimal rounds. To compare both costs a tenth of what the remainder of a division does.
             return F.when(kept == value if is_decimal else ~_any(self._is_inexact, kind, kept, value), kept)
-        lost = []
+        lost, wide = [], _with_each(kind, _widened)
+        if wide != self.kind_to_parse(kind):
+            cast = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(wide, self.instant)))
+            lost += [_any(_is_gone, wide, cast, value), _any(self._is_inexact, wide, cast, value)]
+            value = cast
+        if "timestamp" in kind.simpleString():
+            skipped = _any(self._is_inexact, kind, value, self.value_text("text", index))
+            lost.append(F.when(_any(self._is_near_change, kind, value, value), skipped).otherwise(F.lit(False)))
         if "decimal" in kind.simpleString():
             lost.append(_any(_is_cut, kind, value, value))
         if "double" in kind.simpleString() and is_inferred:
@@ -332,6 +339,7 @@ class _Syntax:
 
     def _is_inexact(self, kind: T.DataType, value: Column, text: Column) -> Column | None:
         """Return whether a date had a time of day, or a time is one that the zone of the session skips."""
+        text = text.cast("string")
         if isinstance(kind, T.DateType) and self._is_plain(kind):
             return ~text.rlike(_MIDNIGHT)
         if not isinstance(kind, T.TimestampType) or not self._is_plain(kind):
@@ -339,6 +347,13 @@ class _Syntax:
         # As if both were of UTC, which skips none.
         given, kept = (F.concat(F.trim(one), F.lit("Z")).cast(kind) for one in (text, value.cast("string")))
         return F.when(value.isNotNull() & text.rlike(_WITHOUT_ZONE), given != kept)
+
+    def _is_near_change(self, kind: T.DataType, value: Column, _: Column) -> Column | None:
+        """Return whether the clock of the session's zone was changed on the day before a time: others are exact."""
+        if not isinstance(kind, T.TimestampType) or not self._is_plain(kind):
+            return None
+        zone, before = (F.date_format(one, "XXXXX") for one in (value, value - F.expr("INTERVAL '24' HOUR")))
+        return zone != before
 
     def value_text(self, name: str, index: int) -> Column:
         """Return the text of a value in a record."""
@@ -386,9 +401,9 @@ class _Json(_Syntax):
         return F.coalesce(_differs(F.col(name), self.fields), F.lit(False))
 
     def value_text(self, name: str, index: int) -> Column:
-        """Return a value in a record, with the texts of its doubles."""
-        field = self.fields[index]
-        as_text = _with_each(field.dataType, lambda kind: T.StringType() if isinstance(kind, T.DoubleType) else kind)
+        """Return a value in a record, with the texts of its doubles and times."""
+        field, texts = self.fields[index], (T.DoubleType, T.TimestampType)
+        as_text = _with_each(field.dataType, lambda kind: T.StringType() if isinstance(kind, texts) else kind)
         schema = T.StructType([T.StructField(field.name, as_text)])
         return F.from_json(name, schema, self.options or None).getField(field.name)
 

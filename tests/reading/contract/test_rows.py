@@ -208,20 +208,26 @@ IS_WHOLE = {
 }
 
 
-@pytest.mark.parametrize(("format", "names"), [("csv", "td"), ("json", "d")])
+@pytest.mark.parametrize("format", ["csv", "json", "nested"])
 @pytest.mark.parametrize("way", OWN)
 def test_time_is_rescued_when_a_part_of_it_would_be_lost_or_no_clock_shows_it(
-    way: str, format: str, names: str, spark: Any, tmp_path: Path
+    way: str, format: str, spark: Any, tmp_path: Path
 ) -> None:
-    lost, kept = ([{one: text} for one in names for text in texts[one]] for texts in (LOSES_A_PART, IS_WHOLE))
-    lines = [
-        json.dumps(row) if format == "json" else f"{row.get('t', '')},{row.get('d', '')}" for row in [*lost, *kept]
-    ]
-    (tmp_path / f"1.{format}").write_text("\n".join(lines))
+    lost, kept = ([{one: text} for one in "td" for text in texts[one]] for texts in (LOSES_A_PART, IS_WHOLE))
+    lines, schema = [json.dumps(row) for row in [*lost, *kept]], "t TIMESTAMP, d DATE"
+    if format == "csv":
+        lines = [f"{row.get('t', '')},{row.get('d', '')}" for row in [*lost, *kept]]
+    elif format == "nested":
+        lines, schema = (
+            [f'{{"x":[{line}]}}' for line in lines],
+            "x ARRAY<STRUCT<t: TIMESTAMP, d: DATE, n: DECIMAL(9,2)>>",
+        )
+    (tmp_path / "1.txt").write_text("\n".join(lines))
 
     with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         delta = FileBookmark(str(tmp_path)).new_files()
-        frame = getattr(delta, way)(spark, format, schema="t TIMESTAMP, d DATE", rescue=True)
-        rescued = [row[0] for row in frame.select("_rescued").collect() if row[0] is not None]
+        frame = getattr(delta, way)(spark, "csv" if format == "csv" else "json", schema=schema, rescue=True)
+        rescued = [json.loads(row[0]) for row in frame.select("_rescued").collect() if row[0] is not None]
 
-    assert sorted(map(json.loads, rescued), key=str) == sorted(lost, key=str)
+    found = [json.loads(row["x"])[0] for row in rescued] if format == "nested" else rescued
+    assert sorted(found, key=str) == sorted(lost, key=str)
