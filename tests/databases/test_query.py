@@ -83,6 +83,10 @@ GRAMMARS = {
         ("oracle", "SELECT id FROM t OFFSET :n ROWS"),
         ("oracle", "SELECT id FROM t WHERE ROWNUM <= 5"),
         ("oracle", "SELECT id FROM t SAMPLE BLOCK (10)"),
+        ("postgres", "SELECT id FROM t FOR UPDATE SKIP LOCKED"),
+        ("postgres", "SELECT id FROM t FOR NO KEY UPDATE OF t\nSKIP  LOCKED"),
+        ("mysql", "select id from t for share skip locked"),
+        ("oracle", "SELECT id FROM t FOR UPDATE OF id SKIP LOCKED"),
     ],
 )
 def test_query_is_refused_when_a_clause_takes_some_of_its_rows(database: str, query: str) -> None:
@@ -93,7 +97,8 @@ def test_query_is_refused_when_a_clause_takes_some_of_its_rows(database: str, qu
 @pytest.mark.parametrize(
     ("url", "where"),
     [("sqlite:shop.db", "id > 0 LIMIT 2"), ("postgresql://db.example/shop", "id > 0 ORDER BY id FETCH FIRST ROW ONLY"),
-     ("mysql://db.example/shop", "id > 0 LIMIT 2, 5")],
+     ("mysql://db.example/shop", "id > 0 LIMIT 2, 5"),
+     ("postgresql://db.example/shop", "id > 0 FOR SHARE SKIP LOCKED")],
 )  # fmt: skip
 def test_condition_is_refused_when_it_ends_in_a_clause_that_takes_some_of_the_rows(url: str, where: str) -> None:
     with pytest.raises(SourceError, match="where= takes a number of rows only"):
@@ -110,6 +115,7 @@ def test_condition_is_refused_when_it_ends_in_a_clause_that_takes_some_of_the_ro
         ("postgres", 'SELECT t.limit, a AS limit, "offset", top FROM t'),
         ("postgres", "SELECT E'it\\'s', name'LIMIT' /* a /* b */ ; */ FROM t"),
         ("postgres", "SELECT a[1], js ? 'k' FROM t"),
+        ("postgres", "SELECT skip locked, 'for', 'skip locked' FROM t"),
         ("mysql", "SELECT 'it\\'s; ', \"it\\\"s; \", id, offset, `limit` FROM t WHERE offset > 1 # ; LIMIT 5"),
         ("sqlite", "SELECT [limit; ], offset, top FROM t"),
         ("sqlserver", "SELECT [it's; ]]top], limit /* a /* b */ ; */ FROM t"),

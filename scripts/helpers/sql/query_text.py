@@ -63,9 +63,9 @@ class Grammar:
         if re.search(self.limits, top, re.IGNORECASE):
             raise SourceError(
                 source,
-                f"{what} takes a number of rows only (LIMIT, OFFSET, FETCH, TOP, TABLESAMPLE, SAMPLE or ROWNUM). Which "
-                "they are changes from one question to the next, and rows would be lost. Leave it out; max_rows= reads "
-                "in batches.",
+                f"{what} takes a number of rows only (LIMIT, OFFSET, FETCH, TOP, TABLESAMPLE, SAMPLE, ROWNUM or SKIP "
+                "LOCKED). Which they are changes from one question to the next, and rows would be lost. Leave it out; "
+                "max_rows= reads in batches.",
             )
 
 
@@ -77,7 +77,8 @@ def _clause(word: str) -> str:
 _FETCH = r"\bfetch (?:first|next)\b"
 _OFFSET_ROWS = r"\boffset\b[^,=<>]*?\brows? ?(?:$|\bfetch\b)"
 """Where OFFSET may be the name of a column as well."""
-STANDARD = Grammar(limits=f"{_FETCH}|{_OFFSET_ROWS}")
+_SKIP_LOCKED = r"\bfor\b.*\bskip locked\b"
+STANDARD = Grammar(limits=f"{_FETCH}|{_OFFSET_ROWS}|{_SKIP_LOCKED}")
 SQLITE = Grammar(quoted=rf"{Grammar.quoted}|\[[^\]]*\]", limits=_clause("limit"))
 SQL_SERVER = Grammar(
     comment=rf"--[^\n]*|{_NESTED}",
@@ -95,14 +96,14 @@ ORACLE = Grammar(
 POSTGRESQL = Grammar(
     comment=rf"--[^\n]*|{_NESTED}",
     quoted=rf"(?:(?<=\W[eE])|(?<=^[eE]))'(?:[^'\\]|\\.|'')*'|{Grammar.quoted}|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$",
-    limits="|".join([*map(_clause, ("limit", "offset", "tablesample")), _FETCH]),
+    limits="|".join([*map(_clause, ("limit", "offset", "tablesample")), _FETCH, _SKIP_LOCKED]),
 )
 MYSQL = Grammar(
     # What is in such a comment with an exclamation mark is run.
     comment=r"--(?=\s|$)[^\n]*|\#[^\n]*|/\*(?!M?!).*?\*/",
     quoted=r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""",
     opening=r"/\*(?!M?!)",
-    limits=f"{_clause('limit')}|{_FETCH}|{_OFFSET_ROWS}",
+    limits=f"{_clause('limit')}|{STANDARD.limits}",
 )
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 DIGITS = 16
