@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from scripts.helpers.errors import (
     AccessRefusedError,
     ChangedObjectError,
     CredentialsError,
+    FileContentError,
     LedgerError,
     SourceError,
     SourceUnavailableError,
@@ -243,6 +245,12 @@ def test_file_is_named_when_it_has_another_header_than_the_first(tmp_path: Path)
         f"Source {str(location)!r}: key '2' has another header than the first file, by which columns are found. Read "
         "with to_driver().read_small, which finds them in each file, or pass enforceSchema=True to go by position."
     )
+
+
+@pytest.mark.parametrize("key", ["a.csv", "a.csv.GZ", "a.csv.gzip", "a"])
+def test_file_is_named_when_it_is_compressed_and_its_name_does_not_say_so(key: str) -> None:
+    with pytest.raises(FileContentError, match=rf"key '{key}' cannot be read as \w+: it is a gz file, and its name"):
+        decompressed(Location.parse("s3://landing/"), key, gzip.compress(b"id\n1\n"))
 
 
 @pytest.mark.parametrize("ending", ["zst", "snappy", "lz4"])

@@ -10,7 +10,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.errors import ChangedObjectError
+from scripts.helpers.errors import ChangedObjectError, FileContentError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.listing.listing import Location
@@ -65,6 +65,13 @@ def test_file_is_grouped_by_its_bytes_when_it_is_not_packed_as_its_name_says(tmp
     delta = FileBookmark(str(tmp_path)).new_files()
 
     assert groups_of(delta) == [["a.csv.gz", "c.csv.gz"], ["b.csv.gz"]]
+
+
+def test_file_is_named_when_it_is_compressed_and_its_name_does_not_say_so(tmp_path: Path) -> None:
+    delta = planned(tmp_path, a=b"id\n1\n", b=gzip.compress(b"id\n2\n"))
+
+    with pytest.raises(FileContentError, match=r"key 'b.csv' cannot be read as csv: it is a gz file, and its name"):
+        groups_of(delta)
 
 
 def test_file_that_was_overwritten_is_named_or_counts_as_empty_when_its_header_is_asked_for(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sqlite3
@@ -298,6 +299,16 @@ def test_records_of_json_are_read_when_there_is_a_byte_order_mark_and_more_than_
 def test_read_stops_and_names_the_line_when_a_record_is_not_json(tmp_path: Path, text: str) -> None:
     with pytest.raises(MisfitError, match="key '0' cannot be read as json: line 2 "):
         landed(tmp_path, f'{{"id":0}}\n{text}\n').read_pandas("json")
+
+
+@pytest.mark.parametrize(("format", "text"), [("csv", b"id\n1\n"), ("json", b'{"id":1}\n')])
+def test_file_is_named_when_it_is_compressed_and_its_name_does_not_say_so(
+    tmp_path: Path, format: str, text: bytes
+) -> None:
+    delta = landed(tmp_path, text, gzip.compress(text))
+
+    with pytest.raises(FileContentError, match=rf"key '1' cannot be read as {format}: it is a gz file, and its name"):
+        delta.read_pandas(format, encoding="ISO-8859-1")
 
 
 def test_file_is_named_when_a_text_of_json_is_no_unicode(tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ LARGE = FOOTER.to_bytes(4, "little") + b"PAR1"
         ("json", "a.json.bz2", bz2.compress(b"{}"), None),
         ("json", "b.json.bz2", b"BZ", "it is not a bz2 file"),
         ("csv", "a.csv", b"\x1f\x8b", None),
+        ("csv", "b.csv", gzip.compress(b"id\n1\n"), "it is a gz file, and its name does not end in .gz"),
+        ("json", "b.json.GZ", gzip.compress(b"{}"), "it is a gz file, and its name does not end in .gz"),
+        ("binaryFile", "b.bin", gzip.compress(b"id\n1\n"), None),
         ("parquet", "a.parquet.gz", PARQUET, None),
         ("csv", "empty.csv.gz", b"", None),
     ],
@@ -98,7 +101,8 @@ def test_file_is_named_when_it_was_overwritten_or_is_gone_since_it_was_planned(t
         ("avro", "a.avro", ["bytes=0-3"]),
         ("csv", "a.csv.gz", ["bytes=0-1"]),
         ("text", "a.txt.bz2", ["bytes=0-2"]),
-        ("csv", "a.csv", ["bytes=0-0"]),
+        ("csv", "a.csv", ["bytes=0-2"]),
+        ("binaryFile", "a.csv", ["bytes=0-0"]),
     ],
 )
 def test_no_more_of_an_object_is_fetched_than_its_format_needs(

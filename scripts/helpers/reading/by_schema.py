@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from scripts.helpers._lazy import Column, DataFrame, F, S3Client, SparkSession, T
-from scripts.helpers.errors import InvalidValueError, MisfitError
+from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import check_reader_options, format_name, nanoseconds_of, with_dialect
-from scripts.helpers.reading.fetched_lines import marked
+from scripts.helpers.reading.fetched_lines import GZIP, NAMED_WRONG, marked
 from scripts.helpers.reading.headers import avro_schema, by_header, can_compare, csv_header
 from scripts.helpers.reading.misfits import Misfits, check_related, differing
 from scripts.helpers.reading.probe import nanosecond_columns
@@ -319,6 +319,8 @@ class SchemaReader:
             del found[asked.path_column]
         if not asked.is_text or not self._looks_at_values:
             return Part(table, found, frame, header)
+        if asked.format == "csv" and next(iter(found), "").startswith(GZIP.decode("latin-1")):
+            raise FileContentError(str(self.location), _first_key(Part(table, found)), "csv", NAMED_WRONG)
         if asked.format == "csv" and any("\ufffd" in name for name in found):
             raise MisfitError(str(self.location), None, "", MisfitError.ENCODING)
         alike = differing_by_case(found)

@@ -65,6 +65,9 @@ DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
 }
 UNKNOWN = ("zst", "snappy", "lz4")
 """Endings of compressions that are not undone here."""
+GZIP = b"\x1f\x8b\x08"
+"""How a gzip file begins. No text in UTF-8 does, but one in ISO-8859-1 could."""
+NAMED_WRONG = "it is a gz file, and its name does not end in .gz"
 _MARK = "glue-watermarks error"
 _FACTS: dict[type[WatermarkError], tuple[str, ...]] = {
     AccessRefusedError: ("action", "resource"),
@@ -282,12 +285,17 @@ def decompressed(location: Location, key: str, body: bytes) -> bytes:
     ending = packing(key)
     if ending in UNKNOWN:
         raise SourceError(str(location), f"key {key!r} is compressed ({ending}). Read it with Spark's own reader.")
-    if not body or ending not in DECOMPRESS:
-        return body
     try:
-        return DECOMPRESS[ending](body)
+        return DECOMPRESS.get(ending, unpacked_text)(body) if body else body
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise FileContentError(str(location), key, ending, str(error)) from error
+        raise FileContentError(str(location), key, ending or "text", str(error)) from error
+
+
+def unpacked_text(body: bytes) -> bytes:
+    """Return the bytes of a file whose name has no ending of a compression; BadGzipFile if they are compressed."""
+    if body.startswith(GZIP):
+        raise gzip.BadGzipFile(NAMED_WRONG)
+    return body
 
 
 def marked(error: WatermarkError) -> str:

@@ -90,10 +90,8 @@ def by_header(
 
 
 def _unpacked(location: Location, key: str, head: bytes) -> bytes:
-    if packing(key) in _AS_A_WHOLE:
-        return decompressed(location, key, head)
     if packing(key) != "gz":
-        return head
+        return decompressed(location, key, head)
     found = b""
     try:
         # A file may have several members, of which the first ones may be empty.

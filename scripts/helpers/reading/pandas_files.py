@@ -23,7 +23,7 @@ from scripts.helpers.listing.folders import folder_values
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.dialects import nanoseconds_of
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
-from scripts.helpers.reading.fetched_lines import DECOMPRESS, values_of
+from scripts.helpers.reading.fetched_lines import DECOMPRESS, unpacked_text, values_of
 from scripts.helpers.reading.misfits import check_related
 from scripts.helpers.reading.spark import check_folders
 from scripts.helpers.schemas.kinds import Columns, differing_by_case
@@ -453,4 +453,4 @@ def _members(body: bytes, ending: str, options: Mapping[str, Any]) -> dict[str, 
             return {f"/{name}": archive.read(name) for name in members}
     if ending == "zst":
         return {"": bytes(pa.input_stream(BytesIO(body), compression="zstd").read())}
-    return {"": {**DECOMPRESS, "xz": lzma.decompress}.get(ending, bytes)(body)}
+    return {"": {**DECOMPRESS, "xz": lzma.decompress}.get(ending, unpacked_text)(body)}

@@ -17,6 +17,7 @@ from scripts.helpers._lazy import S3Client, pq
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, MisfitError, UnreadableObjectError
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
+from scripts.helpers.reading.fetched_lines import GZIP, NAMED_WRONG
 
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
@@ -110,6 +111,8 @@ def _rule(format: str, key: str) -> tuple[int, int, Judge]:
     magic = _PACKED.get(packing(key)) if format in _OF_TEXT else None
     if magic is not None:
         return len(magic), 0, lambda start, _: None if start == magic else f"it is not a {packing(key)} file"
+    if format in _OF_TEXT:
+        return len(GZIP), 0, lambda start, _: NAMED_WRONG if start == GZIP else None
     # One byte: HeadObject would do as well, and its refusals have no text that says why.
     return 1, 0, lambda start, _: None
 
