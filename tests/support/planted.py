@@ -1,10 +1,12 @@
-"""What somebody can plant: keys that no listing shows, in a job's items; a type that runs code, in a Parquet file."""
+"""What somebody can plant: keys that no listing shows, in the items of a job; code and garbage, in a Parquet file."""
 
 from __future__ import annotations
 
 import json
 import pickle
+import random
 from base64 import b64encode
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,16 @@ JOB = "parking"
 SECRET = b"id\n666\n"
 OUTSIDE = "../secret/credentials.csv"
 """The key of what `make_secret` writes, for a source beside its folder."""
+
+
+ROW = "org.apache.spark.sql.parquet.row.metadata"
+"""Where Spark writes its schema in the footer of a Parquet file."""
+GARBAGE = ["", "{", "[]", "null", "1", '"long"', "long", "\0", "[" * 100_000, '{"type":' * 5_000, "9" * 100_000]
+"""What is no JSON of anything, too deep, or too long."""
+WRONG: list[Any] = [
+    None, -1, "", [], {}, True, 1e308, "x" * 1_000, "decimal(99,9)", "time(9)", "\ud800", "\0", "a.b", "`", "udt",
+]  # fmt: skip
+"""What stands in the place of a value of JSON."""
 
 
 def make_secret(folder: Path) -> Path:
@@ -96,7 +108,8 @@ class Opened:
         self.path = path
 
     def __reduce__(self) -> Any:
-        return open, (str(self.path), "w")
+        # Of one length, so that what `plant_footer` cuts or alters is the same in each folder.
+        return open, (str(self.path).rjust(300, "/"), "w")
 
 
 def plant_type(folder: Path, module: str, unpickled: Path) -> None:
@@ -108,6 +121,109 @@ def plant_type(folder: Path, module: str, unpickled: Path) -> None:
     planted = {"type": "udt", "pyClass": f"{module}.NoSuch", "serializedClass": pickled, "sqlType": "long"}
     kinds = {"id": "long", "bay": {"type": "array", "elementType": planted, "containsNull": True}}
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
-    row = {"org.apache.spark.sql.parquet.row.metadata": json.dumps({"type": "struct", "fields": fields})}
+    row = {ROW: json.dumps({"type": "struct", "fields": fields})}
     folder.mkdir()
     pq.write_table(pa.table({"id": [1], "bay": [[1]]}).replace_schema_metadata(row), folder / "1.parquet")
+
+
+# --- the footer of a Parquet file -------------------------------------------------------------------
+
+
+def plant_schema(path: Path, text: str) -> None:
+    """Write a Parquet file with one column, and a text in the place of Spark's schema."""
+    pq.write_table(pa.table({"id": [1]}).replace_schema_metadata({ROW: text}), path)
+
+
+def plant_extension(path: Path, name: str, said: bytes) -> None:
+    """Write a Parquet file with a column of a type that a package registers, and what the footer says of that type."""
+    names = {"ARROW:extension:name": name, "ARROW:extension:metadata": said}
+    fields = [pa.field("id", pa.int64()), pa.field("at", pa.int64(), metadata=names)]
+    pq.write_table(pa.table([[1], [1]], pa.schema(fields)), path)
+
+
+def plant_footer(path: Path, chance: random.Random, module: str, unpickled: Path) -> None:
+    """Write a Parquet file with metadata of Spark, pandas and Arrow as anybody may write them; see `plant_type`."""
+    kinds = [(pa.string(), "A"), (pa.int64(), 1), (pa.binary(16), b"A" * 16), (pa.list_(pa.int64()), [1])]
+    kind, value = chance.choice(kinds)
+    table = pa.table({"id": [1], "bay": pa.array([value], kind)})
+    code = b64encode(pickle.dumps(Opened(unpickled))).decode()
+    makers = {
+        ROW: lambda: _of_spark(chance, module, code),
+        "pandas": lambda: _of_pandas(chance, module),
+        "ARROW:schema": lambda: _of_arrow(chance, table.schema, unpickled),
+        "org.apache.spark.version": lambda: chance.choice(GARBAGE),
+        "org.apache.spark.timeZone": lambda: chance.choice(["Nowhere/X", *GARBAGE]),
+    }
+    planted = {name: make() for name, make in makers.items() if chance.random() < 0.6}
+    with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({name: text.encode(errors="surrogatepass") for name, text in planted.items()})
+
+
+def _of_spark(chance: random.Random, module: str, code: str) -> str:
+    kinds: dict[str, Any] = {"id": "long", "bay": chance.choice(["string", "long", "binary"])}
+    if chance.random() < 0.7:
+        planted: Any = {"type": "udt", "sqlType": chance.choice(["long", "string", None, {}])}
+        planted["pyClass"] = f"{chance.choice([module, 'os', 'pyspark.ml.linalg'])}.NoSuch"
+        planted |= {"serializedClass": code} if chance.random() < 0.8 else {}
+        planted |= {"class": "java.lang.Runtime"} if chance.random() < 0.2 else {}
+        for _ in range(chance.choice([0, 0, 1, 2])):
+            field = {"name": "x", "type": planted, "nullable": True, "metadata": {}}
+            planted = chance.choice(
+                [
+                    {"type": "array", "elementType": planted, "containsNull": True},
+                    {"type": "map", "keyType": "string", "valueType": planted, "valueContainsNull": True},
+                    {"type": "struct", "fields": [field]},
+                ]
+            )
+        kinds[chance.choice(list(kinds))] = planted
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    text = _spoiled(chance, {"type": "struct", "fields": fields})
+    # Other letters for the same names: a look at the text of the file alone would miss them.
+    return text.replace("serializedClass", "serialized\\u0043lass") if chance.random() < 0.2 else text
+
+
+def _of_pandas(chance: random.Random, module: str) -> str:
+    span = {"kind": "range", "name": "id", "start": 0, "stop": 10**18, "step": 1}
+    numpy_types = ["int64", "category", "datetime64[ns]", "object", f"{module}.NoSuch", "period[D]"]
+    columns = [
+        {
+            "name": name, "field_name": name, "pandas_type": chance.choice(["int64", "unicode", "datetimetz"]),
+            "numpy_type": chance.choice(numpy_types), "metadata": chance.choice([None, {"timezone": "Nowhere/X"}]),
+        }
+        for name in ("id", "bay")
+    ]  # fmt: skip
+    index = chance.choice([[], ["bay"], ["nosuch"], [span]])
+    made = {"index_columns": index, "column_indexes": [], "columns": columns, "pandas_version": "2.0"}
+    return _spoiled(chance, made)
+
+
+def _of_arrow(chance: random.Random, schema: pa.Schema, unpickled: Path) -> str:
+    kinds = ["arrow.py_extension_type", "arrow.uuid", "arrow.json", "arrow.fixed_shape_tensor", "pandas.period", "x.X"]
+    contents = [b"", b"{}", b'{"shape":[-1,99999999999]}', b'{"freq":1}', b"[" * 50_000, b"\xff"]
+    fields = []
+    for field in schema:
+        content = pickle.dumps(Opened(unpickled)) if chance.random() < 0.4 else chance.choice(contents)
+        names = {b"ARROW:extension:name": chance.choice(kinds).encode(), b"ARROW:extension:metadata": content}
+        fields.append(field.with_metadata(names))
+    data = bytearray(pa.schema(fields).serialize().to_pybytes())
+    for _ in range(chance.choice([0, 0, 0, 3])):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    return chance.choice([b64encode(data).decode()] * 5 + ["", "!", "AAAA", "A" * 100_000])
+
+
+def _spoiled(chance: random.Random, made: Any) -> str:
+    """Write JSON with something else in the place of a value, cut off or replaced, or as it is."""
+    if chance.random() < 0.4:
+        holder, name = chance.choice(list(_places(made)))
+        holder[name] = chance.choice(WRONG)
+    text = json.dumps(made)
+    return chance.choice([*[text] * 8, text[: chance.randrange(len(text))], chance.choice(GARBAGE)])
+
+
+def _places(made: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each value within JSON, as its holder and its name or number there."""
+    for name in made if isinstance(made, dict) else range(len(made)):
+        yield made, name
+        if isinstance(made[name], (dict, list)):
+            yield from _places(made[name])

@@ -135,7 +135,7 @@ def read_pandas(
     as_text = {name.lower() for name, kind in (kept or {}).items() if kind == "string"}
     try:
         found = _joined(str(location), format, by_key, options, as_text)
-    except _OF_FILES:
+    except (*_OF_FILES, TypeError):
         # Of all files together the error names none.
         for key, frame in by_key.items():
             with _of_file(str(location), key, format, options):
@@ -163,7 +163,7 @@ class _LineError(Exception):
 _OF_FILES = (
     ValueError, ArithmeticError, OSError, EOFError, RecursionError, csv.Error, zlib.error, lzma.LZMAError, BadZipFile,
 )  # fmt: skip
-"""What reading raises because of what a file holds. Other errors are about the caller's options."""
+"""What reading raises because of what a file holds. Other errors are about the caller's options, if there are any."""
 
 
 @contextmanager
@@ -174,13 +174,13 @@ def _of_file(source: str, key: str, format: str, options: Mapping[str, Any]) -> 
     except _LineError as error:
         detail = f"key {key!r} cannot be read as {format}: {error}. Correct the file."
         raise MisfitError(source, None, "record", detail=detail) from error
-    except _OF_FILES as error:
-        if isinstance(error, WatermarkError):
-            raise
+    except (WatermarkError, MemoryError):
+        raise
+    except Exception as error:
+        if options and not isinstance(error, _OF_FILES):
+            raise _refused(format, options, error) from error
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise FileContentError(source, key, format, reason) from error
-    except Exception as error:
-        raise _refused(format, options, error) from error
 
 
 def _refused(format: str, options: Mapping[str, Any], error: Exception | str) -> InvalidValueError:

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from scripts.helpers._lazy import S3Client, pq
-from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, MisfitError, UnreadableObjectError
+from scripts.helpers.errors import (
+    DAMAGE,
+    ArchivedObjectError,
+    ChangedObjectError,
+    MisfitError,
+    UnreadableObjectError,
+)
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import GZIP, NAMED_WRONG
@@ -127,7 +133,8 @@ def _parquet(_: bytes, end: bytes) -> str | None:
         return None if len(end) == FOOTER else "it is not a complete parquet file: its footer is cut off"
     try:
         _metadata(end[-8 - length :])
-    except (pa.ArrowException, OSError):
+    except (*DAMAGE, pa.ArrowException):
+        # pandas registers types of its own, whose Python code reads what the footer says of them.
         return "it is not a complete parquet file: its footer is damaged"
     return None
 
