@@ -501,3 +501,16 @@ def test_file_is_read_when_its_table_was_renamed_and_renamed_back(marks: Waterma
         db.executescript("ALTER TABLE items RENAME TO r; ALTER TABLE r RENAME TO items; ANALYZE")
 
     assert Watermarks(NAME).latest("job").version == 1
+
+
+@pytest.mark.parametrize(
+    "change", ["name = x'ff' WHERE name = 'expiring'", "sql = CAST(x'435245ff' AS TEXT) WHERE name = 'items'"]
+)
+def test_file_is_called_damaged_when_another_program_altered_bytes_of_its_schema(
+    marks: Watermarks, tmp_path: Path, change: str
+) -> None:
+    with sqlite3.connect(tmp_path / "watermarks.db") as db:
+        db.executescript(f"PRAGMA writable_schema = ON; UPDATE sqlite_master SET {change}")
+
+    with pytest.raises(TableSchemaError, match="is damaged, or a file of something else"):
+        Watermarks(NAME).latest("job")

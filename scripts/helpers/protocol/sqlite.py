@@ -298,14 +298,15 @@ def _errors(table: SqliteTable, action: str) -> Iterator[None]:
     """Say what an error of SQLite means for the caller."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        # The second where SQLite's text quotes a schema whose bytes another program altered.
         raise _translated(table, action, str(error)) from error
 
 
 def _translated(table: SqliteTable, action: str, said: str) -> WatermarkError:
     if "readonly" in said or "unable to open" in said or "authoriz" in said:
         return AccessRefusedError(action, str(table.path))
-    if "not a database" in said or "malformed" in said or "no such table" in said:
+    if re.search("not a database|malformed|no such table|can't decode", said):
         return TableSchemaError(table.name, f"is damaged, or a file of something else ({said})")
     # Locked for long, a full disk, an error of the disk: it is not known whether a write is there.
     remedy = "Free space on its disk." if "full" in said else "Try again later."
