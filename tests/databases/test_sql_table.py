@@ -722,6 +722,18 @@ def test_error_says_what_to_mend_when_sqlite_has_no_log_that_would(
     assert not isinstance(caught.value, SourceUnavailableError)
 
 
+def test_source_is_called_damaged_when_another_program_altered_bytes_of_its_schema(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.executescript(
+            "CREATE TABLE t (id integer PRIMARY KEY); PRAGMA writable_schema = ON; "
+            "UPDATE sqlite_master SET sql = CAST(x'435245ff' AS TEXT)"
+        )
+    source = SqlTable(f"sqlite:{tmp_path / 'shop.db'}", "t")
+
+    with pytest.raises(SourceError, match="is damaged, or it is none"):
+        source.rows(plan(source, "id")).read_all()
+
+
 @pytest.mark.parametrize(
     ("server", "before", "after"),
     [("maria", "int unsigned", "bigint unsigned"), ("maria", "bigint", "bigint unsigned"),

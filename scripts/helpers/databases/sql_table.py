@@ -312,6 +312,16 @@ class _SQLite(_Session):
             f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, **given
         )
 
+    @contextmanager
+    def ran(self, statement: str) -> Iterator[Any]:
+        with closing(self._connection.cursor()) as cursor:
+            try:
+                cursor.execute(str(statement))
+            except UnicodeDecodeError as error:
+                # The text of SQLite's error quotes a schema whose bytes another program altered.
+                raise self._connection.DatabaseError("malformed database schema") from error
+            yield cursor
+
     def columns(self, query: SQL) -> list[tuple[str, str, int, int]]:
         with self.ran(sql("CREATE TEMPORARY VIEW IF NOT EXISTS glue_watermarks_asked AS {}", query)):
             pass
