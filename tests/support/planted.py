@@ -1,4 +1,4 @@
-"""What somebody can plant: keys that no listing shows, in the items of a job; code and garbage, in a Parquet file."""
+"""What somebody can plant: keys that no listing shows, in the items of a job; code and garbage, in files."""
 
 from __future__ import annotations
 
@@ -227,3 +227,20 @@ def _places(made: Any) -> Iterator[tuple[Any, Any]]:
         yield made, name
         if isinstance(made[name], (dict, list)):
             yield from _places(made[name])
+
+
+# --- a file of SQLite -------------------------------------------------------------------------------
+
+
+def altered_bytes(data: bytes, chance: random.Random, page: int = 4096) -> bytes:
+    """Return the bytes of a file of SQLite cut off, or with another page, head, head of a page, or bytes anywhere."""
+    if chance.random() < 0.2:
+        return data[: chance.randrange(len(data))]
+    altered = bytearray(data)
+    at = chance.randrange(len(data) // page) * page
+    if chance.random() < 0.2:
+        altered[at : at + page] = chance.choice([bytes(page), b"\xff" * page, chance.randbytes(page), data[:page]])
+    first, size = chance.choice([(0, 100), (at, 12), (0, len(data)), (0, page)])
+    for _ in range(chance.choice([1, 3, 30])):
+        altered[first + chance.randrange(size)] = chance.randrange(256)
+    return bytes(altered)
