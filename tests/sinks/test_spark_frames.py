@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import functions
 
-from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.iceberg import IcebergSink
+from scripts.helpers.watermarks import Watermarks
 
 BATCH = BatchId("repairs", "e1", 1)
 
@@ -110,3 +112,30 @@ def test_streaming_rows_are_refused_by_name(kind: str, tmp_path: Path, spark_wit
 
     with pytest.raises(InvalidValueError, match="streaming DataFrame"):
         sinks[kind]().stage(BATCH, 1, rows)
+
+
+@pytest.mark.parametrize("kind", ["files", "delta", "iceberg", "merge"])
+def test_error_names_the_file_when_it_was_deleted_between_the_listing_and_the_write(
+    kind: str, tmp_path: Path, spark_with_tables: Any, watermarks: Watermarks
+) -> None:
+    spark = spark_with_tables
+    spark.range(3).withColumn("at", functions.current_timestamp()).coalesce(1).write.parquet(f"{tmp_path}/in")
+    is_iceberg = kind == "iceberg"
+    sink = (IcebergSink if is_iceberg else DeltaSink)("lake.raw.late" if is_iceberg else f"{tmp_path}/t", spark=spark)
+
+    with (
+        pytest.raises(
+            SourceError, match=r"in/part-.*parquet'?: the rows come from this file, and it was deleted"
+        ) as caught,
+        IncrementalJob(watermarks, "repairs", spark=spark) as job,
+    ):
+        rows = job.rows_since(spark.read.parquet(f"{tmp_path}/in"), "id")
+        for file in tmp_path.glob("in/*.parquet"):
+            file.unlink()
+        if kind == "merge":
+            job.merge(rows, sink, keys="id", sequence_by="at")
+        else:
+            job.write(rows, f"{tmp_path}/t" if kind == "files" else sink)
+
+    assert len(str(caught.value)) < 500
+    assert watermarks.latest("repairs").version == 0

@@ -12,6 +12,7 @@ from scripts.helpers.errors import InvalidValueError, PlanConflictError, StoreUn
 from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.sinks.choice import Layout, sink_for
+from scripts.helpers.sinks.java_errors import typed_deletions
 from scripts.helpers.sinks.merge_frames import check_names
 from scripts.helpers.sinks.places import is_within, place_of_name
 from scripts.helpers.sinks.sink import Sink
@@ -70,7 +71,7 @@ def write(
         batch.run.check()
     # What only this sink can reach comes before what it is given now: readers see batches in their order.
     batch.publication.finish(sink)
-    with batch.looked_into(), batch.typed_errors():
+    with typed_deletions(), batch.looked_into(), batch.typed_errors():
         try:
             output = sink.stage(batch_id, batch.run.fence, df, replaces=not batch.saves)
         except TargetError:
