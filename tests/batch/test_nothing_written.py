@@ -198,6 +198,25 @@ def test_no_context_is_named_when_one_frame_of_spark_has_the_rows_of_all(
     assert warned() == []
 
 
+@pytest.mark.parametrize("kept", ["checkpoint", "localCheckpoint", "rdd", "toPandas"])
+def test_no_context_is_named_when_rows_of_one_were_computed_before_those_of_another_join_them(
+    table: Watermarks, warned: Warned, spark: Any, tmp_path: Path, kept: str
+) -> None:
+    frame = spark.createDataFrame([(1,), (2,)], "id long")
+    spark.sparkContext.setCheckpointDir(f"{tmp_path}/checkpoints")
+
+    with IncrementalJob(table, "j", spark=spark) as job:
+        first = job.rows_since(frame, "id", transformation_ctx="first", delay=AT_ONCE)
+        second = job.rows_since(frame, "id", transformation_ctx="second", delay=AT_ONCE)
+        if kept in ("rdd", "toPandas"):
+            first = spark.createDataFrame(first.rdd if kept == "rdd" else first.toPandas(), "id long")
+        else:
+            first = getattr(first, kept)()
+        job.write(first.where("id > 0").union(second), f"{tmp_path}/both")
+
+    assert warned() == []
+
+
 def test_partitions_that_are_read_whole_are_named_when_no_sink_is_given_any_rows(
     table: Watermarks, warned: Warned, spark: Any, tmp_path: Path
 ) -> None:

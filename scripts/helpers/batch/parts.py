@@ -21,6 +21,8 @@ NODE = re.compile(r"((?:[: ]  )*(?:[:+]- )?)([A-Z]\w*)(?= |$)")
 """The start of a line of a plan. A text in an expression may have lines of its own, which begin otherwise."""
 JOINS = ("Join", "AsOfJoin")
 DISTINCT = "a distinct"
+HIDES_SOURCES = ("LogicalRDD", "LocalRelation")
+"""Nodes of rows that were computed already, as by a checkpoint or `toPandas`: perhaps of a source."""
 WITHIN = {"Aggregate": "an aggregate", "Window": "a window", "Deduplicate": DISTINCT, "Distinct": DISTINCT}
 WITHIN |= dict.fromkeys(("FlatMapGroupsInPandas", "FlatMapGroupsInArrow"), "an aggregate")
 """Nodes whose rows depend on other rows of the same source."""
@@ -55,7 +57,7 @@ class Node:
 def contexts_of(batch: Batch, sink: Sink, df: DataFrame) -> set[str]:
     """Return the contexts that the plan of a frame shows, and log a WARNING for rows computed from new rows alone.
 
-    If the plan cannot be read, none is returned and nothing is logged.
+    None is returned where the plan does not show whose rows it has. If it cannot be read, nothing is logged either.
     """
     try:
         contexts, found = _found(batch, sink, df)
@@ -71,6 +73,10 @@ def contexts_of(batch: Batch, sink: Sink, df: DataFrame) -> set[str]:
     return contexts
 
 
+def _hides_sources(node: Node) -> bool:
+    return node.context is None and (node.kind in HIDES_SOURCES or any(map(_hides_sources, node.below)))
+
+
 def _found(batch: Batch, sink: Sink, df: DataFrame) -> Part:
     marks = {f"CollectMetrics {name}": context for name, context in batch.counts.names.items()}
     for context, frames in batch.frames.items():
@@ -78,7 +84,7 @@ def _found(batch: Batch, sink: Sink, df: DataFrame) -> Part:
         leaves = "".join(analysed_plan(frame).collectLeaves().mkString() for frame in frames)
         marks |= {node.text: context for node in _nodes(leaves, {})}
     nodes = _nodes(analysed_plan(df).toString(), marks)
-    contexts = {node.context for node in nodes if node.context is not None}
+    contexts = {node.context for node in nodes if node.context is not None and not _hides_sources(nodes[0])}
     if {node.kind for node in nodes}.isdisjoint((*JOINS, *WITHIN)):
         return contexts, set()
     keys = sink.rules.keys if sink.rules is not None else ()
