@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scripts.helpers._lazy import S3Client, SparkSession
-from scripts.helpers.batch.publishing import Publication, ahead_of, lacking, newest_outputs
+from scripts.helpers.batch.publishing import Publication, ahead_of, lacking, newest_at, newest_outputs
 from scripts.helpers.decisions.doctor import UNPUBLISHED, Finding, behind
 from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, UnprovenError
 from scripts.helpers.protocol.head import Head, LogEntry
@@ -181,7 +181,8 @@ class _Look:
 
     def recorded(self) -> Iterator[Finding]:
         """Find versions that the target has recorded and the job does not have, or the other way round."""
-        recorded = self.sink.recorded(mark_of(self.head.job_id))
+        newest = newest_at(self.sink, self.head)
+        recorded = self.sink.recorded(mark_of(self.head.job_id), newest=newest)
         for first, last in ahead_of(recorded.epochs, self.head, self.sink).values():
             yield Finding(
                 "target ahead",
@@ -189,7 +190,7 @@ class _Look:
                 "The table was restored from a backup, or lost. No run writes there until it is said what becomes of "
                 "them: the doctor with --after-restore, and --retract or --keep.",
             )
-        lost = lacking(self.sink, recorded.held, self.head)
+        lost = lacking(newest, recorded.held, self.head)
         if lost is not None:
             output, version = lost
             detail = f"{self.sink.name} does not have version {output.version}, which was published"

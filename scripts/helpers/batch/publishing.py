@@ -58,8 +58,8 @@ class Witness:
         for output in last.outputs if last is not None else ():
             self.ask_if_reached(output)
 
-    def ask_if_reached(self, output: Output, sink: Sink | None = None) -> None:
-        """Ask the target of an output, if it can be reached by its sink, or else without the script; see `ask`."""
+    def ask_if_reached(self, output: Output | Retraction, sink: Sink | None = None) -> None:
+        """Ask the target of an output or a retraction, if it can be reached by its sink, or else without the script; see `ask`."""
         try:
             sink = sink or opened(output, self._spark, self._s3_client)
             if sink is not None:
@@ -83,12 +83,13 @@ class Witness:
         run, place = self._run, place_of_name(sink.name)
         if isinstance(run, UnsavedRun) or place in self._asked:
             return
-        found = sink.recorded(mark_of(run.job_id), others=run.head.version == 0)
+        newest = newest_at(sink, run.head)
+        found = sink.recorded(mark_of(run.job_id), others=run.head.version == 0, newest=newest)
         ahead = ahead_of(found.epochs, run.head, sink)
         if ahead:
             run.check()
             raise _ahead(run.job_id, sink, ahead)
-        lost = lacking(sink, found.held, run.head)
+        lost = lacking(newest, found.held, run.head)
         if lost is not None:
             self._lost[place] = lost
         # Each slice and each namespace of a job has a first run, beside those of the others.
@@ -135,16 +136,24 @@ def ahead_of(recorded: Mapping[str, int], head: Head, sink: Sink) -> dict[str, t
     }
 
 
-def lacking(sink: Sink, held: Mapping[str, int], head: Head) -> tuple[Output, int] | None:
+def newest_at(sink: Sink, head: Head) -> Output | None:
+    """Return what was published to a target last; None if that is nothing, or not known any more."""
+    # A table may have had another name before: the name that was published to last counts.
+    return next((one for one in reversed(head.at_targets) if is_sink_of(sink, one)), None)
+
+
+def lacking(output: Output | None, held: Mapping[str, int], head: Head) -> tuple[Output, int] | None:
     """Return the output that a target lacks of what was published there last, and the last version that it has.
 
     None if it lacks nothing; 0 if it has no version.
     """
-    # A table may have had another name before: the name that was published to last counts.
-    output = next((one for one in reversed(head.at_targets) if is_sink_of(sink, one)), None)
     if output is None or held.get(output.epoch, 0) >= output.version:
         return None
-    return output, max((last for last in held.values() if last < output.version), default=0)
+    version = max((last for last in held.values() if last < output.version), default=0)
+    # A copy may have batches that were taken back since: no job goes back to these.
+    for first, last in sorted(head.retracted, reverse=True):
+        version = first - 1 if first <= version <= last else version
+    return output, version
 
 
 def after_restore(
@@ -463,6 +472,8 @@ class Publication:
 
     def _retract(self, sink: Sink, retraction: Retraction) -> None:
         assert isinstance(self.run, Run)
+        # Before it is taken back, as tables of Delta record that, which hides that they lack earlier versions.
+        self.witness.ask_if_reached(retraction, sink)
         take_back(sink, retraction)
         if self._clock() - retraction.since > COPY_LASTS:
             self.run.taken_back((retraction,))

@@ -86,7 +86,8 @@ class Decisions:
             if context is not None and context not in entry.watermarks and context not in head.watermarks:
                 raise InvalidValueError(f"Neither version {version} nor the present one has a context {context!r}.")
             outputs = self._outputs_after(head, version, retract) if context is None else ()
-            after = head.rewound(self._copied(head, entry, context), order, context, outputs, retract=retract)
+            copied = self._copied(head, self._in_force(head, entry), context)
+            after = head.rewound(copied, order, context, outputs, retract=retract)
             return _with_warning(head, after, version, outputs)
 
         return self._decide(job_id, change, expected=made.expected)
@@ -244,7 +245,7 @@ class Decisions:
         told = tuple(output for output in outputs if output.is_retractable)
         back = head.reset(order, None, told, retract=True)
         if back_to:
-            entry = self._copied(head, self._entry(head, back_to), None)
+            entry = self._copied(head, self._in_force(head, self._entry(head, back_to)), None)
             back = head.rewound(entry, order, None, told, retract=True)
         return _with_warning(head, head.restored(order, seen, retract, back), back_to, outputs)
 
@@ -423,6 +424,21 @@ class Decisions:
         if entry is None or version > head.version:
             raise UnknownVersionError(head.job_id, version, head.version)
         return entry
+
+    def _in_force(self, head: Head, entry: LogEntry) -> LogEntry:
+        """Return the entry with what the versions up to it left at targets, as far as they count at it."""
+        outputs: list[Output] = []
+        back_to = None
+        for one in self._lookups.history_of(head, LOOKED_AT, before=entry.version + 1):
+            op, run_id = one.change.op, one.change.run_id
+            # Versions between a rewind and the one it went back to do not count.
+            if back_to is not None and run_id != back_to:
+                continue
+            if op in ("RESET", "REWIND") and run_id is None:
+                break
+            back_to = run_id if op == "REWIND" else None
+            outputs += () if head.has_retracted(one.version) else one.change.outputs
+        return replace(entry, change=replace(entry.change, outputs=tuple(reversed(outputs))))
 
     def _copied(self, head: Head, entry: LogEntry, context: str | None) -> LogEntry:
         """Return the entry with its spilled states copied: the old chunks may expire with their version.

@@ -63,7 +63,7 @@ class Output:
     partition_by, batch_column, merge
         How a table is made for it; the column with the batch of each row; the rules of a merge.
     snapshot, table
-        The snapshot of Iceberg that holds the rows, and the id of its table.
+        The snapshot of Iceberg that holds the rows, and the id of the table, also of one of a database.
     columns
         Whether names and types of its columns are staged beside the files.
     beside_others

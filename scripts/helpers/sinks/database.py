@@ -14,6 +14,7 @@ import hashlib
 import logging
 import re
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -62,6 +63,7 @@ from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import (
     LANDING,
     app_from_batches,
+    application_of,
     batch_value,
     epoch_in_batches,
     is_own_table,
@@ -115,7 +117,8 @@ LOCK = "lock of merges"
 OF_JOB = sql("target = {0} AND job = {0} AND epoch = {0} AND job_name = {0}", VALUE)
 """Condition for the batches of a job and epoch in the table beside the target."""
 OF_BATCH = sql("{} AND version = {}", OF_JOB, VALUE)
-KEPT = sql("{0} AND version BETWEEN {1} AND {1} AND staged <> {2}", OF_JOB, VALUE, in_quotes(TAKEN_BACK))
+RECORDED = sql("{0} AND version BETWEEN {1} AND {1}", OF_JOB, VALUE)
+KEPT = sql("{} AND staged <> {}", RECORDED, in_quotes(TAKEN_BACK))
 OF_LOCK = sql("target = {} AND job = '' AND epoch = '' AND version = 0", VALUE)
 BATCHES_AT_ONCE = 10_000
 """Batches in one statement, each as two values: SQLite takes 32,766 of them, and PostgreSQL 65,535."""
@@ -273,9 +276,9 @@ class Statements:
         """Return the DELETE of a batch."""
         return sql("DELETE FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
-    def versions(self, of: Output | Retraction) -> Bound:
+    def versions(self, of: Output | Retraction, kept: SQL = KEPT) -> Bound:
         """Return the query for the version of an output, or for those to take back that are published, if recorded."""
-        which, values = (OF_BATCH, [of.version]) if isinstance(of, Output) else (KEPT, [of.first, of.last])
+        which, values = (OF_BATCH, [of.version]) if isinstance(of, Output) else (kept, [of.first, of.last])
         return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
 
     def recorded(self, job: str) -> Bound:
@@ -292,17 +295,10 @@ class Statements:
         statement = sql("UPDATE {} SET staged = {} WHERE {}", self.batches, in_quotes(TAKEN_BACK), KEPT)
         return statement, self._of(of, of.first, of.last)
 
-    def count_of(self, of: Retraction, versions: Sequence[int]) -> list[Bound]:
-        """Return the counts of rows whose batch column holds one of some versions."""
-        return self._by_batch(sql("SELECT COUNT(*)"), of, versions)
-
-    def delete_of(self, of: Retraction, versions: Sequence[int]) -> list[Bound]:
-        """Return what deletes those rows."""
-        return self._by_batch(sql("DELETE"), of, versions)
-
-    def _by_batch(self, verb: SQL, of: Retraction, versions: Sequence[int]) -> list[Bound]:
+    def by_batch(self, verb: SQL, of: Output | Retraction, versions: Sequence[int]) -> list[Bound]:
+        """Return what a verb does to the rows whose batch column holds one of some versions."""
         found: list[Bound] = []
-        column = self.sql.quote(of.batch_column)
+        column = self.sql.quote(of.batch_column or "")
         for start in range(0, len(versions), BATCHES_AT_ONCE):
             batches = [batch_value(of, version) for version in versions[start : start + BATCHES_AT_ONCE]]
             # An index serves the first condition. The second leaves rows whose text a collation only takes for equal.
@@ -1019,6 +1015,16 @@ class DatabaseSink(TableSink):
             )
         self._decided(lambda: self._publish(output))
 
+    def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
+        found = super().recorded(job, others=others)
+        # Without a batch column nothing shows whose rows a table has that was dropped and made again.
+        if newest is None or not newest.table or not newest.batch_column or self._log.has(newest):
+            return found
+        made = [self.retraction(newest.job_id, epoch, 1, last, datetime.min) for epoch, last in found.epochs.items()]
+        counted = [replace(one, batch_column=newest.batch_column) for one in made]
+        kept = {application_of(of): self._log.last_kept(of) if self._has_column(of) else 0 for of in counted}
+        return replace(found, rolled_back=kept)
+
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
         schema = self._log.schema
         if of is not None and schema not in (None, of.staging):
@@ -1034,7 +1040,7 @@ class DatabaseSink(TableSink):
         rows = with_batch(log.access.taken(df, self.name), self._batch_column, value_of_batch(batch))
         table = staging_table(log.table, batch, made.fence, new_token()[:5])
         attempt = _Attempt(log, self.rules, log.arriving(rows), table)
-        made = replace(made, staging=attempt.statements.schema, folder=table, files=1)
+        made = replace(made, staging=attempt.statements.schema, folder=table, files=1, table=attempt.number)
         # Rows of an append do not say which of the run's attempts has written them.
         if made.replaces and self.rules is None and self._has(made):
             raise TargetError(
@@ -1158,7 +1164,10 @@ class _Log(TableLog):
             _begin(session, statements)
             # These versions alone, not from the first to the last: a collation might take others for in between.
             versions = self._versions(session, retraction)
-            deleted = sum(session.run(*delete) for delete in statements.delete_of(retraction, versions))
+            if versions:
+                # Also those that were taken back before: a table that was restored by itself has their rows again.
+                versions = self._versions(session, retraction, RECORDED)
+            deleted = sum(session.run(*delete) for delete in statements.by_batch(sql("DELETE"), retraction, versions))
             # The record stays, under another name: it refuses a publisher that wakes up late.
             session.run(*statements.take_back(retraction))
             session.commit()
@@ -1166,15 +1175,34 @@ class _Log(TableLog):
 
     def count(self, retraction: Retraction) -> int:
         with self.session("published batches cannot be read") as session:
-            queries = self.statements(retraction.staging).count_of(retraction, self._versions(session, retraction))
+            statements, versions = self.statements(retraction.staging), self._versions(session, retraction)
+            queries = statements.by_batch(sql("SELECT COUNT(*)"), retraction, versions)
             return sum(_count(session, *query) for query in queries)
+
+    def number(self, session: Session) -> str | None:
+        """Return a text that is another one once the table was made again; None if the database has none."""
+        return next((number for (number,) in session.rows(self.sql.number_of(self.parts))), None)
+
+    def has(self, output: Output) -> bool:
+        """Return whether the table is the one that an output went to, or has rows of its batch."""
+        with self.session("the table cannot be looked at") as session:
+            if self.number(session) == output.table:
+                return True
+            if output.batch_column not in self.catalogue(session, self.parts):
+                return False
+            ((query, values),) = self.statements(output.staging).by_batch(sql("SELECT 1"), output, [output.version])
+            return bool(session.rows(sql("{}{} LIMIT 1", query, self.sql.last_first), values))
+
+    def last_kept(self, of: Retraction) -> int:
+        """Return the last version that rows are there of, by the batch column; 0 for none."""
+        return bisect_left(range(1, of.last + 1), True, key=lambda first: not self.count(replace(of, first=first)))
 
     def meaning(self, error: Exception) -> Meaning | None:
         return None  # Each session translates what its driver raises.
 
-    def _versions(self, session: Session, of: Output | Retraction) -> list[int]:
+    def _versions(self, session: Session, of: Output | Retraction, kept: SQL = KEPT) -> list[int]:
         there = self.catalogue(session, [of.staging, BATCHES])
-        found = session.rows(*self.statements(of.staging).versions(of)) if there else []
+        found = session.rows(*self.statements(of.staging).versions(of, kept)) if there else []
         return [int(str(version)) for (version,) in found]
 
 
@@ -1265,6 +1293,7 @@ class _Attempt:
                     f"well: a new table gets new rows only. Create it: {self._create()}"
                 )
             ((schema,),) = session.rows(sql.schema_of(log.parts))
+            self.number = log.number(session)
             transactional = sql.is_transactional(log.parts)
             if transactional is not None and session.rows(transactional) == [("0",)]:
                 raise self._unfit(f"its engine has no transactions. Run ALTER TABLE {self._written} ENGINE=InnoDB.")

@@ -714,7 +714,7 @@ class FileSink:
         folder = f"{BATCH_COLUMN}={output.batch}" if output.batch_folders else ""
         return [name for name in self.target.files(folder) if is_published_name(name, output)]
 
-    def recorded(self, job: str, *, others: bool = False) -> Witnessed:
+    def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         found = sorted(self.target.files(RECORDS if others else f"{RECORDS}/{job}"))
         # In the order of their names, so the last one counts.
         return Witnessed(job, dict(filter(None, map(recorded_by, found))), found)

@@ -31,8 +31,8 @@ class Witnessed:
     files
         The files of a target of files that record them.
     rolled_back
-        Of an application whose last versions a table has lost when somebody rolled it back, the version before those.
-        The record of them stays.
+        Of an application whose last versions a table has lost when somebody rolled it back or made it again, the
+        version before those. The record of them stays.
     """
 
     job: str
@@ -174,8 +174,11 @@ class Sink(Protocol):
     def left_at(self, folder: str) -> str:
         """Return where an attempt has left something, and how much, for a person who is asked whether it may go."""
 
-    def recorded(self, job: str, *, others: bool = False) -> Witnessed:
+    def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         """Return what the target has recorded of a job, as `mark_of` writes it, and of others if they are asked for.
+
+        `newest` is what the job has published there last. Where the records may outlive the rows, as in a database,
+        its table is compared with that.
 
         Nothing where there is no target, or where it has expired by the table's own properties.
         """

@@ -298,7 +298,7 @@ class TableSink(ABC):
     def left_at(self, folder: str) -> str:
         return self._done(lambda: self._left_at(folder))
 
-    def recorded(self, job: str, *, others: bool = False) -> Witnessed:
+    def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         return self._decided(lambda: self._log.witnessed(job, others=others))
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:

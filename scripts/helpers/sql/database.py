@@ -457,6 +457,8 @@ class WritableDatabase(Database):
     """Statement after which a transaction waits for a lock no longer than a while."""
     begins = sql("BEGIN")
     """Statement that begins a transaction, where the driver does not."""
+    last_first = sql("")
+    """What lets a query begin with the rows that came last."""
     insert, unless_there = sql("INSERT"), sql("")
     """How an INSERT begins and ends that does nothing if its key exists."""
     isolation: SQL | None = None
@@ -477,6 +479,10 @@ class WritableDatabase(Database):
     def schema_of(self, parts: Sequence[str]) -> SQL:
         """Return the query for the schema that a table is found in."""
         return sql("SELECT schema_name FROM ({}) found", self.identity(parts))
+
+    def number_of(self, parts: Sequence[str]) -> SQL:
+        """Return the query for a text that is another one once the table was made again; NULL if none is known."""
+        return sql("SELECT table_oid FROM ({}) found", self.identity(parts))
 
     def tables_like(self, schema: str, start: str) -> SQL:
         """Return the query for the tables of a schema whose names begin with a text."""

@@ -267,6 +267,10 @@ class MySQL(WritableDatabase):
             self.text(schema), whole(len(start)), self.text(start),
         )  # fmt: skip
 
+    def number_of(self, parts: Sequence[str]) -> SQL:
+        # An ALTER may change it as well, so it only says where to look.
+        return sql("SELECT CAST(CREATE_TIME AS CHAR) FROM information_schema.TABLES WHERE {}", self._is_table(parts))
+
     def is_transactional(self, parts: Sequence[str]) -> SQL:
         return sql(
             "SELECT CASE WHEN e.TRANSACTIONS = 'YES' THEN 1 ELSE 0 END FROM information_schema.TABLES t "

@@ -51,6 +51,7 @@ class SQLite(WritableDatabase):
     # Who waits until the first statement that writes may find that what was read has changed.
     writing_options = MappingProxyType({"transaction_mode": "IMMEDIATE"})
     begins = sql("BEGIN IMMEDIATE")
+    last_first = sql(" ORDER BY rowid DESC")
     # Milliseconds. Without it, whoever meets the one writer fails at once, and a batch takes seconds to publish.
     writing_session = sql("PRAGMA busy_timeout = 60000")
     insert = sql("INSERT OR IGNORE")
@@ -143,6 +144,15 @@ class SQLite(WritableDatabase):
         # Its name is the same in upper and lower case.
         name = self.text(parts[-2] if len(parts) > 1 else "main")
         return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
+
+    def number_of(self, parts: Sequence[str]) -> SQL:
+        # A table that is made again may get the row and the page of the former one. So it is looked at each time, which
+        # costs little from its end; that has no name without a rowid.
+        return sql(
+            "SELECT hex(randomblob(8)) FROM {}.sqlite_master WHERE type = 'table' AND name = {} COLLATE NOCASE "
+            "AND sql NOT LIKE '%WITHOUT ROWID%'",
+            self.quote(parts[-2] if len(parts) > 1 else "main"), self.text(parts[-1]),
+        )  # fmt: skip
 
     def tables_like(self, schema: str, start: str) -> SQL:
         return sql(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -515,6 +517,59 @@ def test_the_lost_version_is_named_when_the_job_went_back_to_it(
 
 
 @TAKEN_BACK
+def test_the_lost_version_is_named_when_the_job_went_back_to_one_without_rows(
+    copy: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy.run(numbers(1))
+    bring_back = backup_of(copy.target)
+    copy.run(numbers(2))
+    copy.run(numbers(3))
+    copy.watermarks.rewind(copy.job_id, to_version=2, retract=True, why="the third one is read again")
+    copy.run()
+    copy.run()
+    copy.run(numbers(4))
+    bring_back()
+
+    # A run without rows, and then a decision; the versions between that one and the one it went to do not count.
+    found = []
+    for version in (6, 4):
+        copy.watermarks.rewind(copy.job_id, to_version=version, retract=True, why="the later ones are read again")
+        found += reported(copy)
+    copy.run()
+
+    assert [re.findall("does not have version .", one) for one in found] == [
+        ["does not have version 5"],
+        ["does not have version 2"],
+    ]
+    (warning,) = warnings_of(caplog, "target_behind")
+    assert "run `watermarks rewind repairs --to-version 1 --retract --why TEXT`" in warning
+    assert copy.target.ids() == [1, 3, 4]
+
+
+@pytest.mark.parametrize("target", ["pandas", "deltalake", "pyiceberg"], indirect=True)
+def test_the_command_goes_back_to_a_version_that_still_counts_when_the_copy_has_batches_that_were_taken_back(
+    copy: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy.run(numbers(1))
+    copy.run(numbers(2))
+    bring_back = backup_of(copy.target)
+    copy.watermarks.rewind(copy.job_id, to_version=1, retract=True, why="the second one is read again")
+    copy.run(numbers(3))
+    bring_back()
+
+    copy.run(numbers(4))
+    (warning,) = warnings_of(caplog, "target_behind")
+    (version,) = re.findall(r"run `watermarks rewind repairs --to-version (\d) --retract --why TEXT`", warning)
+    copy.watermarks.rewind(copy.job_id, to_version=int(version), retract=True, why="as the warning says")
+    copy.run()
+
+    # Of the copy of Iceberg, the third one is recorded: the decision that took the second one back.
+    assert version == ("3" if copy.target.kind.family == "iceberg" else "1")
+    assert copy.target.ids() == [1, 2, 3, 4]
+    assert reported(copy) == []
+
+
+@TAKEN_BACK
 def test_nothing_is_lost_when_the_version_was_never_published_or_is_read_again(
     copy: Copy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -551,6 +606,98 @@ def test_outputs_of_the_last_version_are_compared_when_the_item_does_not_say_wha
 
     assert len(published) == 1
     assert reported(copy) == []
+
+
+# --- tables of a database of which the records stay ------------------------------------------------------
+
+
+def lose_alone(copy: Copy, fill: str) -> None:
+    """Put another table in place of that of two batches; what the database has recorded of them stays."""
+    target = copy.target
+    assert isinstance(target, Database)
+    table, saved = target.quoted(target.name), target.quoted(f"{target.name}_saved")
+    copy.run(numbers(1))
+    target.written.sql(f"CREATE TABLE {saved} AS SELECT * FROM {table}")
+    copy.run(numbers(2))
+    if target.kind.form == "maria":
+        time.sleep(1.1)  # It keeps the second in which a table was made.
+    target.written.sql(f"DROP TABLE {table}")
+    target.create(numbers().schema, batch=pa.string())
+    if fill:
+        target.written.sql(fill.format(table, saved))
+
+
+@pytest.mark.parametrize("fill", ["", "INSERT INTO {} SELECT * FROM {}"], ids=["made again", "restored"])
+@every(where=lambda kind: kind.family == "database" and kind.engine == "pandas")
+def test_the_lost_version_is_named_until_it_is_read_again_when_only_the_table_of_a_database_was_replaced(
+    copy: Copy, fill: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lose_alone(copy, fill)
+    kept = 1 if fill else 0
+
+    (before,) = reported(copy)
+    copy.run()
+    without_rows = warnings_of(caplog, "target_behind")
+    copy.run(numbers(3))
+    copy.run(numbers(4))
+    (after,) = reported(copy)
+    lost = copy.target.ids()
+    if kept:
+        copy.watermarks.rewind(copy.job_id, to_version=1, retract=True, why="as the warning says")
+    else:
+        copy.watermarks.reset(copy.job_id, retract=True, why="as the warning says")
+    copy.run()
+
+    assert without_rows == []
+    (warning,) = warnings_of(caplog, "target_behind")
+    command = "rewind repairs --to-version 1" if kept else "reset repairs"
+    assert "version=2: the target does not have that version" in warning
+    assert f"run `watermarks {command} --retract --why TEXT`" in warning
+    assert "does not have version 2, which was published" in before
+    assert "had lost" in after
+    assert (lost, copy.target.ids()) == ([1, 3, 4][1 - kept :], [1, 2, 3, 4])
+    assert reported(copy) == []
+
+
+@every(where=lambda kind: kind.family == "database" and kind.engine == "pandas")
+def test_nothing_is_said_when_the_other_table_of_a_database_has_the_same_rows_or_its_rows_show_no_batch(
+    copy: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = copy.target
+    assert isinstance(target, Database)
+    table, saved = target.quoted(target.name), target.quoted(f"{target.name}_saved")
+    copy.run(numbers(1))
+    copy.run(numbers(2))
+    target.written.sql(f"ALTER TABLE {table} RENAME TO {saved}")
+    target.create(numbers().schema, batch=pa.string())
+    target.written.sql(f"INSERT INTO {table} SELECT * FROM {saved}")
+    same = reported(copy)
+    copy.run(numbers(3))
+    copy.options = {}
+    copy.run(numbers(4))
+    target.written.sql(f"DROP TABLE {saved}", f"DELETE FROM {table} WHERE id > 2")
+    copy.run(numbers(5))
+
+    assert same + reported(copy) + warnings_of(caplog, "target_behind") == []
+
+
+@pytest.mark.parametrize("target", ["sqlite"], indirect=True)
+def test_the_lost_version_is_named_when_the_next_one_waited_for_another_table(
+    copy: Copy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy.run(numbers(1))
+    commit_only(copy, numbers(2), monkeypatch)
+    target = copy.target
+    assert isinstance(target, Database)
+    target.written.sql(f"DROP TABLE {target.quoted(target.name)}")
+    target.create(numbers().schema, batch=pa.string())
+
+    copy.run(numbers(3))
+
+    (warning,) = warnings_of(caplog, "target_behind")
+    assert "version=1: " in warning
+    assert copy.target.ids() == [2, 3]
+    assert "had lost all that was published" in reported(copy)[0]
 
 
 # --- two targets ----------------------------------------------------------------------------------------

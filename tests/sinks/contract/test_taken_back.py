@@ -1,0 +1,274 @@
+"""Random stories in which a target is taken back between runs: each lost row is reported until it is there again.
+
+A run has new rows, none, or dies between its commit and the publication. Between runs people rewind and reset the job,
+and targets come back from a copy, are deleted, or get another table under their name.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from scripts.helpers.batch.leftovers import examine_targets
+from scripts.helpers.errors import StagedRowsLostError
+from scripts.helpers.watermarks import Watermarks
+from tests.sinks.contract.targets import TARGETS, Copy, Database, Delta, Files, Folder, Iceberg, Target, numbers
+from tests.support.databases import SQLiteFile
+from tests.support.long import cases
+from tests.support.steps import KilledError
+from tests.support.written import WrittenSQLite
+
+STEPS = 14
+COMMAND = re.compile(r"`?watermarks (?:reset repairs|rewind repairs --to-version (\d+)) --retract --why TEXT`")
+
+
+class Story:
+    """One job and its target, and what readers of the target should see.
+
+    Attributes
+    ----------
+    told
+        What was done, for a failure.
+    """
+
+    def __init__(self, copy: Copy, seed: int, patch: pytest.MonkeyPatch, logged: pytest.LogCaptureFixture) -> None:
+        self.copy, self.patch, self.logged = copy, patch, logged
+        self.random = random.Random(seed)
+        self.told: list[str] = []
+        self.rows: dict[int, list[int]] = {}
+        """The ids that each version has brought."""
+        self.at: dict[int, int] = {0: 0}
+        """How many batches of the source are behind the watermark of each version."""
+        self.saved: list[Callable[[], object]] = []
+        self.is_touched = False
+        copy.run(numbers(1))
+        self.rows[1], self.at[1] = [1], 1
+
+    # --- what is done ---------------------------------------------------------------------------
+
+    def run(self, *, fresh: bool, dies: bool = False) -> None:
+        copy, before = self.copy, self.position
+        was_lost = bool(self.lost()) and not self.is_noted()
+        batches = [numbers(len(copy.batches) + 1)] if fresh else []
+        self.logged.clear()
+        try:
+            job = copy.begin(*batches)
+        except StagedRowsLostError as error:
+            # The file of a database came back without what was staged in it. The error says where to go back to.
+            self.rewind(error.version - 1)
+            return
+        if dies:
+            with self.patch.context() as patch:
+                patch.setattr(copy.target.sink_class, "publish", _die)
+                with pytest.raises(KilledError):
+                    job.commit()
+                    raise KilledError  # Without rows nothing is published.
+        else:
+            job.__exit__(None, None, None)
+        version = copy.watermarks.latest(copy.job_id).version
+        self.rows[version] = list(range(before + 1, len(copy.batches) + 1))
+        self.at[version] = len(copy.batches)
+        warned = [one for one in self.logged.messages if "event=target_behind " in one]
+        self.told.append(f"run {version} of {self.rows[version]}{' dies' if dies else ''}, {len(warned)} warnings")
+        # A batch that hides the loss in the target's own record is not published without a word.
+        if was_lost and not dies and self.rows[version]:
+            assert warned, self.told
+
+    def decide(self) -> None:
+        copy, position = self.copy, self.position
+        head = copy.watermarks.latest(copy.job_id)
+        known = [one for one in self.at if one and one < head.version and not head.has_retracted(one)]
+        what = self.random.choice(["note", "reset", *["rewind"] * 3])
+        if what == "note":
+            copy.watermarks.set_watermark(copy.job_id, {"note": 1}, why="a decision")
+            self._decided(position, "note")
+        elif what == "reset" or not known:
+            copy.watermarks.reset(copy.job_id, retract=True, why="a decision")
+            self._decided(0, "reset")
+        else:
+            self.rewind(self.random.choice(known))
+
+    def rewind(self, version: int) -> None:
+        self.copy.watermarks.rewind(self.copy.job_id, to_version=version, retract=True, why="a decision")
+        self._decided(self.at[version], f"rewind to {version}")
+
+    def _decided(self, position: int, what: str) -> None:
+        version = self.copy.watermarks.latest(self.copy.job_id).version
+        self.rows[version], self.at[version] = [], position
+        self.told.append(f"{version} is a {what}")
+
+    def take_back(self) -> None:
+        at = self.random.randrange(len(self.saved) + 1)
+        if at < len(self.saved):
+            self.saved[at]()
+            # Who is back at an old copy makes no use of newer ones.
+            del self.saved[at + 1 :]
+        else:
+            destroy(self.copy.target)
+        self.is_touched = True
+        self.told.append(f"taken back: {self.copy.target.ids()}")
+
+    def repair(self) -> None:
+        """Do what a finding names."""
+        remedies = [one.remedy for one in self.findings() if one.kind == "target behind"]
+        commands = [found for remedy in remedies if (found := COMMAND.search(remedy)) is not None]
+        assert len(commands) == len(remedies), (remedies, self.told)
+        if not commands:
+            return
+        versions = [int(found[1] or 0) for found in commands]
+        if min(versions):
+            self.rewind(min(versions))
+        else:
+            self.copy.watermarks.reset(self.copy.job_id, retract=True, why="as it says")
+            self._decided(0, "reset")
+
+    def step(self) -> None:
+        saved = self.saved
+        steps: list[tuple[int, Callable[[], None]]] = [
+            (4, partial(self.run, fresh=True)),
+            (2, partial(self.run, fresh=False)),
+            (1, partial(self.run, fresh=True, dies=True)),
+            (3, lambda: saved.extend(save(self.copy.target))),
+            (3, self.take_back),
+            (1, self.decide),
+            (1, self.repair),
+        ]
+        self.random.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()
+
+    def end(self) -> None:
+        """Run and repair until nothing is lost."""
+        for _ in range(4):
+            self.run(fresh=False)
+            self.check()
+            self.repair()
+        self.run(fresh=False)
+
+    # --- what is found --------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        return self.at[self.copy.watermarks.latest(self.copy.job_id).version]
+
+    def lost(self) -> Counter[int]:
+        """Return what the watermark counts as loaded, no run is going to publish, and no reader sees."""
+        head = self.copy.watermarks.latest(self.copy.job_id)
+        waiting = [number for one in head.unpublished for number in self.rows[one.version]]
+        expected = Counter(range(1, self.position + 1)) - Counter(waiting)
+        return expected - Counter(self.copy.target.ids())
+
+    def findings(self) -> list[Any]:
+        copy, target = self.copy, self.copy.target
+        found = examine_targets(copy.watermarks, copy.job_id, sinks=[target.sink(**copy.options)])
+        return [*found, *copy.watermarks.doctor(copy.job_id)]
+
+    def is_noted(self) -> bool:
+        """Return whether a run has warned of the loss already."""
+        head = self.copy.watermarks.latest(self.copy.job_id)
+        return any(one.lacks_after is not None for one in head.at_targets)
+
+    def check(self) -> None:
+        behind = [one.detail for one in self.findings() if one.kind == "target behind"]
+        lost = self.lost()
+        assert behind or not lost, (lost, "\n".join(self.told))
+        # A copy may bring rows back of a batch that was taken back. Who restores the lost ones forgets the target.
+        assert self.is_touched or not behind, (behind, "\n".join(self.told))
+        self.is_touched = bool(behind)
+
+
+def _die(*_: Any) -> None:
+    raise KilledError
+
+
+def save(target: Target) -> list[Callable[[], object]]:
+    """Return what brings a target back to what it is now: with what it has recorded, and of a database also without."""
+    if isinstance(target, Iceberg):
+        table = target.table
+        return [] if table is None else [partial(roll_back, target, table.metadata.table_uuid, target.newest())]
+    if isinstance(target, Database):
+        file = Path(target.written.server.path)
+        copied = file.with_name(f"saved-{len(list(file.parent.iterdir()))}.db")
+        shutil.copy(file, copied)
+        return [partial(shutil.copy, copied, file), partial(make_again, target, copied)]
+    assert isinstance(target, Files | Delta)
+    place = Path(target.place.uri)
+    if not place.exists():
+        return []
+    copied = place.with_name(f"saved-{len(list(place.parent.iterdir()))}")
+    shutil.copytree(place, copied)
+
+    def bring_back() -> None:
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(copied, place)
+
+    return [bring_back]
+
+
+def roll_back(target: Iceberg, uuid: Any, to: int) -> None:
+    """Take a table back, unless it was dropped since."""
+    if target.table is not None and target.table.metadata.table_uuid == uuid:
+        target.roll_back(to)
+
+
+def make_again(target: Database, copied: Path | None = None) -> None:
+    """Drop a table and make it again, empty or with the rows that a copy of the file has."""
+    table = target.quoted(target.name)
+    target.written.sql(f"DROP TABLE {table}")
+    target.create(numbers().schema, batch=pa.string())
+    if copied is not None:
+        target.written.sql(f"ATTACH '{copied}' AS old", f"INSERT INTO {table} SELECT * FROM old.{table}")
+
+
+def destroy(target: Target) -> None:
+    """Delete a target, and make it again where no sink does."""
+    if isinstance(target, Iceberg):
+        if target.table is not None:
+            target.catalog.drop_table(target.name.partition(".")[2])
+    elif isinstance(target, Database):
+        make_again(target)
+    else:
+        assert isinstance(target, Files | Delta)
+        shutil.rmtree(target.place.uri, ignore_errors=True)
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    """Return an empty target of a kind that needs no server; a database in a file of its own."""
+    kind = TARGETS[request.param]
+    if kind.family == "iceberg":
+        return Iceberg(kind, f"lake.raw.taken_back_{tmp_path.name}", request.getfixturevalue("contract_catalog"))
+    if kind.family != "database":
+        return (Files if kind.family == "files" else Delta)(kind, Folder(tmp_path / "lake" / "raw"))
+    (tmp_path / "files").mkdir()
+    made = Database(kind, WrittenSQLite(SQLiteFile(tmp_path / "files" / "target.db")), "t")
+    made.create(numbers().schema, batch=pa.string())
+    return made
+
+
+@pytest.mark.parametrize("seed", range(cases(2, long=60)))
+@pytest.mark.parametrize("target", ["pandas", "deltalake", "pyiceberg", "sqlite"], indirect=True)
+def test_each_lost_row_is_reported_until_it_is_there_once_when_targets_are_taken_back_between_runs(
+    target: Target, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watermarks = Watermarks(f"sqlite:{tmp_path}/watermarks.db")
+    watermarks.create_table()
+    options = {"batch_column": "batch"} if "batch_column" in target.kind.can else {}
+    story = Story(Copy(watermarks, target, **options), seed, monkeypatch, caplog)
+    caplog.set_level(logging.WARNING)
+
+    for _ in range(STEPS):
+        story.step()
+        story.check()
+    story.end()
+
+    assert target.ids() == [*range(1, len(story.copy.batches) + 1)], "\n".join(story.told)
+    assert [one.detail for one in story.findings() if one.kind == "target behind"] == []
