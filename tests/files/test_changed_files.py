@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError
-from scripts.helpers.files import unchanged
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.listing import listing
 from scripts.helpers.watermarks import Watermarks
 from tests.support.buckets import keys_of
 
@@ -222,8 +222,8 @@ def test_nothing_is_committed_when_a_file_changes_that_pandas_alone_has_not_read
 def looked_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at objects one by one, or by a listing."""
     if request.param == "listing":
-        monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 0)
-        monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", 1)
+        monkeypatch.setattr(listing, "APART", 0)
+        monkeypatch.setattr(listing, "PAYS", 1)
 
 
 @pytest.mark.usefixtures("looked_at")

@@ -11,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.helpers.files.diff import Known, compare
+from scripts.helpers.listing import objects
 from scripts.helpers.listing.objects import GONE, LEDGER, LISTED, Interval, byte_order
 from tests.support.buckets import NOON
 
 KEYS = st.text(st.sampled_from("ab/é\ue000🎉\n"), min_size=1, max_size=3)
-OBJECTS = st.tuples(st.sampled_from("xy"), st.sampled_from([None, "v1", "v2"]), st.integers(0, 1), st.integers(0, 1))
+OBJECTS = st.tuples(
+    st.sampled_from("xy"), st.sampled_from([None, "null", "v1", "v2"]), st.integers(0, 1), st.integers(0, 1)
+)
 """ETag, VersionId, size and second of change."""
 LISTINGS = st.dictionaries(KEYS, OBJECTS, max_size=12)
 SEGMENTS = st.lists(st.dictionaries(KEYS, st.none() | OBJECTS, max_size=8), max_size=4)
@@ -50,7 +53,7 @@ def intervals(listing: dict[str, Facts], cuts: list[str]) -> Iterator[Interval]:
 
 
 def is_same(now: Facts, before: Facts, by_time: bool) -> bool:
-    if now[1] is not None and before[1] is not None:
+    if None not in (now[1], before[1]) and (now[1], before[1]) != ("null", "null"):
         return now[1] == before[1]
     return (now[0], now[2]) == (before[0], before[2]) and (not by_time or now[3] == before[3])
 
@@ -92,3 +95,12 @@ def test_latest_row_of_a_key_is_that_of_the_newest_segment_when_several_have_it(
     found = known.latest(key)
 
     assert found == (ledger({key: having[-1][key]}).to_pylist()[0] if having else None)
+
+
+@given(OBJECTS, OBJECTS)
+def test_rows_and_columns_are_compared_by_one_rule(one: Facts, other: Facts) -> None:
+    (interval,) = intervals({"a": one}, [])
+
+    found = compare(interval, interval.rows, ledger({"a": other}))
+
+    assert (found.modified.num_rows == 0) is objects.is_same(row("a", one), row("a", other))

@@ -216,8 +216,7 @@ def test_few_changed_files_are_named_when_executors_look(
     (found,) = called(_Look(_Taken(uri, SOURCE), True), file)
 
     assert found == {"overwritten": ["o0", "o1"], "deleted": ["d0", "d1"]}
-    given = {"request_payer": True, "between": ("b1", "d")}
-    assert asked == [(str(Location.parse(SOURCE)), ["b10", "d"], "client", given)]
+    assert asked == [(str(Location.parse(SOURCE)), ["b10", "d"], "client", {"request_payer": True})]
 
 
 def test_error_can_be_found_in_sparks_when_an_executor_raises_it() -> None:

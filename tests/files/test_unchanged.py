@@ -15,6 +15,7 @@ from botocore.compat import HTTPHeaders
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError, SourceUnavailableError
 from scripts.helpers.files import unchanged
 from scripts.helpers.files.unchanged import check_unchanged, find_changed
+from scripts.helpers.listing import listing
 from scripts.helpers.listing.listing import Listing, ListingOptions, Location
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.listing.s3 import make_client
@@ -58,8 +59,8 @@ def landing(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     if request.param == "local":
         return CheckedLanding(None, f"{tmp_path}/landing/")
     if request.param == "list":
-        monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 0)
-        monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", 1)
+        monkeypatch.setattr(listing, "APART", 0)
+        monkeypatch.setattr(listing, "PAYS", 1)
     return CheckedLanding(None, f"s3://{request.getfixturevalue('bucket')}/landing/", request.getfixturevalue("s3"))
 
 
@@ -121,8 +122,8 @@ def test_check_finds_an_object_written_again_with_the_same_bytes_when_versions_a
     landing.put("a", b"1")
 
     looked = landing.check(plan, "skip")
-    monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 0)
-    monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", 1)
+    monkeypatch.setattr(listing, "APART", 0)
+    monkeypatch.setattr(listing, "PAYS", 1)
     listed = landing.check(plan, "skip")
 
     assert looked.column("key").to_pylist() == ["b"]
@@ -148,34 +149,24 @@ def refuse(**_: Any) -> Any:
     return AWSResponse("", 403, HTTPHeaders(), None), {"Error": {"Code": "403", "Message": "Forbidden"}}
 
 
-@pytest.mark.parametrize("one_by_one", [1_000, 0], ids=["heads", "listing"])
-def test_other_keys_are_not_looked_at_when_planned_ones_are_between_two(
-    s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, one_by_one: int
-) -> None:
-    monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", one_by_one)
-    landing = CheckedLanding(None, f"s3://{bucket}/landing/", s3)
-    for number in range(20):
-        landing.put(f"{number:02}", b"1")
-    plan = landing.plan().slice(5, 4)
-    landing.put("06", b"other")
-    landing.delete("08")
-    client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
-    client.meta.events.register("before-parameter-build.s3.ListObjectsV2", lambda params, **_: params.update(MaxKeys=3))
-    asked: list[str] = []
-    client.meta.events.register("before-send.s3.*", lambda request, **_: asked.append(request.url))
+class Counted:
+    """A client of which each page has few keys, and what it was asked."""
 
-    found = find_changed(landing.location, plan, client, between=("0", "08"))
-
-    assert found == (["06"], ["08"])
-    assert len(asked) <= 4
+    def __init__(self, s3: Any, keys_of_a_page: int) -> None:
+        self.client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
+        self.asked: list[str] = []
+        self.client.meta.events.register(
+            "before-parameter-build.s3.ListObjectsV2", lambda params, **_: params.update(MaxKeys=keys_of_a_page)
+        )
+        self.client.meta.events.register("before-send.s3.*", lambda request, **_: self.asked.append(request.url))
 
 
 def test_rest_of_the_source_is_not_listed_when_many_files_were_planned(
     s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten files of a new day and a late one of an old day, in a source of sixty."""
-    monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 5)
-    monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", 5)
+    monkeypatch.setattr(listing, "APART", 1)
+    monkeypatch.setattr(listing, "PAYS", 3)
     landing = CheckedLanding(None, f"s3://{bucket}/landing/", s3)
     for day in range(6):
         for number in range(10):
@@ -186,24 +177,19 @@ def test_rest_of_the_source_is_not_listed_when_many_files_were_planned(
     landing.put("day=4/2", b"other")
     landing.delete("day=4/9")
     landing.put("day=1/3", b"other")
-    client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
-    client.meta.events.register("before-parameter-build.s3.ListObjectsV2", lambda params, **_: params.update(MaxKeys=5))
-    asked: list[str] = []
-    client.meta.events.register("before-send.s3.*", lambda request, **_: asked.append(request.url))
+    counted = Counted(s3, 5)
 
-    overwritten, deleted = find_changed(landing.location, plan, client)
+    overwritten, deleted = find_changed(landing.location, plan, counted.client)
 
     assert (sorted(overwritten), deleted) == (["day=1/3", "day=4/2"], ["day=4/9"])
-    assert len(asked) <= 4  # A HEAD, and two or three pages of the one folder.
+    # A page that does not pay and two or three that do; then what is not on them, or differs there.
+    assert len(counted.asked) <= 9
 
 
-@pytest.mark.parametrize("between", [None, ("", "59")], ids=["folders", "range"])
-def test_listing_is_given_up_when_planned_files_lie_far_apart(
-    s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, between: tuple[str, str] | None
-) -> None:
+def test_pages_are_few_when_planned_files_lie_far_apart(s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Six files of sixty, as a batch that arrived everywhere in a large source."""
-    monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 0)
-    monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", 1)
+    monkeypatch.setattr(listing, "APART", 3)
+    monkeypatch.setattr(listing, "PAYS", 2)
     landing = CheckedLanding(None, f"s3://{bucket}/landing/", s3)
     for number in range(60):
         landing.put(f"{number:02}", b"1")
@@ -211,17 +197,33 @@ def test_listing_is_given_up_when_planned_files_lie_far_apart(
     for key in ("04", "48", "50"):
         landing.put(key, b"other")
     landing.delete("26")
-    client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
-    client.meta.events.register("before-parameter-build.s3.ListObjectsV2", lambda params, **_: params.update(MaxKeys=1))
-    # One after another: pages that several workers ask for ahead would be counted as well.
-    monkeypatch.setattr(unchanged, "WORKERS_HERE", 1)
-    asked: list[str] = []
-    client.meta.events.register("before-send.s3.*", lambda request, **_: asked.append(request.url))
+    counted = Counted(s3, 5)
 
-    overwritten, deleted = find_changed(landing.location, plan, client, between=between)
+    overwritten, deleted = find_changed(landing.location, plan, counted.client)
 
     assert (sorted(overwritten), deleted) == (["04", "48"], ["26"])
-    assert len(asked) <= 2 * plan.num_rows
+    assert len(counted.asked) <= 8
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 100])
+def test_all_changes_are_found_when_files_are_compared_in_parts(
+    s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(listing, "APART", 0)
+    monkeypatch.setattr(listing, "PAYS", 1)
+    monkeypatch.setattr(unchanged, "AT_ONCE", at_once)
+    landing = CheckedLanding(None, f"s3://{bucket}/landing/", s3)
+    for number in range(9):
+        landing.put(f"{number}", b"1")
+    plan = landing.plan().sort_by([("key", "descending")])
+    for key in ("0", "4", "5"):
+        landing.put(key, b"other")
+    for key in ("3", "8"):
+        landing.delete(key)
+
+    overwritten, deleted = find_changed(landing.location, plan, s3)
+
+    assert (sorted(overwritten), sorted(deleted)) == (["0", "4", "5"], ["3", "8"])
 
 
 # --- fetching ---------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from moto.s3.models import s3_backends
 
 from scripts.helpers.batch.sweep import LedgerSweep
 from scripts.helpers.errors import AccessRefusedError, SourceError
-from scripts.helpers.files import unchanged
 from scripts.helpers.glue.catalog import Catalog
 from scripts.helpers.job_runs.client import Glue, JobRuns
+from scripts.helpers.listing import listing
 from scripts.helpers.listing.events import S3EventQueue
 from scripts.helpers.listing.inventory import S3Inventory
 from scripts.helpers.listing.listing import Location
@@ -99,9 +99,9 @@ def test_folders_of_dates_are_read_with_these_actions_when_the_source_has_a_poli
 def test_events_are_taken_and_acknowledged_when_the_source_has_a_queue(
     guard: GuardedServer, landing_bucket: str, one_by_one: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each object that an event names is looked at. Above a thousand files the look before the commit is a listing."""
-    monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", one_by_one)
-    monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", one_by_one)
+    """Each object that an event names is looked at, or shown by a page of a listing where many are named."""
+    monkeypatch.setattr(listing, "APART", one_by_one)
+    monkeypatch.setattr(listing, "PAYS", 1)
     queue = S3EventQueue(tell(guard, "a.json", "b .json"), sqs_client=client(guard, "sqs", "told"), wait=0)
     guard.calls.clear()
 

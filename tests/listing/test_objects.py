@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.listing.objects import LEDGER, LISTED, TAKEN, Identity, byte_order, ledger_rows
+from scripts.helpers.listing.objects import LEDGER, LISTED, TAKEN, Identity, byte_order, is_same, ledger_rows
 
 KEYS = ["\ue000", "\U0001f697", "a", "a/b", "a-b", "é", "Z"]
 IN_ORDER = ["Z", "a", "a-b", "a/b", "é", "\ue000", "\U0001f697"]
@@ -53,3 +54,24 @@ def test_ledger_rows_tell_what_became_of_objects_when_they_were_listed(keys: lis
         }
         for key in keys
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (("e", "v1", 1), ("other", "v1", 2), True),
+        (("e", "v1", 1), ("e", "v2", 1), False),
+        (("e", "null", 1), ("e", "v2", 1), False),
+        (("e", "null", 1), ("e", "null", 1), True),
+        (("e", "null", 1), ("other", "null", 1), False),
+        (("e", None, 1), ("e", "v2", 1), True),
+        (("e", None, 1), ("e", "v2", 2), False),
+        (("e", None, 1), ("other", "v2", 1), False),
+    ],
+)
+def test_object_is_the_same_when_its_version_or_without_one_its_bytes_are(
+    one: tuple[Any, ...], other: tuple[Any, ...], same: bool
+) -> None:
+    rows = [dict(zip(("etag", "version_id", "size"), facts, strict=True)) for facts in (one, other)]
+
+    assert (is_same(*rows), is_same(*reversed(rows))) == (same, same)

@@ -7,9 +7,9 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers.files import unchanged
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.listing import listing
 from scripts.helpers.watermarks import Watermarks
 
 
@@ -17,8 +17,8 @@ from scripts.helpers.watermarks import Watermarks
 def test_all_requests_of_a_run_are_paid_for_when_the_option_says_so(
     watermarks: Watermarks, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, looked_at_one_by_one: int
 ) -> None:
-    monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", looked_at_one_by_one)
-    monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", 1)
+    monkeypatch.setattr(listing, "APART", looked_at_one_by_one)
+    monkeypatch.setattr(listing, "PAYS", 1)
     client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
     payers: list[tuple[str, str | None]] = []
     client.meta.events.register(
@@ -32,8 +32,7 @@ def test_all_requests_of_a_run_are_paid_for_when_the_option_says_so(
         delta = job.new_files(f"s3://{bucket}/landing/", request_payer=True)
         parts = delta.split(lambda key: key[:5])
 
-    heads = {"HeadObject"} if looked_at_one_by_one else set()
-    assert {name for name, _ in payers} == {"ListObjectsV2", *heads}
+    assert {name for name, _ in payers} == {"ListObjectsV2", "HeadObject"}
     assert {payer for _, payer in payers} == {"requester"}
     assert [part.request_payer for part in parts.values()] == [True, True]
 

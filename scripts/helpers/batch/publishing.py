@@ -59,7 +59,7 @@ class Witness:
             self.ask_if_reached(output)
 
     def ask_if_reached(self, output: Output | Retraction, sink: Sink | None = None) -> None:
-        """Ask the target of an output or a retraction, if it can be reached by its sink, or else without the script; see `ask`."""
+        """Ask a target, if it can be reached by its sink, or else without the script; see `ask`."""
         try:
             sink = sink or opened(output, self._spark, self._s3_client)
             if sink is not None:

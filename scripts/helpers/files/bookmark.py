@@ -27,7 +27,7 @@ from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.files.states import FilesPlan, FilesState, Segment, opened_state
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
-from scripts.helpers.listing.objects import ARCHIVED, GONE, OVERWRITABLE, TAKEN, Interval, is_status, no_rows
+from scripts.helpers.listing.objects import ARCHIVED, GONE, OVERWRITABLE, TAKEN, Interval, is_same, is_status, no_rows
 from scripts.helpers.listing.paths import check_keys
 
 if TYPE_CHECKING:
@@ -467,11 +467,7 @@ class FileBookmark:
     def _is_other(self, row: Mapping[str, Any], latest: Mapping[str, Any] | None) -> bool:
         if row["deleted"]:
             return latest is not None  # What is not known cannot be gone.
-        if latest is None or self.options.compare == "mtime":
-            return True
-        if self.options.versioned and row["version_id"] != latest["version_id"]:
-            return True
-        return bool((row["etag"], row["size"]) != (latest["etag"], latest["size"]))
+        return latest is None or self.options.compare == "mtime" or not is_same(latest, row)
 
     def _readings(self, taken: pa.Table) -> Readings | None:
         """Return what watches over the reads of a batch; None where a file that cannot be read stops it."""

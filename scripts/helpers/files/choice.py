@@ -27,6 +27,7 @@ from scripts.helpers.listing.objects import (
     TAKEN,
     Interval,
     column_of,
+    is_same,
     is_status,
     ledger_rows,
     no_rows,
@@ -264,8 +265,9 @@ class BatchChooser:
 
     def _not_as_reported(self, unknown: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> set[str]:
         there = look(unknown.column("key").to_pylist())
-        now = {row["key"]: (row["etag"], row["size"]) for row in there.to_pylist()}
-        found = {row["key"] for row in unknown.to_pylist() if now.get(row["key"]) != (row["etag"], row["size"])}
+        now = {row["key"]: row for row in there.to_pylist()}
+        reported = {row["key"]: row for row in unknown.to_pylist()}
+        found = {key for key, row in reported.items() if key not in now or not is_same(row, now[key])}
         if found:
             logger.warning(
                 "event=stale-report source=%s files=%d of=%d first=%r: they were deleted or overwritten after the "
@@ -287,7 +289,7 @@ class BatchChooser:
         """Leave out what is set aside, unless it has changed since or is to be taken again."""
         suspect = new.filter(_is_among(new, self.aside)) if self.aside else new.slice(0, 0)
         entries = ((self.aside[row["key"]], row) for row in suspect.to_pylist())
-        out = [entry.key for entry, row in entries if entry.decision != RETRY and entry.is_of(row)]
+        out = [entry.key for entry, row in entries if entry.decision != RETRY and is_same(vars(entry), row)]
         return new.filter(pc.invert(_is_among(new, out))) if out else new
 
     def _again(self, known: Known) -> tuple[pa.Table, dict[str, SetAside]]:

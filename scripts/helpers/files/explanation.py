@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from scripts.helpers.files.rules import ARCHIVES, FileOptions
 from scripts.helpers.files.set_aside import RETRY, SKIP, SetAside
-from scripts.helpers.listing.objects import GONE
+from scripts.helpers.listing.objects import GONE, is_same
 
 
 class Explanation(NamedTuple):
@@ -48,7 +48,7 @@ def explained(
 
     `unlisted` is why no listing shows a file that is there.
     """
-    if aside is not None and (now is None or aside.is_of(now)):
+    if aside is not None and (now is None or is_same(vars(aside), now)):
         reason = f"{aside.reason}: set aside at version {aside.version} by run {aside.run_id}"
         if aside.decision == RETRY:
             reason += "; the next batch takes it"
@@ -61,7 +61,7 @@ def explained(
         reason = f"{row['status']} at version {row['version']} by run {row['run_id']}"
         if now is None and row["status"] != GONE:
             reason += f"; {unlisted or 'it is not there any more'}"
-        elif now is not None and (now["etag"], now["size"]) != (row["etag"], row["size"]):
+        elif now is not None and not is_same(row, now):
             reason += "; it has changed since"
         return Explanation(key, row["status"], reason, *(row[name] for name in _FACTS))
     if now is None:

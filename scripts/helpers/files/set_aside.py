@@ -48,12 +48,6 @@ class SetAside:
     run_id: str
     decision: str = WAITING
 
-    def is_of(self, row: Mapping[str, Any]) -> bool:
-        """Tell whether an object as it is listed is the one that was set aside."""
-        if self.version_id is not None and row["version_id"] is not None and self.version_id != "null":
-            return bool(self.version_id == row["version_id"])
-        return bool(self.etag == row["etag"] and self.size == row["size"])
-
 
 def entry_of(row: Mapping[str, Any], reason: str, version: int, run_id: str) -> SetAside:
     """Make the entry of an object that a listing or a plan shows."""

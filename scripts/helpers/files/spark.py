@@ -521,8 +521,8 @@ class SparkFileBookmark:
     def check_unchanged(self, plan: FilesPlan) -> None:
         """Let executors compare the planned objects with what is there now.
 
-        A task looks at the objects of one file of the ledger: at each by itself, or where there are many
-        by listing from the first key to the last. It is the latest version that counts.
+        A task looks at the objects of one file of the ledger: at each by itself, or at neighbours by pages of a
+        listing. It is the latest version that counts.
 
         Raises
         ------
@@ -977,10 +977,8 @@ class _Look(_OfEach):
 
     def share(self, part: Mapping[str, Any]) -> dict[str, list[str]]:
         rows = self.taken.rows(part)
-        overwritten, deleted = find_changed(
-            Location.parse(self.taken.source), rows, _client(), request_payer=self.request_payer,
-            between=(str(part["first"])[:-1], str(part["last"])),  # from just below the first key
-        )  # fmt: skip
+        location = Location.parse(self.taken.source)
+        overwritten, deleted = find_changed(location, rows, _client(), request_payer=self.request_payer)
         return {"overwritten": overwritten[:NAMED_CHANGES], "deleted": deleted[:NAMED_CHANGES]}
 
 

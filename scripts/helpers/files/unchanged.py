@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -12,21 +12,18 @@ import pyarrow.compute as pc
 from scripts.helpers._lazy import S3Client
 from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError
-from scripts.helpers.files.diff import Known, compare
-from scripts.helpers.files.rules import folders_of
-from scripts.helpers.listing.listing import Listing, ListingOptions
-from scripts.helpers.listing.objects import TAKEN, ledger_rows, no_rows
+from scripts.helpers.files.diff import compare
+from scripts.helpers.listing.listing import Lister, ListingOptions
+from scripts.helpers.listing.objects import LISTED, TAKEN, Interval, ledger_rows, no_batch
+from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 
 if TYPE_CHECKING:
     from scripts.helpers.files.rules import FileOptions
     from scripts.helpers.listing.listing import Location
 
-LOOKED_AT_ONE_BY_ONE = 1_000
-"""Up to so many objects, a HEAD each; above, listings of the folders that have many, which show 1,000 a request."""
-MANY_OF_A_FOLDER = 100
-"""So many planned objects of a folder are listed from the first to the last: usually they landed together, and lie
-together. Fewer are not worth it."""
+AT_ONCE = 100_000
+"""Planned objects whose rows of pages are in memory at once."""
 Changed = tuple[list[str], list[str]]
 """Keys that were overwritten, and keys that were deleted."""
 
@@ -105,34 +102,40 @@ def find_changed(
     *,
     request_payer: bool = False,
     pinned: bool = False,
-    between: tuple[str, str] | None = None,
 ) -> Changed:
     """Return the keys of planned objects that were overwritten and of those that were deleted.
 
-    Parameters
-    ----------
-    between
-        Two keys: all planned ones are above the first and not above the second. Nothing else is listed.
-
-    A listing that takes as many requests as are left to look at each object ends there: see `_list`.
+    Neighbours in a bucket of S3 are compared with pages of a listing, where that costs less. Each object that no page
+    shows as it was planned is looked at by itself. Objects of other stores are compared with a listing of all.
     """
-    if location.is_local or (location.is_s3 and table.num_rows <= LOOKED_AT_ONE_BY_ONE):
+    if location.is_local:
         return _look(location, table, s3_client, request_payer, pinned)
-    # Folders one by one only where keys are listed in their order, from the first planned one to the last.
-    if between is not None or not location.is_s3 or location.is_unordered:
-        overwritten, deleted = _list(location, table, s3_client, request_payer, pinned, between)
-    else:
-        overwritten, deleted = _list_folders(location, table, s3_client, request_payer, pinned)
-    if not (pinned or _has_versions(table)) or not (overwritten or deleted):
-        return overwritten, deleted
-    # A listing shows the latest versions: whether the planned one is still there takes a look at each that differs. And
-    # a server may leave out the first key of a range of versions (moto does), which must not stop a batch.
-    suspects = table.filter(pc.is_in(table.column("key"), pa.array([*overwritten, *deleted], pa.string())))
-    return _look(location, suspects, s3_client, request_payer, pinned)
+    has_versions = bool(table.column("version_id").null_count < table.num_rows)
+    lister = Lister(location, s3_client, ListingOptions(has_versions, request_payer, WORKERS_HERE))
+    if not location.is_s3:
+        return _differing(table, pa.concat_tables(pa.Table.from_batches([one.rows]) for one in lister.below([""])))
+    s3_client = s3_client or make_client(WORKERS_HERE)
+    overwritten: list[str] = []
+    deleted: list[str] = []
+    table = table.sort_by("key")
+    for start in range(0, table.num_rows, AT_ONCE):
+        part = table.slice(start, AT_ONCE)
+        if rows := lister.on_pages(part.column("key").to_pylist(), s3_client, []):
+            # A page shows the newest versions, and the planned one may be there still. And a server may leave out the
+            # first key of a range of versions (moto does), which must not stop a batch.
+            suspects = chain(*_differing(part, pa.Table.from_pylist(rows, LISTED)))
+            part = part.filter(pc.is_in(part.column("key"), pa.array(suspects, pa.string())))
+        found = _look(location, part, s3_client, request_payer, pinned)
+        overwritten += found[0]
+        deleted += found[1]
+    return overwritten, deleted
 
 
-def _has_versions(table: pa.Table) -> bool:
-    return bool(table.column("version_id").null_count < table.num_rows)
+def _differing(table: pa.Table, listed: pa.Table) -> Changed:
+    """Return which planned objects a listing shows as others, and which ones it lacks."""
+    rows = listed.combine_chunks().to_batches()[0] if listed.num_rows else no_batch(LISTED)
+    found = compare(Interval(None, None, rows), rows, ledger_rows(table, TAKEN, 0, ""))
+    return found.modified.column("key").to_pylist(), found.gone.column("key").to_pylist()
 
 
 def _look(
@@ -155,72 +158,4 @@ def _look(
             if error is not None:
                 overwritten += error.overwritten
                 deleted += error.deleted
-    return overwritten, deleted
-
-
-def _list_folders(
-    location: Location, table: pa.Table, s3_client: S3Client | None, request_payer: bool, pinned: bool
-) -> Changed:
-    """List the folders that have many of the planned objects, and look at each of the others."""
-    table = table.sort_by("key").combine_chunks()
-    folders = folders_of(table.column("key")).combine_chunks()
-    counts = pc.value_counts(folders)
-    large = counts.field("values").filter(pc.greater_equal(counts.field("counts"), MANY_OF_A_FOLDER))
-    few = table.filter(pc.invert(pc.is_in(folders, value_set=large)))
-    overwritten, deleted = _look(location, few, s3_client, request_payer, pinned)
-
-    def list_one(folder: pa.Scalar) -> Changed:
-        rows = table.filter(pc.equal(folders, folder))
-        first, last = rows.column("key")[0].as_py(), rows.column("key")[-1].as_py()
-        # A key without its last character sorts before it.
-        workers = max(1, WORKERS_HERE // len(large))
-        return _list(location, rows, s3_client, request_payer, pinned, (first[:-1], last), workers)
-
-    with ThreadPoolExecutor(WORKERS_HERE) as pool:
-        for found in pool.map(list_one, large):
-            overwritten += found[0]
-            deleted += found[1]
-    return overwritten, deleted
-
-
-def _list(
-    location: Location,
-    table: pa.Table,
-    s3_client: S3Client | None,
-    request_payer: bool,
-    pinned: bool,
-    between: tuple[str, str] | None,
-    workers: int | None = None,
-) -> Changed:
-    """List the location once more and compare it with what was planned, as the next batch would.
-
-    Planned objects may lie far apart, among millions of others. So a bucket is listed only as long as that takes fewer
-    requests than a look at each planned object that no page has shown yet: at most twice as many as the cheaper way.
-    """
-    planned = Known([ledger_rows(table.sort_by("key"), TAKEN, 0, "")])
-    options = ListingOptions(
-        versioned=_has_versions(table), request_payer=request_payer, workers=workers or WORKERS_HERE
-    )  # fmt: skip
-    overwritten: list[str] = []
-    deleted: list[str] = []
-    seen = [no_rows()]
-    left, requests = table.num_rows, 0
-    # Objects of other stores cannot be looked at one by one, and a bucket without an order is listed as a whole.
-    may_end = location.is_s3 and not location.is_unordered
-    # Closed at its end here, so that no worker lists on for nobody.
-    with closing(iter(Listing(location, s3_client, options, between=between))) as listing:
-        for interval in listing:
-            there = planned.between(interval.after, interval.until)
-            found = compare(interval, interval.rows, there)
-            overwritten += found.modified.column("key").to_pylist()
-            deleted += found.gone.column("key").to_pylist()
-            seen.append(there)
-            left, requests = left - there.num_rows, requests + 1
-            if may_end and requests >= left:
-                break
-    if left:
-        keys = pa.concat_tables(seen).column("key").combine_chunks()
-        rest = table.filter(pc.invert(pc.is_in(table.column("key"), value_set=keys)))
-        of_rest = _look(location, rest, s3_client, request_payer, pinned)
-        overwritten, deleted = overwritten + of_rest[0], deleted + of_rest[1]
     return overwritten, deleted

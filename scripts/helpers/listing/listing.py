@@ -6,16 +6,16 @@ import logging
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from errno import ELOOP
-from functools import partial
+from itertools import chain
 from stat import S_ISLNK, S_ISREG
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -44,110 +44,6 @@ ON_A_PAGE = 1_000
 PAYS, APART = 13, 250
 """Objects that a page of a listing shows if it pays, as S3 bills it like 12.5 of HeadObject; and keys that are looked
 at one by one after a page that did not. So such pages add a tenth at most to the costs."""
-ListerOf = Callable[[S3Client], "Lister"]
-
-
-class Looked(NamedTuple):
-    """Objects that are there, as rows of LISTED sorted by key, and the time of S3 at its earliest answer about one."""
-
-    rows: pa.Table
-    date: datetime | None
-
-
-def look_at_each(
-    location: Location, client: S3Client | None, options: ListingOptions, keys: Iterable[str], lister_of: ListerOf
-) -> Looked:
-    """Return those of some objects of a bucket that are there, `options.workers` requests at once.
-
-    A HeadObject each; or pages of a listing, for neighbours that are there.
-
-    Parameters
-    ----------
-    keys
-        Relative to the location.
-    lister_of
-        Returns what sees the objects with a client, by one request at a time.
-
-    Returns
-    -------
-    Looked
-        Rows as a listing would show them. The date is None if S3 told none, as of objects that are gone.
-
-    Raises
-    ------
-    AccessRefusedError
-        S3 refuses to show an object, and to list it. Without s3:ListBucket it does so for each that is not there, too.
-    SourceError, CredentialsError, SourceUnavailableError
-        As a listing's. Nothing is known then.
-    """
-    asked = sorted(set(keys), key=byte_order)
-    if not asked:
-        return Looked(no_rows(LISTED), None)
-    client = client or make_client(options.workers)
-    lister = lister_of(client)
-    payer: dict[str, Any] = {"RequestPayer": "requester"} if options.request_payer else {}
-
-    dates: list[datetime] = []
-
-    def look(key: str) -> dict[str, Any] | None:
-        try:
-            found = client.head_object(Bucket=location.bucket, Key=location.prefix + key, **payer)
-        except (ClientError, BotoCoreError) as error:
-            if code_of(error) in _OF_OBJECT:
-                # As a listing has it: if it cannot be read, this is found when it is read.
-                with suppress(SourceError, AccessRefusedError):
-                    return lister.look_at(key)
-            _check_absent(location, key, error)
-            return None
-        with suppress(*DAMAGE):
-            dates.append(parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"]))
-        return {
-            "key": key,
-            "etag": found["ETag"].strip('"'),
-            "version_id": found.get("VersionId") if options.versioned else None,
-            "size": found["ContentLength"],
-            "modified": found["LastModified"],
-            # A listing names the usual class, too; HeadObject only the others.
-            "storage_class": found.get("StorageClass", "STANDARD"),
-        }
-
-    shown: dict[str, dict[str, Any] | None] = {}
-    with ThreadPoolExecutor(options.workers) as pool:
-        # A page of versions shows "null" where HeadObject has no VersionId. A directory bucket lists in no order.
-        if len(asked) > APART and not options.versioned and not location.is_unordered:
-            size = max(ON_A_PAGE, -(-len(asked) // options.workers))
-            parts = [asked[start : start + size] for start in range(0, len(asked), size)]
-            try:
-                pages = pool.map(lambda part: _on_pages(lister, part, dates), parts)
-                shown = {row["key"]: row for rows in pages for row in rows}
-            except SourceUnavailableError:
-                raise
-            except (AccessRefusedError, SourceError) as error:
-                # No right to list, or a page that nobody can read. Each object may still be shown by itself.
-                logger.info("event=not-listed source=%s keys=%d: each is looked at. %s", location, len(asked), error)
-        # Also what a page lacks: an object counts as gone only if S3 says so of it.
-        left = [key for key in asked if key not in shown]
-        shown |= zip(left, pool.map(look, left), strict=True)
-    rows = [row for key in asked if (row := shown[key]) is not None]
-    return Looked(pa.Table.from_pylist(rows, LISTED), min(dates, default=None))
-
-
-def _on_pages(lister: Lister, asked: list[str], dates: list[datetime]) -> list[dict[str, Any]]:
-    """Return rows of some of the keys asked, which are sorted: where they are dense enough for pages of a listing."""
-    rows: list[dict[str, Any]] = []
-    at = 0
-    while at < len(asked) - PAYS:
-        listing = lister.between(asked[at], asked[-1])  # Behind the first of them, which is looked at by itself.
-        dates.append(listing.started)
-        page = next(iter(listing))
-        there = page.rows.filter(pc.is_in(page.rows.column("key"), column_of(asked[at:], pa.string())))
-        for row in there.to_pylist():
-            # As HeadObject has them: whole seconds, and a name for the usual class.
-            modified, storage_class = row["modified"].replace(microsecond=0), row["storage_class"] or "STANDARD"
-            rows.append(row | {"modified": modified, "storage_class": storage_class})
-        at = bisect_right(asked, byte_order(page.until or asked[-1]), key=byte_order)
-        at += 0 if there.num_rows >= PAYS else APART
-    return rows
 
 
 def _check_absent(location: Location, key: str, error: ClientError | BotoCoreError) -> None:
@@ -388,13 +284,106 @@ class Lister:
         return None
 
     def look_at_each(self, keys: Collection[str]) -> pa.Table:
-        """Return those of some objects that are there, as rows of LISTED sorted by key."""
-        if self._location.is_s3:
-            lister_of = partial(Lister, self._location, options=replace(self._options, workers=1))
-            rows, self.date = look_at_each(self._location, self._s3_client, self._options, keys, lister_of)
-            return rows
-        found = [self.look_at(key) for key in sorted(set(keys), key=byte_order)]
-        return pa.Table.from_pylist([row for row in found if row is not None], LISTED)
+        """Return those of some objects that are there, as rows of LISTED sorted by key.
+
+        A HeadObject each, `workers` at once; or pages of a listing, for neighbours that are there.
+
+        Raises
+        ------
+        AccessRefusedError
+            S3 refuses to show an object, and to list it. Without s3:ListBucket it does so for each that is not there,
+            too.
+        SourceError, CredentialsError, SourceUnavailableError
+            As a listing's. Nothing is known then.
+        """
+        asked = sorted(set(keys), key=byte_order)
+        if not self._location.is_s3:
+            rows = [self.look_at(key) for key in asked]
+            return pa.Table.from_pylist([row for row in rows if row is not None], LISTED)
+        self.date = None
+        if not asked:
+            return no_rows(LISTED)
+        dates: list[datetime] = []
+        client = self._s3_client or make_client(self._options.workers)
+        # A page of versions shows "null" where HeadObject has no VersionId.
+        pages = [] if self._options.versioned else self.on_pages(asked, client, dates)
+        shown: dict[str, dict[str, Any] | None] = {row["key"]: row for row in pages}
+        # Also what a page lacks: an object counts as gone only if S3 says so of it.
+        left = [key for key in asked if key not in shown]
+        with ThreadPoolExecutor(self._options.workers) as pool:
+            shown |= zip(left, pool.map(lambda key: self._head(key, client, dates), left), strict=True)
+        self.date = min(dates, default=None)
+        return pa.Table.from_pylist([row for key in asked if (row := shown[key]) is not None], LISTED)
+
+    def on_pages(self, asked: Sequence[str], client: S3Client, dates: list[datetime]) -> list[dict[str, Any]]:
+        """Return the rows of some objects of a bucket that pages of a listing show for less than a look at each costs.
+
+        Parameters
+        ----------
+        asked
+            Their keys, sorted.
+        dates
+            The times of S3's answers, to which those of the pages are added.
+        """
+        # A directory bucket lists in no order.
+        if len(asked) <= APART or self._location.is_unordered:
+            return []
+        lister = Lister(self._location, client, replace(self._options, workers=1))
+        size = max(ON_A_PAGE, -(-len(asked) // self._options.workers))
+        parts = [asked[start : start + size] for start in range(0, len(asked), size)]
+        with ThreadPoolExecutor(self._options.workers) as pool:
+            try:
+                return list(chain(*pool.map(lambda part: _on_pages(lister, part, dates), parts)))
+            except SourceUnavailableError:
+                raise
+            except (AccessRefusedError, SourceError) as error:
+                # No right to list, or a page that nobody can read. Each object may still be shown by itself.
+                logger.info(
+                    "event=not-listed source=%s keys=%d: each is looked at. %s", self._location, len(asked), error
+                )  # fmt: skip
+                return []
+
+    def _head(self, key: str, client: S3Client, dates: list[datetime]) -> dict[str, Any] | None:
+        location, options = self._location, self._options
+        payer: dict[str, Any] = {"RequestPayer": "requester"} if options.request_payer else {}
+        try:
+            found = client.head_object(Bucket=location.bucket, Key=location.prefix + key, **payer)
+        except (ClientError, BotoCoreError) as error:
+            if code_of(error) in _OF_OBJECT:
+                # As a listing has it: if it cannot be read, this is found when it is read.
+                with suppress(SourceError, AccessRefusedError):
+                    return Lister(location, client, options).look_at(key)
+            _check_absent(location, key, error)
+            return None
+        with suppress(*DAMAGE):
+            dates.append(parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"]))
+        return {
+            "key": key,
+            "etag": found["ETag"].strip('"'),
+            "version_id": found.get("VersionId") if options.versioned else None,
+            "size": found["ContentLength"],
+            "modified": found["LastModified"],
+            # A listing names the usual class, too; HeadObject only the others.
+            "storage_class": found.get("StorageClass", "STANDARD"),
+        }
+
+
+def _on_pages(lister: Lister, asked: Sequence[str], dates: list[datetime]) -> list[dict[str, Any]]:
+    """Return rows of some of the keys asked, which are sorted: where they are dense enough for pages of a listing."""
+    rows: list[dict[str, Any]] = []
+    at = 0
+    while at < len(asked) - PAYS:
+        listing = lister.between(asked[at], asked[-1])  # Behind the first of them, which is looked at by itself.
+        dates.append(listing.started)
+        page = next(iter(listing))
+        there = page.rows.filter(pc.is_in(page.rows.column("key"), column_of(asked[at:], pa.string())))
+        for row in there.to_pylist():
+            # As HeadObject has them: whole seconds, and a name for the usual class.
+            modified, storage_class = row["modified"].replace(microsecond=0), row["storage_class"] or "STANDARD"
+            rows.append(row | {"modified": modified, "storage_class": storage_class})
+        at = bisect_right(asked, byte_order(page.until or asked[-1]), key=byte_order)
+        at += 0 if there.num_rows >= PAYS else APART
+    return rows
 
 
 def _sorted(part: Iterable[Interval]) -> Iterator[Interval]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
@@ -65,6 +65,17 @@ class Interval(NamedTuple):
     until: str | None
     rows: pa.RecordBatch
     """Of schema LISTED, sorted by key."""
+
+
+def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two rows of a key are of the same object: by version if both have one, else by ETag and size.
+
+    A VersionId that each overwrite has again decides nothing. `diff.compare` has this rule for whole columns.
+    """
+    versions = {one["version_id"], other["version_id"]}
+    if None in versions or versions == {OVERWRITABLE}:
+        return bool((one["etag"], one["size"]) == (other["etag"], other["size"]))
+    return len(versions) == 1
 
 
 def byte_order(key: str) -> bytes:
