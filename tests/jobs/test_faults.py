@@ -131,7 +131,9 @@ class Seen:
         for key in KEYS:
             found = s3.head_object(Bucket=bucket, Key=f"landing/{key}")
             rows.append(
-                inventory_row(f"landing/{key}", bucket=bucket, e_tag=found["ETag"], size=found["ContentLength"])
+                inventory_row(
+                    f"landing/{key}", bucket=bucket, e_tag=found["ETag"].strip('"'), size=found["ContentLength"]
+                )
             )
         self._report = reports.write("CSV", rows[:2], rows[2:], sourceBucket=bucket)
 

@@ -60,8 +60,8 @@ OPERATIONS = {
     "add-watermark-to-a-new-job": Operation(add_five, "nothing", again=0, value=5),
 }
 REQUESTS = {
-    "rewind-to-version": (5, 13),
-    "rewind-to-run": (6, 14),
+    "rewind-to-version": (6, 14),
+    "rewind-to-run": (7, 15),
     "rewind-context": (5, 13),
     "reset": (5, 9),
     "set": (4, 10),

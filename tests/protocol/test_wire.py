@@ -148,7 +148,7 @@ CALLS: dict[str, tuple[Step, Step, list[str]]] = {
     "rewind": (
         nothing,
         lambda w: w.watermarks.rewind(JOB, to_version=1, **WHY),
-        [READ, "GetItem log", "GetItem log", WRITE, LOG],
+        [READ, "GetItem log", "GetItem log", "Query", WRITE, LOG],
     ),
     "reset": (nothing, lambda w: w.watermarks.reset(JOB, **WHY), [*DECIDE[:2], "Query", *DECIDE[2:]]),
     "set": (nothing, lambda w: w.watermarks.set_watermark(JOB, {"n": 9}, **WHY), DECIDE),

@@ -86,7 +86,7 @@ class Decisions:
             if context is not None and context not in entry.watermarks and context not in head.watermarks:
                 raise InvalidValueError(f"Neither version {version} nor the present one has a context {context!r}.")
             outputs = self._outputs_after(head, version, retract) if context is None else ()
-            copied = self._copied(head, self._in_force(head, entry), context)
+            copied = self._copied(head, self._in_force(head, entry) if context is None else entry, context)
             after = head.rewound(copied, order, context, outputs, retract=retract)
             return _with_warning(head, after, version, outputs)
 
