@@ -1,4 +1,4 @@
-"""Choices: columns of several types, where they come from, and what scripts make of them."""
+"""What Glue makes choices of: columns of several types, and what scripts for choices find here."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import GlueOptionError, MisfitError, NotOffGlueError
-from scripts.helpers.glue import DynamicFrame, GlueContext, ResolveChoice, ResolveOption
-from scripts.helpers.glue.choices import _catalog_type
-from scripts.helpers.glue.inference import _records, _unboxed
+from scripts.helpers.glue import ChoiceType, DynamicFrame, GlueContext, ResolveChoice, ResolveOption
 from tests.glue.options import Put
 
 Frame = Callable[[str], DynamicFrame]
@@ -43,67 +41,55 @@ def prices(landed: Callable[..., DynamicFrame]) -> DynamicFrame:
     )  # fmt: skip
 
 
-def test_json_of_mixed_types_is_a_choice_when_it_is_read(prices: DynamicFrame) -> None:
-    schema = prices.toDF().schema
-
-    assert schema.simpleString() == (
-        "struct<bay:struct<no:struct<int:int,string:string>>,id:bigint,price:struct<double:double,int:int,string:string>>"
-    )
-    assert [row["price"] for row in rows(prices)] == [
-        {"double": None, "int": 7, "string": None},
-        {"double": None, "int": None, "string": "8"},
-        {"double": 9.5, "int": None, "string": None},
-        {"double": None, "int": None, "string": "free"},
-        None,
-    ]
+def test_json_of_mixed_types_is_text_when_it_is_read(prices: DynamicFrame) -> None:
+    assert prices.toDF().schema.simpleString() == "struct<bay:struct<no:string>,id:bigint,price:string>"
+    assert [row["price"] for row in rows(prices)] == ["7", "8", "9.5", "free", None]
 
 
 @pytest.mark.parametrize(
-    ("settle", "columns", "first", "second"),
+    ("specs", "first", "second"),
     [
-        ({"specs": [("price", "cast:long")]}, ["bay", "id", "price"], 7, 8),
-        ({"specs": [("price", "cast:double"), ("bay.no", "cast:int")]}, ["bay", "id", "price"], 7.0, 8.0),
-        ({"specs": [("price", "project:string")]}, ["bay", "id", "price"], "7", "8"),
-        ({"choice": "cast:string"}, ["bay", "id", "price"], "7", "8"),
-        ({"choice": "make_cols"}, ["bay", "id", "price_double", "price_int", "price_string"], None, "8"),
-        (
-            {"choice": "make_struct"}, ["bay", "id", "price"],
-            {"double": None, "int": 7, "string": None}, {"double": None, "int": None, "string": "8"},
-        ),
+        ([("price", "cast:long")], 7, 8),
+        ([("price", "cast:double"), ("bay.no", "cast:int")], 7.0, 8.0),
+        ([("price", "cast:string")], "7", "8"),
+        ([("gone", "make_cols"), ("id", "make_cols"), ("id", "project:long")], "7", "8"),
     ],
-)  # fmt: skip
-def test_choices_are_settled_and_nothing_else_is_touched_when_resolved(
-    settle: Any, columns: list[str], first: Any, second: Any, prices: DynamicFrame
+)
+def test_columns_are_cast_and_nothing_else_is_touched_when_specs_name_them(
+    specs: Any, first: Any, second: Any, prices: DynamicFrame
 ) -> None:
-    found = ResolveChoice.apply(frame=prices, **settle)
+    found = ResolveChoice.apply(frame=prices, specs=specs)
 
-    assert found.toDF().columns == columns
-    assert [list(row.values())[-1] for row in rows(found)[:2]] == [first, second]
+    assert found.toDF().columns == ["bay", "id", "price"]
+    assert [row["price"] for row in rows(found)[:2]] == [first, second]
     assert [row["id"] for row in rows(found)] == [1, 2, 3, 4, 5]
 
 
-def test_choice_inside_of_a_struct_is_settled_when_its_path_is_named(prices: DynamicFrame) -> None:
+@pytest.mark.parametrize("action", ["project:double", "make_cols", "make_struct"])
+@pytest.mark.parametrize("path", ["price", "bay.no"])
+def test_column_of_text_is_refused_when_its_types_are_asked_for(path: str, action: str, prices: DynamicFrame) -> None:
+    name = path.rpartition(".")[2]
+
+    with pytest.raises(GlueOptionError, match=rf"has '{action}' for '{name}', a column of text.* Pass cast:TYPE"):
+        prices.resolveChoice(specs=[(path, action)])
+
+
+@pytest.mark.parametrize("choice", ["make_cols", "make_struct", "cast:long", "project:string"])
+def test_warning_says_so_when_all_choices_are_to_be_settled_and_columns_are_text(
+    choice: str, prices: DynamicFrame, caplog: pytest.LogCaptureFixture
+) -> None:
+    same = prices.resolveChoice(choice=choice)
+    of_numbers = prices.select_fields(["id"]).resolveChoice(choice=choice)
+
+    assert (rows(same), len(rows(of_numbers))) == (rows(prices), 5)
+    (warning,) = [text for text in caplog.messages if text.startswith("event=no_choices")]
+    assert warning.startswith(f"event=no_choices choice={choice} texts=1: ")
+
+
+def test_field_inside_of_a_struct_is_cast_when_its_path_is_named(prices: DynamicFrame) -> None:
     cast = prices.resolveChoice(specs=[("bay.no", "cast:int")])
-    parted = prices.resolveChoice(choice="make_cols")
 
     assert [row["bay"] for row in rows(cast)[:3]] == [{"no": 1}, {"no": None}, None]
-    assert [row["bay"] for row in rows(parted)[:3]] == [
-        {"no_int": 1, "no_string": None}, {"no_int": None, "no_string": "x"}, None,
-    ]  # fmt: skip
-
-
-def test_warning_says_so_when_options_leave_the_types_to_spark(
-    glue_context: GlueContext, put: Put, landing: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    put("a.json", body='{"price": 7}\n{"price": "8"}')
-
-    frame = glue_context.create_dynamic_frame.from_options(
-        "file", {"paths": [landing]}, "json", {"dateFormat": "yyyy", "madeUp": 1}
-    )
-
-    assert [row["price"] for row in rows(frame)] == ["7", "8"]
-    assert "event=format_options_unknown format=json options=madeUp" in caplog.messages
-    assert "event=choices_not_looked_for format=json options=dateFormat: types are Spark's" in caplog.messages
 
 
 def test_columns_of_one_type_stay_when_all_choices_are_cast(glue_context: GlueContext, spark: Any) -> None:
@@ -123,7 +109,7 @@ def test_columns_of_one_type_stay_when_all_choices_are_cast(glue_context: GlueCo
         ({"specs": [("price", "make_colums")]}, "The actions are"),
         ({"choice": "make_cols:int"}, "The actions are"),
         ({"specs": [("price", "cast:lng")]}, "'lng', which Spark does not know"),
-        ({"specs": [("price", "project:date")]}, "has the types|have the types double, int, string"),
+        ({"specs": [("price", "project:dat")]}, "'dat', which Spark does not know"),
         ({"choice": "match_catalog"}, "Name the database and the table_name"),
         ({"specs": [("price", "match_catalog")]}, "choice='match_catalog'"),
     ],
@@ -134,7 +120,7 @@ def test_nonsense_is_refused_when_choices_are_resolved(settle: Any, text: str, p
 
 
 @pytest.mark.parametrize("choice", ["match_catalog", "MATCH_CATALOG"])
-def test_choice_has_the_type_of_the_catalogue_when_that_is_matched(
+def test_text_has_the_type_of_the_catalogue_when_that_is_matched(
     choice: str, prices: DynamicFrame, catalog: Any, landing: str
 ) -> None:
     columns = [{"Name": "price", "Type": "double"}, {"Name": "id", "Type": "int"}]
@@ -152,57 +138,31 @@ def test_choice_has_the_type_of_the_catalogue_when_that_is_matched(
     assert [row["price"] for row in rows(found)] == [7.0, 8.0, 9.5, None, None]
 
 
-@pytest.mark.parametrize(
-    ("steps", "error", "text"),
-    [
-        (("bay", "no"), NotOffGlueError,
-         "match_catalog for '`bay`.`no`', a field of a struct, is Glue's own and not here. Name it in specs."),
-        (("price",), GlueOptionError,
-         "Option 'choice' is 'match_catalog', but the catalogue's table has no column 'price'."),
-    ],
-    ids=["field", "column"],
-)  # fmt: skip
-def test_catalogue_is_not_matched_when_it_has_no_such_column(steps: tuple[str, ...], error: Any, text: str) -> None:
-    with pytest.raises(error) as caught:
-        _catalog_type(steps, {"id": "int"})
-
-    assert str(caught.value) == text
-
-
 def test_struct_is_json_with_names_when_it_is_cast_to_text(prices: DynamicFrame) -> None:
-    mapped = prices.resolveChoice(choice="cast:string").apply_mapping([("bay", "struct", "bay", "string")])
+    mapped = prices.apply_mapping([("bay", "struct", "bay", "string")])
 
     assert rows(mapped)[0] == {"bay": '{"no":"1"}'}
 
 
-def test_choice_is_cast_when_it_is_mapped(prices: DynamicFrame) -> None:
+def test_text_is_cast_when_it_is_mapped_as_a_choice(prices: DynamicFrame) -> None:
     mapped = prices.apply_mapping([("price", "choice", "cost", "double"), ("id", "long", "id", "int")])
 
     assert rows(mapped)[:2] == [{"cost": 7.0, "id": 1}, {"cost": 8.0, "id": 2}]
 
 
-def test_option_settles_a_choice_when_a_frame_becomes_a_dataframe(prices: DynamicFrame) -> None:
+def test_option_casts_a_column_when_a_frame_becomes_a_dataframe(prices: DynamicFrame) -> None:
     kept = prices.toDF([ResolveOption("price", "KeepAsStruct")])
     cast = prices.toDF([ResolveOption("price", "Cast", "double")])
 
-    assert [dict(found.dtypes)["price"] for found in (kept, cast)] == [
-        "struct<double:double,int:int,string:string>", "double",
-    ]  # fmt: skip
+    assert [dict(found.dtypes)["price"] for found in (kept, cast)] == ["string", "double"]
     with pytest.raises(GlueOptionError, match="KeepAsStruct, and Cast and Project"):
         prices.toDF([ResolveOption("price", "Cast")])
+    with pytest.raises(GlueOptionError, match="a column of text"):
+        prices.toDF([ResolveOption("price", "Project", "double")])
 
 
-def test_struct_is_no_choice_when_it_went_through_a_dataframe(prices: DynamicFrame, glue_context: GlueContext) -> None:
-    again = DynamicFrame.fromDF(prices.toDF(), glue_context, "again")
-
-    found = again.resolveChoice(choice="cast:string")
-
-    assert found.toDF().schema.json() == prices.toDF().schema.json()
-
-
-def test_choice_is_refused_when_rows_become_related_tables(prices: DynamicFrame) -> None:
-    with pytest.raises(GlueOptionError, match=r"has the choice `bay`\.`no`\. Call resolveChoice before"):
-        prices.relationalize("root")
+def test_text_of_mixed_json_is_one_when_rows_become_related_tables(prices: DynamicFrame) -> None:
+    assert [row["price"] for row in rows(prices.relationalize("root")["root"])] == ["7", "8", "9.5", "free", None]
 
 
 def test_types_are_sparks_when_no_field_has_two(landed: Callable[..., DynamicFrame]) -> None:
@@ -217,22 +177,7 @@ def test_broken_line_is_an_error_when_json_is_read(landed: Callable[..., Dynamic
         landed({"id": 1}, {"id": "x"}, '{"id": ')
 
 
-def test_all_objects_of_a_line_are_read_when_json_has_choices(landed: Callable[..., DynamicFrame]) -> None:
-    frame = landed('{"id": 1}{"id": "}{"}')
-
-    assert len(rows(frame)) == 2
-
-
-def test_elements_of_mixed_lists_are_texts_and_a_warning_says_so_when_a_frame_has_choices(
-    landed: Callable[..., DynamicFrame], caplog: pytest.LogCaptureFixture
-) -> None:
-    frame = landed({"id": 1, "tags": [1, "a"]}, {"id": "x"})
-
-    assert rows(frame)[0]["tags"] == ["1", "a"]
-    assert "event=mixed_list field=tags" in caplog.text
-
-
-def test_csv_that_differs_from_the_catalogue_is_a_choice_when_it_is_read(
+def test_csv_that_differs_from_the_catalogue_is_an_error_when_it_is_read(
     glue_context: GlueContext, catalog: Any, put: Put, landing: str
 ) -> None:
     put("a.csv", body="1,2026-01-01,7,a\nx,2026-01-02, 8,b\n,,,\n")
@@ -249,27 +194,28 @@ def test_csv_that_differs_from_the_catalogue_is_a_choice_when_it_is_read(
         },
     )
 
-    frame = glue_context.create_dynamic_frame.from_catalog("texts", "ids")
-    found = frame.resolveChoice(choice="cast:string")
-
-    assert dict(frame.toDF().dtypes) == kinds | {"id": "struct<long:bigint,string:string>"}
-    assert [(row["id"], row["no"], row["name"]) for row in rows(found)] == [
-        ("1", 7, "a"), ("x", 8, "b"), (None, None, None),
-    ]  # fmt: skip
+    with pytest.raises(Exception, match="column 'id' has a value that is not of type bigint"):
+        glue_context.create_dynamic_frame.from_catalog("texts", "ids").toDF().collect()
 
 
-def test_column_is_a_choice_when_frames_have_it_in_two_types(glue_context: GlueContext, spark: Any) -> None:
+def test_column_is_text_and_a_warning_says_so_when_no_type_holds_that_of_both_frames(
+    glue_context: GlueContext, spark: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     def frame(sql: str) -> DynamicFrame:
         return DynamicFrame.fromDF(spark.sql(sql), glue_context, "frame")
 
     both = frame("SELECT 1 AS id, 'x' AS name").union(frame("SELECT 'a' AS ID, 2L AS size"))
     all_three = both.union(frame("SELECT 1.5D AS id")).union(frame("SELECT NULL AS id"))
+    nested = frame("SELECT named_struct('no', 1) AS id").union(frame("SELECT 'a' AS id"))
+    wider = frame("SELECT 1 AS id, named_struct('no', 1) AS bay").union(
+        frame("SELECT 2L AS id, named_struct('no', 2L, 'x', 3) AS bay")
+    )
 
-    assert rows(both.resolveChoice(choice="make_cols")) == [
-        {"id_int": 1, "id_string": None, "name": "x", "size": None},
-        {"id_int": None, "id_string": "a", "name": None, "size": 2},
-    ]
-    assert [row["id"] for row in rows(all_three.resolveChoice(choice="cast:string"))] == ["1", "a", "1.5", None]
+    assert rows(both) == [{"id": "1", "name": "x", "size": None}, {"id": "a", "name": None, "size": 2}]
+    assert [row["id"] for row in rows(all_three)] == ["1", "a", "1.5", None]
+    assert [row["id"] for row in rows(nested)] == ['{"no":1}', "a"]
+    assert rows(wider) == [{"id": 1, "bay": {"no": 1, "x": None}}, {"id": 2, "bay": {"no": 2, "x": 3}}]
+    assert caplog.text.lower().count("event=mixed_types field=id") == 3
 
 
 def test_cast_in_an_array_is_done_or_refused_when_ansi_mode_is_off_or_on(
@@ -289,31 +235,6 @@ def test_cast_in_an_array_is_done_or_refused_when_ansi_mode_is_off_or_on(
         spark.conf.unset("spark.sql.ansi.enabled")
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ('{"id": 1}', [{"id": 1, "month": "04"}]),
-        ('[{"id": 1}, {"id": 2}]', [{"id": 1, "month": "04"}, {"id": 2, "month": "04"}]),
-        ('{"id": 1} {"id": "}{"}', [{"id": 1, "month": "04"}, {"id": "}{", "month": "04"}]),
-        (" \n", []),
-    ],
-    ids=["object", "list", "several", "empty"],
-)
-def test_records_are_the_objects_of_a_text_with_its_folders_when_json_is_looked_at(
-    text: str, found: list[dict[str, Any]]
-) -> None:
-    assert list(_records(["value", "month"], (text, "04"))) == found
-
-
-@pytest.mark.parametrize("text", ['[{"id": 1}, 7]', '"x"', '{"id": ', '{"id": 1} x'])
-def test_text_is_an_error_when_it_is_not_objects_of_json(text: str) -> None:
-    with pytest.raises(RuntimeError, match="a record cannot be parsed"):
-        list(_records(["value"], (text,)))
-
-
-def test_column_is_named_and_no_text_shown_when_it_cannot_be_unboxed() -> None:
-    assert _unboxed("body", "[1]") == [1]
-    with pytest.raises(GlueOptionError) as caught:
-        _unboxed("body", "secret")
-
-    assert str(caught.value) == "Option 'path' is 'body', with a text of 6 letters that is not JSON."
+def test_choice_type_says_that_it_is_glues_own_when_it_is_used() -> None:
+    with pytest.raises(NotOffGlueError, match="ChoiceType"):
+        ChoiceType()

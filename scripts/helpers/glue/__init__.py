@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from scripts.helpers.glue_api.errors import GlueArgumentError as GlueArgumentError
     from scripts.helpers.glue_api.errors import VersionMismatchException as VersionMismatchException
 
-NOT_HERE = ("FillMissingValues", "FindIncrementalMatches", "FindMatches")
+NOT_HERE = ("ChoiceType", "FillMissingValues", "FindIncrementalMatches", "FindMatches")
 """What Glue's library has besides: it may be imported, so that its use can say what to do instead."""
 
 _found, __dir__, __all__ = lazy(

@@ -79,8 +79,8 @@ class GlueContext:
         self.spark_session = session_of(sparkContext)
         check_jvm(self.spark_session, "GlueContext", WITHOUT_GLUE)
         check_version(self.spark_session)
-        self.create_dynamic_frame: Reader[DynamicFrame] = Reader(self, self._as_dynamic, finds_choices=True)
-        self.create_data_frame: Reader[DataFrame] = Reader(self, lambda df, _: df, finds_choices=False)
+        self.create_dynamic_frame: Reader[DynamicFrame] = Reader(self, self._as_dynamic)
+        self.create_data_frame: Reader[DataFrame] = Reader(self, lambda df, _: df)
         self.write_dynamic_frame = Writer()
         self.write_data_frame = self.write_dynamic_frame
 
@@ -152,8 +152,8 @@ class GlueContext:
 class Reader(Generic[Frame]):
     """``create_dynamic_frame`` and ``create_data_frame``: the same sources, as one or the other kind of frame."""
 
-    def __init__(self, context: GlueContext, wrap: Callable[[DataFrame, str], Frame], *, finds_choices: bool) -> None:
-        self._context, self._wrap, self._finds_choices = context, wrap, finds_choices
+    def __init__(self, context: GlueContext, wrap: Callable[[DataFrame, str], Frame]) -> None:
+        self._context, self._wrap = context, wrap
 
     def from_options(
         self,
@@ -193,7 +193,6 @@ class Reader(Generic[Frame]):
         if kind in FILES:
             df = read_folders(
                 spark, folders_to_read(given), format_named(format, kind), format_options or {}, transformation_ctx,
-                finds_choices=self._finds_choices,
             )  # fmt: skip
         elif kind in DATABASES:
             df = read_table(spark, table_to_read(_with_login(given)), transformation_ctx)
@@ -256,7 +255,6 @@ class Reader(Generic[Frame]):
             request = _of_partitions(request, partitions, given, bool(push_down_predicate or in_catalog))
         df = read_folders(
             spark, request, table.format, table.format_options, transformation_ctx, table.schema, partitions,
-            finds_choices=self._finds_choices,
         )  # fmt: skip
         return self._wrap(df, str(table_name))
 

@@ -24,7 +24,7 @@ class Field:
     kind
         Its type.
     metadata
-        What the schema notes beside it, such as the mark of a choice.
+        What the schema notes beside it.
     sql
         The value as Spark's SQL names it; None inside arrays, where nothing has a name.
     """

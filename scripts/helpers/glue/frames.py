@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 
 from scripts.helpers._lazy import DataFrame, F, T
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
-from scripts.helpers.glue.choices import as_plain, cast, choices_of, is_choice, resolved, spark_type, united
+from scripts.helpers.glue.choices import cast, resolved, spark_type, united
 from scripts.helpers.glue.fields import Field, changed, expression, field_at, parts_of, steps_to, top_field
-from scripts.helpers.glue.inference import boxed_type
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.records import Record, kept, mapped
 from scripts.helpers.relational.relations import untracked
 from scripts.helpers.rows.sql import sql
+from scripts.helpers.spark.inferred import inferred_schema
 from scripts.helpers.spark.jvm import check_jvm, rdd_of
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ INSTEAD = "Call toDF(), work on the DataFrame, and come back with DynamicFrame.f
 
 @dataclass(frozen=True)
 class ResolveOption:
-    """What `DynamicFrame.toDF` makes of a choice: ``KeepAsStruct``, or ``Cast`` or ``Project`` to a type of Spark."""
+    """What `DynamicFrame.toDF` makes of a column: ``Cast`` to a type of Spark; see `DynamicFrame.resolveChoice`."""
 
     path: str
     action: str
@@ -45,13 +45,13 @@ class ResolveOption:
 class DynamicFrame:
     """A DataFrame with the methods of Glue's DynamicFrame.
 
-    A column has one type, or is a choice of several where Glue's reader finds one; see `choices`. What Glue's frame
+    A column has one type: where Glue's reader finds several and makes a choice, Spark's makes text. What Glue's frame
     has and this one has not raises a NotOffGlueError that says what to do instead.
 
     Parameters
     ----------
     df
-        The rows. `toDF` returns it, with choices as structs.
+        The rows. `toDF` returns it.
     glue_ctx
         The context that it belongs to.
     name
@@ -88,7 +88,7 @@ class DynamicFrame:
     # --- looking ---------------------------------------------------------------------------------
 
     def toDF(self, options: Sequence[ResolveOption] | None = None) -> DataFrame:  # noqa: N802
-        """Return the DataFrame. A choice is a struct with a field for each type, unless an option settles it."""
+        """Return the DataFrame, with columns cast as options say."""
         found = self._df
         for option in options or ():
             if option.action == "KeepAsStruct":
@@ -99,7 +99,7 @@ class DynamicFrame:
                 )
             target = option.target if isinstance(option.target, str) else option.target.simpleString()
             found = resolved(found, [(option.path, f"{option.action.lower()}:{target}")], "")
-        return as_plain(found)
+        return found
 
     def count(self) -> int:
         """Count the rows."""
@@ -228,16 +228,17 @@ class DynamicFrame:
         totalThreshold: int = 0,
         catalog_id: str | None = None,
     ) -> DynamicFrame:
-        """Settle columns whose values have several types, by path in `specs` or all alike by `choice`.
+        """Cast columns, by path in `specs` with ``cast:TYPE``; a value that cannot be cast is NULL, as by Glue.
 
-        ``cast:TYPE`` and ``project:TYPE`` make one type of the values, ``make_cols`` a column of each type
-        (``price_double``, ``price_string``), ``make_struct`` a struct. ``choice="match_catalog"`` casts to the types of
-        a table of the catalogue. `choice` touches nothing but choices; in `specs`, ``cast:TYPE`` casts any column.
+        There are no choices: JSON of several types is text. So `choice` has no effect, with a WARNING, but for
+        ``match_catalog``, which casts columns of text to the types of a table of the catalogue. `specs` with
+        ``project:TYPE``, ``make_cols`` and ``make_struct`` leave a column of one type as it is, and refuse text.
 
         Raises
         ------
         GlueOptionError
-            Both or neither of `specs` and `choice`, an action that there is not, or ``match_catalog`` without a table.
+            Both or neither of `specs` and `choice`, an action that there is not or that refuses a column of text, or
+            ``match_catalog`` without a table.
         """
         if (specs is None) == (not choice):
             raise GlueOptionError("specs", "and choice go one without the other. Give one of them.")
@@ -258,7 +259,7 @@ class DynamicFrame:
         def leaves(field: Field) -> list[Field]:
             if isinstance(field.kind, T.ArrayType) and isinstance(field.kind.elementType, T.StructType):
                 raise NotOffGlueError(f"To unnest {field.name!r}, an array of structs,", "Use relationalize.")
-            if not isinstance(field.kind, T.StructType) or is_choice(field.metadata):
+            if not isinstance(field.kind, T.StructType):
                 return [field]
             found: list[Field] = []
             for part in field.kind.fields:
@@ -288,11 +289,14 @@ class DynamicFrame:
         name = self._top(path, "unbox", "Select it as a column before.")
         if name is None:
             return self
-        kind = boxed_type(self._df, name)
-        if kind is None:
+        texts = F.concat(F.lit('{"value":'), F.col(expression([name])), F.lit("}"))
+        found = inferred_schema(self._df.select(texts).dropna(), "json", {})
+        if "_corrupt_record" in found.names:
+            raise GlueOptionError("path", f"is {path!r}, and a text of it is not JSON.")
+        if not found.names:
             return self
-        value = F.from_json(F.col(expression([name])), kind.simpleString())
-        return self._with(changed(self._df, [name], lambda field: [Field(name, kind, value)]))
+        value = F.from_json(texts, found)["value"]
+        return self._with(changed(self._df, [name], lambda field: [Field(name, found["value"].dataType, value)]))
 
     def relationalize(
         self,
@@ -306,15 +310,7 @@ class DynamicFrame:
 
         With a `transformation_ctx`, and `Job.init`, the ids that join them go on over runs; without, they
         are below 0 and others at each call. Nothing is staged: `staging_path` is passed over.
-
-        Raises
-        ------
-        GlueOptionError
-            A choice among the columns: settle it with `resolveChoice` before.
         """
-        choices = choices_of(self._df.schema)
-        if choices:
-            raise GlueOptionError("frame", f"has the choice {expression(choices[0])}. Call resolveChoice before.")
         job = Job.tracking(transformation_ctx)
         if job is None:
             tables = untracked(self._df, root_table_name)
@@ -340,7 +336,7 @@ class DynamicFrame:
         return self._with(mapped(self._df, f)) if self._df.columns else self
 
     def union(self, other_frame: DynamicFrame, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Return the rows of both. A column of one alone is NULL in the other's; one with two types is a choice."""
+        """Return the rows of both. A column of one alone is NULL in the other's; see `choices.united`."""
         return self._with(united([self._df, other_frame._df]))
 
     def join(
@@ -485,7 +481,7 @@ class DynamicFrame:
         if given or most < 1 or not 0 < share <= 1:
             raise GlueOptionError("options", f"is {options!r}. It takes topk from 1 on, and prob above 0 and up to 1.")
         sample = self._df if share == 1 else self._df.sample(share)
-        as_plain(sample).limit(most).write.mode("append").json(path)
+        sample.limit(most).write.mode("append").json(path)
         return self
 
     # --- within ----------------------------------------------------------------------------------

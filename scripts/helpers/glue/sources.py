@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from scripts.helpers.glue.catalog import CatalogTable, Partitions
 from scripts.helpers.glue.choices import united
 from scripts.helpers.glue.connection_options import FoldersToRead, TableToRead, lake_options
 from scripts.helpers.glue.formats import spark_format, spark_options
-from scripts.helpers.glue.inference import csv_with_choices, json_with_choices
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.paths import folder_contexts
 from scripts.helpers.listing.folders import NULL_FOLDER
@@ -52,18 +51,11 @@ def read_folders(
     context: str,
     schema: str | None = None,
     partitions: Partitions | None = None,
-    *,
-    finds_choices: bool = False,
 ) -> DataFrame:
     """Return the files that are new to a context, or all of them where nothing is tracked.
 
     Without a new file the DataFrame has no columns unless a schema is given, as Glue's frames have none.
     With `partitions` of a table the keys are columns, in the catalogue's types.
-
-    Parameters
-    ----------
-    finds_choices
-        Columns whose values have several types are choices, as in Glue's DynamicFrame; see `inference`.
     """
     name = spark_format(format)
     options, path_column = spark_options(name, format_options)
@@ -73,8 +65,6 @@ def read_folders(
     def frame_of(part: FileDelta, folders: Sequence[str]) -> DataFrame:
         # As Glue: each batch has the types that it has, and nothing of it is kept.
         read: Callable[..., DataFrame] = partial(replace(part, schemas=None).read, spark, path_column=path_column)
-        if finds_choices and name == "json" and schema is None:
-            return json_with_choices(read, options)
         if schema is None:
             return read(name, **options)
         # Columns of the catalogue, which it gives for CSV only: they are those of the files by position, as in Hive.
@@ -84,8 +74,6 @@ def read_folders(
         for folder in folders:
             if folder.lower() not in known:
                 columns = columns.add(folder, "string")
-        if finds_choices:
-            return csv_with_choices(read, columns, by_place)
         return read(name, schema=columns, **by_place)
 
     frames = []
@@ -101,9 +89,7 @@ def read_folders(
         return _no_rows(spark, schema, partitions)
     if name == "csv" and not schema:
         frames = [_named_as_by_glue(frame) for frame in frames]
-    if finds_choices:
-        return united(frames)
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    return united(frames)
 
 
 class _GlueTable(JdbcTable):
