@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.errors import FileContentError, InvalidValueError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.reading.dialects import TABLE, unknown_options
@@ -74,3 +75,15 @@ def test_options_are_known_when_they_are_of_the_page_or_of_hadoop_or_of_another_
     assert [option for option in TABLE if unknown_options(option.format, [option.name.upper()])] == []
     assert unknown_options("parquet", ["parquet.crypto.factory.class", "basePath"]) == []
     assert unknown_options("com.example.excel", ["sheet"]) == []
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_gzip_file_is_named_when_its_name_does_not_say_so_and_any_byte_is_a_sign(
+    files: int, tmp_path: Path, spark: Any
+) -> None:
+    for number in range(files):
+        (tmp_path / f"{number}.csv").write_bytes(gzip.compress(b"id,bay\n1,north\n"))
+    delta: Any = FileBookmark(str(tmp_path)).new_files()
+
+    with pytest.raises(FileContentError, match=r"key '0.csv' cannot be read as csv: it is a gz file, and its name"):
+        delta.read(spark, "csv", header=True, encoding="ISO-8859-1")
