@@ -1,7 +1,7 @@
 """What `resolveChoice` makes of columns, and rows of several frames together.
 
 Glue's reader makes a choice of a column whose values have several types. Spark's reads such JSON as texts, and refuses
-CSV that does not fit its table. So a column here has one type: what settles choices casts, or finds nothing to do.
+CSV that does not fit its table. So a column here has one type, and `resolveChoice` casts it.
 """
 
 from __future__ import annotations

@@ -1350,8 +1350,7 @@ class _Attempt:
                 raise self._unfit(
                     f"column {column.name!r} is {found.declared}, and the rows have it as {column.kind}, which does "
                     f"not fit there unchanged. Cast it, or declare the column as {self._sql.declaration(column)}."
-                    + chosen_type(column.name)
-                    * is_text,
+                    + (chosen_type(column.name) if is_text else "")
                 )
         if self._arriving:
             self._check_others({column.name for column in self._arriving})
