@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from shlex import quote
 from typing import Any
 
@@ -17,7 +14,7 @@ from scripts.cli.contexts import file_bookmark, file_options
 from scripts.cli.deciding import confirm_place
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
-from scripts.cli.screen import Cell, bound_text, commit_text, planned_text, show_rows, window_text
+from scripts.cli.screen import Cell, bound_text, commit_text, planned_text, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import count_of, printable, size_text
 from scripts.helpers.errors import InvalidValueError, UnknownContextError
@@ -25,7 +22,6 @@ from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState
 from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import PLANS
-from scripts.helpers.rows.options import DEFAULT_DELAY
 from scripts.helpers.rows.states import RowsState, column_values
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.states import typed
@@ -35,69 +31,28 @@ LISTED = 10
 """Keys of a plan that are shown: a batch can have millions, and a few tell where they lie."""
 
 BATCH_OPTIONS = [
+    click.option("--source", metavar="URI", help="The source of files to list."),
     click.option("--max-files", type=click.IntRange(1), metavar="N", help="The same value as in the job."),
     click.option("--max-bytes", type=click.IntRange(1), metavar="N", help="The same value as in the job."),
-    click.option(
-        "--delay", type=Duration(), metavar="TIME", help="The same value as in the job (5m for rows, 0 for files)."
-    ),
+    click.option("--delay", type=Duration(), metavar="TIME", help="The same value as in the job (0)."),
     click.option("--ready-marker", metavar="NAME", help="The same value as in the job."),
     click.option("--layout", metavar="FOLDERS", help="The same value as in the job, such as day=%Y-%m-%d/."),
+    click.option("--lookback", type=Duration(), metavar="TIME", help="The same value as in the job, with --layout."),
 ]
-"""How a job cuts its batches of files: in its code, not in its state."""
-
-SOURCE_OPTIONS = [
-    click.option(
-        "--source", metavar="URI", help="The source. Rows are counted with Spark (jdbc:… or files), and files listed."
-    ),
-    click.option(
-        "--format", "format_", default="parquet", metavar="NAME", help="Format of the source files (parquet)."
-    ),
-    click.option("--jdbc-table", metavar="NAME", help="Table or schema.table."),
-    click.option(
-        "--jdbc-user-from", default="JDBC_USER", metavar="VARIABLE", help="Variable with the user (JDBC_USER)."
-    ),
-    click.option(
-        "--jdbc-password-from",
-        default="JDBC_PASSWORD",
-        metavar="VARIABLE",
-        help="Variable with the password (JDBC_PASSWORD).",
-    ),
-    click.option("--jdbc-options", default="{}", metavar="JSON", help="Options for Spark's reader."),
-    click.option("--zone", metavar="NAME", help="Zone of times that have none (UTC)."),
-    click.option(
-        "--lookback", type=Duration(), metavar="TIME", help="The same value as in the job, for rows or with --layout."
-    ),
-    click.option(
-        "--spark-conf", default="{}", metavar="JSON", help='Spark settings, such as {"spark.master": "local[2]"}.'
-    ),
-]
+"""Where a job's files are, and how it cuts its batches of them: the latter is in its code, not in its state."""
 
 
 @command("plan")
 @job_argument
 @context_option
 @file_options
-@with_options([*BATCH_OPTIONS, *SOURCE_OPTIONS])
-def plan(
-    around: Surroundings,
-    job: str,
-    context: str | None,
-    include: Sequence[str],
-    exclude: Sequence[str],
-    min_size: int,
-    versioned: bool,
-    ledger_uri: str | None,
-    max_files: int | None,
-    max_bytes: int | None,
-    ready_marker: str | None,
-    layout: str | None,
-    **source: Any,
-) -> None:
+@with_options(BATCH_OPTIONS)
+def plan(around: Surroundings, job: str, context: str | None, source: str | None, **options: Any) -> None:
     """Show what the next run would take. Changes nothing.
 
     If a plan is open, the next run takes exactly that plan. Otherwise the command lists sources of files: without
     --source, it shows the source and asks first. For sources of rows and of table versions, it shows where the next
-    run starts to read. With --source, Spark counts the rows.
+    run starts to read.
     """
     head = read_job(around, job)
     # A context may be in the open plan only: in that of the first run, or of the run that begins with it.
@@ -110,13 +65,7 @@ def plan(
             if context in (None, name):
                 parts[name] = _frozen(part)
     else:
-        # Of files, lookback is of the folders that a layout names; without one it is of rows, see `source`.
-        options = {
-            "include": include, "exclude": exclude, "min_size": min_size, "versioned": versioned,
-            "ledger_uri": ledger_uri, "max_files": max_files, "max_bytes": max_bytes, "delay": source["delay"],
-            "ready_marker": ready_marker, "layout": layout, "lookback": source["lookback"] if layout else None,
-        }  # fmt: skip
-        # What was not given is left out, so that the class takes its own defaults, as in the job.
+        # Options that were not given are left out, so that the class takes its own defaults, as in the job.
         given = {name: value for name, value in options.items() if value}
         parts = _ahead(around, job, head, context, given, source)
     _show(around, head, parts)
@@ -136,23 +85,26 @@ def _frozen(part: Any) -> dict[str, Any]:
 
 
 def _ahead(
-    around: Surroundings, job: str, head: Head, context: str | None, given: dict[str, Any], source: dict[str, Any]
+    around: Surroundings, job: str, head: Head, context: str | None, given: dict[str, Any], source: str | None
 ) -> dict[str, dict[str, Any]]:
     """Look at the sources of all contexts, or of one."""
     with progress(around, f"reading {printable(job)}"):
         watermarks = {name: typed(around.watermarks.lookups.state_at(head, name)) for name in head.watermarks}
     chosen = {name: state for name, state in sorted(watermarks.items()) if context in (None, name)}
-    read = [name for name, state in chosen.items() if isinstance(state, (RowsState, FilesState))]
-    if source["source"] is not None and len(read) != 1:
-        raise InvalidValueError(f"--source is for one context of rows or files. The job has: "
-                                f"{', '.join(read) or 'none'}. Choose with --context.")  # fmt: skip
+    files = [name for name, state in chosen.items() if isinstance(state, FilesState)]
+    if source is not None and len(files) != 1:
+        raise InvalidValueError(f"--source is for one context of files. The job has: {', '.join(files) or 'none'}. "
+                                "Choose with --context.")  # fmt: skip
     parts: dict[str, dict[str, Any]] = {}
     for name, state in chosen.items():
         if isinstance(state, FilesState):
-            parts[name] = _files(around, name, state, given, source["source"])
+            parts[name] = _files(around, name, state, given, source)
         elif isinstance(state, RowsState):
-            with progress(around, f"asking the source of {printable(name)}"):
-                parts[name] = _rows(around, name, state, source)
+            low = column_values(state.columns, state.value, placed=True)
+            start = bound_text(low, "the beginning")
+            text = f"rows of {', '.join(state.names)} from {start} on; the job asks its source"
+            cursor = state.names if len(state.names) > 1 else state.names[0]
+            parts[name] = {"kind": "rows", "cursor_column": cursor, "low": low, "text": text}
         elif isinstance(state, PartitionState):
             text = f"the largest partition by {', '.join(state.columns)} that {state.source} has then"
             parts[name] = {"kind": "partition", "source": state.source, "text": text}
@@ -188,66 +140,6 @@ def _files(
         "kind": "files", "source": state.source, "files": delta.count, "bytes": delta.bytes, "gone": delta.gone,
         "has_more": delta.has_more, "first": first, "text": text,
     }  # fmt: skip
-
-
-def _rows(around: Surroundings, name: str, state: RowsState, source: dict[str, Any]) -> dict[str, Any]:
-    """Say from where rows are read; with a source also up to where, and how many they are."""
-    columns, low, high, count = state.names, state.value, None, None
-    named = ", ".join(columns)
-    if source["source"] is None:
-        low = column_values(state.columns, low, placed=True)
-        text = f"rows of {named} from {bound_text(low, 'the beginning')} on; ask the source with --source"
-    else:
-        # With lookback and delay, the run reads from and to other bounds than the state has.
-        low, high, count = _asked(around, name, state, source)
-        text = f"{count_of(count, 'row')} of {named} {window_text(low, high)}"
-    return {
-        "kind": "rows", "cursor_column": columns if len(columns) > 1 else columns[0], "low": low, "high": high,
-        "rows": count, "text": text,
-    }  # fmt: skip
-
-
-def _asked(around: Surroundings, name: str, state: RowsState, source: dict[str, Any]) -> tuple[Any, Any, int]:
-    """Plan a window as a job does and count its rows, through Spark."""
-    from scripts.helpers.rows.plan import plan_window
-    from scripts.helpers.spark.jvm import quiet
-    from scripts.jobs import session
-    from scripts.jobs.ingest_table import source_of
-
-    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"} | _json(source, "spark_conf")
-    spark = session.make_session("watermarks plan", settings)
-    quiet(spark)
-    asked = argparse.Namespace(
-        source=source["source"], format=source["format_"], jdbc_table=source["jdbc_table"], snapshot=False,
-        jdbc_user_from=source["jdbc_user_from"], jdbc_password_from=source["jdbc_password_from"],
-        jdbc_options=_json(source, "jdbc_options"), partitions=None, zone=source["zone"],
-        jdbc_secret=None, jdbc_connection=None, query=None, where="", columns=None,
-    )  # fmt: skip
-    rows = source_of(spark, asked)
-    delay: timedelta | None = source["delay"]
-    lookback: timedelta | None = source["lookback"]
-    with rows.asking():
-        window = plan_window(
-            rows, state.names, now=around.now(), state=state.to_store(), context=name, lookback=lookback,
-            delay=DEFAULT_DELAY if delay is None else delay, sink="merge", nulls="skip", strings=True,
-            descending=state.descending,
-        )  # fmt: skip
-    count = 0
-    if not window.is_empty:
-        with rows.typed_errors():
-            count = rows.rows(window).count()
-    low, high = (column_values(window.columns, end, placed=True) for end in (window.read_low, window.high))
-    return low, high, count
-
-
-def _json(source: Mapping[str, Any], name: str) -> dict[str, str]:
-    try:
-        found = json.loads(source[name])
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise click.UsageError(f"--{name.replace('_', '-')} is not a JSON object.")
-    return {str(key): str(value) for key, value in found.items()}
 
 
 def _show(around: Surroundings, head: Head, parts: Mapping[str, dict[str, Any]]) -> None:

@@ -149,7 +149,8 @@ def planned_text(planned: Any) -> str:
         names = [column.name for column in found.columns]
         named = names[0] if len(names) == 1 else str(names)
         low, high = (column_values(found.columns, bound, placed=True) for bound in (found.low, found.high))
-        return f"{named} {window_text(low, high)}"
+        last = bound_text(high, "the first row there will be")
+        return f"{named} from {bound_text(low, 'the beginning')} to before {last}"
     if isinstance(found, TableSpan):
         until = commit_text(found.format, found.until, "a table without a snapshot")
         if found.whole:
@@ -157,11 +158,6 @@ def planned_text(planned: Any) -> str:
         what = "changes" if found.is_feed else "appended rows"
         return f"{what} after {commit_text(found.format, found.after, 'the beginning')} up to {until}"
     return value_text(found if isinstance(found, str) else planned)
-
-
-def window_text(low: Any, high: Any) -> str:
-    """Write both ends of a window of rows."""
-    return f"from {bound_text(low, 'the beginning')} to before {bound_text(high, 'the first row there will be')}"
 
 
 def bound_text(bound: Any, none: str) -> str:

@@ -117,9 +117,3 @@ def analysed_plan(df: DataFrame) -> Any:
 def rdd_of(df: DataFrame) -> RDD[Any]:
     """Return the rows of a DataFrame as an RDD. To be called where `has_jvm`."""
     return df.rdd
-
-
-def quiet(spark: SparkSession) -> None:
-    """Let Spark log errors only. Spark Connect logs where its server is."""
-    if has_jvm(spark):
-        spark.sparkContext.setLogLevel("ERROR")
