@@ -97,7 +97,7 @@ class Demo:
         return [
             sys.executable, "-m", MODULES[job], "--JOB_NAME", job, "--JOB_RUN_ID", new_run_id(),
             "--source", f"s3a://{BUCKET}/landing/{job}/", "--target", f"s3a://{BUCKET}/raw/{job}/",
-            "--lease-seconds", str(LEASE_SECONDS), "--spark-conf", json.dumps(self.spark_settings), *own, *extra,
+            "--lease", f"{LEASE_SECONDS}s", "--spark-conf", json.dumps(self.spark_settings), *own, *extra,
         ]  # fmt: skip
 
     def run(self, title: str, *jobs: str, expected_code: int = 0) -> None:
@@ -116,7 +116,7 @@ class Demo:
 
     def run_and_kill(self, title: str, job: str) -> None:
         """Run a job; when it has written and not yet committed, start another one beside it, then kill the first."""
-        command = self.command(job, "--pause-before-commit", str(RUN_LIMIT_SECONDS))
+        command = self.command(job, "--pause-before-commit", f"{RUN_LIMIT_SECONDS}s")
         log: list[str] = []
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
             guard = threading.Timer(RUN_LIMIT_SECONDS, process.kill)

@@ -2,7 +2,7 @@
 
 With a limit for a batch, the job commits batches until no file is left. With --events-queue, it takes only files that
 S3 events name, and with --metadata-journal only what S3 Metadata records. Events can be lost, and records can be late:
---relist-hours lists the source from time to time as well.
+--relist lists the source from time to time as well.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         help=f"take files from the S3 events in this SQS queue; {LIST}: list the source (default: {LIST})",
     )
     choice.add_argument(
-        "--relist-hours",
-        type=session.positive,
-        metavar="N",
+        "--relist",
+        type=session.time_span,
+        metavar="TIME",
         help="with a queue or a journal: also list the source if the last listing is older than this, as events and "
         "records can be missed",
     )
@@ -115,9 +115,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--archive-to", metavar="URI", help="with archive: folder for the files, in subfolders v<version>/"
     )
     later.add_argument(
-        "--min-age-hours",
-        type=session.positive,
-        metavar="N",
+        "--min-age",
+        type=session.time_span,
+        metavar="TIME",
         help="keep files this long after they were written and committed",
     )
     arguments = session.parse(parser, argv)
@@ -126,10 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--reader-options are Spark's. Give --{own[0].replace('_', '-')} by itself.")
     if arguments.events_queue not in (None, LIST) and arguments.metadata_journal:
         parser.error("--events-queue and --metadata-journal both name changed files. Give one of the two.")
-    if arguments.relist_hours and arguments.events_queue in (None, LIST) and not arguments.metadata_journal:
+    if arguments.relist is not None and arguments.events_queue in (None, LIST) and not arguments.metadata_journal:
         parser.error(
-            "--relist-hours goes with the URL of --events-queue or with --metadata-journal only: without them each run "
-            "lists."
+            "--relist goes with the URL of --events-queue or with --metadata-journal only: without them each run lists."
         )
     return session.run_job(ingest, arguments)
 
@@ -140,16 +139,15 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     Without new files Spark is not started.
     """
     options = {name: getattr(arguments, name) for name in OPTIONS}
-    relist = timedelta(hours=arguments.relist_hours) if arguments.relist_hours else None
-    if arguments.after_commit or arguments.archive_to or arguments.min_age_hours:
+    if arguments.after_commit or arguments.archive_to or arguments.min_age:
         options["after_commit"], options["archive_to"] = arguments.after_commit, arguments.archive_to
-        options["min_age"] = timedelta(hours=arguments.min_age_hours or 0)
+        options["min_age"] = arguments.min_age or timedelta(0)
     landed = job.new_files(
         arguments.source,
         listing=inventory_of(arguments),
         events=queue_of(arguments),
         metadata=journal_of(arguments),
-        relist=relist,
+        relist=arguments.relist,
         **options,
     )
     if not landed.count:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any, get_args
 
 from scripts.helpers._lazy import SparkSession
@@ -31,7 +30,7 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import session
 
 USER, PASSWORD = "JDBC_USER", "JDBC_PASSWORD"
-OF_LIVE_JOBS = ("initial_value", "high", "lookback_seconds", "descending", "max_rows", "take_over", "on_schema_change")
+OF_LIVE_JOBS = ("initial_value", "high", "lookback", "descending", "max_rows", "take_over", "on_schema_change")
 """Options that say where a live job reads, whose lease it ends, and which schema it keeps; a slice has bounds and a
 lease of its own, and keeps no schema."""
 OF_DATABASES = (
@@ -53,18 +52,18 @@ def make_parser() -> argparse.ArgumentParser:
         help="timestamp, date, integer or decimal column that grows; repeat for each column of a compound cursor",
     )
     parser.add_argument(
-        "--delay-seconds",
-        type=session.not_negative,
-        default=int(DEFAULT_DELAY.total_seconds()),
-        metavar="N",
+        "--delay",
+        type=session.time_span,
+        default=session.in_minutes(DEFAULT_DELAY),
+        metavar="TIME",
         help="how far the upper bound stays behind the clock: at least as long as a row may come after its stamp "
         "(default: %(default)s)",
     )
     parser.add_argument(
-        "--lookback-seconds",
-        type=session.not_negative,
-        default=0,
-        metavar="N",
+        "--lookback",
+        type=session.time_span,
+        default="0s",
+        metavar="TIME",
         help="how far before the watermark to read again; needs --sink merge (default: %(default)s)",
     )
     parser.add_argument(
@@ -200,13 +199,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     """Read the rows past the watermark and write them under the batch id; tell whether rows are left."""
     source = source_of(session_for(job.job_id, arguments), arguments)
-    lookback = timedelta(seconds=arguments.lookback_seconds)
     rows = job.rows_since(
         source,
         arguments.cursor_column,
         transformation_ctx=arguments.context,
-        delay=timedelta(seconds=arguments.delay_seconds),
-        lookback=lookback or None,  # A timedelta, even of 0, does not fit a cursor column of numbers.
+        delay=arguments.delay,
+        lookback=arguments.lookback or None,  # A timedelta, even of 0, does not fit a cursor column of numbers.
         initial_value=value_of(source, arguments, "initial_value"),
         high=value_of(source, arguments, "high"),
         nulls=arguments.nulls,
@@ -231,7 +229,7 @@ def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options
         transformation_ctx=arguments.context,
         low=option_bound(state.columns, arguments, "backfill_from"),
         high=option_bound(state.columns, arguments, "backfill_to"),
-        delay=timedelta(seconds=arguments.delay_seconds),
+        delay=arguments.delay,
         sink=arguments.sink,
         name=arguments.backfill_name,
         **options,

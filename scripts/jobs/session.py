@@ -23,14 +23,12 @@ from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue_api.runs import on_glue
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
+from scripts.helpers.metrics.freshness import duration
 from scripts.helpers.protocol.begin import MAX_LEASE
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks, table_by_default
 from scripts.jobs.exit_codes import OK, STOPPED, exit_code
 
 logger = logging.getLogger(__name__)
-
-MOST_DIGITS = 12
-"""Of a number of seconds that is read or shown."""
 
 EXIT_CODES = """exit codes:
   0   committed, or nothing was new
@@ -69,10 +67,10 @@ def parser(description: str) -> argparse.ArgumentParser:
         "--table", default=table_by_default(), help="the DynamoDB table, or sqlite:PATH (default: %(default)s)"
     )
     made.add_argument(
-        "--lease-seconds",
-        type=lease_seconds,
-        default=int(DEFAULT_LEASE.total_seconds()),
-        metavar="N",
+        "--lease",
+        type=lease,
+        default=in_minutes(DEFAULT_LEASE),
+        metavar="TIME",
         help="how long other runs wait after this run dies; renewed while it runs (default: %(default)s)",
     )
     made.add_argument(
@@ -90,9 +88,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--pause-before-commit",
-        type=positive,
-        default=0,
-        metavar="SECONDS",
+        type=time_span,
+        default="0s",
+        metavar="TIME",
         help="wait between write and commit, to test a crash at that point",
     )
     made.add_argument(
@@ -141,22 +139,27 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def lease_seconds(text: str) -> int:
-    """Read the seconds of a lease: a whole number above 0, one day at most."""
-    most = int(MAX_LEASE.total_seconds())
-    # By its length first: `int` refuses thousands of digits, and a timedelta overflows at fifteen.
-    if text.isdecimal() and (len(text) > MOST_DIGITS or int(text) > most):
-        shown = text if len(text) <= MOST_DIGITS else f"{text[:MOST_DIGITS]}…"
+def time_span(text: str) -> timedelta:
+    """Read a duration such as 90s, 15m, 2h or 1d."""
+    try:
+        return duration(text)
+    except InvalidValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def in_minutes(span: timedelta) -> str:
+    """Write a default as `time_span` reads it."""
+    return f"{span // timedelta(minutes=1)}m"
+
+
+def lease(text: str) -> timedelta:
+    """Read the duration of a lease: above 0, one day at most."""
+    found = time_span(text)
+    if not timedelta(0) < found <= MAX_LEASE:
         raise argparse.ArgumentTypeError(
-            f"the lease is {shown} seconds; the limit is {most} (one day). Give a shorter one: the job renews it while "
-            "it runs"
+            f"a lease of {text} is not above 0s and at most 1d. Give a shorter one: the job renews it while it runs"
         )
-    return positive(text)
-
-
-def not_negative(text: str) -> int:
-    """Read a whole number from 0."""
-    return 0 if text == "0" else positive(text)
+    return found
 
 
 def json_map(text: str) -> dict[str, str]:
@@ -248,14 +251,14 @@ def _run_batch(
     begin: Callable[..., IncrementalJob | Backfill],
 ) -> bool:
     started = time.monotonic()
-    lease = timedelta(seconds=arguments.lease_seconds)
     reporters = [EmbeddedMetrics()] if arguments.metrics else []
-    with begin(arguments, watermarks, lease=lease, reporters=reporters) as begun:
+    with begin(arguments, watermarks, lease=arguments.lease, reporters=reporters) as begun:
         has_more = work(begun, arguments)
         job = begun.job if isinstance(begun, Backfill) else begun
         if arguments.pause_before_commit:
-            logger.warning("event=pausing job=%s seconds=%d", job.job_id, arguments.pause_before_commit)
-            time.sleep(arguments.pause_before_commit)
+            seconds = arguments.pause_before_commit.total_seconds()
+            logger.warning("event=pausing job=%s seconds=%d", job.job_id, seconds)
+            time.sleep(seconds)
     report = {
         "job": job.job_id,
         "run": job.run_id,

@@ -118,7 +118,7 @@ def with_rows(live: Watermarks) -> list[int]:
 
 @pytest.mark.parametrize(
     ("cursor", "delay", "more"),
-    [("last_modified", "2", ["--partitions", "6"]), ("changed", "0", ["--snapshot"])],
+    [("last_modified", "2s", ["--partitions", "6"]), ("changed", "0s", ["--snapshot"])],
     ids=["delay", "snapshot"],
 )
 def test_sink_equals_source_and_each_version_came_once_when_rows_change_all_the_while(
@@ -133,11 +133,11 @@ def test_sink_equals_source_and_each_version_came_once_when_rows_change_all_the_
     codes: list[int] = []
     try:
         while len(codes) < 4 or (len(with_rows(live)) < 3 and len(codes) < 60):
-            codes.append(run(*arguments, "--delay-seconds", delay))
+            codes.append(run(*arguments, "--delay", delay))
     finally:
         stop.set()
         writer.join()
-    codes.append(run(*arguments, "--delay-seconds", "0"))
+    codes.append(run(*arguments, "--delay", "0s"))
 
     assert set(codes) == {0}
     rows = jdbc.read.parquet(str(tmp_path / "raw")).select("id", "version").collect()
@@ -186,7 +186,7 @@ def test_job_ends_with_try_later_and_shows_no_secret_when_the_database_is_down(
             "holds no transaction ids",
         ),
         (
-            ["--cursor-column", "last_modified", "--jdbc-table", "{}", "--lookback-seconds", "60"],
+            ["--cursor-column", "last_modified", "--jdbc-table", "{}", "--lookback", "60s"],
             exit_codes.BAD_DATA,
             "sink='merge'",
         ),
@@ -237,8 +237,8 @@ DAYS = "(1, '2026-01-01'), (2, '2026-01-02'), (3, '2026-01-03')"
         ("timestamp", DAYS, ["--initial-value", "2026-01-02T00:00:00", "--zone", "UTC"], [2, 3]),
         ("date", DAYS, ["--high", "2026-01-03", "--zone", "UTC"], [1, 2]),
         ("numeric(5,1)", "(1, 1.5), (2, 1.6)", ["--high", "1.6"], [1]),
-        ("int", "(1, -1), (2, -2), (3, -3)", ["--descending", "--initial-value", "-2", "--delay-seconds", "0"], [2, 3]),
-        ("varchar(3)", "(1, '001'), (2, '002')", ["--strings", "--initial-value", "002", "--delay-seconds", "0"], [2]),
+        ("int", "(1, -1), (2, -2), (3, -3)", ["--descending", "--initial-value", "-2", "--delay", "0s"], [2, 3]),
+        ("varchar(3)", "(1, '001'), (2, '002')", ["--strings", "--initial-value", "002", "--delay", "0s"], [2]),
     ],
     ids=["timestamptz", "timestamp", "date", "numeric", "descending", "strings"],
 )

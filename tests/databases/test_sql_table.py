@@ -632,7 +632,7 @@ def test_ready_made_job_takes_new_rows_without_spark_when_the_source_is_no_jdbc_
     arguments = [
         "--JOB_NAME=repairs", f"--table=sqlite:{tmp_path}/state.db", f"--source={sqlite.url.removeprefix('jdbc:')}",
         f"--jdbc-table={name}", "--cursor-column=id", f"--target={tmp_path}/raw", "--where=bay = 'north'",
-        "--columns=bay", "--delay-seconds=0",
+        "--columns=bay", "--delay=0s",
     ]  # fmt: skip
 
     first = run_without({"pyspark"}, INGEST, *arguments)

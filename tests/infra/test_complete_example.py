@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_rows_job_of_the_example_is_told_its_table_when_started_as_glue_does(
         "source": "s3://example-landing/repairs/",
         "target": "s3://example-lake/raw/repairs/",
         "cursor_column": ["last_modified"],
-        "delay_seconds": 300,
+        "delay": timedelta(minutes=5),
         "job_bookmark_option": "job-bookmark-enable",
         "metrics": True,
     }

@@ -175,7 +175,7 @@ def test_ingest_files_replays_the_same_batch_when_killed_between_write_and_commi
 
     land_csv(1)
     land_csv(2)
-    command = [sys.executable, "-m", "scripts.jobs.ingest_files", *arguments, *options, "--pause-before-commit", "200"]
+    command = [sys.executable, "-m", "scripts.jobs.ingest_files", *arguments, *options, "--pause-before-commit", "200s"]
 
     with subprocess.Popen(
         [*command, "--JOB_RUN_ID", "jr_dead"], env=environment, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True
@@ -211,7 +211,7 @@ def test_ingest_table_takes_each_row_once_when_rows_are_added(
 
     first = run_here(ingest_table.main, "--cursor-column", "id")
     spark.range(5, 7).write.mode("append").parquet(table)
-    second = run_here(ingest_table.main, "--cursor-column", "id", "--delay-seconds", "0")
+    second = run_here(ingest_table.main, "--cursor-column", "id", "--delay", "0s")
 
     assert [report["rows_written"] for report in first + second] == [5, 2]
     assert sorted(row["id"] for row in spark.read.parquet(f"s3a://{bucket}/raw/").collect()) == list(range(7))
@@ -232,7 +232,7 @@ def test_ingest_table_goes_on_until_no_row_is_left_when_batches_are_limited(
 def test_ingest_table_stops_when_columns_changed_and_changes_are_refused(
     run_here: Callable[..., list[dict[str, Any]]], arguments: list[str], live: Watermarks, bucket: str, spark: Any
 ) -> None:
-    options = ["--cursor-column", "id", "--delay-seconds", "0", "--on-schema-change", "raise"]
+    options = ["--cursor-column", "id", "--delay", "0s", "--on-schema-change", "raise"]
     spark.range(2).write.parquet(f"s3a://{bucket}/landing/")
     run_here(ingest_table.main, *options)
     spark.sql("SELECT 2L AS id, 'red' AS colour").write.mode("overwrite").parquet(f"s3a://{bucket}/landing/")
@@ -320,7 +320,7 @@ def test_options_of_databases_are_refused_when_they_would_have_no_effect(
         (["--JOB_NAME", "~latest"], exit_codes.BAD_DATA, "Job name '~latest'"),
         (["--source", "s3a://no-such-bucket-anywhere/x/"], exit_codes.BAD_DATA, "NoSuchBucket"),
         (["--source", "s3a://bucket/no-slash"], exit_codes.BAD_DATA, "ends with a slash"),
-        (["--lease-seconds", "0"], 2, "whole number above 0"),
+        (["--lease", "0s"], 2, "a lease of 0s is not above 0s and at most 1d"),
         (["--take-over", "jr_1"], exit_codes.FAILED, "holds nothing for job 'parking'"),
         (["--take-over", "jr_1", "--job-bookmark-option", "job-bookmark-pause"], 2, "omit --take-over or"),
         (["--reader-options", "header"], 2, "not a JSON map"),
@@ -336,7 +336,7 @@ def test_options_of_databases_are_refused_when_they_would_have_no_effect(
         ),
         (["--BOOKMARK_CONTEXT", "a*"], exit_codes.BAD_DATA, "Job name 'a*'"),
         (["--events-queue", "q", "--max-bytes", "1"], exit_codes.BAD_DATA, "max_bytes cannot be used with events"),
-        (["--relist-hours", "24"], 2, "--relist-hours goes with the URL of --events-queue or with --metadata-journal"),
+        (["--relist", "24h"], 2, "--relist goes with the URL of --events-queue or with --metadata-journal"),
         (["--metadata-journal", "b_landing"], 2, "'b_landing' is not CATALOG.NAMESPACE"),
         (["--events-queue", "q", "--metadata-journal", "s3.b"], 2, "both name changed files. Give one of the two"),
         (["--metadata-journal", "nowhere.b"], exit_codes.BAD_DATA, "pyiceberg has no catalog of that name"),
@@ -493,7 +493,7 @@ def test_only_recorded_files_are_read_when_there_are_metadata_tables(
     of_tables = ("--metadata-journal", f"s3.{NAMESPACE}", "--metadata-inventory", f"s3.{NAMESPACE}")
     read = []
 
-    for number, others in enumerate(((), ("--relist-hours", "24"), ("--relist-hours", "24"))):
+    for number, others in enumerate(((), ("--relist", "24h"), ("--relist", "24h"))):
         names = [f"{number}.json", f"{number} of nobody.json"]
         for name in names:
             land(s3, bucket, name, {"id": number, "name": "x"})
@@ -587,7 +587,7 @@ def test_queue_is_drained_in_batches_when_files_are_ingested_by_events(
     batches, after = ingest(queue), left()
     s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration={})
     land(s3, bucket, "lost.json", {"id": 9, "name": "x"})
-    by_events, by_listing = ingest(queue), ingest(queue, "--relist-hours", "1")
+    by_events, by_listing = ingest(queue), ingest(queue, "--relist", "1h")
 
     assert (told, after) == (7, 0)  # S3 sends a message of its own first, to try the queue.
     assert batches == [0, 0, 2, 1]  # A batch in which nothing is new does not end the run while there are messages.

@@ -70,7 +70,7 @@ def test_run_pauses_before_its_commit_when_it_is_told_to(
 
     monkeypatch.setattr(session, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic, gmtime=time.gmtime))
 
-    session.run_job(lambda *_: False, parsed(table, "--pause-before-commit", "200"))
+    session.run_job(lambda *_: False, parsed(table, "--pause-before-commit", "200s"))
 
     assert owners == [(200, "jr_1")]
     assert "event=pausing job=parking seconds=200" in caplog.messages
@@ -141,7 +141,7 @@ def ingest(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
 @pytest.mark.parametrize(
     ("given", "age"),
-    [([], timedelta(0)), (["--min-age-hours", "36"], timedelta(hours=36))],
+    [([], timedelta(0)), (["--min-age", "36h"], timedelta(hours=36))],
     ids=["no age", "hours"],
 )
 def test_files_are_cleared_after_as_many_hours_as_the_option_says(

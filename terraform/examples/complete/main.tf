@@ -21,7 +21,7 @@ locals {
       arguments = {
         "--format"        = "parquet"
         "--cursor-column" = "last_modified"
-        "--delay-seconds" = "300"
+        "--delay"         = "5m"
       }
     }
   }
