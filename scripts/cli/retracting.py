@@ -7,7 +7,7 @@ import click
 from scripts.cli.progress import progress
 from scripts.cli.screen import show_rows
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.batch.publishing import take_back
+from scripts.helpers.batch.publishing import take_back_now
 from scripts.helpers.display.units import count_of, printable, size_text
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.head import Head, Outputs
@@ -70,11 +70,11 @@ def retract_now(around: Surroundings, job: str) -> None:
         if doubt(retraction, head.last_versions) is not None:
             continue
         sink = _sink_of(retraction)
-        if sink is None:
+        with progress(around, f"deleting from {printable(retraction.target)}"):
+            count = None if sink is None else take_back_now(around.watermarks, job, sink, retraction)
+        if count is None:
             around.shown.print(f"The next run deletes the batches from {printable(retraction.target)}.")
             continue
-        with progress(around, f"deleting from {printable(retraction.target)}"):
-            count = take_back(sink, retraction)
         counted = count_of(count, "file" if retraction.sink == "files" else "row")
         around.shown.print(f"Deleted {counted} from {printable(retraction.target)}.")
 

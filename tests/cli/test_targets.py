@@ -674,3 +674,27 @@ def test_rows_of_a_table_are_there_once_when_the_command_of_the_error_is_run(
 
     assert "no column holds their batch" not in done.output
     assert sorted(DeltaTable(folder).to_pyarrow_table()["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_rows_that_a_table_had_lost_are_named_when_a_rewind_retracts_later_ones_there(
+    run: Command, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "raw")
+
+    def load(*ids: int) -> None:
+        with IncrementalJob(watermarks, "repairs", f"jr_{sum(ids)}") as job:
+            rows = job.rows_since(pd.DataFrame({"id": ids}), "id")
+            job.write(rows, folder, format="delta", batch_column="batch")
+
+    load(1)
+    version = DeltaTable(folder).version()
+    load(1, 2)
+    load(1, 2, 3)
+    DeltaTable(folder).restore(version)
+    rewound = run(watermarks, "rewind", "repairs", "--to-version", "2", "--retract", *WHY)
+    load(1, 2)
+
+    found = run(watermarks, "doctor", "repairs", "--output", "json")
+    (finding,) = [one for one in json.loads(found.stdout)["findings"] if one["kind"] == "target behind"]
+    assert rewound.exit_code == 0, rewound.output
+    assert "run `watermarks rewind repairs --to-version 1 --retract --why TEXT`" in finding["remedy"]

@@ -26,6 +26,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.protocol.head import Head, LogEntry, Plan, Seen
 from scripts.helpers.protocol.names import is_epoch, served_by, split_name
 from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.protocol.races import Lost
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.choice import is_sink_of, opened, sink_of
 from scripts.helpers.sinks.outputs import doubt, mark_of
@@ -103,23 +104,16 @@ class Witness:
             )  # fmt: skip
         self._asked[place] = found
 
-    def warn_if_behind(self, sink: Sink) -> int | None:
-        """Log, once, that a target lacked what was published there; return the last version that it had.
+    def note_loss(self, sink: Sink) -> None:
+        """Log, once, that a target lacks what was published there, and keep it in the head.
 
-        To be called before a batch with rows is published there: it hides that the target lacks earlier ones. None if
-        the target lacked nothing, or was not asked.
+        To be called before a batch with rows is published there, or taken back: the target's record of that hides that
+        it lacks earlier ones, also from the runs that follow one that dies in between.
         """
-        output, version = self._lost.pop(place_of_name(sink.name), (None, None))
-        if output is not None and version is not None:
-            # Here, as hardly any run needs the doctor.
-            from scripts.helpers.decisions.doctor import way_forward
-
-            logger.warning(
-                "event=target_behind job=%s target=%s version=%d: the target does not have that version, which was "
-                "published. The run adds only what is new. If it was emptied or rolled back by mistake, %s",
-                self._run.job_id, sink.name, output.version, way_forward(self._run.job_id, version, output),
-            )  # fmt: skip
-        return version
+        place = place_of_name(sink.name)
+        if place in self._lost and isinstance(self._run, Run):
+            self._run.lacks(*self._lost[place])
+            warn_of_loss(self._run.job_id, sink, *self._lost.pop(place))
 
     def recorded(self, sink: Sink) -> Witnessed | None:
         """Return what a target had recorded when it was asked; None if it was not."""
@@ -154,6 +148,18 @@ def lacking(output: Output | None, held: Mapping[str, int], head: Head) -> tuple
     for first, last in sorted(head.retracted, reverse=True):
         version = first - 1 if first <= version <= last else version
     return output, version
+
+
+def warn_of_loss(job_id: str, sink: Sink, output: Output, version: int) -> None:
+    """Log that a target lacks an output, and has the versions up to another one; see `lacking`."""
+    # Here, as hardly any run needs the doctor.
+    from scripts.helpers.decisions.doctor import way_forward
+
+    logger.warning(
+        "event=target_behind job=%s target=%s version=%d: the target does not have that version, which was published. "
+        "The run adds only what is new. If it was emptied or rolled back by mistake, %s",
+        job_id, sink.name, output.version, way_forward(job_id, version, output),
+    )  # fmt: skip
 
 
 def after_restore(
@@ -472,8 +478,8 @@ class Publication:
 
     def _retract(self, sink: Sink, retraction: Retraction) -> None:
         assert isinstance(self.run, Run)
-        # Before it is taken back, as tables of Delta record that, which hides that they lack earlier versions.
         self.witness.ask_if_reached(retraction, sink)
+        self.witness.note_loss(sink)
         take_back(sink, retraction)
         if self._clock() - retraction.since > COPY_LASTS:
             self.run.taken_back((retraction,))
@@ -491,8 +497,9 @@ class Publication:
 
     def _publish(self, sink: Sink, output: Output) -> None:
         assert isinstance(self.run, Run)
-        lacks_after = self.witness.warn_if_behind(sink) if output.has_rows else None
         try:
+            if output.has_rows:
+                self.witness.note_loss(sink)
             sink.publish(output)
         except UnprovenError as error:
             self._warn_of(output, error.detail)
@@ -512,7 +519,7 @@ class Publication:
             self.run.job_id, output.version, output.files, output.target,
         )  # fmt: skip
         self._clear(sink.clear, output)
-        self.run.published((output,), lacks_after)
+        self.run.published((output,))
 
     def _sweep(self, sink: Sink, output: Output) -> None:
         assert isinstance(self.run, Run)
@@ -550,3 +557,17 @@ def take_back(sink: Sink, retraction: Retraction) -> int:
             retraction.job_id, retraction.first, retraction.last, count, printable(retraction.target),
         )  # fmt: skip
     return count
+
+
+def take_back_now(watermarks: Watermarks, job_id: str, sink: Sink, retraction: Retraction) -> int | None:
+    """Do as `take_back` without a run; None if nothing was deleted, as a run has begun, which does it."""
+    head = watermarks.latest(job_id)
+    newest = newest_at(sink, head)
+    lost = lacking(newest, sink.recorded(mark_of(job_id), newest=newest).held, head)
+    if lost is not None:
+        # Before anything is deleted: the target's record of that hides what it lacks.
+        noted = head.published(lost[:1], lost[1])
+        if head.claim is not None or isinstance(watermarks.store.swap(head, noted), Lost):
+            return None
+        warn_of_loss(job_id, sink, *lost)
+    return take_back(sink, retraction)

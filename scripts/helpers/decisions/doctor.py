@@ -204,7 +204,7 @@ def _behind(head: Head) -> Iterable[Finding]:
     for output in head.at_targets:
         if (last := output.lacks_after) is not None:
             lost = f"what was published after version {last}" if last else "all that was published"
-            detail = f"{output.target} had lost {lost} when a later batch was added; version {output.version} is there"
+            detail = f"{output.target} had lost {lost} when something was added or taken back there"
             yield behind(head.job_id, last, output, detail)
 
 

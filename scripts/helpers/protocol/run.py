@@ -338,16 +338,29 @@ class Run:
         current = self._store.read_head(self.job_id)
         return current is not None and output in current.unpublished
 
-    def published(self, outputs: Outputs, lacks_after: int | None = None) -> None:
-        """Note that readers of the targets see some committed output: no run has to look after it any more.
+    def lacks(self, output: Output, last: int) -> None:
+        """Write that a target lacks output that was published there, and has the versions up to `last`.
 
-        `lacks_after` is the last version that the targets had, if they lacked later ones.
+        Raises
+        ------
+        FencedError
+            Another run took over: it asks the target itself.
+        """
+        with self._lock:
+            before, after = self._head, self._head.published((output,), last)
+            outcome = self._store.swap(before, after, self._budget)
+            if isinstance(outcome, Lost):
+                raise self._fenced(outcome.to)
+            self._head = after
+
+    def published(self, outputs: Outputs) -> None:
+        """Note that readers of the targets see some committed output: no run has to look after it any more.
 
         Before the commit the note goes with this run's next write. After it the head is written once more.
         """
         with self._lock:
             before = self._head
-            self._head = before.published(outputs, lacks_after)
+            self._head = before.published(outputs)
             if self._closed != "committed" or self._head == before:
                 return
             try:

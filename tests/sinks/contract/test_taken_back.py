@@ -1,7 +1,8 @@
 """Random stories in which a target is taken back between runs: each lost row is reported until it is there again.
 
-A run has new rows, none, or dies between its commit and the publication. Between runs people rewind and reset the job,
-and targets come back from a copy, are deleted, or get another table under their name.
+A run has new rows, none, or dies before or after it publishes or takes back. Between runs people rewind and reset the
+job, as the command does it or for the next run, and targets come back from a copy, are deleted, or get another table
+under their name.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.batch.leftovers import examine_targets
+from scripts.helpers.batch.publishing import take_back_now
 from scripts.helpers.errors import StagedRowsLostError
+from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import TARGETS, Copy, Database, Delta, Files, Folder, Iceberg, Target, numbers
 from tests.support.databases import SQLiteFile
@@ -61,21 +64,28 @@ class Story:
         was_lost = bool(self.lost()) and not self.is_noted()
         batches = [numbers(len(copy.batches) + 1)] if fresh else []
         self.logged.clear()
-        try:
-            job = copy.begin(*batches)
-        except StagedRowsLostError as error:
-            # The file of a database came back without what was staged in it. The error says where to go back to.
-            self.rewind(error.version - 1)
+        with self.patch.context() as patch:
+            if dies:
+                self._die_in(patch)
+            try:
+                job = copy.begin(*batches)
+                job.commit()
+            except StagedRowsLostError as error:
+                # The file of a database came back without what was staged in it. The error says where to go back to.
+                self.rewind(error.version - 1)
+                return
+            except KilledError:
+                pass
+        head = copy.watermarks.latest(copy.job_id)
+        if head.claim is not None:
+            copy.watermarks.release(copy.job_id, why="it is dead")
+        version = head.version
+        if version in self.rows:
+            self.told.append("a run dies before its commit")
+            if head.plan is not None:
+                copy.watermarks.discard_plan(copy.job_id, why="a later run may read more")
+                self._decided(before, "discard")
             return
-        if dies:
-            with self.patch.context() as patch:
-                patch.setattr(copy.target.sink_class, "publish", _die)
-                with pytest.raises(KilledError):
-                    job.commit()
-                    raise KilledError  # Without rows nothing is published.
-        else:
-            job.__exit__(None, None, None)
-        version = copy.watermarks.latest(copy.job_id).version
         self.rows[version] = list(range(before + 1, len(copy.batches) + 1))
         self.at[version] = len(copy.batches)
         warned = [one for one in self.logged.messages if "event=target_behind " in one]
@@ -83,6 +93,19 @@ class Story:
         # A batch that hides the loss in the target's own record is not published without a word.
         if was_lost and not dies and self.rows[version]:
             assert warned, self.told
+
+    def _die_in(self, patch: pytest.MonkeyPatch) -> None:
+        """Let a run die before or after it changes its target: it writes nothing after that, and keeps the job."""
+        sink_class, abort = self.copy.target.sink_class, Run.abort
+        is_done = self.random.random() < 0.5
+        for name in ("publish", "retract"):
+            patch.setattr(sink_class, name, partialmethod(_die, getattr(sink_class, name) if is_done else None))
+
+        def give_up(run: Run, error: BaseException | None = None, **options: Any) -> None:
+            if not isinstance(error, KilledError):
+                abort(run, error, **options)
+
+        patch.setattr(Run, "abort", give_up)
 
     def decide(self) -> None:
         copy, position = self.copy, self.position
@@ -96,11 +119,19 @@ class Story:
             copy.watermarks.reset(copy.job_id, retract=True, why="a decision")
             self._decided(0, "reset")
         else:
-            self.rewind(self.random.choice(known))
+            # Every other one has no rows to read again: a version of a run without rows, or of a decision.
+            same = [one for one in known if self.at[one] == position]
+            self.rewind(self.random.choice(same if same and self.random.random() < 0.5 else known))
 
     def rewind(self, version: int) -> None:
         self.copy.watermarks.rewind(self.copy.job_id, to_version=version, retract=True, why="a decision")
         self._decided(self.at[version], f"rewind to {version}")
+        # Where the target can be reached, the command deletes at once.
+        if self.random.random() < 0.5:
+            for retraction in self.copy.watermarks.latest(self.copy.job_id).retracting:
+                sink = self.copy.target.sink(**self.copy.options)
+                take_back_now(self.copy.watermarks, self.copy.job_id, sink, retraction)
+            self.told.append("taken back by the command")
 
     def _decided(self, position: int, what: str) -> None:
         version = self.copy.watermarks.latest(self.copy.job_id).version
@@ -185,7 +216,9 @@ class Story:
         self.is_touched = bool(behind)
 
 
-def _die(*_: Any) -> None:
+def _die(sink: Any, done: Callable[..., object] | None, record: Any) -> None:
+    if done is not None:
+        done(sink, record)
     raise KilledError
 
 

@@ -27,6 +27,8 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import derived_id
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import TARGETS, Copy, Database, Delta, Files, Iceberg, Kind, Target, every, numbers
@@ -514,6 +516,72 @@ def test_the_lost_version_is_named_when_the_job_went_back_to_it(
     assert "version=2: " in warning
     assert copy.target.ids() == [1, 3]
     assert "after version 1 " in reported(copy)[0]
+
+
+@TAKEN_BACK
+def test_the_lost_version_is_named_when_a_run_without_rows_deletes_what_a_decision_took_back(
+    copy: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy.run(numbers(1))
+    bring_back = backup_of(copy.target)
+    copy.run(numbers(2))
+    copy.run(numbers(3))
+    bring_back()
+    copy.watermarks.rewind(copy.job_id, to_version=2, retract=True, why="only the third one, as somebody believes")
+
+    (before,) = reported(copy)
+    copy.batches.pop()  # The source has no such row any more.
+    copy.run()
+    without_rows = reported(copy)[-1]
+    copy.run(numbers(4))
+    (after,) = reported(copy)
+    copy.watermarks.rewind(copy.job_id, to_version=1, retract=True, why="as the warning says")
+    copy.run()
+
+    for warning in warnings_of(caplog, "target_behind"):
+        assert "run `watermarks rewind repairs --to-version 1 --retract --why TEXT`" in warning
+    assert "does not have version 2" in before
+    assert "after version 1 " in without_rows + after
+    assert copy.target.ids() == [1, 2, 4]
+    assert reported(copy) == []
+
+
+@pytest.mark.parametrize("dies", ["when it deletes", "after it"])
+@pytest.mark.parametrize("waits", [False, True], ids=["taken back", "published"])
+@pytest.mark.parametrize("target", ["deltalake"], indirect=True)
+def test_the_lost_version_is_named_when_the_run_died_that_hid_the_loss_at_the_target(
+    copy: Copy, waits: bool, dies: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy.run(numbers(1))
+    bring_back = backup_of(copy.target)
+    copy.run(numbers(2))
+    if waits:
+        commit_only(copy, numbers(3), monkeypatch)
+    else:
+        copy.run(numbers(3))
+    bring_back()
+    if not waits:
+        copy.watermarks.rewind(copy.job_id, to_version=2, retract=True, why="the third one is read again")
+    done = getattr(DeltaSink, "publish" if waits else "retract")
+
+    def die(sink: DeltaSink, record: Any) -> None:
+        if dies == "after it":
+            done(sink, record)
+        raise KilledError
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(DeltaSink, done.__name__, die)
+        # It does not even let go of the job.
+        patch.setattr(Run, "abort", lambda *_, **__: None)
+        copy.job().__enter__()
+    copy.watermarks.release(copy.job_id, why="it is dead")
+    copy.run()
+
+    assert (
+        "run `watermarks rewind repairs --to-version 1 --retract --why TEXT`" in warnings_of(caplog, "target_behind")[0]
+    )
+    assert "version 1" in reported(copy)[0]
+    assert copy.target.ids() == [1, 3]
 
 
 @TAKEN_BACK
