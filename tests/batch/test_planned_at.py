@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.batch.modes import ModeName
-from scripts.helpers.errors import PlanConflictError, RunClosedError
+from scripts.helpers.errors import CorruptItemError, PlanConflictError, RunClosedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
@@ -131,12 +131,11 @@ def test_time_is_refused_when_the_run_was_aborted(watermarks: Watermarks) -> Non
             _ = job.freeze().planned_at
 
 
-def test_time_is_refused_when_the_open_plan_was_stored_without_one(watermarks: Watermarks) -> None:
+def test_item_is_damaged_when_its_open_plan_has_no_time(watermarks: Watermarks) -> None:
     plan_and_die(watermarks)
     plan = item_of(watermarks, "repairs")["plan"]
     del plan["M"]["at"]
     change_item(watermarks, "repairs", items.HEAD_KEY, plan=plan)
 
-    with pytest.raises(PlanConflictError, match="kept no time"), IncrementalJob(watermarks, "repairs") as job:
-        job.rows_since(ROWS, "id")
-        _ = job.freeze().planned_at
+    with pytest.raises(CorruptItemError, match="at is"):
+        IncrementalJob(watermarks, "repairs").__enter__()

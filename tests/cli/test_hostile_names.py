@@ -35,7 +35,7 @@ def evil(watermarks: Watermarks) -> Watermarks:
         watermarks={**head.watermarks, "rows": state, EVIL: 1},
         last=replace(head.last, op=EVIL, run_id=EVIL, who=EVIL, why=EVIL),
         claim=Claim(EVIL, EVIL, 1, NOW - timedelta(hours=1), NOW - timedelta(hours=2)),
-        plan=Plan(EVIL, {EVIL: {**state, "low": None, "high": EVIL}}, {}),
+        plan=Plan(EVIL, {EVIL: {**state, "low": None, "high": EVIL}}, {}, NOW),
     )
     watermarks.store.put(items.head_to_item(spoilt), if_new=False)
     return watermarks

@@ -84,14 +84,12 @@ def test_open_plan_is_as_old_as_its_freeze_when_runs_have_begun_since() -> None:
     claim = Claim("jr_9", "t", 1, NOW + HOUR, NOW - HOUR)
 
     assert open_plan_age(replace(head(2 * DAY), plan=frozen, claim=claim), NOW) == DAY
-    assert open_plan_age(replace(head(2 * DAY), plan=replace(frozen, at=None)), NOW) == 2 * DAY
     assert open_plan_age(head(), NOW) is None
 
 
-def test_open_plan_is_of_no_age_when_nothing_says_how_old_it_is() -> None:
-    undated, later = Plan("p", {}, {}), Plan("p", {}, {}, NOW + HOUR)
+def test_open_plan_is_of_no_age_when_it_was_frozen_by_a_clock_ahead_of_ours() -> None:
+    later = Plan("p", {}, {}, NOW + HOUR)
 
-    assert open_plan_age(replace(head(committed=None), plan=undated), NOW) == timedelta(0)
     assert open_plan_age(replace(head(committed=None), plan=later), NOW) == timedelta(0)
     assert open_plan_age(replace(head(committed=None), plan=replace(later, at=NOW - HOUR)), NOW) == HOUR
 

@@ -32,7 +32,7 @@ LEASE = timedelta(minutes=15)
 
 
 def make_plan(plan_id: str = "p1", **next_watermarks: object) -> Plan:
-    return Plan(plan_id, {"repairs": {"low": 1, "high": 9}}, next_watermarks or {"repairs": 9})
+    return Plan(plan_id, {"repairs": {"low": 1, "high": 9}}, next_watermarks or {"repairs": 9}, NOW)
 
 
 def idle(version: int = 3) -> Head:

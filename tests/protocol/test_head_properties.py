@@ -31,7 +31,7 @@ def take(head: Head, step: tuple[str, Any], number: int, now: datetime) -> Head:
     if name == "claim":
         return head.claimed(value, token=f"t{number}", now=now, lease=LEASE)
     if name == "plan":
-        return head.planned(Plan(f"p{number}", {"rows": {"low": value}}, {"rows": number, "same": value}))
+        return head.planned(Plan(f"p{number}", {"rows": {"low": value}}, {"rows": number, "same": value}, now))
     if name == "commit":
         return head.committed(token=f"c{number}", now=now, metrics={"count": number})
     return head.released()
@@ -117,6 +117,6 @@ def test_head_and_log_survive_storage_in_every_state_when_runs_compete(steps: li
 def test_head_survives_storage_when_values_are_of_any_kind(watermarks: dict[str, Any], bounds: dict[str, Any]) -> None:
     start = Head.imported("parking", "jr_1", watermarks, now=EPOCH, token="t")
 
-    head = start.claimed("jr_2", token="t2", now=EPOCH, lease=LEASE).planned(Plan("p", bounds, watermarks))
+    head = start.claimed("jr_2", token="t2", now=EPOCH, lease=LEASE).planned(Plan("p", bounds, watermarks, EPOCH))
 
     assert head_from_item(head_to_item(head)) == head

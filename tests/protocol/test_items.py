@@ -80,15 +80,6 @@ def test_log_entry_comes_back_equal_when_stored(change: Change) -> None:
     assert items.log_from_item(items.log_to_item(entry)) == entry
 
 
-def test_outputs_with_rows_of_the_last_version_are_taken_for_published_when_the_head_does_not_say_which_are() -> None:
-    waiting, empty = output_of("s3://waiting", 3, files=1), output_of("s3://empty", 3, rows=0, files=1)
-    last = replace(CHANGE, outputs=(*OUTPUTS, waiting, empty))
-
-    item = changed(items.head_to_item(replace(IDLE, last=last, unpublished=(waiting,))), "atTargets", None)
-
-    assert items.head_from_item(item).at_targets == OUTPUTS[:1]
-
-
 def test_run_item_reads_as_the_playbooks_dict_when_stored() -> None:
     assert items.run_from_item(items.run_to_item(ENTRY)) == {
         "jobName": "parking",
@@ -141,7 +132,7 @@ def test_head_has_the_agreed_attributes_only_when_a_batch_is_open() -> None:
 def test_largest_head_fits_a_dynamodb_item_when_everything_is_at_its_limit() -> None:
     full = {"x": "x" * (MAX_BYTES - 50)}
     change = replace(CHANGE, metrics={"x": "x" * (items.MAX_METRICS_BYTES - 50)})
-    head = replace(PLANNED, watermarks=full, plan=Plan("p2", full, full), last=change)
+    head = replace(PLANNED, watermarks=full, plan=Plan("p2", full, full, NOW), last=change)
 
     assert MAX_BYTES * 3 < size_of({"M": items.head_to_item(head)}) < 400_000
 

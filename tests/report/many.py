@@ -33,7 +33,7 @@ def facts_of(number: int, versions: int) -> JobFacts:
         state = {"kind": "rows", "cursor_column": "at", "type": "timestamp", "value": read_to}
         entries.append(LogEntry(job_id, version, {"repairs": state}, change))
     newest = entries[0]
-    plan = Plan("p1", {"repairs": {}}, {}) if number % 50 == 7 else None
+    plan = Plan("p1", {"repairs": {}}, {}, NOW) if number % 50 == 7 else None
     held = Claim("jr_owner", "t", 1, NOW + timedelta(minutes=9), NOW - timedelta(minutes=2))
     claim = held if number % 50 == 9 else None
     head = Head(job_id, "e1", versions, versions, newest.watermarks, newest.change, claim, plan)

@@ -8,9 +8,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,9 +41,10 @@ from scripts.helpers.sql.postgresql import PostgreSQL
 from scripts.helpers.sql.sqlite import SQLite
 from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import written_as
+from tests.support.databases import SQLiteFile
 from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
-from tests.support.written import EPOCH, JOB, PASSWORD, Written
+from tests.support.written import EPOCH, JOB, PASSWORD, Written, WrittenSQLite
 
 BATCH = BatchId(JOB, EPOCH, 3)
 ROWS = pd.DataFrame({"id": [1, 2, 3], "word": ["a", None, "c"]})
@@ -417,7 +419,7 @@ def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle
     def stopped(*given: Any) -> Any:
         """Wait in the transaction, right after it has looked for the staging table once more."""
         found = look(*given)
-        if next(looks) == 2:
+        if given[1][-1] == output.folder and next(looks) == 2:
             inside.set()
             go_on.wait(PATIENCE)
         return found
@@ -1102,3 +1104,46 @@ def test_table_is_found_in_its_schema_when_the_connection_is_to_another_one(requ
 
     assert written.rows("SELECT id FROM raw.t") == [(1,)]
     assert written.rows(f"SELECT COUNT(*) FROM raw.{BATCHES}") == [(1,)]
+
+
+@pytest.mark.parametrize("way", ["driver", "jdbc"])
+@pytest.mark.parametrize("digits", [8, 32])
+def test_batches_keep_their_keys_when_their_table_has_room_for_some_digits_of_a_mark(
+    request: pytest.FixtureRequest, written: Written, tmp_path: Path, way: str, digits: int
+) -> None:
+    if written.kind == "sqlite":
+        written, schema = WrittenSQLite(SQLiteFile(tmp_path / "own.db")), "main"
+    else:
+        schema, form, more = "digits", "SCHEMA", " CASCADE" if written.kind == "postgres" else ""
+        written.sql(f"DROP {form} IF EXISTS {schema}{more}", f"CREATE {form} {schema}")
+    if written.kind == "maria":
+        written.sql(f"GRANT ALL ON {schema}.* TO writer@'%'")
+    table = f"{schema}.repairs"
+    written.sql(f"CREATE TABLE {table} (id bigint, batch varchar(150))")
+    sink, rows = written.sink(table, batch_column="batch"), [pd.DataFrame({"id": [version]}) for version in (1, 2, 3)]
+    if way == "jdbc":
+        jdbc: Any = request.getfixturevalue("jdbc")
+        sink = DatabaseSink(
+            table, spark=jdbc, url=written.url, properties=written.properties, batch_column="batch"
+        )  # fmt: skip
+        rows = [jdbc.createDataFrame(frame) for frame in rows]
+    if digits == 8:  # As earlier versions made it.
+        statement = sink._log.sql.batches_table(sink._log.statements(schema).batches)
+        written.sql(statement.replace("job varchar(32)", "job varchar(8)"))
+
+    first, second, loser = (sink.stage(batch(version), 1, frame) for version, frame in enumerate(rows, 1))
+    for output in (first, second, first):
+        sink.publish(output)
+    keys = written.rows(f"SELECT job, epoch, version FROM {schema}.{BATCHES} ORDER BY version")
+    recorded, others = sink.recorded(mark_of(JOB)), sink.recorded(mark_of("another"), others=True).others
+    count = sink.retract(taken_back(first, 2, 3, "batch"))
+    for late in (first, second):
+        sink.publish(late)
+    with suppress(StagedRowsLostError):
+        sink.publish(loser)
+
+    mark = mark_of(JOB)
+    epoch = EPOCH + "-" + sha256(f"{mark}\n{EPOCH}".encode()).hexdigest()[:32]
+    assert keys == [(mark[:digits], epoch, 1), (mark[:digits], epoch, 2)]
+    assert (recorded.epochs, others, count) == ({EPOCH: 2}, [mark[:digits]], 1)
+    assert written.rows(f"SELECT id FROM {table}") == [(1,)]

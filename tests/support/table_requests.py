@@ -25,7 +25,7 @@ def heads(draw: st.DrawFn) -> Head:
         fence=draw(small),
         watermarks={"value": draw(small)},
         claim=Claim("jr_1", draw(tokens), 1, NOW, NOW) if claimed else None,
-        plan=Plan(draw(tokens), {"rows": {"low": 0}}, {"value": 1}) if planned else None,
+        plan=Plan(draw(tokens), {"rows": {"low": 0}}, {"value": 1}, NOW) if planned else None,
     )
 
 

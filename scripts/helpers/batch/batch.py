@@ -108,34 +108,22 @@ NOTHING: Stored = {"kind": "nothing"}
 class FrozenBatch:
     """A batch whose plan is stored: every attempt at it, in this run or in another one, reads the same rows and files.
 
-    Its `id` is what a sink is keyed by. `at` is None in plans of versions of this package that kept no time.
-    """
-
-    id: BatchId
-    at: datetime | None
-
-    @property
-    def planned_at(self) -> datetime:
-        """When the plan was frozen: the time for columns such as ``import_date``, in UTC.
+    Attributes
+    ----------
+    id
+        What a sink is keyed by.
+    planned_at
+        When the plan was frozen: the time for columns such as ``import_date``, in UTC.
 
         Every attempt has the same time, so a replay writes the same columns, also a day later; the time of now would
         put its rows into another partition. The time is always after that of the version before. If the clock is more
         than five minutes behind that version, a WARNING is logged, ``event=clock_behind``. A run that is paused or
         disabled has no plan that a retry would inherit, and so a time of its own. For another zone:
         ``batch.planned_at.astimezone(ZoneInfo("Europe/London"))``.
+    """
 
-        Raises
-        ------
-        PlanConflictError
-            The open plan is of a version of this package that kept no time.
-        """
-        if self.at is None:
-            raise PlanConflictError(
-                self.id.job_id,
-                "the open plan was frozen by a version of this package that kept no time with it, and a time of now "
-                "would differ from what an earlier attempt wrote. Discard the plan.",
-            )
-        return self.at
+    id: BatchId
+    planned_at: datetime
 
 
 def kind_of(state: Any) -> Any:
@@ -494,9 +482,7 @@ class Batch:
     def freeze(self) -> FrozenBatch:
         """Store the plan of all sources planned so far, and return the batch. Later sources are refused."""
         if self._frozen is None:
-            if self.run.plan is None:
-                self.run.freeze(*self._planned())
-            self._frozen = self._frozen_as(self.run.plan)
+            self._frozen = self._frozen_as(self.run.plan or self.run.freeze(*self._planned()))
         return self._frozen
 
     def _planned(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -506,10 +492,9 @@ class Batch:
         # What other contexts remember goes on, also that of sources which this run did not ask for.
         return self.contexts, {**self.run.watermarks, **self._states}
 
-    def _frozen_as(self, plan: Plan | None) -> FrozenBatch:
+    def _frozen_as(self, plan: Plan) -> FrozenBatch:
         """Return what is kept here, as the head has no plan any more once it is committed."""
-        at = (plan.later or plan.at) if plan is not None else None
-        return FrozenBatch(self.run.batch_id, at and at.astimezone(timezone.utc))
+        return FrozenBatch(self.run.batch_id, (plan.later or plan.at).astimezone(timezone.utc))
 
     def check_open(self, verb: str) -> None:
         """Raise RunClosedError if the run was committed or aborted."""

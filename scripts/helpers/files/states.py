@@ -71,8 +71,6 @@ class FilesState:
         _check_format(fields)
         for segment in fields.maps("segments"):
             _check_segment(segment)
-        if fields.any("floor") is not None:
-            raise fields.wrong("floor", "absent: it is of a version that forgot files, and is not read any more")
         position = fields.map("metadata")
         position.text("uuid", None)
         position.moment("until", None)

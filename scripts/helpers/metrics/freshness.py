@@ -57,14 +57,8 @@ def unread(head: Head) -> list[str]:
 
 
 def open_plan_age(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the open plan was frozen, by whichever run; None where none is open.
-
-    A plan from before that time was kept is as old as the last version.
-    """
-    if head.plan is None:
-        return None
-    since = head.plan.at or (head.last.at if head.last else now)
-    return max(now - since, timedelta(0))
+    """Return the time since the open plan was frozen, by whichever run; None where none is open."""
+    return None if head.plan is None else max(now - head.plan.at, timedelta(0))
 
 
 def _moments(head: Head) -> list[datetime | None]:

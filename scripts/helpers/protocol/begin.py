@@ -114,7 +114,7 @@ def commit_at_once(changes: Changes, job_id: str, run_id: str, watermarks: Mappi
             raise ContextsExistError(job_id, contexts)
         now = clock()
         claimed = head.claimed(run_id, token=token, now=now, lease=DEFAULT_LEASE)
-        after = claimed.planned(Plan(token, {}, new)).committed(token=token, now=now)
+        after = claimed.planned(Plan(token, {}, new, now)).committed(token=token, now=now)
         if isinstance(store.swap(before, after), Written):
             changes.write_log(after)
             changes.expire_before(head, after)

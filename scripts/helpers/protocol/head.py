@@ -77,8 +77,8 @@ class Plan:
     """What to take, by context: the bounds of rows or the list of files."""
     next: Mapping[str, Any]
     """The job's whole `watermarks` after the commit; never recomputed from what was read."""
-    at: datetime | None = None
-    """When it was frozen; None in items of before that was kept."""
+    at: datetime
+    """When it was frozen."""
     later: datetime | None = None
     """The time that scripts see in place of `at`, where the clock was not past the time of the last version."""
 

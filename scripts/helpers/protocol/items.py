@@ -131,8 +131,7 @@ def head_to_item(head: Head) -> Item:
         item["logged"] = number(head.logged)
     if head.planned_at:
         item["plannedAt"] = _moment(head.planned_at)
-    # Also where there is none: without it the outputs of the last version are taken for published.
-    if head.at_targets or (head.last and head.last.outputs):
+    if head.at_targets:
         item["atTargets"] = _outputs(head.at_targets)
     return item
 
@@ -209,8 +208,7 @@ def _plan_to_map(plan: Plan) -> Item:
     contexts, context_types = values.encode(plan.contexts, what="plan")
     following, next_types = values.encode(plan.next)
     item = {"contexts": contexts, "contextTypes": context_types, "next": following, "nextTypes": next_types}
-    if plan.at:
-        item["at"] = _moment(plan.at)
+    item["at"] = _moment(plan.at)
     if plan.later:
         item["later"] = _moment(plan.later)
     return item
@@ -304,14 +302,10 @@ def _head(item: Item) -> Head:
             plan_id=_text(item, "planId"),
             contexts=_values_in(stored, "contexts", "contextTypes"),
             next=_values_in(stored, "next", "nextTypes"),
-            at=_moment_in(stored, "at") if "at" in stored else None,
+            at=_moment_in(stored, "at"),
             later=_moment_in(stored, "later") if "later" in stored else None,
         )
     last = _change(attribute_of(item, "last", "M"), item[HASH_KEY]["S"]) if "last" in item else None
-    unpublished = _records_in(item, "unpublished", Output.from_record, item[HASH_KEY]["S"])
-    at_targets = _records_in(item, "atTargets", Output.from_record, item[HASH_KEY]["S"])
-    if "atTargets" not in item and last is not None:
-        at_targets = tuple(one for one in last.outputs if one.has_rows and one not in unpublished)
     return Head(
         job_id=item[HASH_KEY]["S"],
         epoch=_epoch(_text(item, "epoch"), "epoch"),
@@ -321,7 +315,7 @@ def _head(item: Item) -> Head:
         last=last,
         claim=claim,
         plan=plan,
-        unpublished=unpublished,
+        unpublished=_records_in(item, "unpublished", Output.from_record, item[HASH_KEY]["S"]),
         retracting=_records_in(item, "retracting", Retraction.from_record, item[HASH_KEY]["S"]),
         retracted=_versions_in(item, "retracted"),
         epochs=_epochs_in(item),
@@ -332,7 +326,7 @@ def _head(item: Item) -> Head:
         arriving_from=_text_or_none(item, "arrivingFrom"),
         logged=_whole(item, "logged") if "logged" in item else 0,
         planned_at=_moment_in(item, "plannedAt") if "plannedAt" in item else None,
-        at_targets=at_targets,
+        at_targets=_records_in(item, "atTargets", Output.from_record, item[HASH_KEY]["S"]),
         failure=_text(item, "failure")[:MAX_FAILURE_BYTES] if "failure" in item else None,
     )
 

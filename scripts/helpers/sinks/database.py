@@ -62,6 +62,7 @@ from scripts.helpers.sinks.files import PLAIN
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import (
     LANDING,
+    MARK_DIGITS,
     app_from_batches,
     application_of,
     batch_value,
@@ -153,8 +154,8 @@ def checks_in(definition: str) -> list[str]:
 class Statements:
     """The statements about one target and its staging tables. All tables of ours lie in the schema of the target."""
 
-    def __init__(self, database: WritableDatabase, schema: str, table: str) -> None:
-        self.sql, self.schema, self.table = database, schema, table
+    def __init__(self, database: WritableDatabase, schema: str, table: str, digits: int = MARK_DIGITS) -> None:
+        self.sql, self.schema, self.table, self._digits = database, schema, table, digits
         self.target, self.batches = self.beside(table), self.beside(BATCHES)
 
     def beside(self, table: str) -> SQL:
@@ -270,7 +271,7 @@ class Statements:
 
     def _of(self, of: Output | Retraction, *more: str | int) -> Values:
         """Return the values of `OF_JOB`, and more."""
-        return [self.table, of.job[:8], epoch_in_batches(of), of.job_id[:255], *more]
+        return [self.table, of.job[: self._digits], epoch_in_batches(of), of.job_id[:255], *more]
 
     def forget(self, output: Output) -> Bound:
         """Return the DELETE of a batch."""
@@ -282,13 +283,13 @@ class Statements:
         return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
 
     def recorded(self, job: str) -> Bound:
-        """Return the query for the last version of each epoch of the jobs whose marks begin like one; of all for ''."""
+        """Return the query for the last version of each epoch of the jobs recorded under a mark; of all for ''."""
         of_job = sql("AND job = {}", VALUE) if job else sql("")
         statement = sql(
             "SELECT job, epoch, MAX(version) FROM {} WHERE target = {} {} GROUP BY job, epoch",
             self.batches, VALUE, of_job,
         )  # fmt: skip
-        return statement, [self.table, *filter(None, [job[:8]])]
+        return statement, [self.table, *filter(None, [job[: self._digits]])]
 
     def take_back(self, of: Retraction) -> Bound:
         """Return the UPDATE that records published batches as taken back."""
@@ -1093,6 +1094,16 @@ class _Log(TableLog):
     def statements(self, schema: str) -> Statements:
         return Statements(self.sql, schema, self.table)
 
+    def batches(self, session: Session, schema: str) -> Statements | None:
+        """Return the statements about the table of batches, with as many digits of a mark as it has room for.
+
+        None if there is no such table. Earlier versions of this package made it with room for 8 digits, and all batches
+        in it must go on having the keys that they have.
+        """
+        found = self.catalogue(session, [schema, BATCHES])
+        digits = 8 if found and "(8)" in found["job"].declared else MARK_DIGITS
+        return Statements(self.sql, schema, self.table, digits) if found else None
+
     def catalogue(self, session: Session, parts: Sequence[str]) -> dict[str, TableColumn]:
         """Return the columns of a table by name; none if there is no such table."""
         return columns_of_catalogue(session.rows(self.sql.catalogue(parts)))
@@ -1113,8 +1124,8 @@ class _Log(TableLog):
         if self.schema is None:
             return Witnessed(job, {})
         with self.session("published batches cannot be read") as session:
-            there = self.catalogue(session, [self.schema, BATCHES])
-            rows = session.rows(*self.statements(self.schema).recorded("" if others else job)) if there else []
+            batches = self.batches(session, self.schema)
+            rows = session.rows(*batches.recorded("" if others else job)) if batches else []
         versions = {app_from_batches(job, str(of), str(epoch)): int(str(last)) for of, epoch, last in rows}
         return Witnessed(job, versions)
 
@@ -1123,9 +1134,10 @@ class _Log(TableLog):
         if isinstance(change, Nothing):
             return
         assert isinstance(of, Output)
-        statements, table = self.statements(of.staging), change.staged.folder
+        table = change.staged.folder
         with self.session("the batch cannot be published") as session:
-            _begin(session, statements)
+            _begin(session, self.sql)
+            statements = self.batches(session, of.staging) or self.statements(of.staging)
             if isinstance(change, MergeRows):
                 session.run(*statements.lock())
                 if change.repeats:
@@ -1159,9 +1171,9 @@ class _Log(TableLog):
             raise MergeTieError(self.target, rules.keys, rules.sequence_by, count, where)
 
     def delete(self, retraction: Retraction) -> int:
-        statements = self.statements(retraction.staging)
         with self.session("a batch cannot be taken back") as session:
-            _begin(session, statements)
+            _begin(session, self.sql)
+            statements = self.batches(session, retraction.staging) or self.statements(retraction.staging)
             # These versions alone, not from the first to the last: a collation might take others for in between.
             versions = self._versions(session, retraction)
             if versions:
@@ -1201,8 +1213,8 @@ class _Log(TableLog):
         return None  # Each session translates what its driver raises.
 
     def _versions(self, session: Session, of: Output | Retraction, kept: SQL = KEPT) -> list[int]:
-        there = self.catalogue(session, [of.staging, BATCHES])
-        found = session.rows(*self.statements(of.staging).versions(of, kept)) if there else []
+        batches = self.batches(session, of.staging)
+        found = session.rows(*batches.versions(of, kept)) if batches else []
         return [int(str(version)) for (version,) in found]
 
 
@@ -1240,7 +1252,7 @@ class _StagingTables(Attempts):
     def drop(self, folder: str) -> None:
         statements = self._log.statements(self._schema)
         with self._log.session(f"staging table {folder!r} cannot be dropped") as session:
-            _begin(session, statements)
+            _begin(session, self._log.sql)
             # An attempt that is stopped, and not dead, holds its own open for as long as that lasts: nobody waits for
             # it, as no reader sees the table, and the next run sweeps it.
             if statements.sql.impatient:
@@ -1257,7 +1269,8 @@ class _StagingTables(Attempts):
             version = version_of(table, retraction.epoch) or 0
             with self._log.session("a batch cannot be taken back") as session:
                 # Under its key: a publisher that sleeps finds it there, and one at work is waited for.
-                session.run(*self._log.statements(self._schema).record(retraction, version, TAKEN_BACK))
+                batches = self._log.batches(session, self._schema) or self._log.statements(self._schema)
+                session.run(*batches.record(retraction, version, TAKEN_BACK))
         return bool(tables)
 
     def retract(self, retraction: Retraction) -> None:
@@ -1424,7 +1437,7 @@ class _Attempt:
             log.access.fill(given, statements.beside(table + LANDING), arriving)
         with log.session("rows do not fit the table") as session:
             self._check_nulls(session)
-            _begin(session, statements)
+            _begin(session, sql)
             pairs = [(column, self._columns[column.name]) for column in arriving]
             try:
                 session.run(statements.copy(table, pairs))
@@ -1460,7 +1473,7 @@ class _Attempt:
         """Raise TargetTableError for the first column of which the server refuses a value: it names none."""
         for column, found in pairs:
             with self._log.session("rows do not fit the table") as session:
-                _begin(session, self.statements)
+                _begin(session, self._sql)
                 try:
                     session.run(self.statements.copy(self._table, [(column, found)]))
                 except Exception as error:
@@ -1510,11 +1523,11 @@ class _Attempt:
         self._log.check_ties(session, statements.ties_beside(table, rules, declared), rules, "in the target")
 
 
-def _begin(session: Session, statements: Statements) -> None:
+def _begin(session: Session, database: WritableDatabase) -> None:
     """Begin a transaction that sees what others have committed."""
     session.begin()
-    if statements.sql.isolation is not None:
-        session.run(statements.sql.isolation)
+    if database.isolation is not None:
+        session.run(database.isolation)
 
 
 def _count(session: Session, query: SQL, values: Values = ()) -> int:

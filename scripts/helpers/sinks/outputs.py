@@ -225,14 +225,14 @@ def is_own_table(output: Output, target: str) -> bool:
 def epoch_in_batches(of: Output | Retraction) -> str:
     """Return what the column `epoch` of the table of batches holds, in at most 64 characters.
 
-    The column `job` has room for 8 digits. So that no other job can write the key of a batch of this one, the hash of
-    job and epoch follows the epoch.
+    In a table of earlier versions the column `job` has room for 8 digits. So that no other job can write the key of a
+    batch of this one, the hash of job and epoch follows the epoch.
     """
     return f"{of.epoch[:31]}-{_hash(of.job, of.epoch)[:MARK_DIGITS]}"
 
 
 def app_from_batches(job: str, digits: str, found: str) -> str:
-    """Return job and epoch of a row of the table of batches, as `application_of` does; of another job by 8 digits."""
+    """Return job and epoch of a row of the table of batches, as `application_of` does; of another job by `digits`."""
     epoch = found.rpartition("-")[0]
     return f"{job if found == f'{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}' else digits}/{epoch}"
 

@@ -14,7 +14,7 @@ from scripts.helpers.protocol.outputs import MARK, Output, Retraction
 from scripts.helpers.sinks.merging import Merge
 
 FIRST_DIGITS = "[0-9a-f]{8}"
-"""A job in the column of a database that has room for no more of its mark."""
+"""A job in a table of batches that an earlier version made, with room for no more of its mark."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Witnessed:
         As `mark_of` writes it.
     versions
         The last version of each application, which is a job, as `mark_of` writes it, with its epoch: ``<job>/<epoch>``.
-        Of other jobs, a database has the first 8 digits.
+        Of other jobs, a table of batches with room for 8 digits has the first ones.
     files
         The files of a target of files that record them.
     rolled_back

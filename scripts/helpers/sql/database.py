@@ -542,7 +542,7 @@ class WritableDatabase(Database):
     def batches_table(self, table: SQL) -> SQL:
         """Return the CREATE TABLE for the batches that are published."""
         return sql(
-            "CREATE TABLE IF NOT EXISTS {0} (target varchar(64){1} NOT NULL, job varchar(8){1} NOT NULL, "
+            "CREATE TABLE IF NOT EXISTS {0} (target varchar(64){1} NOT NULL, job varchar(32){1} NOT NULL, "
             "epoch varchar(64){1} NOT NULL, version bigint NOT NULL, job_name varchar(255){1}, "
             "staged varchar(64) NOT NULL, published_at {2} NOT NULL DEFAULT CURRENT_TIMESTAMP, "
             "PRIMARY KEY (target, job, epoch, version)){3}",

@@ -654,28 +654,6 @@ def test_nothing_is_lost_when_the_version_was_never_published_or_is_read_again(
     assert copy.target.ids() == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("target", ["pandas"], indirect=True)
-def test_outputs_of_the_last_version_are_compared_when_the_item_does_not_say_what_was_published(
-    copy: Copy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def forget_field() -> None:
-        item = item_of(copy.watermarks, copy.job_id)
-        put_item(copy.watermarks, {name: value for name, value in item.items() if name != "atTargets"})
-
-    copy.run(numbers(1))
-    bring_back = backup_of(copy.target)
-    copy.run(numbers(2))
-    bring_back()
-    forget_field()
-    published = reported(copy)
-    copy.run(numbers(3))
-    commit_only(copy, numbers(4), monkeypatch)
-    forget_field()
-
-    assert len(published) == 1
-    assert reported(copy) == []
-
-
 # --- tables of a database of which the records stay ------------------------------------------------------
 
 
