@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -20,11 +21,13 @@ from scripts.helpers.protocol.items import HEAD_KEY, log_key
 from scripts.helpers.sinks import FileSink
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_DATA, TRY_LATER
-from tests.cli.stories import Command
+from tests.cli.stories import NOW, Command
 from tests.support.outputs import output_of_run
 from tests.support.steps import KilledError
 from tests.support.table_items import all_items, change_item, put_back
 
+LATER = NOW + timedelta(minutes=15)
+"""Nobody waits any longer for the run that committed at NOW to publish its batch."""
 WHY = ("--why", "rows of a test were among them", "--yes")
 
 
@@ -468,13 +471,26 @@ def test_doctor_names_the_command_when_a_batch_waits_to_be_published(
 def test_job_needs_somebody_when_a_batch_waits_to_be_published(
     run: Command, watermarks: Watermarks, waiting: Path, command: tuple[str, ...]
 ) -> None:
-    shown = run(watermarks, *command).stdout
-    found = json.loads(run(watermarks, *command, "--output", "json").stdout)
+    shown = run(watermarks, *command, now=LATER).stdout
+    found = json.loads(run(watermarks, *command, "--output", "json", now=LATER).stdout)
     (facts,) = found["jobs"] if command == ("jobs",) else [found]
 
     assert "unpublished, 1 version committed and not at the target yet; the next run publishes" in shown
     assert (facts["state"], facts["command"]) == ("unpublished", "watermarks doctor repairs --publish")
     assert facts["unpublished"] == [{"version": 4, "target": f"file://{waiting}"}]
+
+
+@pytest.mark.parametrize(("is_set", "state"), [(False, "idle"), (True, "unpublished")])
+def test_nobody_is_called_when_the_run_that_committed_may_still_publish(
+    run: Command, watermarks: Watermarks, waiting: Path, is_set: bool, state: str
+) -> None:
+    if is_set:
+        watermarks.set_watermark("repairs", {"seen": 1}, transformation_ctx="own", why="it began elsewhere")
+
+    found = json.loads(run(watermarks, "show", "repairs", "--output", "json").stdout)
+
+    assert found["state"] == state
+    assert found["unpublished"] == [{"version": 4, "target": f"file://{waiting}"}]
 
 
 @pytest.mark.parametrize("command", [("jobs",), ("show", "repairs")])
@@ -499,7 +515,7 @@ def test_error_of_the_last_run_is_shown_when_a_target_refuses_its_columns(
 def test_job_is_named_first_when_a_batch_waits_to_be_published(
     run: Command, watermarks: Watermarks, waiting: Path
 ) -> None:
-    done = run(watermarks)
+    done = run(watermarks, now=LATER)
 
     assert "1 of 1 job needs attention." in done.stdout
     assert "watermarks doctor repairs --publish" in done.stdout
