@@ -87,6 +87,15 @@ GRAMMARS = {
         ("postgres", "SELECT id FROM t FOR NO KEY UPDATE OF t\nSKIP  LOCKED"),
         ("mysql", "select id from t for share skip locked"),
         ("oracle", "SELECT id FROM t FOR UPDATE OF id SKIP LOCKED"),
+        ("sqlserver", "SELECT id FROM t WITH (READPAST)"),
+        ("sqlserver", "SELECT id FROM t AS u WITH\n(INDEX(ix), rowlock, readpast) JOIN v ON v.id = u.id"),
+        ("sqlserver", "SELECT id FROM [t] (ReadPast)"),
+        ("sqlserver", "SELECT id FROM (SELECT * FROM t WITH (READPAST, UPDLOCK)) q"),
+        ("sqlserver", "SELECT id FROM (SELECT * FROM t TABLESAMPLE (5 ROWS)) q"),
+        ("postgres", "SELECT id FROM (SELECT * FROM t FOR UPDATE SKIP LOCKED) q"),
+        ("postgres", "WITH q AS (SELECT * FROM t TABLESAMPLE BERNOULLI (10)) SELECT id FROM q"),
+        ("mysql", "SELECT id FROM u WHERE t_id IN (SELECT id FROM t FOR SHARE SKIP LOCKED)"),
+        ("oracle", "SELECT id FROM (SELECT * FROM t SAMPLE (10))"),
     ],
 )
 def test_query_is_refused_when_a_clause_takes_some_of_its_rows(database: str, query: str) -> None:
@@ -97,8 +106,7 @@ def test_query_is_refused_when_a_clause_takes_some_of_its_rows(database: str, qu
 @pytest.mark.parametrize(
     ("url", "where"),
     [("sqlite:shop.db", "id > 0 LIMIT 2"), ("postgresql://db.example/shop", "id > 0 ORDER BY id FETCH FIRST ROW ONLY"),
-     ("mysql://db.example/shop", "id > 0 LIMIT 2, 5"),
-     ("postgresql://db.example/shop", "id > 0 FOR SHARE SKIP LOCKED")],
+     ("mysql://db.example/shop", "id > 0 LIMIT 2, 5")],
 )  # fmt: skip
 def test_condition_is_refused_when_it_ends_in_a_clause_that_takes_some_of_the_rows(url: str, where: str) -> None:
     with pytest.raises(SourceError, match="where= takes a number of rows only"):
@@ -106,6 +114,12 @@ def test_condition_is_refused_when_it_ends_in_a_clause_that_takes_some_of_the_ro
 
     within = f"id IN (SELECT id FROM u WHERE {where}) AND note <> 'LIMIT'"
     assert SqlTable(url, "t", where=within).name.endswith("table t")
+
+
+@pytest.mark.parametrize("where", ["id > 0 FOR SHARE SKIP LOCKED", "id IN (SELECT id FROM u FOR SHARE SKIP LOCKED)"])
+def test_condition_is_refused_when_it_skips_rows_that_are_locked(where: str) -> None:
+    with pytest.raises(SourceError, match="where= takes a number of rows only"):
+        SqlTable("postgresql://db.example/shop", "t", where=where)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +133,9 @@ def test_condition_is_refused_when_it_ends_in_a_clause_that_takes_some_of_the_ro
         ("mysql", "SELECT 'it\\'s; ', \"it\\\"s; \", id, offset, `limit` FROM t WHERE offset > 1 # ; LIMIT 5"),
         ("sqlite", "SELECT [limit; ], offset, top FROM t"),
         ("sqlserver", "SELECT [it's; ]]top], limit /* a /* b */ ; */ FROM t"),
+        ("sqlserver", "SELECT id, readpast, u.readpast FROM t WITH (NOLOCK) JOIN u ON readpast = 'WITH (READPAST)'"),
+        ("postgres", "SELECT id FROM (SELECT id, skip locked FROM t FOR UPDATE) q"),
+        ("postgres", "SELECT id, (SELECT p FROM prices p WHERE p.id = t.id ORDER BY at DESC LIMIT 1) FROM t"),
         ("oracle", "SELECT limit, offset, top, sample FROM t WHERE sample = 1"),
         ("oracle", "SELECT id, q'[it's; ROWNUM]', nq'!it's; !' FROM (SELECT * FROM t WHERE rownum < 5)"),
     ],

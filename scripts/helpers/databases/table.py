@@ -610,7 +610,7 @@ def _checked_where(source: str, where: str, grammar: Grammar) -> SQL:
             raise SourceError(
                 source, f"where= holds {token!r}, which could end the query. Write it as one condition, or make a view."
             )
-    grammar.check_limits("where=", grammar.at_the_top(where, source), source)
+    grammar.check_limits("where=", grammar.bare(where), source)
     return written_by_hand(where.strip())
 
 

@@ -28,6 +28,9 @@ class Grammar:
         Patterns for a comment, for what is in quotes, and for what begins either of them.
     limits
         A pattern for the clauses that take some of the rows.
+    gaps
+        A pattern for the clauses that leave out rows at random, or those that another transaction has locked. These
+        are refused in subqueries as well, where a limit may be meant, as of the last price of each.
     orders_within
         Whether the database takes ORDER BY, and WITH, in a subquery.
     """
@@ -36,6 +39,7 @@ class Grammar:
     quoted: str = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`"""
     opening: str = r"/\*"
     limits: str = ""
+    gaps: str = r"\bfor\b[^()]*\bskip locked\b"
     orders_within: bool = True
 
     @cached_property
@@ -53,19 +57,20 @@ class Grammar:
         """Return whether a text has double quotes that are not within other quotes or a comment."""
         return any(found["quoted"] and found[0].startswith('"') for found in self.pieces.finditer(text))
 
-    def at_the_top(self, text: str, source: str) -> str:
-        """Return, in one line, what of a text is in no quotes, comment or brackets; SourceError for wrong brackets."""
-        bare = "".join(one[0] if one.lastgroup == "bare" else " " for one in self.pieces.finditer(text))
-        return re.sub(r"\s+", " ", _outside_of_brackets(bare, source))
+    def bare(self, text: str) -> str:
+        """Return, in one line, what of a text is in no quotes and no comment."""
+        found = (one[0] if one.lastgroup == "bare" else " " for one in self.pieces.finditer(text))
+        return re.sub(r"\s+", " ", "".join(found))
 
-    def check_limits(self, what: str, top: str, source: str) -> None:
-        """Raise SourceError if there is a clause that takes some of the rows in what is `at_the_top` of a text."""
-        if re.search(self.limits, top, re.IGNORECASE):
+    def check_limits(self, what: str, bare: str, source: str) -> None:
+        """Raise SourceError if what is `bare` of a text has a clause that takes some of the rows, or wrong brackets."""
+        top = _outside_of_brackets(bare, source)
+        if re.search(self.limits, top, re.IGNORECASE) or re.search(self.gaps, bare, re.IGNORECASE):
             raise SourceError(
                 source,
-                f"{what} takes a number of rows only (LIMIT, OFFSET, FETCH, TOP, TABLESAMPLE, SAMPLE, ROWNUM or SKIP "
-                "LOCKED). Which they are changes from one question to the next, and rows would be lost. Leave it out; "
-                "max_rows= reads in batches.",
+                f"{what} takes a number of rows only (LIMIT, OFFSET, FETCH, TOP, TABLESAMPLE, SAMPLE, ROWNUM, SKIP "
+                "LOCKED or READPAST). Which they are changes from one question to the next, and rows would be lost. "
+                "Leave it out; max_rows= reads in batches.",
             )
 
 
@@ -77,26 +82,29 @@ def _clause(word: str) -> str:
 _FETCH = r"\bfetch (?:first|next)\b"
 _OFFSET_ROWS = r"\boffset\b[^,=<>]*?\brows? ?(?:$|\bfetch\b)"
 """Where OFFSET may be the name of a column as well."""
-_SKIP_LOCKED = r"\bfor\b.*\bskip locked\b"
-STANDARD = Grammar(limits=f"{_FETCH}|{_OFFSET_ROWS}|{_SKIP_LOCKED}")
+_READPAST = r"\bwith ?\((?:[^()]|\([^()]*\))*\breadpast\b|\( ?readpast ?\)"
+"""Of a table, also in its old form without WITH."""
+STANDARD = Grammar(limits=f"{_FETCH}|{_OFFSET_ROWS}")
 SQLITE = Grammar(quoted=rf"{Grammar.quoted}|\[[^\]]*\]", limits=_clause("limit"))
 SQL_SERVER = Grammar(
     comment=rf"--[^\n]*|{_NESTED}",
     quoted=rf"{Grammar.quoted}|\[(?:[^\]]|\]\])*\]",
-    limits=rf"{_FETCH}|{_OFFSET_ROWS}|\bselect (?:(?:all|distinct) )?top\b|{_clause('tablesample')}",
+    limits=rf"{_FETCH}|{_OFFSET_ROWS}|\bselect (?:(?:all|distinct) )?top\b",
+    gaps=f"{_clause('tablesample')}|{_READPAST}",
     orders_within=False,
 )
 _BETWEEN_MARKS = r"\[.*?\]|\(.*?\)|\{.*?\}|<.*?>|(?P<mark>\S).*?(?P=mark)"
 ORACLE = Grammar(
     quoted=rf"(?:(?<=\W[qQ])|(?<=\W[nN][qQ]))'(?:{_BETWEEN_MARKS})'|{Grammar.quoted}",
-    # At the top, nothing but the closing bracket is left of SAMPLE (10).
-    limits=rf"{STANDARD.limits}|\brownum\b|\bsample(?: block)? ?\)",
+    limits=rf"{STANDARD.limits}|\brownum\b",
+    gaps=rf"{STANDARD.gaps}|\bsample(?: block)? ?\(",
     orders_within=False,
 )
 POSTGRESQL = Grammar(
     comment=rf"--[^\n]*|{_NESTED}",
     quoted=rf"(?:(?<=\W[eE])|(?<=^[eE]))'(?:[^'\\]|\\.|'')*'|{Grammar.quoted}|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$",
-    limits="|".join([*map(_clause, ("limit", "offset", "tablesample")), _FETCH, _SKIP_LOCKED]),
+    limits="|".join([*map(_clause, ("limit", "offset")), _FETCH]),
+    gaps=f"{_clause('tablesample')}|{STANDARD.gaps}",
 )
 MYSQL = Grammar(
     # What is in such a comment with an exclamation mark is run.
@@ -138,14 +146,14 @@ class QueryText:
             raise SourceError(source, "query= is empty. Give a SELECT, or name a table.")
         self.text = written_by_hand(text.strip())
         pieces = _pieces(self.text, grammar, source)
-        bare = "".join(" " if is_quoted else piece for is_quoted, piece in pieces)
+        bare = grammar.bare(self.text)
         if ";" in bare:
             raise SourceError(
                 source, "query= holds a semicolon outside of quotes. Give one SELECT and nothing after it."
             )
         if "\0" in self.text:
             raise SourceError(source, "query= contains NUL, which is not allowed. Remove it.")
-        top = grammar.at_the_top(self.text, source)
+        top = _outside_of_brackets(bare, source)
         is_select = re.match(r"\s*(?:select|with)\b", bare, re.IGNORECASE)
         if not is_select or re.search(_clause("into"), top, re.IGNORECASE):
             raise SourceError(
@@ -153,7 +161,7 @@ class QueryText:
                 "query= is not a SELECT that only reads. Give a query that starts with SELECT or WITH and has no INTO, "
                 "or name a table.",
             )
-        grammar.check_limits("query=", top, source)
+        grammar.check_limits("query=", bare, source)
         if not grammar.orders_within and (_ORDER.search(top) or re.match(r"\s*with\b", bare, re.IGNORECASE)):
             raise SourceError(
                 source,
