@@ -138,6 +138,39 @@ def test_text_has_the_type_of_the_catalogue_when_that_is_matched(
     assert [row["price"] for row in rows(found)] == [7.0, 8.0, 9.5, None, None]
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("struct<no:int>", "'choice' asks for a cast .*cannot cast"), ("uniontype<int,string>", "does not know")],
+)
+def test_type_of_the_catalogue_is_refused_when_no_text_can_be_cast_to_it(
+    kind: str, text: str, prices: DynamicFrame, catalog: Any, landing: str
+) -> None:
+    storage = {"Location": landing, "Columns": [{"Name": "price", "Type": kind}], "SerdeInfo": {}}
+    catalog.create_database(DatabaseInput={"Name": f"of_{kind[:6]}"})
+    catalog.create_table(
+        DatabaseName=f"of_{kind[:6]}",
+        TableInput={"Name": "prices", "StorageDescriptor": storage, "Parameters": {"classification": "json"}},
+    )
+
+    with pytest.raises(GlueOptionError, match=text):
+        prices.resolveChoice(choice="match_catalog", database=f"of_{kind[:6]}", table_name="prices")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda frame: frame.resolveChoice(specs=[("id", "cast:date")]),
+        lambda frame: frame.resolveChoice(specs=[("bay", "cast:int")]),
+        lambda frame: frame.apply_mapping([("id", "long", "id", "date")]),
+        lambda frame: frame.apply_mapping([("id", "long", "id", "long"), ("bay", "struct", "bay", "double")]),
+    ],
+    ids=["long to date", "struct to int", "long mapped to date", "struct mapped to double"],
+)
+def test_cast_is_refused_when_spark_has_none_between_the_two_types(asked: Any, prices: DynamicFrame) -> None:
+    with pytest.raises(GlueOptionError, match=r"asks for a cast .*cannot cast .*Leave it out"):
+        asked(prices)
+
+
 def test_struct_is_json_with_names_when_it_is_cast_to_text(prices: DynamicFrame) -> None:
     mapped = prices.apply_mapping([("bay", "struct", "bay", "string")])
 

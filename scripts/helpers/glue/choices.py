@@ -7,7 +7,9 @@ CSV that does not fit its table. So a column here has one type, and `resolveChoi
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
@@ -24,6 +26,7 @@ logger = logging.getLogger(__name__)
 SPARK_NAMES = {"long": "bigint", "short": "smallint", "byte": "tinyint", "decimal": "decimal(10,2)"}
 """Spark's names of Glue's types. A decimal without precision has 10 digits, in Glue 2 of them behind the point."""
 ACTIONS = ("cast", "project", "make_cols", "make_struct", "match_catalog")
+_NO_CAST = re.compile(r"annot resolve (.*?) due to data type mismatch: (cannot cast [^\n;]+)")
 
 
 def resolved(
@@ -46,7 +49,8 @@ def resolved(
     Raises
     ------
     GlueOptionError
-        An action that there is not, a type that Spark does not know, or an action for the types of a column of text.
+        An action that there is not, a type that Spark does not know or has no cast to, or an action for the types of
+        a column of text.
     """
     for path, action in specs:
         verb, kind = _parsed("specs", action)
@@ -55,11 +59,11 @@ def resolved(
         steps = steps_to(path.replace("[]", ""), df.schema)
         # Glue passes over a path that is not there.
         if steps:
-            df = _cast_at(df, steps, kind) if verb == "cast" else _passed(df, steps, action)
+            df = _cast_at(df, "specs", steps, kind) if verb == "cast" else _passed(df, steps, action)
     if choice and _parsed("choice", choice)[0] == "match_catalog":
         types = {name.lower(): kind for name, kind in (catalog_types or {}).items()}
         for name in _texts(df):
-            df = _cast_at(df, [name], types.get(name.lower(), "string"))
+            df = _cast_at(df, "choice", [name], types.get(name.lower(), "string"))
     elif choice and _texts(df):
         logger.warning(
             "event=no_choices choice=%s texts=%d: a column whose values have several types is text here, and stays so; "
@@ -78,6 +82,21 @@ def spark_type(option: str, kind: str) -> SQL:
     except ParseException as error:
         raise GlueOptionError(option, f"names the type {kind!r}, which Spark does not know.") from error
     return SPARK.type_name(name)
+
+
+@contextmanager
+def typed_casts(option: str) -> Iterator[None]:
+    """Raise GlueOptionError where rows are selected with a cast between two types that Spark never casts."""
+    from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
+
+    try:
+        yield
+    except AnalysisException as error:
+        found = _NO_CAST.search(str(error))
+        if found is None:
+            raise
+        why = f"asks for a cast of {found[1]} that Spark does not have: {found[2].rstrip('. ')}."
+        raise GlueOptionError(option, f"{why} Leave it out, and make the column with toDF().") from error
 
 
 def united(frames: Sequence[DataFrame]) -> DataFrame:
@@ -169,6 +188,7 @@ def _passed(df: DataFrame, steps: Sequence[str], action: str) -> DataFrame:
     return changed(df, steps, check)
 
 
-def _cast_at(df: DataFrame, steps: Sequence[str], kind: str) -> DataFrame:
-    wanted = T._parse_datatype_string(SPARK_NAMES.get(kind, kind))
-    return changed(df, steps, lambda field: [Field(field.name, wanted, cast(field, kind))])
+def _cast_at(df: DataFrame, option: str, steps: Sequence[str], kind: str) -> DataFrame:
+    wanted = T._parse_datatype_string(spark_type(option, kind))
+    with typed_casts(option):
+        return changed(df, steps, lambda field: [Field(field.name, wanted, cast(field, kind))])

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from scripts.helpers._lazy import DataFrame, F, T
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
-from scripts.helpers.glue.choices import cast, resolved, spark_type, united
+from scripts.helpers.glue.choices import cast, resolved, spark_type, typed_casts, united
 from scripts.helpers.glue.fields import Field, changed, expression, field_at, parts_of, steps_to, top_field
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.records import Record, kept, mapped
@@ -195,7 +195,8 @@ class DynamicFrame:
         Raises
         ------
         GlueOptionError
-            A mapping of another length, a type that there is not, or a target that is named twice.
+            A mapping of another length, a type that there is not or that Spark has no cast to, or a target that is
+            named twice.
         """
         given = [mappings] if isinstance(mappings, tuple) else list(mappings)
         targets: dict[tuple[str, ...], Any] = {}
@@ -210,7 +211,8 @@ class DynamicFrame:
             steps = self._steps(source)
             if steps:
                 targets[path] = self._mapped(source, steps, kind)
-        return self._with(self._df.select(_as_structs(targets)))
+        with typed_casts("mappings"):
+            return self._with(self._df.select(_as_structs(targets)))
 
     def applyMapping(self, *args: Any, **options: Any) -> DynamicFrame:  # noqa: N802
         """Do what `apply_mapping` does."""
