@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
 from itertools import chain
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pd
@@ -17,6 +17,7 @@ from scripts.helpers.batch.modes import Mode, ModeName, begin
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.glue_api.runs import runs_on_glue
+from scripts.helpers.listing.paths import source_text
 from scripts.helpers.protocol.names import name_in_table, new_run_id, split_name
 from scripts.helpers.sinks.choice import Layout
 from scripts.helpers.spark.versions import check_version
@@ -736,7 +737,7 @@ class IncrementalJob:
         self, given: str | PathLike[str], context: str | None, on_changed: OnChanged | None, options: Mapping[str, Any]
     ) -> FileSource:
         """Return a source of files. Before any module of them is imported, which would end with an ImportError."""
-        source = fspath(given)
+        source = source_text(given)
         if find_spec("pyarrow") is None:
             raise SourceError(source, "files need pyarrow. Install it: pip install pyarrow.")
         from scripts.helpers.batch.files import FileSource

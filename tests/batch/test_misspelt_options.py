@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from scripts.helpers.batch.rows import RowsSinceOptions
-from scripts.helpers.errors import InvalidValueError, RunClosedError, SourceOptionError
+from scripts.helpers.databases import SqlTable
+from scripts.helpers.errors import InvalidValueError, RunClosedError, SourceError, SourceOptionError
+from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.rules import FileOptions, FileOptionsGiven
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.options import RowOptions
@@ -22,6 +24,8 @@ from scripts.helpers.watermarks import Watermarks
 
 AT_ONCE = timedelta(0)
 ROWS = pd.DataFrame({"id": [1]})
+NONE: Any = None
+"""As of a variable of the environment that is not set."""
 Call = Callable[[IncrementalJob, str], Any]
 
 
@@ -45,6 +49,37 @@ def test_option_that_was_meant_is_named_when_one_is_misspelt(
 ) -> None:
     with IncrementalJob(watermarks, "repairs") as job:
         with pytest.raises(SourceOptionError, match=rf"there is none of that name\. Did you mean {meant}\?"):
+            call(job, f"{tmp_path}/")
+        job.abort()
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda job, folder: job.new_files(None), "source of files is a NoneType. Name one directory"),
+        (lambda job, folder: job.new_files([folder]), "source of files is a list. Name one directory"),
+        (lambda job, folder: job.new_partitions([folder], "day"), "source of files is a list"),
+        (lambda job, folder: job.new_partitions(folder, None), "columns is None. Name one partition column"),
+        (lambda job, folder: job.latest_partition(folder, None), "columns is None. Name one partition column"),
+        (lambda job, folder: FileBookmark(NONE), "source of files is a NoneType"),
+        (lambda job, folder: job.new_files(folder).read(None, "csv"), "spark is a NoneType. Pass the SparkSession"),
+        (lambda job, folder: job.new_files(folder).read("csv", None), "spark is a str. Pass the SparkSession"),
+        (lambda job, folder: job.new_files(folder).read_small(None, "csv"), "spark is a NoneType"),
+        (lambda job, folder: job.new_files(folder).read_pandas(None), "reads csv, json, parquet .* not None"),
+        (lambda job, folder: job.rows_since(ROWS, []), "read by a column that says what is new. Name it"),
+        (lambda job, folder: job.rows_since(SqlTable(NONE, "t"), "id"), "starts with none of postgresql:"),
+        (lambda job, folder: job.rows_since(SqlTable("sqlite:t.db", NONE), "id"), "has an empty part"),
+        (lambda job, folder: job.write(ROWS, folder, partition_by=None), "partition_by is a list of columns, not None"),
+        (lambda job, folder: job.write(ROWS, folder, format=None), "write format='parquet' here, not 'None'"),
+        (lambda job, folder: job.relationalize(ROWS), "takes rows of Spark or a DynamicFrame, not a DataFrame"),
+    ],
+)  # fmt: skip
+def test_argument_is_named_when_what_is_passed_is_none_of_its_kind(
+    watermarks: Watermarks, tmp_path: Path, call: Call, text: str
+) -> None:
+    with IncrementalJob(watermarks, "repairs") as job:
+        job.rows_since(ROWS, "id", transformation_ctx="given")
+        with pytest.raises((InvalidValueError, SourceError), match=text):
             call(job, f"{tmp_path}/")
         job.abort()
 

@@ -73,11 +73,11 @@ def _source_of(
         return TableCommits(batch, source, context, TableOptions.of(options))
     # A misspelt `cursor_column` is among the options.
     chosen = options_of(RowOptions, options, ("cursor_column", "transformation_ctx", "on_schema_change"))
-    if cursor_column is None:
+    names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column or ())
+    if not names:
         raise SourceOptionError(
             "cursor_column", f"a {type(source).__name__} is read by a column that says what is new. Name it."
         )
-    names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
     return CursorRows(batch, as_rows(source, context or "rows"), names, context, chosen)
 
 

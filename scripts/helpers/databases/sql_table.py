@@ -84,7 +84,7 @@ class SqlTable(DatabaseTable):
         columns: Sequence[str] | None = None,
         where: str = "",
     ) -> None:
-        url = re.sub("^postgres:", "postgresql:", url)
+        url = re.sub("^postgres:", "postgresql:", str(url))
         scheme = url.partition(":")[0]
         if not is_sql_url(url):
             starts = ", ".join(f"{one}:" for one in SESSIONS)

@@ -101,7 +101,7 @@ class DatabaseTable(RowSource):
     ) -> None:
         self._remade = remade
         self._database = database_of(url)
-        parts = table.split(".") if isinstance(table, str) else list(table)
+        parts = table.split(".") if isinstance(table, str) else list(table or ())
         self._query_text: QueryText | None = None
         if query is None:
             self.name = f"{self._database.name} table {'.'.join(parts)}"

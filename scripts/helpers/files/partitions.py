@@ -50,7 +50,7 @@ class PartitionColumns:
         InvalidValueError
             Names that are empty or there twice, or types that are unknown or of other columns.
         """
-        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        names = tuple(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else (columns,)
         if not names or not all(isinstance(name, str) and name for name in names):
             raise InvalidValueError(f"columns is {columns!r}. Name one partition column, or a list of them.")
         lower = [name.lower() for name in names]

@@ -28,7 +28,7 @@ from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import LAST
 from scripts.helpers.listing.links import is_inside, without_links
 from scripts.helpers.listing.objects import LISTED, Interval, byte_order, column_of, local_etag, no_batch, no_rows
-from scripts.helpers.listing.paths import check_readable, is_hidden, is_plain
+from scripts.helpers.listing.paths import check_readable, is_hidden, is_plain, source_text
 from scripts.helpers.listing.ranges import RangeListing
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
 
@@ -86,7 +86,7 @@ class Location:
     @classmethod
     def parse(cls, source: str | os.PathLike[str]) -> Location:
         """Read a source as users write it. SourceError for one that is not UTF-8, or a prefix without its slash."""
-        source = os.fspath(source)
+        source = source_text(source)
         try:
             source.encode()
         except UnicodeEncodeError as error:

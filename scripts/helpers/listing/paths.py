@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import re
 from itertools import dropwhile, takewhile
+from os import PathLike, fspath
+from typing import Any
 
 from scripts.helpers._lazy import pa, pc
-from scripts.helpers.errors import LedgerError, SourceError
+from scripts.helpers.errors import InvalidValueError, LedgerError, SourceError
 
 _SUSPECT = r"(^|/)\.{0,2}(/|$)"
 """Matches every key that is not plain."""
 _HALF = re.compile("[\ud800-\udfff]")
+
+
+def source_text(source: Any) -> str:
+    """Return a source of files as a text; InvalidValueError for what is no path, such as a list of them."""
+    if not isinstance(source, (str, PathLike)):
+        raise InvalidValueError(
+            f"The source of files is a {type(source).__name__}. Name one directory or prefix as a text; call once for "
+            "each source, with a transformation_ctx of its own."
+        )
+    return str(fspath(source))
 
 
 def is_hidden(relative_key: str) -> bool:

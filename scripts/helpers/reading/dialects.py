@@ -128,6 +128,8 @@ READERS = {
 
 def format_name(format: str) -> str:
     """Return a format as it is called here: Spark takes its names in any case, and those of the first packages."""
+    if not isinstance(format, str):
+        raise InvalidValueError(f"format is {format!r}. Name one, such as 'csv', 'json' or 'parquet'.")
     name = format.lower().removeprefix("com.databricks.spark.")
     return name if name in READERS else format
 

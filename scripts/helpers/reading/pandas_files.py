@@ -201,7 +201,7 @@ def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Ca
         raise SourceError(
             str(location),
             f"pandas reads {', '.join(FORMATS)} from S3 or a directory, not {format!r} from here. "
-            + nearest(FORMATS, format),
+            + nearest(FORMATS, str(format)),
         )
     nanoseconds, options = nanoseconds_of(format, options)
     if format == "parquet":

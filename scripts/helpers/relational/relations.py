@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any
 
 from scripts.helpers._lazy import Column, DataFrame, F, T
-from scripts.helpers.errors import FieldTypeError, NameCollisionError, TooManyIdsError
+from scripts.helpers.errors import FieldTypeError, InvalidValueError, NameCollisionError, TooManyIdsError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import BUCKET_BITS, RANK_BITS, IdBlock
 
@@ -259,6 +259,8 @@ class Relations:
     ------
     NameCollisionError, FieldTypeError
         Two fields would be one column; a field's type has no order.
+    InvalidValueError
+        The rows are not of Spark.
     """
 
     def __init__(self, df: DataFrame | Any, root: str, block: IdBlock, *, keep: bool = True) -> None:
@@ -266,6 +268,8 @@ class Relations:
         # any attribute that is the name of a column.
         is_dynamic = not hasattr(type(df), "where") and hasattr(type(df), "toDF")
         self._df: DataFrame = df.toDF() if is_dynamic else df
+        if not hasattr(type(self._df), "sparkSession"):
+            raise InvalidValueError(f"relationalize takes rows of Spark or a DynamicFrame, not a {type(df).__name__}.")
         self.root, self.block = root, block
         spark = self._df.sparkSession
         self._tables = tables_of(

@@ -56,7 +56,7 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
     given: dict[str, Any] = {
         "spark": spark_of(df), "s3_client": s3_client, "partition_by": layout.partition_by, "staging": layout.staging
     }  # fmt: skip
-    kind = layout.format.lower()
+    kind = str(layout.format).lower()
     if kind in ("delta", "iceberg"):
         layout.check_table()
         return cast("Sink", _kinds()[kind](target, batch_column=layout.batch_column, **given))
@@ -66,7 +66,7 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
             "batch_folders=True adds a column that readers see."
         )
     return FileSink(
-        target, format=layout.format, batch_folders=layout.batch_folders, beside_others=layout.beside_others,
+        target, format=str(layout.format), batch_folders=layout.batch_folders, beside_others=layout.beside_others,
         **given, **layout.options,
     )  # fmt: skip
 

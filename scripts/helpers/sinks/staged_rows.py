@@ -137,8 +137,8 @@ def check_layout(target: str, partition_by: Sequence[str], there: Sequence[str])
 
 
 def check_list(partition_by: object) -> None:
-    """Raise InvalidValueError for a `partition_by` that is one text: its letters would be taken for columns."""
-    if isinstance(partition_by, str):
+    """Raise InvalidValueError for a `partition_by` that is one text, whose letters would be columns, or no list."""
+    if isinstance(partition_by, str) or not isinstance(partition_by, Iterable):
         raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
 
 

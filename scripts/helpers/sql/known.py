@@ -27,6 +27,6 @@ def database_of(url: str) -> Database:
     """
     redact_logs()
     for start, database in DATABASES.items():
-        if url.lower().startswith(start):
+        if str(url).lower().startswith(start):
             return database
     raise SourceError("JDBC", f"its URL starts with none of {', '.join(DATABASES)}. Check it.")
