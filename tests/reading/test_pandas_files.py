@@ -323,6 +323,19 @@ def test_file_is_named_when_pandas_has_no_value_for_one_of_parquet(tmp_path: Pat
         landed(tmp_path, pa.table({"at": late.slice(1)}), pa.table({"at": late})).read_pandas("parquet")
 
 
+def test_file_is_named_when_options_of_parquet_do_not_go_with_its_types(tmp_path: Path) -> None:
+    numbers, texts = pa.table({"id": [1], "note": ["a"]}), pa.table({"id": ["x"], "note": ["b"]})
+    delta = landed(tmp_path, numbers, texts)
+
+    with pytest.raises(FileContentError, match=r"key '1' cannot be read as parquet: .*string.*check the options"):
+        delta.read_pandas("parquet", filters=[("id", ">", 0)])
+    with pytest.raises(MisfitError, match="column 'id' is int64 in key '0', string in key '1'"):
+        delta.read_pandas("parquet", columns=["id"])
+    with pytest.raises(InvalidValueError, match="columns is one text"):
+        delta.read_pandas("parquet", columns="note")
+    assert delta.read_pandas("parquet", columns=["note"])["note"].tolist() == ["a", "b"]
+
+
 def test_reason_is_in_the_error_and_behind_it_when_a_file_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileContentError, match=r"key '0' cannot be read as csv: 'utf-8' codec can't decode") as caught:
         landed(tmp_path, "id\né\n".encode("latin-1")).read_pandas("csv")

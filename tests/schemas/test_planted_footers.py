@@ -101,13 +101,14 @@ def test_other_files_are_loaded_when_a_type_of_pandas_in_a_footer_is_damaged(
     assert pd.read_parquet(target)["id"].tolist() == ids
 
 
+@pytest.mark.parametrize("options", [{}, {"columns": ["at"]}], ids=["all", "at"])
 @pytest.mark.parametrize("said", [b"\xff", b"{}", b"null", b'{"freq":1}'])
 def test_error_names_the_file_when_a_type_of_pandas_in_its_footer_is_damaged(
-    watermarks: Watermarks, tmp_path: Path, said: bytes
+    watermarks: Watermarks, tmp_path: Path, said: bytes, options: dict[str, Any]
 ) -> None:
     pd.DataFrame({"at": pd.PeriodIndex(["2026-01-01"], freq="D")}).to_parquet(tmp_path / "registers.parquet")
     (tmp_path / "landing").mkdir()
     plant_extension(tmp_path / "landing" / "1.parquet", "pandas.period", said)
 
     with pytest.raises(FileContentError, match=r"key '1\.parquet'"), IncrementalJob(watermarks, "parking") as job:
-        job.new_files(tmp_path / "landing").read_pandas("parquet")
+        job.new_files(tmp_path / "landing").read_pandas("parquet", **options)

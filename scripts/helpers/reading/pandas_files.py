@@ -117,6 +117,10 @@ def read_pandas(
     def frames_of(one: Planned) -> list[tuple[Planned, str, Any]]:
         found = []
         body = fetcher.fetch(one)
+        if format == "parquet" and body and options:
+            with _of_file(str(location), one.key, format, {}):
+                # What the footer alone raises is of the file, whatever the options are.
+                pq.read_schema(BytesIO(body))
         with _of_file(str(location), one.key, format, options):
             ending = "" if format == "parquet" else packing(one.key)
             for member, content in _members(body, ending, options).items():
@@ -135,10 +139,11 @@ def read_pandas(
     as_text = {name.lower() for name, kind in (kept or {}).items() if kind == "string"}
     try:
         found = _joined(str(location), format, by_key, options, as_text)
-    except (*_OF_FILES, TypeError):
-        # Of all files together the error names none.
+    except (*_OF_FILES, TypeError, pa.ArrowException):
+        # Of all files together the error names none. Parquet was read by its options, and only has to be joined.
+        of_values = {} if format == "parquet" else options
         for key, frame in by_key.items():
-            with _of_file(str(location), key, format, options):
+            with _of_file(str(location), key, format, of_values):
                 _joined(str(location), format, {key: frame}, options, as_text)
         raise
     # Without names the slice would be [-0:], which is everything.
@@ -177,7 +182,8 @@ def _of_file(source: str, key: str, format: str, options: Mapping[str, Any]) -> 
     except (WatermarkError, MemoryError):
         raise
     except Exception as error:
-        if options and not isinstance(error, _OF_FILES):
+        # An option that a file cannot be read by is of both: the error names the file and says so.
+        if options and not isinstance(error, (*_OF_FILES, pa.ArrowException)):
             raise _refused(format, options, error) from error
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise FileContentError(source, key, format, reason) from error
@@ -217,6 +223,8 @@ def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Ca
     if format == "csv" and "dtype" not in options and TYPING & options.keys():
         typed = 'dtype={"price": "Float64"}'
         raise _refused(format, options, f"values are read as text, unless dtype names their column. Add {typed}.")
+    if format == "parquet" and isinstance(options.get("columns"), str):
+        raise _refused(format, options, "columns is one text. Name them in a list.")
     try:
         if format == "json" and not EXACT.issuperset(options):
             # Without a record only the options are looked at.
