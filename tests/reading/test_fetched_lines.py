@@ -23,7 +23,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.listing.folders import folder_values
 from scripts.helpers.listing.listing import Listing, Location
-from scripts.helpers.listing.objects import LISTED
+from scripts.helpers.listing.objects import LISTED, local_etag
 from scripts.helpers.reading import fetched_lines
 from scripts.helpers.reading.fetch import ObjectFetcher, Planned
 from scripts.helpers.reading.fetched_lines import (
@@ -207,7 +207,7 @@ def test_next_file_is_asked_for_when_one_has_arrived_and_its_bytes_are_free(
     def planned() -> Iterator[Planned]:
         for number in range(6):
             asked.append(number)
-            yield Planned(f"{number}", None, None, 2)
+            yield Planned(f"{number}", local_etag((tmp_path / f"{number}").stat()), None, 2)
 
     bodies = fetching(location)._bodies(ObjectFetcher(location, None), planned())
 

@@ -30,7 +30,7 @@ from scripts.helpers.listing.links import is_inside, without_links
 from scripts.helpers.listing.objects import LISTED, Interval, byte_order, column_of, local_etag, no_batch, no_rows
 from scripts.helpers.listing.paths import check_readable, is_hidden, is_plain, source_text
 from scripts.helpers.listing.ranges import RangeListing
-from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
+from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, shown_by
 
 logger = logging.getLogger(__name__)
 
@@ -357,15 +357,10 @@ class Lister:
             return None
         with suppress(*DAMAGE):
             dates.append(parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"]))
-        return {
-            "key": key,
-            "etag": found["ETag"].strip('"'),
-            "version_id": found.get("VersionId") if options.versioned else None,
-            "size": found["ContentLength"],
-            "modified": found["LastModified"],
-            # A listing names the usual class, too; HeadObject only the others.
-            "storage_class": found.get("StorageClass", "STANDARD"),
-        }
+        row = {"key": key, "modified": found["LastModified"], **shown_by(found)}
+        # A listing names the usual class, too; HeadObject only the others.
+        row["storage_class"] = found.get("StorageClass", "STANDARD")
+        return row if options.versioned else row | {"version_id": None}
 
 
 def _on_pages(lister: Lister, asked: Sequence[str], dates: list[datetime]) -> list[dict[str, Any]]:

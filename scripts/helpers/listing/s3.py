@@ -1,4 +1,4 @@
-"""The S3 client that everything uses that is not given one, and what errors of S3 and SQS mean.
+"""The S3 client that everything uses that is not given one, and what answers and errors of S3 and SQS mean.
 
 Errors are parted into those of the login and those that ask for another try; what else is wrong depends on the call.
 """
@@ -6,6 +6,7 @@ Errors are parted into those of the login and those that ask for another try; wh
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from botocore.config import Config
@@ -140,6 +141,11 @@ def remedy_of(code: str, text: str = "") -> str:
     if code.startswith("KMS.") or "kms:" in text:
         return "It is encrypted: allow kms:Decrypt with its key, and check that the key is enabled."
     return "Check the login's s3:GetObject, the region, and that the object is not archived."
+
+
+def shown_by(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an answer of HeadObject shows of an object's identity."""
+    return {"etag": answer["ETag"].strip('"'), "version_id": answer.get("VersionId"), "size": answer["ContentLength"]}
 
 
 def read_at_most(body: Any, limit: int) -> bytes:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scripts.helpers._lazy import S3Client, pa
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError, UnreadableObjectError
 from scripts.helpers.listing.links import open_at_once
-from scripts.helpers.listing.objects import OVERWRITABLE, local_etag
-from scripts.helpers.listing.s3 import make_client, remedy_of
+from scripts.helpers.listing.objects import OVERWRITABLE, is_same, local_etag
+from scripts.helpers.listing.s3 import make_client, remedy_of, shown_by
 
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
@@ -41,11 +41,6 @@ class Planned(NamedTuple):
     def kept_version(self) -> str | None:
         """The version that stays, whatever is written later. Without one only the ETag tells the object."""
         return None if self.version_id == OVERWRITABLE else self.version_id
-
-    def is_still(self, etag: str, version_id: str | None) -> bool:
-        """Compare with what is there now, as far as both are known."""
-        same_version = not self.version_id or version_id is None or self.version_id == version_id
-        return same_version and (not self.etag or self.etag == etag)
 
 
 def planned_of(table: pa.Table) -> Iterator[Planned]:
@@ -108,7 +103,7 @@ class ObjectFetcher:
         else:
             version = planned.kept_version if pinned else None
             answer = self._call("head_object", Planned(planned.key, None, version, planned.size))
-            if not planned.is_still(answer["ETag"].strip('"'), answer.get("VersionId")):
+            if not is_same(planned._asdict(), shown_by(answer)):
                 raise self._changed(planned)
 
     def ends(self, planned: Planned, first: int, last: int) -> tuple[bytes, bytes]:
@@ -202,7 +197,8 @@ class ObjectFetcher:
             raise self._unreadable(planned, error.strerror or type(error).__name__) from error
 
     def _compare_file(self, planned: Planned, found: os.stat_result) -> None:
-        if not S_ISREG(found.st_mode) or not planned.is_still(local_etag(found), None):
+        now = {"etag": local_etag(found), "version_id": None, "size": found.st_size}
+        if not S_ISREG(found.st_mode) or not is_same(planned._asdict(), now):
             raise self._changed(planned)
 
     def _changed(self, planned: Planned) -> ChangedObjectError:
