@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scripts.helpers.files.rules import oldest_first
-from scripts.helpers.files.spark import Limits, Stretch, blocks_of, is_earlier, narrowed
+from scripts.helpers.files.rules import Limits, oldest_first
+from scripts.helpers.files.spark import Stretch, blocks_of, is_earlier, narrowed
 from scripts.helpers.listing.objects import LISTED
 
 NOON = datetime(2026, 11, 24, 12, tzinfo=timezone.utc)

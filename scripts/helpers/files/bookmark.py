@@ -159,6 +159,7 @@ class FileBookmark:
                 chosen, on_modified="take", delay=timedelta(0), ready_marker=None, max_files=None, max_bytes=None
             )
             partitions = partitions.unlimited() if partitions else None
+        self.limits = chosen.limits
         self.begins = state is None and until is None
         self.partitions = partitions
         self._aside = (self._state if until is None else then).set_aside

@@ -6,6 +6,7 @@ Options are read where there is no pyarrow, such as by the command, so only what
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -162,6 +163,11 @@ class FileOptions:
                 "folder."
             )
 
+    @property
+    def limits(self) -> Limits:
+        """The limits of a batch."""
+        return Limits(self.max_files, self.max_bytes)
+
     def chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the objects that the rules admit: neither hidden from Spark, nor excluded, nor too small."""
         keys = rows.column("key")
@@ -241,6 +247,31 @@ def folders_of(keys: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(keys, r"[^/]*$", "")
 
 
+OLDEST_FIRST = [("modified", "ascending"), ("key", "ascending")]
+"""The key decides between equal times, so that two runs over the same objects choose the same ones."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Most files and bytes of a batch; None is no limit."""
+
+    max_files: int | None = None
+    max_bytes: int | None = None
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there is a limit."""
+        return self.max_files is not None or self.max_bytes is not None
+
+    def fit(self, files: int, size: int) -> bool:
+        """Return whether so many of the oldest files are a batch."""
+        if files <= 1:
+            return True  # Whatever its size: a file larger than the limit would otherwise stop the job for good.
+        if self.max_files is not None and files > self.max_files:
+            return False
+        return self.max_bytes is None or size <= self.max_bytes
+
+
 def oldest_first(
     rows: pa.Table, max_files: int | None, max_bytes: int | None, one_more: bool = False
 ) -> tuple[pa.Table, bool]:
@@ -248,25 +279,19 @@ def oldest_first(
 
     With `one_more` the first one that does not fit is returned as well.
     """
-    if max_files is None and max_bytes is None:
+    limits = Limits(max_files, max_bytes)
+    if not limits.is_any:
         return rows, False
-    # The key decides between equal times, so that two runs over the same objects choose the same ones.
-    order = [("modified", "ascending"), ("key", "ascending")]
-    oldest = pc.sort_indices(rows, order)
-    count = rows.num_rows
-    if max_files is not None:
-        count = min(max_files, count)
-    if max_bytes is not None and count:
-        sums = pc.cumulative_sum(rows.column("size").combine_chunks().take(oldest))
-        fitting = int(pc.sum(pc.less_equal(sums, max_bytes)).as_py())
-        # One at least: a file larger than the limit would otherwise stop the job for good.
-        count = min(count, max(1, fitting))
+    oldest = pc.sort_indices(rows, OLDEST_FIRST)
+    sums = pc.cumulative_sum(rows.column("size").combine_chunks().take(oldest))
+    counts = range(1, rows.num_rows + 1)
+    count = bisect_left(counts, True, key=lambda files: not limits.fit(files, sums[files - 1].as_py()))
     has_more = count < rows.num_rows
     if one_more and has_more:
         count += 1
     # Arrow filters chunk by chunk. To sort or take all rows it would put all keys into one array, which holds 2 GiB.
     first = pc.is_in(_numbers(rows.num_rows), value_set=oldest.slice(0, count))
-    return rows.filter(first).sort_by(order).combine_chunks(), has_more
+    return rows.filter(first).sort_by(OLDEST_FIRST).combine_chunks(), has_more
 
 
 def _numbers(count: int) -> pa.Array:

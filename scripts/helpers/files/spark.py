@@ -31,7 +31,7 @@ from scripts.helpers.files.diff import Known
 from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between
 from scripts.helpers.files.pieces import PIECE_ROWS, Gathered
 from scripts.helpers.files.readable import ReadableWhenSmall
-from scripts.helpers.files.rules import FileOptions
+from scripts.helpers.files.rules import OLDEST_FIRST, FileOptions, Limits
 from scripts.helpers.files.segment_files import SegmentFiles, from_bytes, merged_segments, merges, to_bytes
 from scripts.helpers.files.states import FilesPlan, FilesState, files_of, opened_state, segment_of
 from scripts.helpers.files.unchanged import find_changed
@@ -88,27 +88,6 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Most files and bytes of a batch; None is no limit."""
-
-    max_files: int | None = None
-    max_bytes: int | None = None
-
-    @property
-    def is_any(self) -> bool:
-        """Whether there is a limit."""
-        return self.max_files is not None or self.max_bytes is not None
-
-    def fit(self, files: int, size: int) -> bool:
-        """Tell whether so many of the oldest files are a batch."""
-        if files <= 1:
-            return True  # Whatever its size: a file larger than the limit would otherwise stop the job for good.
-        if self.max_files is not None and files > self.max_files:
-            return False
-        return self.max_bytes is None or size <= self.max_bytes
-
-
-@dataclass(frozen=True)
 class Stretch:
     """Between which files a batch ends.
 
@@ -152,7 +131,7 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
         before, rows = rows.filter(is_before), rows.filter(pc.invert(is_before))
     if stretch.until is not None:
         rows = rows.filter(is_earlier(rows, stretch.until))
-    order = pc.sort_indices(rows, [("modified", "ascending"), ("key", "ascending")]).to_pylist()
+    order = pc.sort_indices(rows, OLDEST_FIRST).to_pylist()
     sizes = rows.column("size").to_pylist()
     # Small in both measures, so that what a limit cuts through is small as well.
     most_files = max(1, -(-len(order) // parts))
@@ -480,7 +459,7 @@ class SparkFileBookmark:
         for after, until in ranges:
             share = {"after": after, "until": until, "known": _between(known, after, until)}
             parts.append(json.dumps(share | {"then": _between(then, after, until)}))
-        found = self._limited(task, parts) if self._limits.is_any else _executed(self._spark, task, parts)
+        found = self._limited(task, parts) if self._local.limits.is_any else _executed(self._spark, task, parts)
         has_more = any(share["has_more"] for share in found)
         files = self._stored(found)
         count, size, gone, left, ignored = (
@@ -548,13 +527,6 @@ class SparkFileBookmark:
     def _taken(self) -> _Taken:
         return _Taken(str(self._ledger_location), str(self.location))
 
-    @property
-    def _limits(self) -> Limits:
-        """Return the limits of the batch; what a range of runs took is taken again whole, as `FileBookmark` does."""
-        if self._until is not None:
-            return Limits()
-        return Limits(self._local.options.max_files, self._local.options.max_bytes)
-
     def _limited(self, task: _Task, parts: Sequence[str]) -> list[dict[str, Any]]:
         """Let executors find what is new in their ranges, and store the oldest of it all within the limits."""
         from pyspark import StorageLevel
@@ -576,7 +548,7 @@ class SparkFileBookmark:
         stretch = Stretch()
         while not stretch.is_settled:
             found = _shares_of(candidates, _Blocks(stretch, parts))
-            stretch = narrowed(stretch, [_blocks_in(share) for share in found], self._limits)
+            stretch = narrowed(stretch, [_blocks_in(share) for share in found], self._local.limits)
         return stretch.until
 
     def _files_of(self, plan: FilesPlan) -> list[dict[str, Any]]:
