@@ -20,7 +20,7 @@ from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, Sourc
 from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, FileChoice, Memory, Piece, RangeMemory
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
-from scripts.helpers.files.ledger import FileLedger
+from scripts.helpers.files.ledger import FileLedger, MergeElsewhere
 from scripts.helpers.files.rules import FileOptions, folders_since, outside_layout
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of
@@ -381,7 +381,7 @@ class FileBookmark:
         rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), value_set=bad.column("key").combine_chunks())))
         segment = self.ledger.stored(rows) if rows.num_rows else None
         smaller = replace(without_files(plan, bad), segment=segment)
-        return smaller, replace(listed, segments=self._segments(segment, rows))
+        return smaller, replace(listed, segments=tuple(self.segments_with(segment, rows)))
 
     def explain(self, key: str) -> Explanation:
         """Say when and by which run a key was taken, or why not. The key is relative to the source."""
@@ -430,7 +430,7 @@ class FileBookmark:
             # Date folders are listed from this time on. With something left over, or after events, which name some
             # objects only, it stays where it was: a later one would leave the folders of the rest unlisted.
             listed = started if deleted is None and not self.holding(left).num_rows else None
-            state = self.following(listed, self._segments(plan.segment, rows))
+            state = self.following(listed, self.segments_with(plan.segment, rows))
             if position is not None and not later.num_rows:
                 # With something left over the journal is read again from where it was: its records of the rest would
                 # be too old later on.
@@ -525,9 +525,11 @@ class FileBookmark:
         # Runs that list leave the position as it is: more is read again the next time, and nothing is missed.
         return FilesState(self.location.name, listed or self.listed, tuple(segments), self.position)
 
-    def _segments(self, segment: Segment | None, rows: pa.Table) -> tuple[Segment, ...]:
-        """Return the segments that follow a batch whose rows are in a segment of their own."""
-        return tuple(self.ledger.appended(segment, rows) if segment else self.ledger.segments)
+    def segments_with(
+        self, segment: Segment | None, rows: pa.Table | None = None, elsewhere: MergeElsewhere | None = None
+    ) -> Sequence[Segment]:
+        """Return the segments that follow a batch with a segment of its own; see `FileLedger.appended`."""
+        return self.ledger.appended(segment, rows, elsewhere) if segment else self.ledger.segments
 
     def with_list_of_executors(self, following: FilesState) -> FilesState:
         """Return a state after a batch that executors found: what was to be taken again is, as they list everything."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, islice, pairwise
 from typing import Any
 
@@ -42,6 +42,11 @@ def files_with(files: Sequence[Mapping[str, Any]], keys: Sequence[bytes]) -> lis
         if place < len(keys) and keys[place] <= byte_order(file["last"]):
             held.append(file)
     return held
+
+
+MergeElsewhere = Callable[[Sequence[Mapping[str, Any]], bool], "list[dict[str, Any]] | None"]
+"""Returns segments that are merged, in the order of their keys; the second argument is `oldest` of `FileLedger.merged`.
+"""
 
 
 class FileLedger:
@@ -96,27 +101,39 @@ class FileLedger:
         parts = [rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)]
         return segment_of([self._files.put(part) for part in parts])
 
-    def appended(self, segment: Mapping[str, Any], rows: pa.Table | None = None) -> list[Mapping[str, Any]]:
-        """Return the segments with one more, small ones at the end merged; `rows` are its rows, if they are at hand."""
+    def appended(
+        self, segment: Mapping[str, Any], rows: pa.Table | None = None, elsewhere: MergeElsewhere | None = None
+    ) -> list[Mapping[str, Any]]:
+        """Return the segments with one more, small ones at the end merged.
+
+        Parameters
+        ----------
+        rows
+            The rows of the segment, if they are at hand.
+        elsewhere
+            Merges segments by other means than this process; where it returns None they are merged here.
+        """
         segments = [*self.segments, segment]
-        number = merges([int(known["count"]) for known in segments])
-        if number == 1:
+        first = len(segments) - merges([int(known["count"]) for known in segments])
+        if first == len(segments) - 1:
             return segments
-        first = len(segments) - number
-        tables = self._from(first)
-        tables.append(self.read(segment) if rows is None else rows)
         # Objects that are gone are dropped only where nothing older is left: their row hides older ones of its key.
-        # Files by ranges: to sort all rows Arrow would put all keys into one array, which holds 2 GiB.
-        known, keys = Known(tables), max(tables, key=len).column("key")
-        cuts = range(FILE_ROWS, len(keys) if self._files is not None else 0, FILE_ROWS)
-        stored = []
-        for between in pairwise([None, *(keys[row].as_py() for row in cuts), None]):
-            together = merged_segments(known.parts(*between)[::-1], oldest=first == 0)
-            if together.num_rows:
-                stored.append(self.stored(together))
-        if len(stored) > 1:
-            stored = [segment_of([file for one in stored for file in files_of(one)])]
-        return [*segments[:first], *stored]
+        merged = elsewhere(segments[first:], first == 0) if elsewhere is not None else None
+        if merged is None:
+            tables = [*self._from(first), self.read(segment) if rows is None else rows]
+            # By ranges: to sort all rows Arrow would put all keys into one array, which holds 2 GiB.
+            known, keys = Known(tables), max(tables, key=len).column("key")
+            cuts = range(FILE_ROWS, len(keys) if self._files is not None else 0, FILE_ROWS)
+            ends = pairwise([None, *(keys[row].as_py() for row in cuts), None])
+            merged = [one for after, until in ends for one in self.merged(known, after, until, first == 0)]
+        if len(merged) > 1:
+            merged = [segment_of([file for one in merged for file in files_of(one)])]
+        return [*segments[:first], *merged]
+
+    def merged(self, known: Known, after: str | None, until: str | None, oldest: bool) -> list[dict[str, Any]]:
+        """Store what is known between two keys as a segment, if there is any; the oldest without what is gone."""
+        rows = merged_segments(known.parts(after, until)[::-1], oldest=oldest)
+        return [self.stored(rows)] if rows.num_rows else []
 
     def read(self, segment: Mapping[str, Any], after: str | None = None, until: str | None = None) -> pa.Table:
         """Read one segment, or of its files those that can hold keys between two; LedgerError if it is damaged."""

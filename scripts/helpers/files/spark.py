@@ -27,12 +27,11 @@ from scripts.helpers.errors import ChangedObjectError, InvalidValueError, Source
 from scripts.helpers.files.bookmark import FileBookmark, check_planned
 from scripts.helpers.files.choice import Piece
 from scripts.helpers.files.delta import FileDelta
-from scripts.helpers.files.diff import Known
 from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between
 from scripts.helpers.files.pieces import PIECE_ROWS, Gathered
 from scripts.helpers.files.readable import ReadableWhenSmall
 from scripts.helpers.files.rules import OLDEST_FIRST, FileOptions, Limits
-from scripts.helpers.files.segment_files import SegmentFiles, from_bytes, merged_segments, merges, to_bytes
+from scripts.helpers.files.segment_files import SegmentFiles, from_bytes, to_bytes
 from scripts.helpers.files.states import FilesPlan, FilesState, files_of, opened_state, segment_of
 from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
@@ -309,7 +308,7 @@ class SparkFileDelta(ReadableWhenSmall):
             )
         taken = _Taken(self.ledger_uri, str(self.location))
         layouts: Counter[tuple[str, ...]] = Counter()
-        for share in _executed(spark, _Layouts(taken), [json.dumps(file) for file in self.ledger_files]):
+        for share in _executed(spark, _Layouts(taken), self.ledger_files):
             for names, count in share:
                 layouts[tuple(names)] += count
         folders = check_layouts(self.location, layouts)
@@ -322,7 +321,7 @@ class SparkFileDelta(ReadableWhenSmall):
             if schema is None and asked.format != "text":
                 # Only the names in the first header are asked for.
                 return small(table, None, options)
-            shares = spread(spark, [json.dumps(part).encode() for part in parts])
+            shares = _given(spark, parts)
             return small.read_shares(shares, _Planned(taken), folders, schema, options, header)
 
         # By the first file alone: its folders are those of all.
@@ -458,7 +457,7 @@ class SparkFileBookmark:
         parts = []
         for after, until in ranges:
             share = {"after": after, "until": until, "known": _between(known, after, until)}
-            parts.append(json.dumps(share | {"then": _between(then, after, until)}))
+            parts.append(share | {"then": _between(then, after, until)})
         found = self._limited(task, parts) if self._local.limits.is_any else _executed(self._spark, task, parts)
         has_more = any(share["has_more"] for share in found)
         files = self._stored(found)
@@ -475,8 +474,8 @@ class SparkFileBookmark:
         plan = FilesPlan(self.location.name, segment, count, size, has_more, gone)
         state = None
         if self._saves:
-            segments = self._appended(segment) if segment else self._local.ledger.segments
             # With something left over, date folders are listed from the same time on again; see `FileBookmark`.
+            segments = self._local.segments_with(segment, elsewhere=self._merged)
             following = self._local.following(None if left else started, segments)
             state = self._local.with_list_of_executors(following)
         return SparkFilesTaken(self._delta(plan), plan, state)
@@ -511,7 +510,7 @@ class SparkFileBookmark:
             The ledger or the source could not be read.
         """
         task = _Look(self._taken, self._local.options.request_payer)
-        found = _executed(self._spark, task, [json.dumps(file) for file in self._files_of(plan)])
+        found = _executed(self._spark, task, self._files_of(plan))
         overwritten, deleted = (
             sorted(chain.from_iterable(share[how] for share in found)) for how in ("overwritten", "deleted")
         )
@@ -527,13 +526,11 @@ class SparkFileBookmark:
     def _taken(self) -> _Taken:
         return _Taken(str(self._ledger_location), str(self.location))
 
-    def _limited(self, task: _Task, parts: Sequence[str]) -> list[dict[str, Any]]:
+    def _limited(self, task: _Task, parts: Sequence[Any]) -> list[dict[str, Any]]:
         """Let executors find what is new in their ranges, and store the oldest of it all within the limits."""
         from pyspark import StorageLevel
 
-        candidates = spread(self._spark, [part.encode() for part in parts]).mapInArrow(
-            _Candidates(task), "candidates string"
-        )
+        candidates = _given(self._spark, parts).mapInArrow(_Candidates(task), "candidates string")
         # On disk, as there may be many more than the batch takes. Not in the ledger, where jobs delete nothing.
         candidates.persist(StorageLevel.DISK_ONLY)
         try:
@@ -575,25 +572,18 @@ class SparkFileBookmark:
             return []
         return files_of(self._local.ledger.stored(pa.concat_tables(tables)))
 
-    def _appended(self, segment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Return the ledger's segments with one more, those at the end merged: by executors, where they are large."""
-        ledger = self._local.ledger
-        segments = [*ledger.segments, segment]
-        counts = [int(known["count"]) for known in segments]
-        first = len(segments) - merges(counts)
-        # Nothing to merge, or no more than one file: the driver writes that sooner than executors start.
-        if first == len(segments) - 1 or sum(counts[first:]) <= FILE_ROWS:
-            return ledger.appended(segment)
-        together = [ledger.files(known) for known in segments[first:]]
-        # Objects that are gone are dropped only where nothing older is left; see `FileLedger.appended`.
-        task = _Merge(str(self.location), str(self._ledger_location), oldest=first == 0)
+    def _merged(self, segments: Sequence[Mapping[str, Any]], oldest: bool) -> list[dict[str, Any]] | None:
+        """Let executors merge segments; None for no more than one file, which the driver writes sooner."""
+        together = self._local.ledger.again(segments).in_files()
+        if sum(map(_rows_in, together)) <= FILE_ROWS:
+            return None
         parts = []
         for after, until in _ranges_of(max(together, key=_rows_in)):
-            share = {"after": after, "until": until, "segments": _between(together, after, until)}
-            parts.append(json.dumps(share))
-        files = list(chain.from_iterable(_executed(self._spark, task, parts)))
-        files.sort(key=lambda file: byte_order(file["first"]))
-        return [*segments[:first], segment_of(files)] if files else segments[:first]
+            parts.append({"after": after, "until": until, "segments": _between(together, after, until)})
+        task = _Merge(str(self.location), str(self._ledger_location), oldest)
+        files = chain.from_iterable(_executed(self._spark, task, parts))
+        in_order = sorted(files, key=lambda file: byte_order(file["first"]))
+        return [segment_of(in_order)] if in_order else []
 
     def _segments(self, state: FilesState | None) -> list[list[dict[str, Any]]]:
         """Return the files of each segment of a state, oldest first."""
@@ -605,7 +595,7 @@ class SparkFileBookmark:
         schema = T.StructType([T.StructField(name, types.get(name, T.StringType())) for name in LEDGER.names])
         if not files:
             return self._spark.createDataFrame([], schema)
-        return spread(self._spark, [json.dumps(file).encode() for file in files]).mapInArrow(self._taken, schema)
+        return _given(self._spark, files).mapInArrow(self._taken, schema)
 
     def _ranges(
         self, known: Sequence[Sequence[Mapping[str, Any]]]
@@ -650,16 +640,19 @@ class SparkFileBookmark:
                 parts.append({"file": file, "start": start, "step": step})
         if rows > FILE_ROWS:
             task = _Sample(str(self._ledger_location))
-            return list(chain.from_iterable(_executed(self._spark, task, [json.dumps(part) for part in parts])))
+            return list(chain.from_iterable(_executed(self._spark, task, parts)))
         tables = SegmentFiles(str(self._ledger_location)).rows_of([part["file"] for part in parts])
         return list(chain.from_iterable(map(_sampled, tables, parts)))
 
 
-def _executed(spark: SparkSession, task: Callable[..., Any], parts: Sequence[str]) -> list[Any]:
+def _executed(spark: SparkSession, task: Callable[..., Any], parts: Sequence[Any]) -> list[Any]:
     """Give each part to a task of its own and return the shares of all."""
-    if not parts:
-        return []
-    return _shares_of(spread(spark, [part.encode() for part in parts]), task)
+    return _shares_of(_given(spark, parts), task) if parts else []
+
+
+def _given(spark: SparkSession, parts: Iterable[Any]) -> DataFrame:
+    """Return a DataFrame of which each partition holds a part, as JSON."""
+    return spread(spark, [json.dumps(part).encode() for part in parts])
 
 
 def _shares_of(parts: DataFrame, task: Callable[..., Any]) -> list[Any]:
@@ -893,9 +886,8 @@ class _Merge(_OfEach):
     def share(self, part: Mapping[str, Any]) -> list[dict[str, Any]]:
         after, until = part["after"], part["until"]
         ledger = FileLedger(self.source, part["segments"], SegmentFiles(self.ledger_uri, _client()))
-        known = Known([ledger.read(segment) for segment in ledger.segments])
-        rows = merged_segments(known.parts(after, until)[::-1], oldest=self.oldest)
-        return files_of(ledger.stored(rows)) if rows.num_rows else []
+        merged = ledger.merged(ledger.known(), after, until, self.oldest)
+        return list(chain.from_iterable(map(files_of, merged)))
 
 
 @dataclass(frozen=True)
