@@ -58,6 +58,8 @@ COLUMNS = {
     "float32": pd.Series([1.5, 2], dtype="float32"), "bool": pd.Series([True, False]), "text": pd.Series(["a", "b"]),
     "decimal": pd.Series([Decimal("1.20"), Decimal(2)], dtype=pd.ArrowDtype(pa.decimal128(10, 2))),
     "list": pd.Series([[1], [2]], dtype=pd.ArrowDtype(pa.list_(pa.int64()))),
+    "null in a list": pd.Series([[2**53 + 1, None], None], dtype=pd.ArrowDtype(pa.list_(pa.int64()))),
+    "null in a list of doubles": pd.Series([[1.5, None], [2.5]], dtype=pd.ArrowDtype(pa.list_(pa.float64()))),
     "time": pd.Series(pd.to_datetime(["2026-03-16", "2026-03-17"])), "nullable": pd.Series([1, None], dtype="Int16"),
     "category": pd.Series(["x", "y"], dtype="category"),
 }  # fmt: skip

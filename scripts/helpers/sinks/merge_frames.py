@@ -118,9 +118,12 @@ def _marked_in_pandas(
     if missing is None:
         return events
     gone = missing[named].assign(**{DELETED: True})
-    wide = gone.reindex(columns=events.columns)
-    # As objects: concat would make floats of whole numbers that the missing rows do not have.
-    return pd.concat([events.astype("object"), wide.astype("object")], ignore_index=True).pipe(_typed, events)
+    # As objects: concat would make floats of whole numbers that the missing rows do not have. Not what pyarrow holds
+    # and the missing rows lack: of a list, pandas would make an array of numpy, with NaN for NULL.
+    held = {name: kind for name, kind in events.dtypes.items() if isinstance(kind, pd.ArrowDtype) and name not in named}
+    objects = {name: "object" for name in events.columns if name not in held}
+    wide = gone.reindex(columns=events.columns).astype("object").astype(held)
+    return pd.concat([events.astype(objects), wide], ignore_index=True).pipe(_typed, events)
 
 
 def _check_condition(kind: str) -> None:
