@@ -778,6 +778,23 @@ def test_rows_are_refused_before_the_database_is_asked_when_no_table_takes_them(
         sink.check(frame)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(pa.date32(), -2_600_000), (pa.timestamp("us"), -62_198_755_200_000_000), (pa.timestamp("us"), 2**63 - 1)],
+    ids=["day", "year 0", "year 294247"],
+)
+def test_rows_are_refused_and_their_column_is_named_when_python_has_no_such_date(
+    kind: pa.DataType, value: int, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("CREATE TABLE t (id integer, odd text)")
+    sink = DatabaseSink("t", connect=lambda: sqlite3.connect(tmp_path / "shop.db"), name="shop")
+    rows = pa.table({"id": [1], "odd": pa.array([value], kind)})
+
+    with pytest.raises(InvalidValueError, match="column 'odd' has a date or time before the year 1 or after 9999"):
+        sink.stage(BatchId(JOB, EPOCH, 1), 1, rows)
+
+
 BY_SERVER: list[tuple[str, Any, str]] = [
     ("varchar(3)", "four", "a text is too long for it"),
     ("smallint", 40_000, "a number is out of range there"),

@@ -678,3 +678,14 @@ def test_batch_column_is_refused_when_it_has_a_dot_and_pyiceberg_takes_it_for_a_
 
     with pytest.raises(KeyColumnError, match=r"'batch\.id'"):
         sink.check(pd.DataFrame({"id": [1]}))
+
+
+def test_row_is_replaced_when_its_key_is_no_number(catalog: Any) -> None:
+    sink = IcebergSink(f"lake.raw.t{secrets.token_hex(4)}", catalog=catalog, merge=Merge.of("k", "at"))
+
+    for version in (1, 2):
+        rows = pa.table({"k": [float("nan"), float("inf"), 1.0], "at": [version] * 3})
+        sink.publish(sink.stage(BatchId("repairs", "e1", version), 1, rows.to_pandas(types_mapper=pd.ArrowDtype)))
+
+    found = catalog.load_table(sink.name.partition(".")[2]).scan().to_arrow()
+    assert sorted((str(row["k"]), row["at"]) for row in found.to_pylist()) == [("1.0", 2), ("inf", 2), ("nan", 2)]

@@ -819,8 +819,12 @@ def _commit_each(connection: Any) -> None:
 
 
 def _landed(column: Arriving, array: Any) -> list[Any]:
-    """Return values as they land."""
-    values = array.to_pylist()
+    """Return values as they land; InvalidValueError for a date or time that Python does not have."""
+    try:
+        values = array.to_pylist()
+    except OverflowError:
+        years = "before the year 1 or after 9999, which drivers of Python do not have"
+        raise InvalidValueError(f"column {column.name!r} has a date or time {years}. Replace it.") from None
     return [None if value is None else _plain(value) for value in values] if column.is_text else values
 
 

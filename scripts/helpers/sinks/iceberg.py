@@ -441,8 +441,9 @@ def _those(names: Sequence[str], rows: pa.Table) -> Any:
     made: Any = expressions
     found = made.AlwaysTrue()
     for name in names:
-        # No key is NULL: such rows are refused, and not looked for.
-        found = made.And(found, made.In(name, set(rows[name].drop_null().unique().to_pylist())))
+        # No key is NULL: such rows are refused, and not looked for. A set of literals cannot have NaN.
+        values = {value for value in rows[name].drop_null().unique().to_pylist() if value == value}
+        found = made.And(found, made.Or(made.In(name, values), made.IsNaN(name)))
     return found
 
 
