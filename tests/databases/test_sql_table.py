@@ -683,6 +683,7 @@ def test_error_says_what_is_wrong_without_host_and_password_when_the_database_re
     no_file = SqlTable(f"sqlite:{tmp_path}/hidden.db", "repairs")
     no_login = [
         SqlTable(url, "repairs", properties={"user": "postgres", "passwd": "hidden"}),
+        SqlTable("postgresql://h/db?hidden", "repairs"), SqlTable("postgresql://h/db?user=%zzhidden", "repairs"),
         SqlTable("mysql://bob:hidden@[::1/db", "repairs"),
         SqlTable("mysql://h:hidden/db", "repairs"), SqlTable("mysql://h/db", "r", properties={"passwordd": "hidden"}),
     ]  # fmt: skip
@@ -720,6 +721,14 @@ def test_error_says_what_to_mend_when_sqlite_has_no_log_that_would(
         source.rows(plan(source, "id")).read_all()
 
     assert not isinstance(caught.value, SourceUnavailableError)
+
+
+def test_column_of_a_query_is_refused_as_one_without_a_type_when_sqlite_declares_none(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("CREATE TABLE t (id integer PRIMARY KEY)")
+
+    with pytest.raises(CursorError, match="'next': a column without a declared type has no exact order"):
+        plan(SqlTable(f"sqlite:{tmp_path / 'shop.db'}", query="SELECT id + 1 AS next FROM t"), "next")
 
 
 def test_source_is_called_damaged_when_another_program_altered_bytes_of_its_schema(tmp_path: Path) -> None:

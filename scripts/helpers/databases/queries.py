@@ -74,7 +74,7 @@ class TableQueries:
             raise CursorError(name, f"{self.dialect.unfit[declared]}. Use a time column, or an integer that rises.")
         kind, tick = self.dialect.cursor_type(declared) or (None, None)
         if kind is None or (kind == "string" and not strings):
-            raise unordered(name, declared, as_text=kind is not None)
+            raise unordered(name, declared or "column without a declared type", as_text=kind is not None)
         return CursorColumn(name, kind, tick)
 
     def has_index(self, column: CursorColumn) -> bool | None:

@@ -276,7 +276,7 @@ ADBC = "adbc_driver_manager"
 UNOPENED = {
     "28000": re.compile("authentication failed|no pg_hba.conf entry|role .* does not exist"),
     "3D000": re.compile('database ".*" does not exist'),
-    BAD_URL: re.compile("invalid .*(option|port number|value|parameter)"),
+    BAD_URL: re.compile("invalid .*(option|port number|value|parameter)| in URI|percent-encoded"),
 }
 """What libpq says, without its SQLSTATE, of a connection that no later run will open either."""
 BROKEN_OFF = ("SQLTransientConnectionException", "SQLRecoverableException")
