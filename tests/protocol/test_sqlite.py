@@ -231,6 +231,18 @@ def test_file_is_refused_and_stays_when_it_is_no_table_of_ours(tmp_path: Path, m
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["folder", "pipe", "device"]
+)
+def test_table_is_refused_when_its_name_is_not_of_a_file(tmp_path: Path, make: Any) -> None:
+    make(tmp_path / "other.db")
+    table = Watermarks(f"sqlite:{tmp_path}/other.db")
+
+    for call in (table.create_table, table.list_jobs):
+        with pytest.raises(TableSchemaError, match=r"is a folder, a pipe or a device\. Choose another name"):
+            call()
+
+
 @pytest.mark.parametrize("name", ["sqlite:", "sqlite: "])
 def test_name_is_refused_when_it_has_no_path(name: str) -> None:
     with pytest.raises(InvalidValueError, match="names no file"):

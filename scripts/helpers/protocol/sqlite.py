@@ -189,7 +189,7 @@ class SqliteTable:
         try:
             # Before SQLite opens it: it gives its other files the same mode. One that is empty is of a process that
             # died here.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            self.path.touch(0o600)
         except FileNotFoundError as error:
             raise ConfigurationError(
                 f"Table {self.name!r}: the folder {str(self.path.parent)!r} does not exist. Make it first."
@@ -222,7 +222,7 @@ class SqliteTable:
         except OSError as error:
             raise TableNotFoundError(self.name, None, str(self.path)) from error
         # SQLite keeps what is not yet in the file beside it, under its name. Who has another name does not see that.
-        if found.st_nlink > 1:
+        if found.st_nlink > 1 and self.path.is_file():
             raise TableSchemaError(self.name, "has another name: a hard link leads to its file. Delete one of the two")
         # A file that was put in the place of this one is another table: what is written here would be in no file.
         if self._kept is None or self._kept[0] != found.st_ino:
@@ -271,6 +271,8 @@ class SqliteTable:
 
     def _at_path(self) -> sqlite3.Connection:
         _watch_copies()
+        if not self.path.is_file():
+            raise TableSchemaError(self.name, "is a folder, a pipe or a device. Choose another name")
         # Never made here: an empty table under a wrong name would let jobs read everything again.
         db = sqlite3.connect(
             f"{self.path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None,
