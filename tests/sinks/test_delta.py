@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -136,22 +137,23 @@ def test_rows_are_refused_and_counted_when_a_partition_of_the_table_would_keep_t
 
 
 @pytest.mark.parametrize(
-    ("text", "is_of_spark"),
+    ("value", "is_of_spark"),
     [
         pytest.param("x" * 251, None, id="long"),
         pytest.param("\u00e9" * 50, False, id="long-when-escaped"),
         pytest.param("=" * 84, None, id="signs"),
         pytest.param("a\0b", True, id="nul"),
+        pytest.param(5e-324, False, id="number"),
     ],
 )
 def test_rows_are_refused_before_the_commit_when_no_folder_can_have_the_name_of_their_partition(
-    table: Table, text: str, is_of_spark: bool | None
+    table: Table, value: str | float, is_of_spark: bool | None
 ) -> None:
-    """Of the two engines, one escapes letters that the other leaves."""
-    rows = [(1, text), (2, text[:1])]
+    """Of the two engines, one escapes letters and writes zeros that the other leaves."""
+    rows = [(1, value), (2, value[:1] if isinstance(value, str) else 1.5)]
     frame: Any = pd.DataFrame(rows, columns=["id", "kind"])
     if table.spark is not None:
-        frame = table.spark.createDataFrame(rows, "id long, kind string")
+        frame = table.spark.createDataFrame(rows, f"id long, kind {'string' if isinstance(value, str) else 'double'}")
     sink, batch = table.sink(partition_by=["kind"]), BatchId(JOB, "e1", 1)
 
     if is_of_spark in (None, table.spark is not None):
@@ -161,6 +163,18 @@ def test_rows_are_refused_before_the_commit_when_no_folder_can_have_the_name_of_
     else:
         sink.publish(sink.stage(batch, 7, frame))
         assert table.seen == [1, 2]
+
+
+def test_file_without_rows_has_no_times_of_int96_when_spark_makes_the_table(
+    spark_with_tables: Any, tmp_path: Path
+) -> None:
+    sink = DeltaSink(f"{tmp_path}/t", spark=spark_with_tables)
+
+    sink.publish(sink.stage(BatchId(JOB, "e1", 1), 7, spark_with_tables.sql("SELECT 1 id, now() at")))
+
+    files = [pq.ParquetFile(file) for file in tmp_path.glob("t/*.parquet")]
+    assert sorted(file.metadata.num_rows for file in files) == [0, 1]
+    assert {file.schema.column(1).physical_type for file in files} == {"INT64"}
 
 
 def test_rows_are_refused_before_the_commit_when_deltalake_would_write_their_partition_wrong(arrow: Table) -> None:

@@ -29,6 +29,7 @@ from scripts.helpers.errors import (
     StagedFilesLostError,
     TargetError,
     TargetSchemaError,
+    UnfitPartitionError,
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
@@ -245,6 +246,18 @@ def test_no_table_is_made_when_partition_by_does_not_go_with_the_rows(
         arrow.stage(1, [1], partition_by=columns)
 
     assert arrow.catalog.list_tables("raw") == []
+
+
+@pytest.mark.parametrize("text", ["x" * 254, "\u00e9" * 50], ids=["long", "long-when-escaped"])
+def test_rows_are_refused_before_the_commit_when_no_folder_can_have_the_name_of_their_partition(
+    arrow: Table, text: str
+) -> None:
+    rows = pd.DataFrame({"id": [1, 2], "kind": [text, "k"]})
+
+    with pytest.raises(UnfitPartitionError, match="'kind': 1 row has a value too long"):
+        arrow.sink(partition_by=["kind"]).stage(BatchId(JOB, "e1", 1), 7, rows)
+
+    assert arrow.staged == []
 
 
 def test_loss_is_told_when_what_was_staged_is_gone(table: Table) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions
 
-from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.errors import InvalidValueError, SourceError, UnfitPartitionError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.delta import DeltaSink
@@ -99,6 +99,16 @@ def test_table_is_made_when_the_name_of_its_partition_column_has_a_dot(target: T
     rows = target.spark.createDataFrame([(1, "x"), (2, "y")], "i long, `a.b` string")
 
     assert target.write(rows, partition_by=["a.b"]) == [(1, "x"), (2, "y")]
+
+
+@pytest.mark.parametrize("text", ["x" * 256, "a\0b"], ids=["long", "nul"])
+def test_error_names_the_partition_column_when_no_folder_can_have_the_name_of_its_value(
+    text: str, tmp_path: Path, spark_with_tables: Any
+) -> None:
+    rows = spark_with_tables.createDataFrame([(1, text), (2, "y")], "i long, kind string")
+
+    with pytest.raises(UnfitPartitionError, match="'kind': 1 row has"):
+        FileSink(f"{tmp_path}/t", spark=spark_with_tables, partition_by=["kind"]).stage(BATCH, 1, rows)
 
 
 @pytest.mark.parametrize("kind", ["files", "delta", "iceberg"])

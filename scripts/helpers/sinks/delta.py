@@ -43,9 +43,9 @@ from scripts.helpers.sinks.files import staging_for
 from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.sinks.merging import DELETED, Merge, Step, TableMerge, Tables, from_source, quote
 from scripts.helpers.sinks.outputs import application_of, batch_values
-from scripts.helpers.sinks.places import S3_SCHEMES, Place, place_of
+from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.sinks.sink import Witnessed
-from scripts.helpers.sinks.spark_files import BYTES, MAX_KEY, MAX_NAME, NO_FOLDERS, timestamps_with_statistics
+from scripts.helpers.sinks.spark_files import BYTES, NO_FOLDERS, UNFIT_ARROW, UNFIT_DELTA, timestamps_with_statistics
 from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
     HELD,
@@ -186,13 +186,11 @@ class _Log(LakeLog, Tables):
 
     format, title, way_back = "delta", "Delta", "RESTORE TABLE"
     is_made_early, decides_again = False, True
-    unfit_partitions = BYTES | {"string": ""}
     held = HELD | {"tinyint", "smallint"}
     dialect: Dialect
 
     def __init__(self, target: Place, uri: str) -> None:
         self._place, self._uri = target, uri
-        self.longest_folder = MAX_KEY if uri.partition(":")[0] in S3_SCHEMES else MAX_NAME
 
     def exists(self) -> bool:
         return bool(self._place.files(LOG, most=1))
@@ -365,7 +363,7 @@ class _SparkLog(_Log):
     """Delta's connector for Spark."""
 
     engine, dialect = "spark", SPARK
-    unfit_partitions = NO_FOLDERS | {"string": ""}
+    unfit_partitions, unfit = NO_FOLDERS, UNFIT_DELTA
 
     def __init__(self, target: Place, spark: SparkSession) -> None:
         super().__init__(target, target.uri(""))
@@ -402,7 +400,9 @@ class _SparkLog(_Log):
             return
         # Ignored where another publisher of this batch has made it meanwhile.
         writer = like.limit(0).select(*map(quote, columns)).write.format("delta").mode("ignore")
-        (writer.partitionBy(*partition_by) if partition_by else writer).save(uri)
+        # It writes a file without rows as well.
+        with timestamps_with_statistics(self._spark):
+            (writer.partitionBy(*partition_by) if partition_by else writer).save(uri)
 
     def recorded_at(self, app: str) -> int:
         done = delta_log_on_spark(self._uri, self._spark)._2().transactions().get(app)
@@ -453,7 +453,7 @@ class _ArrowLog(_Log):
 
     engine, dialect = "deltalake", Dialect()
     rows = ARROW_ROWS
-    unfit_partitions = BYTES | {"string": "", "decimal128": "", "decimal256": ""}
+    unfit_partitions, unfit = BYTES, UNFIT_ARROW
 
     def __init__(self, target: Place) -> None:
         uri, self._options = deltalake_place(target)

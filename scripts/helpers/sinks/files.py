@@ -63,7 +63,7 @@ from scripts.helpers.sinks.outputs import (
 )
 from scripts.helpers.sinks.places import LocalPlace, Place, S3Place, is_within, place_of, place_of_name
 from scripts.helpers.sinks.sink import Witnessed
-from scripts.helpers.sinks.spark_files import check_partition_counts, literal_path, write_spark
+from scripts.helpers.sinks.spark_files import MAX_KEY, UNFIT, check_partition_counts, literal_path, write_spark
 from scripts.helpers.sinks.staged_rows import (
     SPARK_ROWS,
     arrow_rows,
@@ -533,7 +533,7 @@ class FileSink:
                 raise InvalidValueError(
                     "partition_by needs all rows in memory, and these come in batches. Write rows.read_all()."
                 )
-            check_partition_counts(self._partition_by, unfit_counts(df, self._partition_by))
+            check_partition_counts(self._partition_by, unfit_counts(df, self._partition_by, UNFIT, MAX_KEY))
 
     def places(self, df: Any) -> list[str]:
         return [self.name, self.staging.place.uri("")]

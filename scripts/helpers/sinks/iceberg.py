@@ -76,6 +76,7 @@ from scripts.helpers.sinks.outputs import (
 )
 from scripts.helpers.sinks.places import place_of
 from scripts.helpers.sinks.sink import Witnessed, rolled_back
+from scripts.helpers.sinks.spark_files import UNFIT_ICEBERG
 from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
     HELD,
@@ -649,7 +650,7 @@ class _Log(LakeLog):
     format, title, way_back = "iceberg", "Iceberg", "rollback_to_snapshot"
     is_made_early, decides_again = True, False
     unfit_partitions: Mapping[str, str] = {}
-    longest_folder = None
+    unfit: Mapping[str, Sequence[str]] = {}
     held: Collection[str] = HELD
 
     def __init__(self, target: str) -> None:
@@ -946,7 +947,7 @@ class _ArrowLog(_Log):
 
     engine = "pyiceberg"
     rows = ARROW_ROWS
-    unfit_partitions = dict.fromkeys(("float", "double"), "")
+    unfit = UNFIT_ICEBERG
     held = HELD | {"time64[us]"}
 
     def __init__(self, target: str, catalog: Any) -> None:

@@ -11,7 +11,8 @@ from scripts.helpers._lazy import Column, DataFrame, F, SparkSession
 from scripts.helpers.errors import InvalidValueError, UnfitPartitionError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.sinks.java_errors import reason_of
+from scripts.helpers.sinks.java_errors import is_of_java, reason_of
+from scripts.helpers.sinks.places import S3_SCHEMES
 from scripts.helpers.spark.observed import observe
 from scripts.helpers.spark.settings import settings
 
@@ -20,10 +21,18 @@ ZONED = "holds times with a zone, and a partition is named by the wall clock of 
 NO_FOLDERS = BYTES | {"timestamp": ZONED, "timestamp[us, tz=UTC]": ZONED}
 """The types of columns whose values readers do not get back from the name of a folder, and why."""
 NAN = "NaN"
-UNFIT = {"string": ("", NULL_FOLDER), "float": (NAN,), "double": (NAN,)}
-"""The values of each type that readers do not get back from the name of a folder."""
-NUL, LONG, BELOW_ZERO = "the character U+0000", "a text too long for the name of a folder", "a fraction below zero"
+NUL, LONG, BELOW_ZERO = "the character U+0000", "a value too long for the name of a folder", "a fraction below zero"
 """What else a log does not take, or the file system below it."""
+Unfit = Mapping[str, Sequence[str]]
+"""By type of a partition column its values that the target does not keep."""
+UNFIT: Unfit = {"string": ("", NULL_FOLDER), "float": (NAN,), "double": (NAN,)}
+"""Those that readers do not get back from the name of a folder."""
+UNFIT_DELTA: Unfit = {"string": ("", NULL_FOLDER, NUL, LONG)}
+UNFIT_ARROW: Unfit = {
+    "string": ("", NULL_FOLDER, LONG), "double": (LONG,), "decimal128": (BELOW_ZERO,), "decimal256": (BELOW_ZERO,),
+}  # fmt: skip
+UNFIT_ICEBERG: Unfit = {"string": (LONG,), "float": (NAN,), "double": (NAN,)}
+"""Those of Delta by Spark, of `deltalake`, and of `pyiceberg`."""
 MAX_NAME, MAX_KEY = 255, 1_000
 """Bytes of a folder's name that a file system takes, and that leave room for the rest of a key in S3."""
 TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
@@ -52,7 +61,7 @@ def write_spark(
     ------
     UnfitPartitionError, InvalidValueError
         Rows with a value of `UNFIT` in a column of `partition_by`: all rows are written by then. Before that, a column
-        that the format, or the name of a folder, does not hold.
+        that the format does not hold, or a value that is no name of a folder.
     """
     from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
 
@@ -63,7 +72,7 @@ def write_spark(
     for name, kind in df.dtypes:
         if format.lower() == "orc" and "`" in name + kind:
             raise InvalidValueError(f"Column {name!r}: Spark reads NULL from ORC if a name has a backtick. Rename it.")
-    unfit = unfit_values(partition_by, dict(df.dtypes))
+    unfit = unfit_values(partition_by, dict(df.dtypes), UNFIT, MAX_KEY)
     counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *unfit])
     with timestamps_with_statistics(df.sparkSession, format):
         # Not "overwrite": it would begin by deleting, and nothing here may be anybody else's.
@@ -73,6 +82,12 @@ def write_spark(
             writer.partitionBy(*partition_by).save(folder)
         except AnalysisException as error:
             raise InvalidValueError(f"The rows cannot be written as {format}: {reason_of(error)}") from error
+        except Exception as error:
+            # Spark's error has several pages, and not the reason: a value that is no name of a folder there.
+            if is_of_java(error, "Mkdirs failed", "KeyTooLong"):
+                asked = unfit_values(partition_by, dict(df.dtypes), {"string": (NUL, LONG)}, longest_folder(folder))
+                check_partition_counts(partition_by, df.select(*asked).collect()[0].asDict() if asked else {})
+            raise
     found = None if observed is None else observed.after_action()
     if found is None:
         found = {"rows": _counted_again(df, folder, format, options)}
@@ -90,19 +105,23 @@ def check_partition_types(partition_by: Sequence[str], types: Mapping[str, str],
             raise InvalidValueError(f"Partition column {name!r} {why}, or leave partition_by out.")
 
 
-def unfit_values(columns: Sequence[str], types: Mapping[str, str], longest: int | None = None) -> list[Column]:
-    """Return what counts the rows of some columns with each text of `UNFIT`, for `check_partition_counts`.
+def longest_folder(uri: str) -> int:
+    """Return how many bytes the name of a partition's folder may have below a place."""
+    return MAX_KEY if uri.partition(":")[0] in S3_SCHEMES else MAX_NAME
 
-    With `longest`, also texts whose folders would have a longer name, in bytes, or one that no file system takes.
+
+def unfit_values(columns: Sequence[str], types: Mapping[str, str], unfit: Unfit, longest: int) -> list[Column]:
+    """Return what counts the rows of some columns with each value that does not fit, for `check_partition_counts`.
+
+    Of a value that is `LONG`, the folder has a name of more than `longest` bytes.
     """
     counted = []
     for at, name in enumerate(columns):
         value = F.col(SPARK.quote(name))
-        found = {text: F.isnan(value) if text == NAN else value == text for text in UNFIT.get(types[name], ())}
-        if longest is not None and types[name] == "string":
-            escaped = F.regexp_replace(F.concat(F.lit(f"{name}="), value), _ESCAPED, "%00")
-            found |= {NUL: value.contains("\0"), LONG: F.octet_length(escaped) > longest}
-        counted += [F.count(F.when(is_unfit, 1)).alias(f"{text}{at}") for text, is_unfit in found.items()]
+        escaped = F.regexp_replace(F.concat(F.lit(f"{name}="), value), _ESCAPED, "%00")
+        asked = {NAN: F.isnan(value), NUL: value.contains("\0"), LONG: F.octet_length(escaped) > longest}
+        for text in unfit.get(types[name], ()):
+            counted.append(F.count(F.when(asked.get(text, value == text), 1)).alias(f"{text}{at}"))
     return counted
 
 

@@ -36,7 +36,7 @@ from scripts.helpers.sinks.spark_files import (
     LONG,
     NAN,
     NO_FOLDERS,
-    UNFIT,
+    Unfit,
     check_partition_types,
     literal_path,
     unfit_values,
@@ -163,35 +163,38 @@ def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) ->
         )
 
 
-def unfit_counts(rows: Any, partition_by: Sequence[str], longest: int | None = None) -> dict[str, int]:
-    """Return what `check_partition_counts` is given, for rows of any kind. Rows of Spark are read for it.
+def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: int) -> dict[str, int]:
+    """Return what `check_partition_counts` is given, for rows of any kind; see `unfit_values`.
 
-    With `longest`, of rows without Spark also what `deltalake` does not write: it puts the sign of a decimal into its
-    fraction as well, and then nobody can read the table.
+    Rows of Spark are read for it. Of others also decimals that are `BELOW_ZERO` are counted: `deltalake` puts the sign
+    into the fraction as well, and then nobody can read the table.
     """
     if not partition_by or not columns_of(rows):
         return {}
     if spark_of(rows) is not None:
-        asked = unfit_values(partition_by, dict(rows.dtypes), longest)
+        asked = unfit_values(partition_by, dict(rows.dtypes), unfit, longest)
         found: dict[str, int] = rows.select(*asked).collect()[0].asDict()
         return found
     table = arrow_rows(rows[list(partition_by)] if is_pandas(rows) else rows.select(partition_by), "partition_by")
     types = {name: str(table[name].type) for name in partition_by}
     check_partition_types(partition_by, types, NO_FOLDERS)
-    counts: dict[str, int] = {
-        f"{text}{at}": pc.sum(pc.is_nan(table[name]) if text == NAN else pc.equal(table[name], text)).as_py() or 0
-        for at, name in enumerate(partition_by) for text in UNFIT.get(types[name], ())
+    return {
+        f"{text}{at}": pc.sum(_is_unfit(table[name], name, text, longest)).as_py() or 0
+        for at, name in enumerate(partition_by) for text in unfit.get(types[name].partition("(")[0], ())
     }  # fmt: skip
-    if longest is None:
-        return counts
-    for at, name in enumerate(partition_by):
-        column = table[name]
-        if pa.types.is_decimal(column.type) and column.type.scale:
-            counts[f"{BELOW_ZERO}{at}"] = pc.sum(pc.less(column, pa.scalar(Decimal(0), column.type))).as_py() or 0
-        elif types[name] == "string":
-            is_long = [len(quote(name + value, safe="")) >= longest for value in column.drop_null().to_pylist()]
-            counts[f"{LONG}{at}"] = sum(is_long)
-    return counts
+
+
+def _is_unfit(column: pa.ChunkedArray, name: str, text: str, longest: int) -> Any:
+    """Return which values of a column are those that a text of `unfit_values` names."""
+    if text == NAN:
+        return pc.is_nan(column)
+    if text == BELOW_ZERO:
+        return pc.and_(pc.less(column, pa.scalar(Decimal(0), column.type)), column.type.scale > 0)
+    if text == LONG:
+        # A number without an exponent: `deltalake` writes 1e-300 with all its zeros.
+        shown = (f"{Decimal(repr(one)):f}" if isinstance(one, float) else one for one in column.drop_null().to_pylist())
+        return pa.array([len(quote(name + one, safe="")) >= longest for one in shown], pa.bool_())
+    return pc.equal(column, text)
 
 
 def check_batch_column(batch_column: str | None, columns: Collection[str], *, merges: bool) -> None:

@@ -40,7 +40,7 @@ from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge, TableMerge
 from scripts.helpers.sinks.outputs import mark_of, value_of_batch
 from scripts.helpers.sinks.sink import Witnessed
-from scripts.helpers.sinks.spark_files import check_partition_counts, check_partition_types
+from scripts.helpers.sinks.spark_files import Unfit, check_partition_counts, check_partition_types, longest_folder
 from scripts.helpers.sinks.staged_rows import (
     Rows,
     check_fits,
@@ -186,9 +186,9 @@ class LakeLog(TableLog, Protocol):
     is_made_early: bool
     """Whether the table is made when a batch is staged, since attempts need it; else with the first publication."""
     unfit_partitions: Mapping[str, str]
-    """The types of columns that the table cannot be partitioned by, and why; '' where only values of `UNFIT` are."""
-    longest_folder: int | None
-    """The longest name of a partition's folder, in bytes; None where folders are named otherwise."""
+    """The types of columns that the table cannot be partitioned by, and why."""
+    unfit: Unfit
+    """Values of other types that it does not keep there."""
     held: Collection[str]
     """The types that its columns may have; see `staged_rows.HELD`."""
     rows: Rows
@@ -544,9 +544,9 @@ class LakeSink(TableSink):
         """Raise what the values of staged rows make impossible, a merge, a partition or a row, and delete them."""
         log, rules = self._log, self.rules
         checked = [
-            name for name in shape.partition_by
-            if {kind := shape.types.get(name, ""), kind.partition("(")[0]} & log.unfit_partitions.keys()
+            name for name in shape.partition_by if shape.types.get(name, "").partition("(")[0] in log.unfit
         ]  # fmt: skip
+        longest = longest_folder(self._staging_now()) if checked else 0
         # Not of the rows as they came: Spark would compute each of them once more, perhaps with other values.
         required = shape.required if log.engine == "spark" else ()
         if not (checked or required or shape.conditions or rules):
@@ -556,15 +556,14 @@ class LakeSink(TableSink):
             parts = log.rows.parts(staged) if rules is None else ()
             if rules is not None:
                 rows = log.rows.read(staged)
-                check_partition_counts(checked, unfit_counts(log.rows.kept(rows, rules), checked, log.longest_folder))
                 self._done(lambda: log.merging(rules).check(rows))
                 # The ends of a version are filled later.
                 lacks = naming(rules.ends(columns_of(rows)))
                 asked = {name: text for name, text in asked.items() if not lacks(text)}
-                checked, parts = [], [log.rows.kept(log.rows.frames.distinct(rows, rules), rules)]
+                parts = [log.rows.kept(log.rows.frames.distinct(rows, rules), rules)]
             unfit, refused = Counter[str](), Counter[str]()
             for part in parts:
-                unfit.update(unfit_counts(part, checked, log.longest_folder))
+                unfit.update(unfit_counts(part, checked, log.unfit, longest))
                 refused.update(self._done(partial(log.rows.refused, part, asked)) if asked else {})
             check_partition_counts(checked, unfit)
             check_required(self.name, {name: refused.pop(name, 0) for name in required})
