@@ -109,6 +109,7 @@ def test_overwrite_is_new_when_the_bucket_keeps_no_versions(
     assert first == ["a.csv", "b.csv", "c.csv"]
     assert runs.run(versioned=True) == ["a.csv"]
     assert runs.run(versioned=True) == []
+    assert "event=without_versions" in caplog.text
     assert "files=3 of=3: the bucket keeps no versions of these, so versioned=True has no effect" in caplog.text
 
 

@@ -379,7 +379,7 @@ def test_what_a_report_says_is_not_planned_when_it_is_not_so_any_more(
 
     assert (first, again, later) == (["c.csv"], [], ["b.csv"])
     assert job.last.gone == 0
-    assert "event=stale-report source=s3://landing/parking/" in caplog.text
+    assert "event=stale_report source=s3://landing/parking/" in caplog.text
 
 
 def test_s3_is_not_asked_about_each_object_of_a_report_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,6 +420,7 @@ def test_known_object_stays_known_when_a_report_does_not_name_it(caplog: pytest.
 
     assert (taken, gone) == ([], 1)
     assert job.take(job.bucket.report()) == []
+    assert "event=missing_from_report" in caplog.text
     assert "files=1 of=2: the report does not name them, and they are there" in caplog.text
 
 

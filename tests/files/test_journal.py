@@ -93,7 +93,7 @@ def test_nothing_is_listed_and_only_changes_are_asked_when_the_journal_was_read_
     assert asked == ["HeadObject"] * 3
     # Records of the last day are read again. Those of the old a.csv and of b.csv are not what the ledger knows.
     assert idle == ["HeadObject"] * 2
-    assert "event=journal-not-enough" in caplog.text
+    assert "event=journal_not_enough" in caplog.text
     assert "everything is looked at, as the journal is read for the first time" in caplog.text
 
 
@@ -173,7 +173,7 @@ def test_position_moves_on_when_an_archived_file_is_skipped(world: World, caplog
 
     assert (first, second, back) == (["a.csv"], ["b.csv"], ["cold.csv"])
     assert later["until"] - position["until"] == timedelta(days=3)
-    assert "event=journal-not-enough" not in caplog.text
+    assert "event=journal_not_enough" not in caplog.text
     assert "ListObjectsV2" not in world.asked
 
 

@@ -170,7 +170,7 @@ def test_listing_of_all_warns_of_files_that_later_ones_miss_when_no_date_leads_t
     dated.take(layout=hours)
 
     assert len(taken) == 4
-    (text,) = [text for text in warned if "event=outside-layout" in text]
+    (text,) = [text for text in warned if "event=outside_layout" in text]
     assert f"files=2 of=4 first={key!r}" in text
     assert not caplog.records
 
@@ -184,7 +184,7 @@ def test_nothing_is_warned_of_when_a_report_shows_all_files_in_each_run(
     delta = bookmark.new_files(Report(bookmark))
 
     assert delta.count == 1
-    assert "outside-layout" not in caplog.text
+    assert "outside_layout" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_listing_of_all_warns_only_of_folders_that_strftime_does_not_write_when_
 
     dated.take(layout=layout)
 
-    assert ("event=outside-layout" in caplog.text) is not is_dated
+    assert ("event=outside_layout" in caplog.text) is not is_dated
 
 
 def test_layout_is_refused_when_it_fits_none_of_the_files_of_the_first_listing(dated: Dated) -> None:

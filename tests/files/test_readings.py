@@ -109,7 +109,7 @@ def test_no_file_is_found_when_reading_them_again_fails_for_another_reason(
         found = readings.found(of_spark("SparkException"))
 
     assert found == {}
-    assert caplog.messages == [f"event=no-file-to-blame source={readings.location} reason=ZeroDivisionError"]
+    assert caplog.messages == [f"event=no_file_to_blame source={readings.location} reason=ZeroDivisionError"]
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_rest_of_the_batch_commits_and_the_bad_file_is_listed_when_one_cannot_be
     assert [report.values.get("FilesSetAside") for report in nights.reports] == [1, None]
     first = nights.watermarks.history("parking")[1].change.metrics
     assert (first["files_read"], first["files_set_aside"]) == (2, 1)
-    assert "event=set-aside" in caplog.text
+    assert "event=set_aside" in caplog.text
     found = nights.explained("2.csv.gz")
     assert (found.status, found.version) == ("set_aside", 1)
 
@@ -142,7 +142,7 @@ def test_file_is_taken_by_itself_when_it_is_written_anew(nights: Nights, caplog:
         nights.run()
 
     assert (nights.rows, nights.listed) == ([1, 2], {})
-    assert "key='2.csv.gz'" in next(line for line in caplog.messages if "event=no-longer-set-aside" in line)
+    assert "key='2.csv.gz'" in next(line for line in caplog.messages if "event=no_longer_set_aside" in line)
 
 
 @pytest.mark.parametrize("freeze", [False, True], ids=["before the freeze", "after the freeze"])
@@ -186,7 +186,7 @@ def test_file_counts_as_done_when_a_person_says_skip(nights: Nights) -> None:
     assert nights.explained("2.csv.gz").status == "skipped"
 
 
-def test_file_stays_listed_when_it_is_gone_by_the_retry(nights: Nights) -> None:
+def test_file_stays_listed_when_it_is_gone_by_the_retry(nights: Nights, caplog: pytest.LogCaptureFixture) -> None:
     nights.put(1)
     nights.put(2, body=BAD)
     nights.options = {"on_unreadable": "set_aside_all"}
@@ -197,6 +197,7 @@ def test_file_stays_listed_when_it_is_gone_by_the_retry(nights: Nights) -> None:
     nights.run()
 
     assert nights.listed == {"2.csv.gz": "it is not there any more"}
+    assert "event=retry_is_gone" in caplog.text
 
 
 # --- whose fault it is ---------------------------------------------------------------------------------------------

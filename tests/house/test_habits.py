@@ -69,3 +69,10 @@ def test_warning_is_named_by_a_test_when_the_code_logs_one() -> None:
     events = re.findall(r"logger\.(?:warning|error)\(\s*f?\"event=(\w+)", sources)
     assert len(events) > 50
     assert [event for event in events if event not in known] == []
+
+
+def test_event_has_underscores_only_when_it_is_logged() -> None:
+    """Whoever searches a log, or writes a filter for it, has one way to spell all of them."""
+    sources = {path: path.read_text(encoding="utf-8") for path in files_below(REPOSITORY / "scripts")}
+
+    assert [event for text in sources.values() for event in re.findall(r"event=\w+-[\w-]*", text)] == []

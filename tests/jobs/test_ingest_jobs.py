@@ -506,7 +506,7 @@ def test_only_recorded_files_are_read_when_there_are_metadata_tables(
 
     assert read == [1, 1, 1]
     # Only the first run looks at everything, and the live inventory shows that to it.
-    assert caplog.text.count("event=journal-not-enough") == 1
+    assert caplog.text.count("event=journal_not_enough") == 1
 
 
 def test_rest_is_taken_by_the_same_run_when_a_file_turns_out_to_be_unreadable(

@@ -670,13 +670,13 @@ def test_driver_warns_of_files_that_a_first_run_does_not_take(
     runs: SparkRuns, caplog: pytest.LogCaptureFixture, limits: dict[str, Any]
 ) -> None:
     first = runs.run(start_from="a/2", **limits)
-    told = caplog.text.count("event=start-from")
+    told = caplog.text.count("event=start_from")
     change(runs.s3, runs.bucket, [("a/0.csv", "put")])
     second = runs.run(start_from="a/2", **limits)
 
     assert ([row[0] for row in first], [row[0] for row in second]) == (["b/1.csv"], ["a/0.csv"])
-    assert f"event=start-from source={runs.source} start_from=a/2 ignored=1 taken=1" in caplog.text
-    assert (told, caplog.text.count("event=start-from")) == (1, 1)
+    assert f"event=start_from source={runs.source} start_from=a/2 ignored=1 taken=1" in caplog.text
+    assert (told, caplog.text.count("event=start_from")) == (1, 1)
 
 
 def test_files_that_executors_took_are_archived_when_a_run_of_new_files_does_it(runs: SparkRuns) -> None:

@@ -89,7 +89,7 @@ def test_links_are_left_out_and_counted_when_they_lead_to_files_elsewhere(
     source.link("inside.csv", "a.csv")
 
     assert source.listed() == ["a.csv", "day/b.csv", "inside.csv"]
-    (record,) = [record for record in caplog.records if "event=links-left-out" in record.getMessage()]
+    (record,) = [record for record in caplog.records if "event=links_left_out" in record.getMessage()]
     assert record.levelno == logging.WARNING
     assert f"source=file://{source.root}/ links=3 first='day/link.csv'" in record.getMessage()
 
@@ -102,7 +102,7 @@ def test_files_are_counted_once_when_several_folders_are_listed(
 
     list(Lister(source.location, None, ListingOptions()).below(["day/", ""]))
 
-    assert caplog.text.count("event=links-left-out") == 1
+    assert caplog.text.count("event=links_left_out") == 1
     assert "links=3" in caplog.text
 
 
@@ -332,7 +332,7 @@ def test_files_are_read_when_there_is_also_a_pipe_a_socket_and_a_link_to_itself(
         delta = source.bookmark().new_files()
 
     assert delta.read_pandas("csv")["id"].tolist() == [1, 1]
-    assert "event=links-left-out" in caplog.text and "links=4 first='link.csv'" in caplog.text
+    assert "event=links_left_out" in caplog.text and "links=4 first='link.csv'" in caplog.text
 
 
 @pytest.mark.parametrize("way", ["read_pandas", "unchanged"])

@@ -174,6 +174,7 @@ def test_position_stays_at_a_record_of_the_past_when_another_one_is_of_the_futur
     assert second.position["until"] == (NOON if is_alone else NOON + timedelta(hours=1))
     assert third.lost is None
     assert {"late.csv", "c.csv"} <= set(keys_of(third.changes))
+    assert "event=record_of_the_future" in caplog.text
     assert f"records=1 newest={NOON + ahead}" in caplog.text
 
 

@@ -301,7 +301,7 @@ def test_each_is_looked_at_when_no_page_can_be_used(
 
     assert found == each
     assert asked.counts == {"ListObjectsV2": 1, "HeadObject": 60}
-    assert [line.levelname for line in caplog.records if "event=not-listed" in line.message] == ["INFO"]
+    assert [line.levelname for line in caplog.records if "event=not_listed" in line.message] == ["INFO"]
     assert reason in caplog.text
 
 

@@ -287,7 +287,7 @@ class NewFiles(FileSource):
             reason = f"{reason}; listing= ends before the last listing or the journal's next record, and is not read"
             listing = None
         logger.warning(
-            "event=journal-not-enough job=%s source=%s: everything is looked at, as %s",
+            "event=journal_not_enough job=%s source=%s: everything is looked at, as %s",
             self.batch.run.job_id, bookmark.location, reason,
         )  # fmt: skip
         return self.listed(bookmark, reach, listing, found.position)

@@ -253,7 +253,7 @@ class FileBookmark:
             )
         if len(outside):
             logger.warning(
-                "event=outside-layout source=%s layout=%s files=%d of=%d first=%r: no date leads to their folders, so "
+                "event=outside_layout source=%s layout=%s files=%d of=%d first=%r: no date leads to their folders, so "
                 "later runs find no files there. Correct layout=, or omit it.",
                 self.location, layout, len(outside), len(new), pc.min(outside).as_py(),
             )  # fmt: skip
@@ -279,7 +279,7 @@ class FileBookmark:
         started = self.lister.date or started
         deleted = list(set(told.keys).difference(there.column("key").to_pylist()))
         if deleted:
-            logger.info("event=deleted-since source=%s files=%d: events named them", self.location, len(deleted))
+            logger.info("event=deleted_since source=%s files=%d: events named them", self.location, len(deleted))
         intervals = [
             Interval(_before(batch), batch.column("key")[-1].as_py(), batch)
             for batch in there.combine_chunks().to_batches()
@@ -506,7 +506,7 @@ class FileBookmark:
             )
         if count:
             logger.warning(
-                "event=without-versions source=%s files=%d of=%d: the bucket keeps no versions of these, so "
+                "event=without_versions source=%s files=%d of=%d: the bucket keeps no versions of these, so "
                 "versioned=True has no effect on them: ETag and size show whether they changed, and the same bytes "
                 "written again count as the same object. Turn versioning on, or omit the option.",
                 self.location, count, taken.num_rows,
@@ -584,7 +584,7 @@ def warn_of_set_aside(location: Location, reasons: Mapping[str, str]) -> None:
         return
     first = min(reasons)
     logger.warning(
-        "event=set-aside source=%s files=%d first=%r reason=%s: they cannot be read, and the rest of the batch is "
+        "event=set_aside source=%s files=%d first=%r reason=%s: they cannot be read, and the rest of the batch is "
         "taken. `watermarks files JOB --set-aside` lists them.",
         location, len(reasons), first, reasons[first],
     )  # fmt: skip

@@ -270,7 +270,7 @@ class BatchChooser:
         found = {key for key, row in reported.items() if key not in now or not is_same(row, now[key])}
         if found:
             logger.warning(
-                "event=stale-report source=%s files=%d of=%d first=%r: they were deleted or overwritten after the "
+                "event=stale_report source=%s files=%d of=%d first=%r: they were deleted or overwritten after the "
                 "report. A later report shows what they are now.",
                 self.location, len(found), unknown.num_rows, min(found),
             )  # fmt: skip
@@ -282,7 +282,7 @@ class BatchChooser:
         In its old one it is not there any more, so nobody has to decide about it.
         """
         for key in aside.keys() & set(taken.column("key").to_pylist() if aside else ()):
-            logger.info("event=no-longer-set-aside source=%s key=%r", self.location, key)
+            logger.info("event=no_longer_set_aside source=%s key=%r", self.location, key)
             del aside[key]
 
     def _not_aside(self, new: pa.Table) -> pa.Table:
@@ -304,7 +304,7 @@ class BatchChooser:
         there = self.look_again(wanted)
         for key in set(wanted).difference(there.column("key").to_pylist()):
             aside[key] = replace(aside[key], decision=WAITING, reason=GONE_REASON)
-            logger.warning("event=retry-is-gone source=%s key=%r: it stays set aside", self.location, key)
+            logger.warning("event=retry_is_gone source=%s key=%r: it stays set aside", self.location, key)
         parts = [no_rows(LISTED)]
         for batch in there.combine_chunks().to_batches():
             chosen = self.options.chosen(batch)
@@ -403,7 +403,7 @@ class BatchChooser:
             start_from, before = self.options.start_from, self.options.before_start(new, started)
         passed = new.filter(before)
         logger.warning(
-            "event=start-from source=%s start_from=%s ignored=%d of=%d: what was there before is not taken",
+            "event=start_from source=%s start_from=%s ignored=%d of=%d: what was there before is not taken",
             self.location, start_from, passed.num_rows, new.num_rows,
         )  # fmt: skip
         return new.filter(pc.invert(before)), passed
@@ -413,7 +413,7 @@ class BatchChooser:
         there = look(gone.column("key").to_pylist()).column("key")
         if len(there):
             logger.warning(
-                "event=missing-from-report source=%s files=%d of=%d: the report does not name them, and they are "
+                "event=missing_from_report source=%s files=%d of=%d: the report does not name them, and they are "
                 "there. They stay known.",
                 self.location, len(there), gone.num_rows,
             )  # fmt: skip

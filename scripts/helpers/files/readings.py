@@ -145,7 +145,7 @@ class Readings:
             try:
                 found |= self._bad_of(table, given.exhaust, given.format)
             except NotAFileError as other:
-                logger.info("event=no-file-to-blame source=%s reason=%s", self.location, other)
+                logger.info("event=no_file_to_blame source=%s reason=%s", self.location, other)
                 return {}
         return found
 

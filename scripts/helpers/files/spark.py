@@ -467,7 +467,7 @@ class SparkFileBookmark:
         if self._local.begins and self._local.options.start_from is not None:
             # What executors log of it nobody sees here.
             logger.warning(
-                "event=start-from source=%s start_from=%s ignored=%d taken=%d: what was there before is not taken",
+                "event=start_from source=%s start_from=%s ignored=%d taken=%d: what was there before is not taken",
                 self.location, self._local.options.start_from, ignored, count,
             )  # fmt: skip
         segment = segment_of(files) if files else None

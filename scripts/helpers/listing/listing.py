@@ -249,7 +249,7 @@ class Listing:
             yield from part
         if self._out:
             logger.warning(
-                "event=links-left-out source=%s links=%d first=%r: they are links that lead out of the source, to "
+                "event=links_left_out source=%s links=%d first=%r: they are links that lead out of the source, to "
                 "folders or to themselves, or are no files, such as pipes. Copy the files there.",
                 self._location, len(self._out), min(self._out),
             )  # fmt: skip
@@ -339,7 +339,7 @@ class Lister:
             except (AccessRefusedError, SourceError) as error:
                 # No right to list, or a page that nobody can read. Each object may still be shown by itself.
                 logger.info(
-                    "event=not-listed source=%s keys=%d: each is looked at. %s", self._location, len(asked), error
+                    "event=not_listed source=%s keys=%d: each is looked at. %s", self._location, len(asked), error
                 )  # fmt: skip
                 return []
 
