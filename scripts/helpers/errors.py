@@ -1135,7 +1135,7 @@ class SourceUnavailableError(SourceError):
     def __init__(self, source: str, reason: str) -> None:
         self.reason = reason
         super().__init__(
-            source, f"it is unreachable or closed the connection ({reason}). Run again later: the plan stays."
+            source, f"it is unreachable or closed the connection ({reason}). Run again later: nothing is lost."
         )
 
 

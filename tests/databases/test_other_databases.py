@@ -203,6 +203,7 @@ def test_warning_is_given_when_the_index_of_sqlite_cannot_serve_texts(
         plan(table_of(jdbc, sqlite, name), "at", strings=True)
 
     assert ("event=no_index" in caplog.text) == warned
+    assert ("Declare it as TEXT" in caplog.text) == warned
 
 
 @pytest.mark.parametrize("option", ["sessionInitStatement", "sessioninitstatement"])

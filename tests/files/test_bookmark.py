@@ -394,7 +394,7 @@ def test_new_files_raises_source_error_when_spark_cannot_read_a_key(landing: Pre
 def test_new_files_raises_source_error_when_a_file_name_is_not_utf8(tmp_path: Path) -> None:
     (tmp_path / "\udcff.csv").write_text("x")
 
-    with pytest.raises(SourceError, match=r"is not valid UTF-8, so Spark cannot read it\. Rename the object\."):
+    with pytest.raises(SourceError, match=r"is not valid UTF-8, so no job reads it\. Rename the object\."):
         FileBookmark(str(tmp_path)).new_files()
 
 

@@ -184,8 +184,8 @@ def test_source_error_counts_files_when_folders_give_different_columns() -> None
     with pytest.raises(SourceError) as caught:
         check_folders(Location.parse("s3://b/"), ["year=1/a", "year=2/b", "c", "d/e", "month=1/f"])
 
-    assert "1 files with ['month'] and 2 files with ['year'] and 2 files with []" in str(caught.value)
-    assert "Read them apart: delta.split(spark_paths.folder_columns)." in str(caught.value)
+    assert "different columns (files with each: ['month']: 1, ['year']: 2, []: 2)" in str(caught.value)
+    assert "and delta.split(folder_columns)." in str(caught.value)
 
 
 # --- what was read ---------------------------------------------------------------------------------------

@@ -550,6 +550,24 @@ def test_data_files_come_from_the_bucket_of_the_report_when_the_manifest_names_a
     assert keys_of(uri) == ["in/a.csv"]
 
 
+def test_file_is_fetched_once_when_the_manifest_names_it_many_times(reports: Reports, own_client: Any) -> None:
+    rows = [inventory_row("in/a.csv")]
+    key, checksum = f"{reports.folder}data/all", hashlib.md5(data_file("CSV", rows)).hexdigest()
+    reports.put(key, data_file("CSV", rows))
+    uri = reports.write("CSV", files=[{"key": key, "MD5checksum": checksum}] * 500)
+    fetched: list[str] = []
+    own_client.meta.events.register(
+        "before-parameter-build.s3.GetObject", lambda params, **_: fetched.append(params["Key"])
+    )
+
+    found = pa.concat_tables(
+        pa.Table.from_batches([one.rows]) for one in S3Inventory(uri, s3_client=own_client).list_objects(LANDING)
+    )
+
+    assert found.column("key").to_pylist() == ["in/a.csv"]
+    assert fetched.count(key) == 1
+
+
 # --- sorted by DuckDB ---------------------------------------------------------------------------
 
 keys = st.text(st.sampled_from("ab/é\ue000🎉"), min_size=1, max_size=4)

@@ -243,7 +243,7 @@ def test_table_is_refused_when_its_name_is_not_of_a_file(tmp_path: Path, make: A
             call()
 
 
-@pytest.mark.parametrize("name", ["sqlite:", "sqlite: "])
+@pytest.mark.parametrize("name", ["sqlite:", "sqlite: ", "sqlite://watermarks.db", "sqlite://folder/watermarks.db"])
 def test_name_is_refused_when_it_has_no_path(name: str) -> None:
     with pytest.raises(InvalidValueError, match="names no file"):
         Watermarks(name)

@@ -283,7 +283,7 @@ def test_write_is_refused_when_the_target_is_no_table(table: Table) -> None:
 @pytest.mark.parametrize(
     ("target", "options", "why"),
     [
-        ("raw.repairs", {}, "is not a path"),
+        ("raw.repairs", {}, r"has no slash\. Write s3://bucket/prefix/, or \./raw\.repairs for a folder here"),
         ("s3://lake", {}, "whole bucket"),
         ("/lake/repairs", {"partition_by": "day"}, "list of columns"),
         ("/lake/repairs", {"staging": "/lake/repairs/staging"}, "^staging '/lake/repairs/staging' .* overlap"),

@@ -331,8 +331,7 @@ class DatabaseTable(RowSource):
     def _cluster(self) -> str | None:
         if self._database.cluster:
             with self._if_allowed("cluster"):
-                ((found,),) = self._query(self._database.cluster, ["cluster"])
-                return str(found)
+                return str(self._query(self._database.cluster, ["cluster"])[0][0])
         return None
 
     def _writers(self, column: str) -> frozenset[str] | None:
@@ -386,10 +385,11 @@ class DatabaseTable(RowSource):
 
     def _warn_without_index(self, column: CursorColumn) -> None:
         if self._queries.has_index(column) is False:
+            remedy = "Add an index on it" if self._queries.dialect.serves(column) else "Declare it as TEXT"
             logger.warning(
                 "event=no_index source=%s column=%s: each run reads the whole table several times, however little is "
-                "new. Add an index on it",
-                self.name, column.name,
+                "new. %s",
+                self.name, column.name, remedy,
             )  # fmt: skip
 
     def _ranges(self, window: RowWindow) -> list[SQL]:

@@ -122,7 +122,8 @@ class S3Inventory:
         try:
             with TemporaryDirectory(prefix="inventory-") as folder:
                 report = Report(folder, manifest.uri, location.prefix)
-                for data_file in manifest.files:
+                # Each file once: a manifest may name one fifty thousand times.
+                for data_file in dict.fromkeys(manifest.files):
                     with self._verified(manifest, data_file, folder) as path:
                         try:
                             report.add(path, manifest.file_format, manifest.file_schema)

@@ -85,7 +85,7 @@ def check_readable(source: str, relative_key: str, *, is_local: bool = False) ->
         reason = "has a colon, which Hadoop cannot read locally"
     else:
         return
-    raise SourceError(source, f"key {relative_key!r} {reason}, so Spark cannot read it. Rename the object.")
+    raise SourceError(source, f"key {relative_key!r} {reason}, so no job reads it. Rename the object.")
 
 
 def suffix(key: str) -> str:

@@ -95,8 +95,9 @@ class SqliteTable:
     client = None
 
     def __init__(self, name: str) -> None:
-        if not name.removeprefix(SCHEME).strip() or "\0" in name:
-            raise InvalidValueError(f"{name!r} names no file. Write {SCHEME}watermarks.db.")
+        # Two slashes begin the name of a host in a URL: that of a folder would be one at the root of this machine.
+        if re.match(rf"{SCHEME}(//[^/]|\s*$)", name) or "\0" in name:
+            raise InvalidValueError(f"{name!r} names no file. Write {SCHEME}watermarks.db, or {SCHEME}/folder/name.db.")
         # A process that changes its folder keeps its table, which has one name whatever links lead to it.
         self.name, self.path = name, Path(os.path.realpath(os.path.expanduser(name.removeprefix(SCHEME))))
         self.place = f"{SCHEME}{self.path}"

@@ -91,7 +91,7 @@ def read_files(
     ------
     SourceError
         Some files lie in ``name=value`` folders and some do not: Spark would drop the latter
-        without a word. Read them apart: ``delta.split(spark_paths.folder_columns)``. Or the data
+        without a word. Read them apart: ``delta.split(folder_columns)``. Or the data
         have a column called `path_column` already. Or a path has a character of Hadoop's globs, and Spark would infer
         the schema of whole files: CSV with ``multiLine``, and XML on Spark 4.
     InvalidValueError
@@ -314,11 +314,11 @@ def layouts_of(keys: Iterable[str]) -> Counter[tuple[str, ...]]:
 def check_layouts(location: Location, layouts: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
     """Return the one layout of what `layouts_of` counted; SourceError if there are several."""
     if len(layouts) > 1:
-        found = " and ".join(sorted(f"{count} files with {list(names)}" for names, count in layouts.items()))
+        found = ", ".join(sorted(f"{list(names)}: {count}" for names, count in layouts.items()))
         raise SourceError(
             str(location),
-            f"the folders give different columns: {found}. Spark would drop files. "
-            "Read them apart: delta.split(spark_paths.folder_columns).",
+            f"the folders give different columns (files with each: {found}). Read at once, some would be dropped. Read "
+            "them apart: from scripts.helpers.listing.paths import folder_columns, and delta.split(folder_columns).",
         )
     return next(iter(layouts), ())
 

@@ -43,7 +43,7 @@ def check_delta_path(path: str, spark: SparkSession | None) -> None:
     """Raise InvalidValueError for what is no path of a Delta table; NoJvmError as `check_classic`."""
     if "/" not in path:
         raise InvalidValueError(
-            f"{path!r} is not a path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
+            f"{path!r} is not a path, as it has no slash. Write s3://bucket/prefix/, or ./{path} for a folder here."
         )
     check_classic(spark, "A Delta table")
 

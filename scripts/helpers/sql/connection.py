@@ -225,8 +225,8 @@ def unfit(source: str, what: str) -> SourceError:
     """Return the error of a column that has a value which does not fit its type."""
     return SourceError(
         source,
-        f"{what}, as which it is read. Fix that row, read it through a view that casts it to a decimal of its own, or "
-        "to a text, or leave it out with columns=.",
+        f"{what}, as which it is read. Fix that row, read it through a view that casts it to a text, or a number to a "
+        "decimal of its own, or leave it out with columns=.",
     )
 
 
