@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pd
 from scripts.helpers.display.tables import MAX_SHOWN, Column, Table, need_pandas
 from scripts.helpers.display.units import count_of, size_text
-from scripts.helpers.errors import FileContentError
+from scripts.helpers.errors import FileContentError, InvalidValueError
 from scripts.helpers.files.kept_schemas import KeptSchemas, schema_name
 from scripts.helpers.files.readable import ReadableWhenSmall
 from scripts.helpers.files.unchanged import check_unchanged
@@ -220,6 +220,8 @@ class FileDelta(ReadableWhenSmall):
         """
         from scripts.helpers.reading.by_schema import SchemaReader
 
+        if not hasattr(spark, "createDataFrame"):
+            raise InvalidValueError(f"spark is a {type(spark).__name__}. Pass the SparkSession, or use read_pandas.")
         kept, name = self.schemas, schema_name(asked.format, self.part)
         reader = SchemaReader(
             spark, self.location, asked, read_files, kept.of(name) if kept else None, kept.context if kept else None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, SparkSession, T
-from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.schemas.policy import OnSchemaChange
 
 if TYPE_CHECKING:
@@ -59,16 +58,12 @@ class Readable:
         InvalidValueError
             Options that do not go together.
         """
-        given = {"schema": schema, "path_column": path_column, "options": options}
-        return self._read(spark, self._asked(spark, format, on_schema_change, rescue, **given))
+        asked = self._asked(format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options)
+        return self._read(spark, asked)
 
-    def _asked(self, spark: Any, *given: Any, **others: Any) -> Asked:
+    def _asked(self, *given: Any, **others: Any) -> Asked:
         from scripts.helpers.reading.by_schema import Asked
 
-        if not hasattr(spark, "createDataFrame"):
-            raise InvalidValueError(
-                f"spark is a {type(spark).__name__}. Pass the SparkSession before the format, or use read_pandas."
-            )
         return Asked.of(*given, **others)
 
     def _read(self, spark: SparkSession, asked: Asked) -> DataFrame:
@@ -101,8 +96,8 @@ class ReadableWhenSmall(Readable):
         fetches the start of each file, unless ``enforceSchema`` is given. Columns of folders that neither `schema` nor
         an earlier batch gives a type are texts.
         """
-        given = {"schema": schema, "path_column": path_column, "options": options}
-        return self._read_small(spark, self._asked(spark, format, on_schema_change, rescue, **given), on_changed)
+        asked = self._asked(format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options)
+        return self._read_small(spark, asked, on_changed)
 
     def _read_small(self, spark: SparkSession, asked: Asked, on_changed: OnChanged) -> DataFrame:
         raise NotImplementedError

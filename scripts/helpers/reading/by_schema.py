@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 TEXTS = ("csv", "json", "xml")
 """Formats whose types are inferred, and whose values may not fit them."""
 RESCUED = "_rescued"
+_FLAGS = ("header", "multiline", "enforceschema", "wholetext")
+"""Options that are looked at here. Their texts are compared, so that each has to be one of two."""
 
 _DUPLICATES = ("COLUMN_ALREADY_EXISTS", "duplicate column")
 """In the text of Spark's error about columns of one name."""
@@ -106,6 +108,11 @@ class Asked:
             raise InvalidValueError(f"rescue is {rescue!r}. Use True, or the name of a column.")
         name = RESCUED if rescue is True else rescue or None
         options = with_dialect(called, options)
+        for flag, value in options.items():
+            if flag.lower() in _FLAGS and value is not None:
+                if str(value).lower() not in ("true", "false"):
+                    raise InvalidValueError(f"{flag} is {value!r}. Pass True or False.")
+                options[flag] = str(value).lower() == "true"
         made = cls(called, policy=policy, rescue=name, options=options, **others)
         wide = re.match("utf[-_]?(16|32)", str(made.option("encoding") or made.option("charset")).lower())
         is_cut = called in ("csv", "json") and str(made.option("multiLine")).lower() != "true"

@@ -12,7 +12,7 @@ from typing import Any
 
 from scripts.helpers._lazy import Column, F, T
 from scripts.helpers.errors import MisfitError
-from scripts.helpers.reading.fetched_lines import marked
+from scripts.helpers.reading.fetched_lines import NAMED_WRONG, marked
 from scripts.helpers.reading.records import REASON, RECORD, csv_texts, of_records, value_of
 from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, kind_text
 from scripts.helpers.schemas.spark_frames import json_of_values, quoted
@@ -149,6 +149,14 @@ def differing(source: str, name: str, key: str, kind: Kind, before: Kind) -> Mis
     now = kind_text(kind)
     detail = f"column {name!r} is {now} in key {key!r}, and {kind_text(before)} in files before it."
     return MisfitError(source, name, now, detail=f"{detail} Read them apart: delta.split.")
+
+
+def unpacked_line(source: str, line: Column) -> Column:
+    """Return a line of text; at one that begins as a gzip file does, the Spark job fails, as that is no text."""
+    detail = f"a file is no text: {NAMED_WRONG}. Rename it, or set it aside with on_unreadable='set_aside'."
+    fails = F.raise_error(F.lit(marked(MisfitError(source, None, "text", detail=detail))))
+    # The sign between these two depends on the encoding.
+    return F.when(line.startswith("\x1f") & (line.substr(3, 1) == "\b"), fails).otherwise(line)
 
 
 def folder_misfit(source: str, name: str, kind: str) -> MisfitError:

@@ -12,7 +12,7 @@ from scripts.helpers._lazy import DataFrame, F, SparkSession, T, pa
 from scripts.helpers.errors import FileContentError, MisfitError, SourceError
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import NO_QUOTE, nanoseconds_of
-from scripts.helpers.reading.misfits import differing
+from scripts.helpers.reading.misfits import differing, unpacked_line
 from scripts.helpers.reading.packages import is_xml_of_spark_3, read_xml, typed_errors
 from scripts.helpers.reading.records import RECORD, ROW, asked_of, columns_of_lines, mark_open, parsed, plain, texts_of
 from scripts.helpers.schemas.kinds import Columns, common, is_number, kind_text
@@ -142,6 +142,9 @@ def read_files(
                     # Connect looks at the files anew for each action, with the settings of then: of a session whose
                     # settings are given back here, folders called 007 would be the number 7.
                     frame = reader.schema(frame.schema).load(list(paths.values()))
+        if format == "text":
+            name = frame.columns[0]
+            frame = frame.withColumn(name, unpacked_line(str(location), quoted(name)))
     if path_column is None:
         return frame
     return _with_path(frame, location, path_column, encoded=not is_xml_of_spark_3(spark, format))
@@ -271,7 +274,7 @@ def _by_lines(
         line = header if header and header.lower() not in folders else LINE
         line_format, one = "csv", T.StructType().add(line, "string").add(RECORD, "string")
         of_files |= {"sep": "\x01", "quote": NO_QUOTE, "columnNameOfCorruptRecord": RECORD}
-        text = F.coalesce(F.col(RECORD), quoted(line))
+        text = unpacked_line(str(location), F.coalesce(F.col(RECORD), quoted(line)))
         data = text.cast("binary")
         if _is_utf8(options):
             of_files["encoding"] = "ISO-8859-1"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import FileContentError, InvalidValueError
+from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.reading.dialects import TABLE, unknown_options
@@ -87,3 +87,57 @@ def test_gzip_file_is_named_when_its_name_does_not_say_so_and_any_byte_is_a_sign
 
     with pytest.raises(FileContentError, match=r"key '0.csv' cannot be read as csv: it is a gz file, and its name"):
         delta.read(spark, "csv", header=True, encoding="ISO-8859-1")
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("text", {}),
+        ("text", {"wholetext": True}),
+        ("text", {"encoding": "ISO-8859-1"}),
+        ("json", {"schema": "id BIGINT"}),
+        ("json", {}),
+        ("json", {"schema": "id BIGINT", "multiLine": True, "rescue": True}),
+        ("json", {"schema": "id BIGINT", "mode": "DROPMALFORMED"}),
+        ("csv", {"schema": "line STRING"}),
+        ("csv", {"schema": "line STRING", "encoding": "ISO-8859-1"}),
+        ("csv", {"encoding": "windows-1252"}),
+    ],
+)
+def test_gzip_file_stops_the_run_when_its_name_does_not_say_so_and_its_bytes_would_be_lines(
+    format: str, options: dict[str, Any], watermarks: Watermarks, tmp_path: Path, spark: Any
+) -> None:
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing" / "1").write_bytes(gzip.compress(b'{"id":1}\n', mtime=0))
+
+    with (
+        pytest.raises(MisfitError, match=r"a file is no text: it is a gz file, and its name does not end in \.gz"),
+        IncrementalJob(watermarks, "parking", spark=spark) as job,
+    ):
+        job.write(job.new_files(tmp_path / "landing").read(spark, format, **options), tmp_path / "raw")
+
+
+def test_lines_are_read_when_they_begin_with_a_sign_that_gzip_files_begin_with(tmp_path: Path, spark: Any) -> None:
+    lines = ["\x1f", "\x1fa\x1f", "a\x1fb\x08", "\x1f\x08c", "\x1fé\x1f\x08"]
+    (tmp_path / "1").write_text("\n".join(lines), newline="")
+
+    assert [row[0] for row in FileBookmark(str(tmp_path)).new_files().read(spark, "text").collect()] == lines
+
+
+@pytest.mark.parametrize("option", ["header", "multiLine", "enforceSchema", "wholetext"])
+def test_option_is_refused_when_it_is_neither_true_nor_false(option: str, tmp_path: Path) -> None:
+    (tmp_path / "1").write_text("id\n1\n")
+    delta: Any = FileBookmark(str(tmp_path)).new_files()
+
+    for call in (delta.read, delta.read_small):
+        with pytest.raises(InvalidValueError, match=rf"{option} is 'yes'\. Pass True or False"):
+            call(None, "text" if option == "wholetext" else "csv", schema="id STRING", **{option: "yes"})
+
+
+@pytest.mark.parametrize("header", ["True", "TRUE", "true", True])
+def test_header_is_no_row_when_the_option_is_a_text(header: Any, tmp_path: Path, spark: Any) -> None:
+    (tmp_path / "1").write_text("id\n1\n")
+    delta: Any = FileBookmark(str(tmp_path)).new_files()
+
+    assert delta.read(spark, "csv", schema="id STRING", header=header).collect() == [("1",)]
+    assert delta.read_small(spark, "csv", schema="id STRING", header=header).collect() == [("1",)]
