@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from importlib.metadata import version
 from pathlib import Path
@@ -227,3 +228,9 @@ def test_format_is_named_when_spark_has_no_reader_for_it(landing: Landing, forma
         read(landing, format, [])
 
     assert str(caught.value) == f"The connector for format={format!r} is not installed. {remedy}"
+
+
+def test_xml_has_no_rows_when_the_file_is_compressed_and_its_name_does_not_say_so(landing: Landing) -> None:
+    landing.put("a.xml", gzip.compress(BAYS, mtime=0))
+
+    assert read(landing, "xml", [], rowTag="bay", schema="_id BIGINT, state STRING").collect() == []
