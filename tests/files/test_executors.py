@@ -17,7 +17,7 @@ import pytest
 from scripts.helpers.errors import LedgerError, SourceError
 from scripts.helpers.files import spark as on_spark
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.choice import Memory, RangeMemory
+from scripts.helpers.files.choice import RangeMemory
 from scripts.helpers.files.diff import Known
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.segment_files import SegmentFiles, from_bytes, merged_segments, to_bytes
@@ -39,7 +39,7 @@ from scripts.helpers.files.spark import (
     _Store,
     _Taken,
 )
-from scripts.helpers.files.states import FilesState, files_of
+from scripts.helpers.files.states import files_of
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import GONE, IGNORED, LEDGER, LISTED, TAKEN
 from scripts.helpers.reading.fetched_lines import unmarked
@@ -293,8 +293,8 @@ def test_files_of_other_ranges_are_not_read_when_a_range_is_looked_at(uri: str, 
     segments = [stored(table(a=TAKEN, b=TAKEN)), stored(table(y=TAKEN, z=TAKEN))]
     (other,) = files_of(segments[1])
     Path(uri, other["file"]).unlink()
-    before = Memory(FileLedger(SOURCE, ()))
-    memory = RangeMemory(before, FilesState(SOURCE), FileLedger(SOURCE, segments, SegmentFiles(uri)), by_time=False)
+    then = FileLedger(SOURCE, segments, SegmentFiles(uri))
+    memory = RangeMemory(FileLedger(SOURCE, ()), then, by_time=False)
     rows = [{"key": key, "etag": "e", "size": 1, "modified": NOON} for key in "abc"]
 
     memory.within(None, "c")
@@ -304,7 +304,7 @@ def test_files_of_other_ranges_are_not_read_when_a_range_is_looked_at(uri: str, 
 
 
 def test_range_has_no_file_when_none_is_listed() -> None:
-    memory = RangeMemory(Memory(FileLedger(SOURCE, ())), FilesState(SOURCE), FileLedger(SOURCE, ()), by_time=False)
+    memory = RangeMemory(FileLedger(SOURCE, ()), FileLedger(SOURCE, ()), by_time=False)
 
     assert memory.candidates(pa.RecordBatch.from_pylist([], LISTED)).num_rows == 0
 

@@ -139,22 +139,22 @@ class FileBookmark:
         self.options = options_of(FileOptions, options)
         how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
         self.lister = Lister(self.location, s3_client, how)
-        self._saves, self._needs_versions = saves and until is None, needs_versions
-        self._s3_client, self._taken_by = s3_client, taken_by
+        self.saves, self._needs_versions = saves and until is None, needs_versions
+        self._s3_client, self.taken_by = s3_client, taken_by
         self._context = transformation_ctx
-        self._state, then = self._opened(state), self._opened(until)
+        self.state, self.until = self._opened(state), None if until is None else self._opened(until)
         files = SegmentFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
         if files is not None and files.would_be_listed(self.location):
             raise InvalidValueError(
                 f"ledger_uri {self.options.ledger_uri!r} is in the source, so its files would be new there. "
                 "Use another prefix, or a folder whose name starts with _."
             )
-        self.ledger = FileLedger(str(self.location), self._state.segments, files)
+        self.ledger = FileLedger(str(self.location), self.state.segments, files)
         self._memory = Memory(self.ledger)
         chosen = self.options
-        if until is not None:
-            ledger = FileLedger(str(self.location), then.segments, files)
-            self._memory = RangeMemory(self._memory, then, ledger, chosen.compare == "mtime")
+        if self.until is not None:
+            then = self.ledger.again(self.until.segments)
+            self._memory = RangeMemory(self.ledger, then, chosen.compare == "mtime")
             chosen = replace(
                 chosen, on_modified="take", delay=timedelta(0), ready_marker=None, max_files=None, max_bytes=None
             )
@@ -162,7 +162,7 @@ class FileBookmark:
         self.limits = chosen.limits
         self.begins = state is None and until is None
         self.partitions = partitions
-        self._aside = (self._state if until is None else then).set_aside
+        self._aside = (self.until or self.state).set_aside
         if partitions is not None and partitions.whole:
             self._aside = {}  # A partition that is read whole has all its files, or the run stops.
         look: Callable[[Collection[str]], pa.Table] | None = self.lister.look_at_each
@@ -245,7 +245,7 @@ class FileBookmark:
         """
         new = pa.chunked_array([*taken.delta.table.column("key").chunks, pa.array(taken.left, pa.string())])
         outside = outside_layout(layout, new)
-        if self.begins and self._saves and 0 < len(outside) == len(new) and self.options.start_from is None:
+        if self.begins and self.saves and 0 < len(outside) == len(new) and self.options.start_from is None:
             raise SourceOptionError(
                 "layout",
                 f"it is {layout!r}, and the first listing has {count_of(len(new), 'file')} and none in a folder of it, "
@@ -311,7 +311,7 @@ class FileBookmark:
     @property
     def position(self) -> Mapping[str, Any] | None:
         """How far a journal was read, as the state tells; None if it never was."""
-        return self._state.position
+        return self.state.position
 
     def folders(self) -> list[str]:
         """Return what is to be listed: folders of dates since the last listing, or all."""
@@ -325,11 +325,11 @@ class FileBookmark:
     @property
     def listed(self) -> datetime | None:
         """When the source was listed last with nothing left over, as the state tells; None if never."""
-        return self._state.listed
+        return self.state.listed
 
     def resume(self, stored: Mapping[str, Any]) -> FilesTaken:
         """Take what a frozen plan says, with the caller's spelling of the source."""
-        plan = opened_state(FilesPlan, stored, self.location.name, self._context)
+        plan = self.opened_plan(stored)
         rows = self.ledger.read(plan.segment) if plan.segment else no_rows()
         taken = rows.filter(is_status(rows, TAKEN))
         if plan.rest:
@@ -337,6 +337,10 @@ class FileBookmark:
         check_planned(str(self.location), taken)
         delta = self._delta(taken, plan.has_more, plan.gone)
         return FilesTaken(delta, plan, gone=rows.filter(is_status(rows, GONE)))
+
+    def opened_plan(self, stored: Mapping[str, Any]) -> FilesPlan:
+        """Read a frozen plan. SourceChangedError if it is that of another source."""
+        return opened_state(FilesPlan, stored, self.location.name, self._context)
 
     def set_aside(self, reasons: Mapping[str, str]) -> None:
         """Take files that cannot be read out of what `new_files` took, and put them on the list in `state_after`.
@@ -374,7 +378,7 @@ class FileBookmark:
         """
         entries = dict(following.set_aside)
         for row in bad.to_pylist():
-            entries[row["key"]] = entry_of(row, reasons[row["key"]], *self._taken_by)
+            entries[row["key"]] = entry_of(row, reasons[row["key"]], *self.taken_by)
         # First, as it may refuse: then no ledger is written.
         listed = following.with_set_aside(entries)
         rows = self.ledger.read(plan.segment) if plan.segment else no_rows()
@@ -421,7 +425,7 @@ class FileBookmark:
             set_aside=len(choice.unreadable), partitions=self.partitions.to_plan() if self.partitions else None,
         )  # fmt: skip
         state = None
-        if self._saves:
+        if self.saves:
             plan = replace(
                 plan,
                 rest=self.ledger.stored(rest) if rest.num_rows else None,

@@ -16,7 +16,6 @@ from scripts.helpers.files.diff import Known, ListingDifference, compare, withou
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, oldest_first
 from scripts.helpers.files.set_aside import GONE_REASON, RETRY, SKIP, WAITING, SetAside, entry_of
-from scripts.helpers.files.states import FilesState
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import (
     ARCHIVED,
@@ -67,17 +66,17 @@ class RangeMemory(Memory):
 
     Parameters
     ----------
-    before
+    ledger
         What was known when the range started.
-    until, ledger
-        The state when it ended, and what that remembers.
+    until
+        What was known when it ended.
     """
 
     keeps_gone = False
 
-    def __init__(self, before: Memory, until: FilesState, ledger: FileLedger, by_time: bool) -> None:
-        super().__init__(before.ledger)
-        self._until, self._by_time = ledger, by_time
+    def __init__(self, ledger: FileLedger, until: FileLedger, by_time: bool) -> None:
+        super().__init__(ledger)
+        self._until, self._by_time = until, by_time
         self._then: Known | None = None
 
     def within(self, after: str | None, until: str | None) -> None:

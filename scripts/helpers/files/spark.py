@@ -32,7 +32,7 @@ from scripts.helpers.files.pieces import PIECE_ROWS, Gathered
 from scripts.helpers.files.readable import ReadableWhenSmall
 from scripts.helpers.files.rules import OLDEST_FIRST, FileOptions, Limits
 from scripts.helpers.files.segment_files import SegmentFiles, from_bytes, to_bytes
-from scripts.helpers.files.states import FilesPlan, FilesState, files_of, opened_state, segment_of
+from scripts.helpers.files.states import FilesPlan, FilesState, files_of, segment_of
 from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import between
@@ -395,8 +395,7 @@ class SparkFileBookmark:
         saves: bool = True,
         **options: Any,
     ) -> None:
-        self._spark, self._context, self._taken_by = spark, transformation_ctx, taken_by
-        self._workers = options.get("workers", WORKERS_PER_TASK)
+        self._spark, self._workers = spark, options.get("workers", WORKERS_PER_TASK)
         self._local = FileBookmark(
             source,
             state=state,
@@ -427,12 +426,7 @@ class SparkFileBookmark:
                 "On Spark the ledger is stored in files. Give a ledger_uri that executors can write to."
             )
         self._ledger_location = Location.parse(chosen.ledger_uri)
-        self._state, self._until = self._opened(state), self._opened(until)
-        self._saves = saves and until is None
         self._last: SparkFilesTaken | None = None
-
-    def _opened(self, stored: Mapping[str, Any] | None) -> FilesState | None:
-        return None if stored is None else opened_state(FilesState, stored, self.location.name, self._context)
 
     def new_files(self) -> SparkFileDelta:
         """List the source on the executors and return what is new; errors are those of `FileBookmark.new_files`."""
@@ -447,12 +441,15 @@ class SparkFileBookmark:
 
     def find(self) -> SparkFilesTaken:
         """List the source on the executors, and take what is new; errors are those of `FileBookmark.find`."""
-        known, then = self._segments(self._state), self._segments(self._until)
+        local = self._local
+        # A task gets only those files of the ledger that can hold its keys.
+        state, end = (one and replace(one, segments=()) for one in (local.state, local.until))
+        known = local.ledger.in_files()
+        then = local.ledger.again(local.until.segments).in_files() if local.until else []
         ranges, started = self._ranges(known)
         task = _Task(
-            str(self.location), _without_segments(self._state), _without_segments(self._until), self._taken_by,
-            started.isoformat(), {**asdict(self._local.options), "workers": self._workers},
-            FILE_ROWS // len(ranges), PIECE_ROWS,
+            str(self.location), None if local.begins else state, end, local.taken_by, started.isoformat(),
+            {**asdict(local.options), "workers": self._workers}, FILE_ROWS // len(ranges), PIECE_ROWS,
         )  # fmt: skip
         parts = []
         for after, until in ranges:
@@ -464,25 +461,24 @@ class SparkFileBookmark:
         count, size, gone, left, ignored = (
             sum(share[name] for share in found) for name in ("count", "bytes", "gone", "left", "ignored")
         )
-        if self._local.begins and self._local.options.start_from is not None:
+        if local.begins and local.options.start_from is not None:
             # What executors log of it nobody sees here.
             logger.warning(
                 "event=start_from source=%s start_from=%s ignored=%d taken=%d: what was there before is not taken",
-                self.location, self._local.options.start_from, ignored, count,
+                self.location, local.options.start_from, ignored, count,
             )  # fmt: skip
         segment = segment_of(files) if files else None
         plan = FilesPlan(self.location.name, segment, count, size, has_more, gone)
-        state = None
-        if self._saves:
+        following = None
+        if local.saves:
             # With something left over, date folders are listed from the same time on again; see `FileBookmark`.
-            segments = self._local.segments_with(segment, elsewhere=self._merged)
-            following = self._local.following(None if left else started, segments)
-            state = self._local.with_list_of_executors(following)
-        return SparkFilesTaken(self._delta(plan), plan, state)
+            segments = local.segments_with(segment, elsewhere=self._merged)
+            following = local.with_list_of_executors(local.following(None if left else started, segments))
+        return SparkFilesTaken(self._delta(plan), plan, following)
 
     def resume(self, stored: Mapping[str, Any]) -> SparkFilesTaken:
         """Take what a frozen plan says. SourceChangedError if it is that of another source."""
-        plan = opened_state(FilesPlan, stored, self.location.name, self._context)
+        plan = self._local.opened_plan(stored)
         return SparkFilesTaken(self._delta(plan), plan)
 
     def nothing(self) -> SparkFileDelta:
@@ -585,10 +581,6 @@ class SparkFileBookmark:
         in_order = sorted(files, key=lambda file: byte_order(file["first"]))
         return [segment_of(in_order)] if in_order else []
 
-    def _segments(self, state: FilesState | None) -> list[list[dict[str, Any]]]:
-        """Return the files of each segment of a state, oldest first."""
-        return [] if state is None else FileLedger(str(self.location), state.segments).in_files()
-
     def _read(self, files: Sequence[Mapping[str, Any]]) -> DataFrame:
         """Read what is taken from files of the ledger, each of which is proven whole."""
         types = {"size": T.LongType(), "version": T.LongType(), "modified": T.TimestampType()}
@@ -665,11 +657,6 @@ def _shares_of(parts: DataFrame, task: Callable[..., Any]) -> list[Any]:
 def _blocks_in(share: Mapping[str, Any]) -> Blocks:
     blocks = [Block(PlaceInOrder(*first), PlaceInOrder(*last), *counts) for first, last, *counts in share["blocks"]]
     return Blocks(share["files"], share["bytes"], blocks)
-
-
-def _without_segments(state: FilesState | None) -> FilesState | None:
-    """Return what all tasks get of a state. Files of the ledger go to those tasks alone whose keys they can hold."""
-    return None if state is None else replace(state, segments=())
 
 
 def _between(
