@@ -16,7 +16,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def source_text(source: Any) -> str:
-    """Return a source of files as a text; InvalidValueError for what is no path, such as a list of them."""
+    """Return a source of files as a text; InvalidValueError for what is not a path, such as a list of them."""
     if not isinstance(source, (str, PathLike)):
         raise InvalidValueError(
             f"The source of files is a {type(source).__name__}. Name one directory or prefix as a text; call once for "

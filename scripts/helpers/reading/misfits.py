@@ -152,8 +152,8 @@ def differing(source: str, name: str, key: str, kind: Kind, before: Kind) -> Mis
 
 
 def unpacked_line(source: str, line: Column) -> Column:
-    """Return a line of text; at one that begins as a gzip file does, the Spark job fails, as that is no text."""
-    detail = f"a file is no text: {NAMED_WRONG}. Rename it, or set it aside with on_unreadable='set_aside'."
+    """Return a line of text; at one that begins as a gzip file does, the Spark job fails, as that is not text."""
+    detail = f"a file is not text: {NAMED_WRONG}. Rename it, or set it aside with on_unreadable='set_aside'."
     fails = F.raise_error(F.lit(marked(MisfitError(source, None, "text", detail=detail))))
     # The sign between these two depends on the encoding.
     return F.when(line.startswith("\x1f") & (line.substr(3, 1) == "\b"), fails).otherwise(line)

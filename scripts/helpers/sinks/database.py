@@ -1102,7 +1102,7 @@ class _Log(TableLog):
         """Return the statements about the table of batches, with as many digits of a mark as it has room for.
 
         None if there is no such table. Earlier versions of this package made it with room for 8 digits, and all batches
-        in it must go on having the keys that they have.
+        in it must keep the keys that they have.
         """
         found = self.catalogue(session, [schema, BATCHES])
         digits = 8 if found and "(8)" in found["job"].declared else MARK_DIGITS

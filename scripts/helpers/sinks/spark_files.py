@@ -61,7 +61,7 @@ def write_spark(
     ------
     UnfitPartitionError, InvalidValueError
         Rows with a value of `UNFIT` in a column of `partition_by`: all rows are written by then. Before that, a column
-        that the format does not hold, or a value that is no name of a folder.
+        that the format does not hold, or a value that cannot be the name of a folder.
     """
     from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
 
@@ -83,7 +83,7 @@ def write_spark(
         except AnalysisException as error:
             raise InvalidValueError(f"The rows cannot be written as {format}: {reason_of(error)}") from error
         except Exception as error:
-            # Spark's error has several pages, and not the reason: a value that is no name of a folder there.
+            # Spark's error has several pages, and not the reason: a value that cannot be the name of a folder there.
             if is_of_java(error, "Mkdirs failed", "KeyTooLong"):
                 asked = unfit_values(partition_by, dict(df.dtypes), {"string": (NUL, LONG)}, longest_folder(folder))
                 check_partition_counts(partition_by, df.select(*asked).collect()[0].asDict() if asked else {})

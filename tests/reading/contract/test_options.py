@@ -111,7 +111,7 @@ def test_gzip_file_stops_the_run_when_its_name_does_not_say_so_and_its_bytes_wou
     (tmp_path / "landing" / "1").write_bytes(gzip.compress(b'{"id":1}\n', mtime=0))
 
     with (
-        pytest.raises(MisfitError, match=r"a file is no text: it is a gz file, and its name does not end in \.gz"),
+        pytest.raises(MisfitError, match=r"a file is not text: it is a gz file, and its name does not end in \.gz"),
         IncrementalJob(watermarks, "parking", spark=spark) as job,
     ):
         job.write(job.new_files(tmp_path / "landing").read(spark, format, **options), tmp_path / "raw")
