@@ -722,7 +722,7 @@ class IncrementalJob:
         TargetError, PlanConflictError, RunClosedError, FencedError
             As `write`.
         """
-        from scripts.helpers.sinks.merge_frames import events_of
+        from scripts.helpers.sinks.given_frames import events_of
         from scripts.helpers.sinks.merging import Merge
 
         rules = Merge.of(keys, sequence_by, history)

@@ -35,6 +35,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.sql import Values, sql
 from scripts.helpers.sinks.database import BATCHES, GONE, TAKEN_BACK, DatabaseSink, Statements, target_errors
+from scripts.helpers.sinks.given_frames import given_rows
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.sql.postgresql import PostgreSQL
@@ -248,8 +249,8 @@ def test_rows_are_there_once_when_they_are_a_table_of_pyarrow(written: Written, 
     assert seen(written, table) == ALL
 
 
-def test_rows_are_refused_when_the_name_of_a_column_is_no_text(written: Written, table: str) -> None:
-    with pytest.raises(InvalidValueError, match="the name of column 0 is not a text"):
+def test_column_is_named_by_the_text_of_its_label_when_the_table_lacks_it(written: Written, table: str) -> None:
+    with pytest.raises(TargetTableError, match=r"it has no column '0'\. Add it to the table"):
         written.sink(table).stage(BATCH, 7, pd.DataFrame({0: [1]}))
 
 
@@ -775,7 +776,7 @@ def test_rows_are_refused_before_the_database_is_asked_when_no_table_takes_them(
     sink = DatabaseSink("t", connect=dict, name="shop", merge=merge)
 
     with pytest.raises(InvalidValueError, match=message):
-        sink.check(frame)
+        sink.check(given_rows(frame, sink.name))
 
 
 @pytest.mark.parametrize(

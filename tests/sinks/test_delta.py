@@ -36,6 +36,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks import staged_rows, table_sink
 from scripts.helpers.sinks.delta import DeltaSink
+from scripts.helpers.sinks.given_frames import given_rows
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import MANIFEST
 from scripts.helpers.sinks.places import Place
@@ -327,7 +328,9 @@ def test_sink_without_spark_is_refused_rows_of_spark(spark: Any, arrow: Table) -
     ("frame", "why"),
     [
         (pd.DataFrame({"id": [1], "kind": [None]}), "Column 'kind' has no value"),
-        (pd.DataFrame({"id": [1, "x"]}), "no one type"),
+        (pd.DataFrame({"id": [1, "x"]}), r"no one type .*: Conversion failed for column id with type object\.$"),
+        (pd.DataFrame({"id": [1j]}), r"no one type .*: Conversion failed for column id with type complex128\.$"),
+        (pd.DataFrame({"id": pd.arrays.SparseArray([1.0])}), r"no one type .*\(column id\) not supported\.$"),
         ([1, 2], "are a list"),
     ],
 )
@@ -351,7 +354,7 @@ def test_pyarrow_is_named_when_rows_cannot_be_staged_without(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
     with pytest.raises(MissingConnectorError, match=r"format='parquet' is not installed\. .*pip install pyarrow"):
-        arrow_rows(pd.DataFrame({"id": [1]}), "repairs")
+        given_rows(pd.DataFrame({"id": [1]}), "repairs")
 
 
 def test_texts_are_plain_when_they_are_within_other_values() -> None:
@@ -361,7 +364,7 @@ def test_texts_are_plain_when_they_are_within_other_values() -> None:
         "inner": pa.array([{"n": "x"}], inner),
     })  # fmt: skip
 
-    found = arrow_rows(rows, "repairs")
+    found = arrow_rows(rows)
 
     assert found.schema.types == [pa.map_(pa.string(), pa.int64()), pa.struct([("n", pa.string())])]
     assert found.to_pylist() == [{"tags": [("a", 1)], "inner": {"n": "x"}}]

@@ -526,7 +526,7 @@ def test_setting_is_named_when_spark_was_started_without_what_merges(conf: dict[
 
 def test_rows_are_refused_when_they_are_no_frame(arrow: Table) -> None:
     with pytest.raises(InvalidValueError, match=r"'lake\.raw\.repairs' are a list"):
-        arrow.sink().check([1, 2])
+        arrow.sink().stage(BatchId(JOB, "e1", 1), 1, [1, 2])
 
 
 def test_rows_of_spark_are_refused_when_the_sink_was_made_without(arrow: Table) -> None:

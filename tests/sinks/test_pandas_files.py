@@ -16,6 +16,7 @@ import pytest
 from scripts.helpers.errors import TargetLayoutError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.files import FileSink, file_rows, partition_folder, write_arrow
+from scripts.helpers.sinks.given_frames import given_rows
 from scripts.helpers.sinks.places import LocalPlace
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -36,7 +37,7 @@ def place(tmp_path: Path) -> LocalPlace:
 
 def write(rows: Any, place: LocalPlace, **options: Any) -> None:
     """Write rows of pandas or pyarrow."""
-    table = file_rows(rows, options.get("partition_by", ()), "t")
+    table = file_rows(given_rows(rows, "t"), options.get("partition_by", ()))
     write_arrow(table, place, "staged", options.pop("options", {}), **options)
 
 

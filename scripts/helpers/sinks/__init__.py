@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from scripts.helpers.sinks.database import DatabaseSink as DatabaseSink
     from scripts.helpers.sinks.delta import DeltaSink as DeltaSink
     from scripts.helpers.sinks.files import FileSink as FileSink
+    from scripts.helpers.sinks.given_frames import events_of as events_of
     from scripts.helpers.sinks.iceberg import IcebergSink as IcebergSink
-    from scripts.helpers.sinks.merge_frames import events_of as events_of
     from scripts.helpers.sinks.merging import Merge as Merge
     from scripts.helpers.sinks.merging import Versions as Versions
     from scripts.helpers.sinks.sink import Sink as Sink
@@ -27,7 +27,7 @@ __getattr__, __dir__, __all__ = lazy(
         "files": ["FileSink"],
         "iceberg": ["IcebergSink"],
         "database": ["DatabaseSink"],
-        "merge_frames": ["events_of"],
+        "given_frames": ["events_of"],
         "merging": ["Versions", "Merge"],
         ".protocol.outputs": ["Output"],
         "sink": ["Sink"],

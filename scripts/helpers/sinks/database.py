@@ -43,7 +43,6 @@ from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.cursors import TIMES
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import (
     SQL,
     VALUE,
@@ -78,7 +77,6 @@ from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
     SparkRows,
     check_batch_column,
-    check_frame,
     spark_of,
     with_batch,
     without_types,
@@ -467,7 +465,7 @@ def _none(table: SQL, *conditions: SQL) -> SQL:
 
 
 # --- database access ------------------------------------------------------------------------------
-# Two ways to reach a database that is written to: over JDBC with Spark, and by a Python driver with pandas.
+# Two ways to reach a database that is written to: over JDBC with Spark, and by a Python driver with Arrow.
 #
 # Each fills a landing table with rows and opens sessions, in which statements run one by one or in a transaction.
 
@@ -672,7 +670,7 @@ def check_unfit(database: WritableDatabase, column: Arriving, found: str | None)
         raise InvalidValueError(text) from None
 
 
-# --- by a Python driver, with pandas ------------------------------------------------------------------
+# --- by a Python driver, with Arrow ------------------------------------------------------------------
 
 
 class DriverSession:
@@ -743,11 +741,6 @@ class DriverAccess:
             raise InvalidValueError(
                 "the rows are of Spark, and the sink reaches its database by a Python driver. Give the sink spark= and "
                 "url= instead of connect=, or write a frame of pandas or a table of pyarrow."
-            )
-        unnamed = [name for name in df.columns if not isinstance(name, str)] if is_pandas(df) else []
-        if unnamed:
-            raise InvalidValueError(
-                f"the name of column {unnamed[0]!r} is not a text. Give it the name of its column in the table."
             )
         # A column without a value has no type: pandas reads an empty column of CSV as numbers.
         return without_types(self.rows.taken(df, target, HELD))
@@ -982,7 +975,6 @@ class DatabaseSink(TableSink):
 
     def check(self, df: DataFrame | pd.DataFrame) -> None:
         """Raise InvalidValueError for a frame of the other kind, a type that no database holds, or a missing key."""
-        check_frame(df, self.name)
         access = self._log.access
         names = [column.name for column in self._log.arriving(access.taken(df, self.name))]
         check_batch_column(self._batch_column, names, merges=self.rules is not None)

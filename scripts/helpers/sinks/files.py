@@ -41,11 +41,11 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.rows.arrow_streams import ArrowStream
-from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at
 from scripts.helpers.schemas.kinds import kind_of_text, types_by_path
 from scripts.helpers.sinks.arrow_files import NAME, WRITTEN, WrittenFiles, unless_refused, write_batches
 from scripts.helpers.sinks.file_schema import COLUMNS, VOID, FileSchema, store_schema
+from scripts.helpers.sinks.given_frames import given_rows
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import (
     BATCH_COLUMN,
@@ -69,7 +69,6 @@ from scripts.helpers.sinks.staged_rows import (
     arrow_rows,
     check_cases,
     check_columns_left,
-    check_frame,
     check_list,
     check_partition_columns,
     columns_of,
@@ -85,15 +84,15 @@ from scripts.helpers.sinks.staging import StagedRows, Staging, is_beside
 
 logger = logging.getLogger(__name__)
 
-# --- pandas files ---------------------------------------------------------------------------------
-# Write a DataFrame of pandas, or a table of pyarrow, as Parquet files into a folder.
+# --- arrow files ----------------------------------------------------------------------------------
+# Write a table of pyarrow as Parquet files into a folder.
 
 ESCAPED = str.maketrans({one: f"%{ord(one):02X}" for one in ["\x7f", *"\"#%'*/:=?\\{[]^", *map(chr, range(32))]})
 """The characters that Hive, and Spark in `ExternalCatalogUtils.escapePathName`, escape in the name of a folder."""
 
 
-def file_rows(df: Any, partition_by: Sequence[str], target: str) -> Any:
-    """Return rows of pandas or Arrow as a table without the index of pandas, the columns of `partition_by` last.
+def file_rows(df: Any, partition_by: Sequence[str]) -> Any:
+    """Return rows of Arrow as they are written, the columns of `partition_by` last.
 
     A column without a value in any row has no type: pandas reads an empty column of CSV as numbers. An `ArrowStream`
     stays one, whose types are those of its source, and whose errors come with the batch.
@@ -101,25 +100,19 @@ def file_rows(df: Any, partition_by: Sequence[str], target: str) -> Any:
     Raises
     ------
     InvalidValueError
-        A column that holds several kinds of values, or times with nanoseconds.
+        Times with nanoseconds.
     """
     if isinstance(df, ArrowStream):
-        return df.mapped(lambda table: _stored(table, partition_by, target))
-    return without_types(_stored(df, partition_by, target))
+        return df.mapped(lambda table: _stored(table, partition_by))
+    return without_types(_stored(df, partition_by))
 
 
-def _stored(df: pd.DataFrame | pa.Table | pa.RecordBatch, partition_by: Sequence[str], target: str) -> pa.Table:
-    by = [name for name in partition_by if name in columns_of(df)]
-    if is_pandas(df):
-        with unless_refused({}):
-            table, parted = pa.Table.from_pandas(df.drop(columns=by), preserve_index=False), df[by]
-    else:
-        whole = df if isinstance(df, pa.Table) else pa.Table.from_batches([df])
-        # Spark would read a file by the columns of the one that the rows are from.
-        metadata = {key: value for key, value in (whole.schema.metadata or {}).items() if key != SPARK_ROWS}
-        table, parted = whole.drop_columns(by).replace_schema_metadata(metadata), whole.select(by)
-    # What pandas says of its own types in the table is of the columns in the files alone.
-    parted = arrow_rows(parted, target)
+def _stored(df: pa.Table | pa.RecordBatch, partition_by: Sequence[str]) -> pa.Table:
+    whole = df if isinstance(df, pa.Table) else pa.Table.from_batches([df])
+    by = [name for name in partition_by if name in whole.column_names]
+    # Spark would read a file by the columns of the one that the rows are from.
+    metadata = {key: value for key, value in (whole.schema.metadata or {}).items() if key != SPARK_ROWS}
+    table, parted = whole.drop_columns(by).replace_schema_metadata(metadata), arrow_rows(whole.select(by))
     for name in by:
         table = table.append_column(name, parted[name])
     for name in table.column_names:
@@ -520,7 +513,6 @@ class FileSink:
 
         UnfitPartitionError for a value of pandas or pyarrow there; those of Spark are counted while they are staged.
         """
-        check_frame(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
         check_columns_left(self._partition_by, columns_of(df))
         if spark_of(df) is None:
@@ -556,6 +548,7 @@ class FileSink:
         TargetError
             A folder or file that cannot be listed or written.
         """
+        df = given_rows(df, self.name)
         self.check(df)
         return self._stage(batch, fence, self._write, df, replaces, is_written_here=True)
 
@@ -763,7 +756,7 @@ class FileSink:
         """Compare rows with the schema of the target; return them as they are written, and the schema with theirs."""
         kind = self._format.lower()
         if rows is not None and spark_of(rows) is None:
-            rows = file_rows(rows, self._partition_by, self.name)
+            rows = file_rows(rows, self._partition_by)
         # A frame without columns is that of a source where nothing is new.
         if rows is None or not columns_of(rows):
             return rows, None

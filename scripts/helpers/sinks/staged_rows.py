@@ -8,14 +8,12 @@ from io import BytesIO
 from typing import Any
 from urllib.parse import quote
 
-from scripts.helpers._lazy import DataFrame, F, SparkSession, pa, pc, pd, pq
+from scripts.helpers._lazy import DataFrame, F, SparkSession, pa, pc, pq
 from scripts.helpers.display.units import count_of
-from scripts.helpers.errors import InvalidValueError, MissingConnectorError, TargetLayoutError, TargetSchemaError
+from scripts.helpers.errors import InvalidValueError, TargetLayoutError, TargetSchemaError
 from scripts.helpers.protocol.outputs import Retraction
 from scripts.helpers.rows.arrow_streams import ArrowStream
-from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import SQL, in_quotes, sql
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at, kind_of_arrow
 from scripts.helpers.schemas.kinds import (
@@ -64,50 +62,14 @@ MOST_DIGITS = 38
 
 
 def spark_of(df: Any) -> Any:
-    """Return the session that a frame belongs to; None for one of pandas or pyarrow."""
-    return None if is_pandas(df) else getattr(df, "sparkSession", None)
-
-
-def check_frame(df: Any, target: str) -> None:
-    """Raise InvalidValueError for what is not a frame, has two columns of one name, or values that would be left out.
-
-    These are an index of pandas with a name, and NaN of `decimal`, which pandas takes for a missing value.
-    """
-    if not (is_pandas(df) or is_arrow(df) or isinstance(df, ArrowStream) or spark_of(df) is not None):
-        raise InvalidValueError(
-            f"The rows for {target!r} are a {type(df).__name__}, not a DataFrame of Spark or pandas, or a table of "
-            "pyarrow."
-        )
-    if getattr(df, "isStreaming", False):
-        raise InvalidValueError(
-            f"The rows for {target!r} are a streaming DataFrame, whose rows never end. Give those of spark.read."
-        )
-    columns = columns_of(df)
-    twice = [name for name in columns if columns.count(name) > 1]
-    if twice:
-        raise InvalidValueError(
-            f"Target {target!r}: the rows have {columns.count(twice[0])} columns {twice[0]!r}. Rename one of them."
-        )
-    if not is_pandas(df):
-        return
-    named = [name for name in df.index.names if name is not None]
-    if named:
-        raise InvalidValueError(
-            f"The rows for {target!r} have an index named {named[0]!r}, and an index is not written. Call "
-            "df.reset_index() first, or df.reset_index(drop=True) to leave it out."
-        )
-    for name in df.columns[df.dtypes == "object"]:
-        # To pandas, NaN is a missing value.
-        may_be = pd.api.types.infer_dtype(df[name]) in ("decimal", "empty")
-        if may_be and any(isinstance(value, Decimal) and value.is_nan() for value in df[name]):
-            raise InvalidValueError(f"Column {name!r} has Decimal('NaN'), which would become NULL. Replace it.")
+    """Return the session that a frame belongs to; None for one of pyarrow."""
+    return getattr(df, "sparkSession", None)
 
 
 def check_rows(
     df: Any, target: str, partition_by: Sequence[str], batch_column: str | None, engine: str, *, merges: bool
 ) -> None:
     """Raise InvalidValueError for rows that a sink of an engine does not take, or a column that they lack."""
-    check_frame(df, target)
     check_partition_columns(partition_by, columns_of(df))
     check_batch_column(batch_column, columns_of(df), merges=merges)
     if engine != "pyiceberg":
@@ -115,8 +77,8 @@ def check_rows(
         check_cases(columns_of(df), target)
     if (spark_of(df) is not None) != (engine == "spark"):
         raise InvalidValueError(
-            f"The rows for {target!r} are a {type(df).__name__}, and the sink was made for {engine}. Give spark= to "
-            "the sink for rows of Spark, and leave it out for others."
+            f"The rows for {target!r} are {'' if engine != 'spark' else 'not '}of Spark, and the sink was made for "
+            f"{engine}. Give spark= to the sink for rows of Spark, and leave it out for others."
         )
 
 
@@ -175,7 +137,7 @@ def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: 
         asked = unfit_values(partition_by, dict(rows.dtypes), unfit, longest)
         found: dict[str, int] = rows.select(*asked).collect()[0].asDict()
         return found
-    table = arrow_rows(rows[list(partition_by)] if is_pandas(rows) else rows.select(partition_by), "partition_by")
+    table = arrow_rows(rows.select(partition_by))
     types = {name: str(table[name].type) for name in partition_by}
     check_partition_types(partition_by, types, NO_FOLDERS)
     return {
@@ -239,7 +201,7 @@ def without_columns_if_empty(df: Any) -> Any:
     """Return a frame without its columns if it has no rows: their types say nothing. Spark's would have to be read."""
     if isinstance(df, ArrowStream) or spark_of(df) is not None or len(df):
         return df
-    return df[[]] if is_pandas(df) else df.select([])
+    return df.select([])
 
 
 def write_rows(rows: Any, place: Place, folder: str) -> WrittenFiles | int:
@@ -335,10 +297,10 @@ def check_required(target: str, nulls: Mapping[str, int]) -> None:
 # --- pyarrow ------------------------------------------------------------------------------------
 
 
-def arrow_rows(df: Any, target: str, held: Collection[str] | None = None) -> Any:
-    """Return a frame of pandas or Arrow with the types that tables have: times in microseconds, plain texts.
+def arrow_rows(df: Any, held: Collection[str] | None = None) -> Any:
+    """Return rows of Arrow with the types that tables have: times in microseconds, plain texts.
 
-    The index is left out. An `ArrowStream` stays one, whose errors come with the batch.
+    An `ArrowStream` stays one, whose errors come with the batch.
 
     Parameters
     ----------
@@ -348,22 +310,12 @@ def arrow_rows(df: Any, target: str, held: Collection[str] | None = None) -> Any
     Raises
     ------
     InvalidValueError
-        A column that holds several kinds of values, or values that its new type does not keep, such as nanoseconds.
+        A column has values that its new type does not keep, such as nanoseconds.
     """
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise MissingConnectorError("parquet", "Install it: pip install pyarrow.") from error
     if isinstance(df, ArrowStream):
-        return df.mapped(lambda table: arrow_rows(table, target, held))
-    try:
-        table = df if isinstance(df, pa.Table) else pa.Table.from_pandas(df, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        # Its last part names the column. The first one has the value.
-        shown = error.args[-1] if len(error.args) > 1 else "a number is too large"
-        raise InvalidValueError(f"The rows for {target!r} have no one type for each column: {shown}.") from None
-    names = table.column_names
-    return pa.table([exact_cast(name, table[name], plain_type(table[name].type, held)) for name in names], names=names)
+        return df.mapped(lambda table: arrow_rows(table, held))
+    names = df.schema.names
+    return pa.table([exact_cast(name, df[name], plain_type(df[name].type, held)) for name in names], names=names)
 
 
 def exact_cast(name: str, column: Any, kind: pa.DataType) -> Any:
@@ -602,12 +554,12 @@ class SparkRows:
 
 
 class _ArrowRows:
-    """Tables of pyarrow; frames of pandas become such."""
+    """Tables of pyarrow; see `given_frames` for those of pandas."""
 
     frames = ARROW_FRAMES
 
     def taken(self, df: Any, target: str, held: Collection[str]) -> Any:
-        rows = arrow_rows(df, target, held)
+        rows = arrow_rows(df, held)
         check_held(self.by_path(rows.schema), held, target)
         return rows
 

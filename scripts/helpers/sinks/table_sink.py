@@ -35,8 +35,8 @@ from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, naming, sql
+from scripts.helpers.sinks.given_frames import events_of, given_rows
 from scripts.helpers.sinks.java_errors import reason_of, shows_rows
-from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge, TableMerge
 from scripts.helpers.sinks.outputs import mark_of, value_of_batch
 from scripts.helpers.sinks.sink import Witnessed
@@ -253,6 +253,7 @@ class TableSink(ABC):
         # `IncrementalJob.merge` has marked deletes already; rows that come otherwise are all upserts.
         if rules is not None and DELETED not in columns_of(df):
             df = events_of(df, rules)
+        df = given_rows(df, self.name)
         self.check(df)
         made = Output(
             log.format, self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,

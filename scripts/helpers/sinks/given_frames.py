@@ -1,17 +1,78 @@
-"""Mark the deletes among the rows of a merge, in frames of Spark and of pandas."""
+"""What a script gives to be written: a frame of pandas becomes a table of pyarrow, and a merge has its deletes marked.
+
+All that only pandas has is settled here: its index, labels that are no texts, NaN and None, columns of objects. Below,
+rows are of Spark or of Arrow.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from scripts.helpers._lazy import DataFrame, F, pd
-from scripts.helpers.errors import InvalidValueError, KeyColumnError, ReservedNameError
+from scripts.helpers.errors import InvalidValueError, KeyColumnError, MissingConnectorError, ReservedNameError
+from scripts.helpers.rows.arrow_streams import ArrowStream
+from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.rows.sql import internal
 from scripts.helpers.sinks.merging import DELETED, Merge
-from scripts.helpers.sinks.staged_rows import columns_of
+from scripts.helpers.sinks.staged_rows import columns_of, spark_of
+
+
+def given_rows(df: Any, target: str) -> Any:
+    """Return the rows that a script gives for a target: those of pandas as a table of Arrow, others as they are.
+
+    Of pandas, labels of columns become texts, and NaN, NaT and None become NULL. A column of objects gets the type that
+    all its values have, and a categorical one is a dictionary. The index is left out.
+
+    Raises
+    ------
+    InvalidValueError
+        It is no frame, has two columns of one name, an index with a name, a column of several kinds of values, or NaN
+        of `decimal`, which pandas takes for a missing value.
+    """
+    if not (is_pandas(df) or is_arrow(df) or isinstance(df, ArrowStream) or spark_of(df) is not None):
+        raise InvalidValueError(
+            f"The rows for {target!r} are a {type(df).__name__}, not a DataFrame of Spark or pandas, or a table of "
+            "pyarrow."
+        )
+    if getattr(df, "isStreaming", False):
+        raise InvalidValueError(
+            f"The rows for {target!r} are a streaming DataFrame, whose rows never end. Give those of spark.read."
+        )
+    columns = columns_of(df)
+    twice = [name for name in columns if columns.count(name) > 1]
+    if twice:
+        raise InvalidValueError(
+            f"Target {target!r}: the rows have {columns.count(twice[0])} columns {twice[0]!r}. Rename one of them."
+        )
+    return _arrow_of(df, target) if is_pandas(df) else df
+
+
+def _arrow_of(df: pd.DataFrame, target: str) -> Any:
+    named = [name for name in df.index.names if name is not None]
+    if named:
+        raise InvalidValueError(
+            f"The rows for {target!r} have an index named {named[0]!r}, and an index is not written. Call "
+            "df.reset_index() first, or df.reset_index(drop=True) to leave it out."
+        )
+    for name in df.columns[df.dtypes == "object"]:
+        # To pandas, NaN is a missing value.
+        may_be = pd.api.types.infer_dtype(df[name]) in ("decimal", "empty")
+        if may_be and any(isinstance(value, Decimal) and value.is_nan() for value in df[name]):
+            raise InvalidValueError(f"Column {name!r} has Decimal('NaN'), which would become NULL. Replace it.")
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingConnectorError("parquet", "Install it: pip install pyarrow.") from error
+    try:
+        return pa.Table.from_pandas(df, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        # Its last part names the column. The first one of several has the value.
+        shown = "a number is too large" if isinstance(error, OverflowError) else str(error.args[-1]).rstrip(".")
+        raise InvalidValueError(f"The rows for {target!r} have no one type for each column: {shown}.") from None
 
 
 def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, missing: Any = None) -> Any:
