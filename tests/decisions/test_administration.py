@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import FencedError, NoWatermarkError, PlanConflictError
+from scripts.helpers.errors import CorruptItemError, FencedError, NoWatermarkError, PlanConflictError
+from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.faults import Faults, head_write
 from tests.support.steps import commit
-from tests.support.table_items import Stored
+from tests.support.table_items import Stored, put_item
 
 pytestmark = pytest.mark.both_stores
 
@@ -296,3 +297,18 @@ def test_discard_is_refused_when_the_run_commits_in_between(
         hooked.discard_plan(job_id, **WHY)
 
     assert (two.latest(job_id).version, two.get_watermark_values(job_id)) == (3, marks(3))
+
+
+def test_reset_refuses_a_damaged_log_entry_and_is_made_when_that_entry_was_deleted(
+    watermarks: Watermarks, job_id: str
+) -> None:
+    for number in (1, 2, 3):
+        commit(watermarks, job_id, f"r{number}", {"n": number})
+    damaged = items.log_key(2)
+    put_item(watermarks, {**items.key(job_id, damaged), "op": {"S": "COMMIT"}})
+
+    with pytest.raises(CorruptItemError, match=r"version is missing\. Restore it from a backup"):
+        watermarks.reset(job_id, **WHY)
+    watermarks.store.delete(job_id, damaged)
+
+    assert watermarks.reset(job_id, **WHY).version == 4
