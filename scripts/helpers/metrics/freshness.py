@@ -97,12 +97,8 @@ class Threshold:
         unknown = sorted(set(text) - {"warn", "error", "measure"})
         if unknown:
             raise InvalidValueError(f"A threshold has no {unknown[0]!r}; it has warn, error and measure.")
-        warn, error = text.get("warn"), text.get("error")
-        return cls(
-            None if warn is None else duration(warn),
-            None if error is None else duration(error),
-            text.get("measure", "age"),
-        )
+        given = {name: duration(text[name]) for name in ("warn", "error") if text.get(name) is not None}
+        return cls(**given, measure=text.get("measure", "age"))
 
     def judge(self, head: Head, now: datetime) -> Freshness:
         """Tell whether a job is late. One that never did has no commit yet, unless its run began too long ago."""

@@ -12,7 +12,6 @@ from scripts.helpers.metrics.freshness import TOO_LARGE, Freshness, Threshold, a
 from scripts.helpers.metrics.habits import Rhythm, rhythm_of, unusual_size
 from scripts.helpers.metrics.signs_of_life import failed_since
 from scripts.helpers.protocol.head import Head
-from scripts.helpers.protocol.outputs import batch_name
 from scripts.helpers.states import files_waiting
 
 Activity = Literal["at work", "open plan", "lease over", "idle"]
@@ -78,9 +77,12 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
         over = duration_text(now - head.claim.lease_until)
         reason = f"run {id_text(head.claim.run_id)} ended {over} ago without a plan; run the job again"
         return Condition("lease over", reason, f"watermarks show {name}")
-    if head.unpublished and run == "idle" and not _may_be_publishing(head, now):
-        versions = count_of(len({(one.epoch, one.version) for one in head.unpublished}), "version")
-        reason = f"{versions} committed and not at the target yet; the next run publishes"
+    waiting = {(one.epoch, one.version) for one in head.unpublished}
+    # The run of the newest version may be publishing it.
+    if head.last is not None and now - head.last.at < PUBLICATION:
+        waiting.discard((head.epoch, head.version))
+    if waiting and run == "idle":
+        reason = f"{count_of(len(waiting), 'version')} committed and not at the target yet; the next run publishes"
         reason += f"; {_failures(head, failed)}" if failed else ""
         return Condition("unpublished", reason, f"watermarks doctor {name} --publish")
     if failed and run == "idle":
@@ -138,12 +140,6 @@ def activity(head: Head, now: datetime) -> Activity:
     if head.plan is not None:
         return "open plan"
     return "lease over" if head.claim is not None else "idle"
-
-
-def _may_be_publishing(head: Head, now: datetime) -> bool:
-    """Return whether a run may be publishing all that waits, because it committed it just now."""
-    is_new = head.last is not None and head.last.op == "COMMIT" and now - head.last.at < PUBLICATION
-    return is_new and all(one.batch == batch_name(head.epoch, head.version) for one in head.unpublished)
 
 
 def _by_threshold(head: Head, now: datetime, found: Freshness) -> Condition | None:
