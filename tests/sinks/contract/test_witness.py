@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -14,8 +15,10 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 
+from scripts.cli.main import cli
 from scripts.helpers.batch import after_restore
 from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.errors import (
@@ -652,6 +655,55 @@ def test_nothing_is_lost_when_the_version_was_never_published_or_is_read_again(
 
     assert found + reported(copy) + warnings_of(caplog, "target_behind") == []
     assert copy.target.ids() == [1, 2, 3, 4]
+
+
+PASTED = [
+    pytest.param(name, options, answer, id=f"{name}-{shown}-{answer}")
+    for answer in ("read again", "forgotten")
+    for name in ("pandas", "deltalake", "pyiceberg", "sqlite")
+    for shown, options in (("append", None), ("append without a column", {}), ("merge", MERGE))
+    # What is appended without a column is forgotten as what is appended with one.
+    if options is None or (name != "pandas" and answer == "read again")
+]
+
+
+@pytest.mark.parametrize(("target", "options", "answer"), PASTED, indirect=["target"])
+def test_target_is_complete_or_forgotten_when_the_commands_of_the_warning_are_pasted(
+    copy: Copy,
+    options: dict[str, Any] | None,
+    answer: str,
+    endpoint: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("WATERMARKS_TABLE", copy.watermarks.table_name)
+    copy.options = copy.options if options is None else options
+    if isinstance(copy.target, Database) and options == MERGE:
+        table = copy.target.quoted(copy.target.name)
+        copy.target.written.sql(
+            f"ALTER TABLE {table} DROP COLUMN batch", f"CREATE UNIQUE INDEX one_of_each ON {table} (id)"
+        )
+    copy.run(numbers(1))
+    bring_back = backup_of(copy.target)
+    copy.run(numbers(2))
+    copy.run(numbers(3))
+    bring_back()
+    copy.run(numbers(4))
+
+    (warning,) = warnings_of(caplog, "target_behind")
+    again, forget = re.findall(r"`watermarks (.*?)`", warning)
+    command = shlex.split(again if answer == "read again" else forget)
+    before = CliRunner().invoke(cli, ["doctor", "repairs", "--no-targets"], prog_name="watermarks")
+    done = CliRunner().invoke(cli, [*command, "--yes"], prog_name="watermarks")
+    copy.run()
+
+    assert "target behind" in before.output
+    # Where only the job's script gets, the doctor says so after it has forgotten the target.
+    assert done.exit_code == 0 or "target not seen" in done.output
+    twice = [4] if options == {} else []
+    assert copy.target.ids() == ([1, 2, 3, 4, *twice] if answer == "read again" else [1, 4])
+    assert reported(copy) == []
 
 
 # --- tables of a database of which the records stay ------------------------------------------------------
