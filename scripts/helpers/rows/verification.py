@@ -365,6 +365,11 @@ class Verification(Table[VerifiedInterval]):
         """Whether none that was compared differs."""
         return not self.differing
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether there are intervals that were not compared."""
+        return len(self) < self.total
+
     def mending(self) -> Iterator[str]:
         """Yield, for each interval that differs, the Python that reads it again; its target has to merge by key."""
         for one in self.differing:
