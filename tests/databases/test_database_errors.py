@@ -66,7 +66,7 @@ def test_nothing_changes_and_the_batch_is_replayed_when_the_database_was_down(
 
     for caught in (while_reading, while_opening):
         assert "PostgreSQL table parking" in str(caught.value)
-        assert "Run again later: the plan stays." in str(caught.value)
+        assert "Run again later: nothing is lost." in str(caught.value)
         assert SECRET not in shown(caught.value) and "127.0.0.1" not in shown(caught.value)
     assert after_reading.version == after_opening.version == 0
     assert after_reading.plan is not None and after_reading.plan == after_opening.plan

@@ -352,7 +352,7 @@ def test_listing_raises_source_error_with_remedy_when_s3_refuses(status: int, co
             503,
             "SlowDown",
             SourceUnavailableError,
-            "it is unreachable or closed the connection (SlowDown). Run again later: the plan stays.",
+            "it is unreachable or closed the connection (SlowDown). Run again later: nothing is lost.",
         ),
         (
             500,
