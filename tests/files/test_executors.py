@@ -7,6 +7,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,16 +28,17 @@ from scripts.helpers.files.spark import (
     SparkFileBookmark,
     SparkFileDelta,
     Stretch,
-    _Blocks,
+    _blocks,
     _header_of_first,
-    _Look,
+    _look,
     _marked_errors,
-    _Merge,
+    _merge,
+    _OfEach,
     _Planned,
-    _Sample,
+    _sample,
     _Share,
     _slices,
-    _Store,
+    _store,
     _Taken,
 )
 from scripts.helpers.files.states import files_of
@@ -72,10 +74,10 @@ def stored(uri: str) -> Callable[..., Any]:
     return lambda rows: FileLedger(SOURCE, (), SegmentFiles(uri)).stored(rows)
 
 
-def called(task: Any, *parts: Any) -> list[Any]:
+def called(share: Callable[[Any], Any], *parts: Any) -> list[Any]:
     """Return what a task returns for some parts, each of them unpacked."""
     batch = pa.RecordBatch.from_arrays([pa.array([json.dumps(part) for part in parts], pa.string())], ["part"])
-    return [json.loads(text) for found in task(iter([batch])) for text in found.column(0).to_pylist()]
+    return [json.loads(text) for found in _OfEach(share)(iter([batch])) for text in found.column(0).to_pylist()]
 
 
 def keys(rows: pa.Table) -> list[str]:
@@ -128,10 +130,12 @@ def test_range_is_one_file_when_segments_are_merged(
     uri: str, stored: Callable[..., Any], oldest: bool, left: list[str]
 ) -> None:
     segments = [stored(table(a=TAKEN, b=TAKEN, gone=TAKEN)), stored(table(c=TAKEN, gone=GONE, z=TAKEN))]
-    task = _Merge(SOURCE, uri, oldest)
+    merge = partial(_merge, SOURCE, uri, oldest)
 
     merged, none = called(
-        task, {"after": "a", "until": "gone", "segments": segments}, {"after": "z", "until": None, "segments": segments}
+        merge,
+        {"after": "a", "until": "gone", "segments": segments},
+        {"after": "z", "until": None, "segments": segments},
     )
 
     assert none == []
@@ -141,7 +145,7 @@ def test_range_is_one_file_when_segments_are_merged(
 def test_every_nth_key_is_a_sample_when_it_begins_at_a_place(uri: str, stored: Callable[..., Any]) -> None:
     (file,) = files_of(stored(table(a=TAKEN, b=TAKEN, c=TAKEN, d=TAKEN, e=TAKEN)))
 
-    assert called(_Sample(uri), {"file": file, "start": 1, "step": 2}) == [["b", "d"]]
+    assert called(partial(_sample, uri), {"file": file, "start": 1, "step": 2}) == [["b", "d"]]
 
 
 def test_only_taken_rows_of_a_slice_are_planned(uri: str, stored: Callable[..., Any]) -> None:
@@ -179,8 +183,8 @@ def test_candidates_before_the_end_of_a_batch_are_stored_with_what_else_was_seen
     candidates = kept(table(a=TAKEN, b=TAKEN, bb=GONE, c=TAKEN, d=IGNORED), 4)
     place = None if end is None else PlaceInOrder(int(NOON.timestamp()) * 1_000_000, end)
 
-    (found,) = called(_Store(SOURCE, uri, place, few=0), candidates)
-    (few,) = called(_Store(SOURCE, uri, place, few=10), candidates)
+    (found,) = called(partial(_store, SOURCE, uri, place, 0), candidates)
+    (few,) = called(partial(_store, SOURCE, uri, place, 10), candidates)
 
     (file,) = found["files"]
     assert (
@@ -192,7 +196,7 @@ def test_candidates_before_the_end_of_a_batch_are_stored_with_what_else_was_seen
 
 
 def test_only_taken_candidates_are_in_blocks(uri: str) -> None:
-    (found,) = called(_Blocks(Stretch(), 2), kept(table(a=TAKEN, b=GONE, cc=TAKEN), 0))
+    (found,) = called(partial(_blocks, Stretch(), 2), kept(table(a=TAKEN, b=GONE, cc=TAKEN), 0))
 
     blocks = found["blocks"]
     assert sum(files for _, _, files, _ in blocks) == 2
@@ -213,7 +217,7 @@ def test_few_changed_files_are_named_when_executors_look(
     monkeypatch.setattr(on_spark, "_client", lambda: "client")
     monkeypatch.setattr(on_spark, "NAMED_CHANGES", 2)
 
-    (found,) = called(_Look(_Taken(uri, SOURCE), True), file)
+    (found,) = called(partial(_look, _Taken(uri, SOURCE), True), file)
 
     assert found == {"overwritten": ["o0", "o1"], "deleted": ["d0", "d1"]}
     assert asked == [(str(Location.parse(SOURCE)), ["b10", "d"], "client", {"request_payer": True})]

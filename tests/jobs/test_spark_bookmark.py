@@ -710,7 +710,7 @@ def test_each_task_has_as_many_requests_at_once_as_workers_says(
 
     runs.run(**options)
 
-    bookmark, _ = tasks[0].chosen({"after": None, "until": None, "known": [], "then": []})
+    bookmark, _ = tasks[0].share.__self__.chosen({"after": None, "until": None, "known": [], "then": []})
     assert bookmark.options.workers == workers
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -308,7 +308,7 @@ class SparkFileDelta(ReadableWhenSmall):
             )
         taken = _Taken(self.ledger_uri, str(self.location))
         layouts: Counter[tuple[str, ...]] = Counter()
-        for share in _executed(spark, _Layouts(taken), self.ledger_files):
+        for share in _executed(spark, partial(_layouts, taken), self.ledger_files):
             for names, count in share:
                 layouts[tuple(names)] += count
         folders = check_layouts(self.location, layouts)
@@ -455,7 +455,7 @@ class SparkFileBookmark:
         for after, until in ranges:
             share = {"after": after, "until": until, "known": _between(known, after, until)}
             parts.append(share | {"then": _between(then, after, until)})
-        found = self._limited(task, parts) if self._local.limits.is_any else _executed(self._spark, task, parts)
+        found = self._limited(task, parts) if self._local.limits.is_any else _executed(self._spark, task.share, parts)
         has_more = any(share["has_more"] for share in found)
         files = self._stored(found)
         count, size, gone, left, ignored = (
@@ -505,8 +505,8 @@ class SparkFileBookmark:
         LedgerError, SourceError
             The ledger or the source could not be read.
         """
-        task = _Look(self._taken, self._local.options.request_payer)
-        found = _executed(self._spark, task, self._files_of(plan))
+        look = partial(_look, self._taken, self._local.options.request_payer)
+        found = _executed(self._spark, look, self._files_of(plan))
         overwritten, deleted = (
             sorted(chain.from_iterable(share[how] for share in found)) for how in ("overwritten", "deleted")
         )
@@ -531,7 +531,7 @@ class SparkFileBookmark:
         candidates.persist(StorageLevel.DISK_ONLY)
         try:
             end = self._end(candidates, max(2, LIMIT_BLOCKS // len(parts)))
-            store = _Store(str(self.location), str(self._ledger_location), end, task.few)
+            store = partial(_store, str(self.location), str(self._ledger_location), end, task.few)
             return _shares_of(candidates, store)
         finally:
             candidates.unpersist()
@@ -540,7 +540,7 @@ class SparkFileBookmark:
         """Return the oldest file that does not fit into the batch; None if all do."""
         stretch = Stretch()
         while not stretch.is_settled:
-            found = _shares_of(candidates, _Blocks(stretch, parts))
+            found = _shares_of(candidates, partial(_blocks, stretch, parts))
             stretch = narrowed(stretch, [_blocks_in(share) for share in found], self._local.limits)
         return stretch.until
 
@@ -576,8 +576,8 @@ class SparkFileBookmark:
         parts = []
         for after, until in _ranges_of(max(together, key=_rows_in)):
             parts.append({"after": after, "until": until, "segments": _between(together, after, until)})
-        task = _Merge(str(self.location), str(self._ledger_location), oldest)
-        files = chain.from_iterable(_executed(self._spark, task, parts))
+        merge = partial(_merge, str(self.location), str(self._ledger_location), oldest)
+        files = chain.from_iterable(_executed(self._spark, merge, parts))
         in_order = sorted(files, key=lambda file: byte_order(file["first"]))
         return [segment_of(in_order)] if in_order else []
 
@@ -631,15 +631,15 @@ class SparkFileBookmark:
             for file, start in zip(files, places([int(file["count"]) for file in files], step), strict=True):
                 parts.append({"file": file, "start": start, "step": step})
         if rows > FILE_ROWS:
-            task = _Sample(str(self._ledger_location))
-            return list(chain.from_iterable(_executed(self._spark, task, parts)))
+            sample = partial(_sample, str(self._ledger_location))
+            return list(chain.from_iterable(_executed(self._spark, sample, parts)))
         tables = SegmentFiles(str(self._ledger_location)).rows_of([part["file"] for part in parts])
         return list(chain.from_iterable(map(_sampled, tables, parts)))
 
 
-def _executed(spark: SparkSession, task: Callable[..., Any], parts: Sequence[Any]) -> list[Any]:
+def _executed(spark: SparkSession, share: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
     """Give each part to a task of its own and return the shares of all."""
-    return _shares_of(_given(spark, parts), task) if parts else []
+    return _shares_of(_given(spark, parts), share) if parts else []
 
 
 def _given(spark: SparkSession, parts: Iterable[Any]) -> DataFrame:
@@ -647,10 +647,10 @@ def _given(spark: SparkSession, parts: Iterable[Any]) -> DataFrame:
     return spread(spark, [json.dumps(part).encode() for part in parts])
 
 
-def _shares_of(parts: DataFrame, task: Callable[..., Any]) -> list[Any]:
+def _shares_of(parts: DataFrame, share: Callable[[Any], Any]) -> list[Any]:
     """Let executors do something with each part and return the shares of all, in whatever order."""
     with typed_fetch_errors():
-        shares = parts.mapInArrow(task, "share string").collect()
+        shares = parts.mapInArrow(_OfEach(share), "share string").collect()
     return [json.loads(row["share"]) for row in shares]
 
 
@@ -708,8 +708,11 @@ def _client(workers: int = WORKERS_PER_TASK) -> S3Client:
     return make_client(workers)
 
 
+@dataclass(frozen=True)
 class _OfEach:
     """What an executor does with each part that it gets: `share` returns what the driver learns of it."""
+
+    share: Callable[[Any], Any]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in _parts(batches):
@@ -717,13 +720,9 @@ class _OfEach:
                 share = self.share(part)
             yield _as_batch(share)
 
-    def share(self, part: Mapping[str, Any]) -> Any:
-        """Return what the driver learns of a part, as JSON holds it."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
-class _Task(_OfEach):
+class _Task:
     """What an executor does with a range: list it, compare it, store what is new."""
 
     source: str
@@ -738,6 +737,7 @@ class _Task(_OfEach):
     """Listed objects that are worked on at once."""
 
     def share(self, part: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the driver learns of a range."""
         bookmark, pieces = self.chosen(part)
         share = _Share(bookmark.ledger)
         for after, until, choice in pieces:
@@ -806,75 +806,45 @@ class _Candidates:
                     yield _as_batch({"after": after, "until": until, "rows": rows, "left": left})
 
 
-def _candidates(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Mapping[str, Any], pa.Table, pa.Table]]:
-    """Return what tasks kept: each with its rows that the batch may take, and with its other rows."""
-    for kept in _parts(batches):
-        rows = from_bytes(b64decode(kept["rows"]))
-        is_taken = is_status(rows, TAKEN)
-        yield kept, rows.filter(is_taken), rows.filter(pc.invert(is_taken))
+def _candidates(kept: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that the batch may take of what a task kept, and its other rows."""
+    rows = from_bytes(b64decode(kept["rows"]))
+    is_taken = is_status(rows, TAKEN)
+    return rows.filter(is_taken), rows.filter(pc.invert(is_taken))
 
 
-@dataclass(frozen=True)
-class _Blocks:
-    """What an executor does with candidates to find the end of a batch: show blocks of those in a stretch."""
-
-    stretch: Stretch
-    parts: int
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, taken, _ in _candidates(batches):
-            yield _as_batch(blocks_of(taken, self.stretch, self.parts)._asdict())
+def _blocks(stretch: Stretch, parts: int, kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Return blocks of those candidates in a stretch, to find the end of a batch."""
+    taken, _ = _candidates(kept)
+    return blocks_of(taken, stretch, parts)._asdict()
 
 
-@dataclass(frozen=True)
-class _Store:
-    """What an executor does with candidates when the end of the batch is known: store those before it."""
-
-    source: str
-    ledger_uri: str
-    end: PlaceInOrder | None
-    few: int
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for kept, candidates, others in _candidates(batches):
-            taken = candidates if self.end is None else candidates.filter(is_earlier(candidates, self.end))
-            out = candidates.num_rows - taken.num_rows
-            # What is gone or ignored is remembered by the first batch that sees it, as on the driver.
-            rows = pa.concat_tables([taken, others]).sort_by("key")
-            with _marked_errors():
-                share = _Share(FileLedger(self.source, (), SegmentFiles(self.ledger_uri, _client())))
-                share.add((kept["after"], kept["until"]), rows, kept["left"] + out)
-                stored = share.stored(kept["after"], self.few, has_more=out > 0)
-            yield _as_batch(stored)
+def _store(source: str, ledger_uri: str, end: PlaceInOrder | None, few: int, kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Store the candidates before the end of the batch, once that is known."""
+    candidates, others = _candidates(kept)
+    taken = candidates if end is None else candidates.filter(is_earlier(candidates, end))
+    out = candidates.num_rows - taken.num_rows
+    # What is gone or ignored is remembered by the first batch that sees it, as on the driver.
+    rows = pa.concat_tables([taken, others]).sort_by("key")
+    share = _Share(FileLedger(source, (), SegmentFiles(ledger_uri, _client())))
+    share.add((kept["after"], kept["until"]), rows, kept["left"] + out)
+    return share.stored(kept["after"], few, has_more=out > 0)
 
 
-@dataclass(frozen=True)
-class _Sample(_OfEach):
-    """What an executor does with a file of the ledger before ranges are cut: return some of its keys."""
-
-    ledger_uri: str
-
-    def share(self, part: Mapping[str, Any]) -> list[str]:
-        return _sampled(SegmentFiles(self.ledger_uri, _client()).rows(part["file"]), part)
+def _sample(ledger_uri: str, part: Mapping[str, Any]) -> list[str]:
+    """Return some keys of a file of the ledger, before ranges are cut."""
+    return _sampled(SegmentFiles(ledger_uri, _client()).rows(part["file"]), part)
 
 
 def _sampled(rows: pa.Table, part: Mapping[str, Any]) -> list[str]:
     return list(rows.column("key").to_pylist()[part["start"] :: part["step"]])
 
 
-@dataclass(frozen=True)
-class _Merge(_OfEach):
-    """What an executor does with a range of several segments: merge their rows, and write them to a file."""
-
-    source: str
-    ledger_uri: str
-    oldest: bool
-
-    def share(self, part: Mapping[str, Any]) -> list[dict[str, Any]]:
-        after, until = part["after"], part["until"]
-        ledger = FileLedger(self.source, part["segments"], SegmentFiles(self.ledger_uri, _client()))
-        merged = ledger.merged(ledger.known(), after, until, self.oldest)
-        return list(chain.from_iterable(map(files_of, merged)))
+def _merge(source: str, ledger_uri: str, oldest: bool, part: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Merge the rows of several segments in a range, write them to files, and return these."""
+    ledger = FileLedger(source, part["segments"], SegmentFiles(ledger_uri, _client()))
+    merged = ledger.merged(ledger.known(), part["after"], part["until"], oldest)
+    return list(chain.from_iterable(map(files_of, merged)))
 
 
 @dataclass(frozen=True)
@@ -898,14 +868,9 @@ class _Taken:
             yield from rows.to_batches()
 
 
-@dataclass(frozen=True)
-class _Layouts(_OfEach):
-    """What an executor does with a file of the ledger before a read: count the columns that folders give."""
-
-    taken: _Taken
-
-    def share(self, part: Mapping[str, Any]) -> list[Any]:
-        return list(layouts_of(self.taken.rows(part).column("key").to_pylist()).items())
+def _layouts(taken: _Taken, file: Mapping[str, Any]) -> list[Any]:
+    """Count the columns that the folders of a file of the ledger give, before a read."""
+    return list(layouts_of(taken.rows(file).column("key").to_pylist()).items())
 
 
 @dataclass(frozen=True)
@@ -919,18 +884,11 @@ class _Planned:
             yield from planned_of(self.taken.rows(one["file"], one["start"], one["length"]))
 
 
-@dataclass(frozen=True)
-class _Look(_OfEach):
-    """What an executor does before the commit: compare the objects of a file of the ledger with what is there."""
-
-    taken: _Taken
-    request_payer: bool
-
-    def share(self, part: Mapping[str, Any]) -> dict[str, list[str]]:
-        rows = self.taken.rows(part)
-        location = Location.parse(self.taken.source)
-        overwritten, deleted = find_changed(location, rows, _client(), request_payer=self.request_payer)
-        return {"overwritten": overwritten[:NAMED_CHANGES], "deleted": deleted[:NAMED_CHANGES]}
+def _look(taken: _Taken, request_payer: bool, file: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Compare the objects of a file of the ledger with what is there, before the commit."""
+    location = Location.parse(taken.source)
+    overwritten, deleted = find_changed(location, taken.rows(file), _client(), request_payer=request_payer)
+    return {"overwritten": overwritten[:NAMED_CHANGES], "deleted": deleted[:NAMED_CHANGES]}
 
 
 def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
