@@ -226,7 +226,7 @@ def test_only_loggers_of_these_packages_are_touched_when_it_is_called_again() ->
         assert len([one for one in logging.getLogger(package).filters if "redaction" in type(one).__module__]) == 1
 
 
-@pytest.mark.parametrize("name", ["py4j.signals", "botocore.docs.bcdoc.style", "scripts.helpers.sinks.java_errors"])
+@pytest.mark.parametrize("name", ["py4j.signals", "botocore.docs.bcdoc.style", "scripts.helpers.spark.java_errors"])
 def test_logger_of_a_module_is_redacted_when_it_is_imported_later(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     # As before the first call: nobody has asked for the logger yet.
     monkeypatch.setattr(redaction, "_filtered", set())

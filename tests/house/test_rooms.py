@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "protocol.outputs",
         "protocol.values",
     },
-    "tables": {"rows", "sinks.connectors", "sinks.java_errors", "sinks.places", "protocol.names"},
+    "tables": {"rows", "sinks.connectors", "sinks.places", "protocol.names"},
     "relational": {"protocol"},
     "metrics": {"states"},
     "decisions": {"states"},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions
 
@@ -147,5 +150,71 @@ def test_error_names_the_file_when_it_was_deleted_between_the_listing_and_the_wr
         else:
             job.write(rows, f"{tmp_path}/t" if kind == "files" else sink)
 
+    assert len(str(caught.value)) < 500
+    assert watermarks.latest("repairs").version == 0
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "said"),
+    [
+        ("csv", {"encoding": "nope", "header": True}, "nope"),
+        ("csv", {"timeZone": "Nope/X"}, "Unknown time-zone ID: Nope/X"),
+        ("csv", {"quote": "''"}, "quote cannot be more than one character"),
+        ("csv", {"sep": ""}, "Delimiter cannot be empty"),
+        ("json", {"schema": "id INTT"}, "PARSE_SYNTAX_ERROR|UNSUPPORTED_DATATYPE"),
+    ],
+    ids=["encoding", "zone", "quote", "separator", "schema"],
+)
+def test_value_of_an_option_is_named_when_sparks_reader_refuses_it(
+    format: str, options: dict[str, Any], said: str, tmp_path: Path, spark: Any, watermarks: Watermarks
+) -> None:
+    (tmp_path / f"1.{format}").write_text("id\n1\n")
+
+    with (
+        pytest.raises(SourceError, match=rf"(?s)refuses it: .*({said}).*Check options, format and schema of the read"),
+        IncrementalJob(watermarks, "repairs", spark=spark) as job,
+    ):
+        job.new_files(str(tmp_path)).read(spark, format, **{"schema": "id STRING", **options})
+
+
+def parquet_of(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    return bytes(sink.getvalue())
+
+
+ROWS = parquet_of(pa.table({"id": [1, 2**40]}))
+LINES = gzip.compress(b"".join(b'{"id":%d}\n' % number for number in range(20_000)), mtime=0)
+
+
+@pytest.mark.parametrize("target", ["files", "delta"])
+@pytest.mark.parametrize(
+    ("name", "data", "schema", "said"),
+    [
+        ("1.json.gz", b'{"id":1}\n', "id BIGINT", r"1\.json\.gz'?: Spark cannot read it \(EOFException\)"),
+        ("1.json.gz", LINES[: len(LINES) // 2], "id BIGINT", r"Spark cannot read one of them \(EOFException\)"),
+        ("1.parquet", ROWS[:-20], "id BIGINT", r"1\.parquet'?: Spark cannot read it"),
+        ("1.parquet", b"id\n1\n", "id BIGINT", r"1\.parquet'?: Spark cannot read it"),
+        ("1.parquet", ROWS, "id INT", r"1\.parquet'?: Spark cannot read it \(.*id.*INT64"),
+        ("1.orc", b"junkjunk", "id BIGINT", r"1\.orc'?: Spark cannot read it"),
+    ],
+    ids=["no-gzip", "cut-off", "footer", "no-parquet", "other-type", "no-orc"],
+)
+def test_error_names_the_file_when_spark_cannot_read_it(
+    target: str, name: str, data: bytes, schema: str, said: str, tmp_path: Path, spark_with_tables: Any,
+    watermarks: Watermarks,
+) -> None:  # fmt: skip
+    spark = spark_with_tables
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_bytes(data)
+
+    with (
+        pytest.raises(SourceError, match=said) as caught,
+        IncrementalJob(watermarks, "repairs", spark=spark) as job,
+    ):
+        rows = job.new_files(f"{tmp_path}/in").read(spark, name.split(".")[1], schema=schema)
+        job.write(rows, f"{tmp_path}/t" if target == "files" else DeltaSink(f"{tmp_path}/t", spark=spark))
+
+    assert "on_unreadable='set_aside'" in str(caught.value)
     assert len(str(caught.value)) < 500
     assert watermarks.latest("repairs").version == 0

@@ -418,11 +418,18 @@ class Batch:
             # So that the next run knows: it would take the files again, and fail.
             self.freeze()
             raise UnreadableFilesError(str(readings.location), found) from error
-        if self.reads_files and not isinstance(error, WatermarkError):
-            from scripts.helpers.reading.fetched_lines import unmarked
+        if not isinstance(error, WatermarkError):
+            # Here, as hardly any run needs it.
+            from scripts.helpers.reading.search import source_error
 
-            # An action of the job's own, such as `collect`, raises it inside an error of Spark.
-            if (typed := unmarked(error)) is not None:
+            typed: WatermarkError | None = source_error(error)
+            if self.reads_files:
+                # An action of the job's own, such as `collect`, raises it inside an error of Spark. Jobs of rows do
+                # without pyarrow.
+                from scripts.helpers.reading.fetched_lines import unmarked
+
+                typed = unmarked(error) or typed
+            if typed is not None:
                 raise typed from error
 
     def _found(self, readings: Readings, error: Exception) -> dict[str, str]:

@@ -11,9 +11,9 @@ from scripts.helpers.batch.batch import Batch
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, StoreUnavailableError, TargetError
 from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.protocol.values import ImplausibleError
+from scripts.helpers.reading.search import source_error
 from scripts.helpers.sinks.choice import Layout, sink_for
 from scripts.helpers.sinks.given_frames import check_names, given_rows
-from scripts.helpers.sinks.java_errors import typed_deletions
 from scripts.helpers.sinks.places import is_within, place_of_name
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.sinks.staged_rows import columns_of
@@ -73,10 +73,13 @@ def write(
         batch.run.check()
     # What only this sink can reach comes before what it is given now: readers see batches in their order.
     batch.publication.finish(sink)
-    with typed_deletions(), batch.looked_into(), batch.typed_errors():
+    with batch.looked_into(), batch.typed_errors():
         try:
             output = sink.stage(batch_id, batch.run.fence, rows, replaces=not batch.saves)
-        except TargetError:
+        except TargetError as error:
+            # A sink takes an error of its table's writer for one of the table.
+            if found := source_error(error):
+                raise found from error
             # Who has taken over has swept what was staged here: that it is gone says nothing of the target.
             with suppress(StoreUnavailableError):
                 batch.run.check()

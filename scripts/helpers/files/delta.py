@@ -219,6 +219,8 @@ class FileDelta(ReadableWhenSmall):
             `read_files` leaves files out that were overwritten or deleted.
         """
         from scripts.helpers.reading.by_schema import SchemaReader
+        from scripts.helpers.reading.search import typed_read_errors
+        from scripts.helpers.reading.spark import check_values
 
         if not hasattr(spark, "createDataFrame"):
             raise InvalidValueError(f"spark is a {type(spark).__name__}. Pass the SparkSession, or use read_pandas.")
@@ -247,7 +249,9 @@ class FileDelta(ReadableWhenSmall):
                 one = keys[0] if len(keys) == 1 else f"one of {len(keys)} files"
                 raise FileContentError(str(self.location), one, asked.format, str(error)) from error
 
-        frame: DataFrame = self._watched(asked.format, read, exhaust)
+        with typed_read_errors(str(self.location)):
+            check_values(spark, asked.format, asked.options)
+            frame: DataFrame = self._watched(asked.format, read, exhaust)
         # Here, and not while a file that cannot be read is searched for in parts of the batch.
         if kept is not None and self.readable.num_rows:
             kept.keep(name, decisions[-1])

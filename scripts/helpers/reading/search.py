@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from scripts.helpers.errors import FileContentError
+from scripts.helpers.errors import FileContentError, SourceError, WatermarkError
 from scripts.helpers.listing.s3 import is_login_or_load
+from scripts.helpers.spark.java_errors import reason_of
 
 TRANSIENT = {
     "AWSServiceThrottledException", "AWSStatus500Exception", "ClosedChannelException", "ConnectException",
@@ -16,6 +18,18 @@ TRANSIENT = {
     "SocketTimeoutException", "SSLException", "TaskKilledException", "UnknownHostException",
 }  # fmt: skip
 """Classes of errors of which no file is the cause: another try, or another machine, reads it."""
+
+_DELETED = re.compile(
+    r"(?:File (.+) does not exist|reading file (.+)\. File does not exist\.)\s+It is possible the under"
+)
+"""What Spark says of a file that it had listed for a frame. Spark 4 has the second text."""
+_UNREADABLE = re.compile(
+    r"(?:while reading|converted in|footer for|Malformed ORC) file:? (.+?)\.(?:\s+((?:Column|Data type).*)|\s|$)"
+    r"|RuntimeException: (.+) is not a Parquet file"
+    r"|EOFException: Unexpected end of input stream|UnsupportedEncodingException: \S+|TextParsingException"
+)
+"""What Spark says of a file that it cannot read. Of a compressed file that is cut off it does not say which."""
+_CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)", re.MULTILINE)
 
 Named = Callable[[Exception, Sequence[str]], Sequence[str]]
 Fails = Callable[[Sequence[str]], "Exception | None"]
@@ -87,3 +101,41 @@ def java_causes(error: BaseException) -> Iterator[tuple[str, Any]]:
         while java is not None:
             yield java.getClass().getSimpleName(), java
             java = java.getCause()
+
+
+def source_error(error: BaseException) -> SourceError | None:
+    """Return what Spark says of a file that it reads, whether it is gone or damaged; None if it says nothing of one."""
+    text = f"{error} {error.__cause__}"
+    causes = _CAUSE.findall(text)
+    if found := _DELETED.search(text):
+        return SourceError(
+            found[1] or found[2],
+            "the rows come from this file, and it was deleted or overwritten after Spark had listed it. Nothing is "
+            "committed. Run the job again.",
+        )
+    found = _UNREADABLE.search(text)
+    if found is None or TRANSIENT.intersection(causes):
+        return None
+    file = found[1] or found[3]
+    reason = found[2] or (causes or ["its bytes are wrong" if file else found[0]])[-1]
+    return SourceError(
+        file or "files of the batch",
+        f"Spark cannot read {'it' if file else 'one of them'} ({reason}). Nothing is committed. Upload "
+        "the file again, or check options, format and schema of the read. With on_unreadable='set_aside' the job sets "
+        "such files aside and takes the others.",
+    )
+
+
+@contextmanager
+def typed_read_errors(source: str) -> Iterator[None]:
+    """Raise a SourceError for what Spark refuses before it reads rows: a file, an option, a schema or a format."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, WatermarkError) or type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        # Here, as jobs of rows do without pyarrow.
+        from scripts.helpers.reading.fetched_lines import unmarked
+
+        told = f"Spark's reader refuses it: {reason_of(error)} Check options, format and schema of the read."
+        raise unmarked(error) or source_error(error) or SourceError(source, told) from error

@@ -51,6 +51,14 @@ _NO_TYPE = re.compile(r"Illegal Parquet type: [^.\n]*|timestamp with local time 
 _CASE = re.compile("COLUMN_ALREADY_EXISTS|duplicate column")
 
 
+def check_values(spark: SparkSession, format: str, options: Mapping[str, Any]) -> None:
+    """Let Spark parse nothing with the options of CSV or JSON: it looks at their values with the first row only."""
+    parse = {"csv": F.from_csv, "json": F.from_json}.get(format)
+    if parse is not None:
+        given = {name: str(value) for name, value in options.items() if value is not None and name.lower() != "mode"}
+        spark.sql("SELECT 1").select(parse(F.lit(""), "a STRING", given)).collect()
+
+
 def read_files(
     spark: SparkSession,
     location: Location,

@@ -13,9 +13,9 @@ from scripts.helpers._lazy import SparkSession, pa
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, TargetError
 from scripts.helpers.rows.sql import SQL, joined
-from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.merging import quote
 from scripts.helpers.sinks.places import Place, S3Place
+from scripts.helpers.spark.java_errors import is_of_java, reason_of
 from scripts.helpers.spark.jvm import check_jvm, java_of, java_session
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"

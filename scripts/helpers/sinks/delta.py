@@ -40,7 +40,6 @@ from scripts.helpers.sinks.connectors import (
 )
 from scripts.helpers.sinks.delta_log import LOG, Commits, history_in, rolled_back_in, versions_in
 from scripts.helpers.sinks.files import staging_for
-from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.sinks.merging import DELETED, Merge, Step, TableMerge, Tables, from_source, quote
 from scripts.helpers.sinks.outputs import application_of, batch_values
 from scripts.helpers.sinks.places import Place, place_of
@@ -57,6 +56,7 @@ from scripts.helpers.sinks.staged_rows import (
 )
 from scripts.helpers.sinks.staging import StagedRows, Staging, is_beside
 from scripts.helpers.sinks.table_sink import Append, LakeLog, LakeSink, Meaning, MergeRows, Nothing, TableShape
+from scripts.helpers.spark.java_errors import is_of_java, is_of_spark
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 
 Record = tuple[str, int]

@@ -52,7 +52,6 @@ from scripts.helpers.sinks.connectors import (
     quoted_table,
     spark_table,
 )
-from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
 from scripts.helpers.sinks.merging import (
     ARROW_ENGINE,
     ARROW_FRAMES,
@@ -98,6 +97,7 @@ from scripts.helpers.sinks.table_sink import (
     TableShape,
     moved_table,
 )
+from scripts.helpers.spark.java_errors import is_of_java, is_of_spark
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 from scripts.helpers.spark.observed import observe
 

@@ -11,8 +11,8 @@ from scripts.helpers._lazy import Column, DataFrame, F, SparkSession
 from scripts.helpers.errors import InvalidValueError, UnfitPartitionError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.places import S3_SCHEMES
+from scripts.helpers.spark.java_errors import is_of_java, reason_of
 from scripts.helpers.spark.observed import observe
 from scripts.helpers.spark.settings import settings
 

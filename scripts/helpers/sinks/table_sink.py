@@ -36,7 +36,6 @@ from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, naming, sql
 from scripts.helpers.sinks.given_frames import events_of, given_rows
-from scripts.helpers.sinks.java_errors import reason_of, shows_rows
 from scripts.helpers.sinks.merging import DELETED, Merge, TableMerge
 from scripts.helpers.sinks.outputs import mark_of, value_of_batch
 from scripts.helpers.sinks.sink import Witnessed
@@ -58,6 +57,7 @@ from scripts.helpers.sinks.staged_rows import (
     write_rows,
 )
 from scripts.helpers.sinks.staging import Attempts, StagedRows, Staging
+from scripts.helpers.spark.java_errors import reason_of, shows_rows
 from scripts.helpers.spark.jvm import java_frame
 
 logger = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ from scripts.helpers.sinks.connectors import (
     deltalake_place,
     is_of_deltalake,
 )
-from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark, reason_of
 from scripts.helpers.sinks.places import Place, place_of
+from scripts.helpers.spark.java_errors import is_of_java, is_of_spark, reason_of
 from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of, without_code
 from scripts.helpers.spark.settings import check_all_is_read
 from scripts.helpers.tables.frames import check_no_feed_columns, ordered_changes, whole_rows, with_feed_columns

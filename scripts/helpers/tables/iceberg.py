@@ -26,7 +26,7 @@ from scripts.helpers.sinks.connectors import (
     quoted_table,
     spark_table,
 )
-from scripts.helpers.sinks.java_errors import is_of_java, is_of_spark
+from scripts.helpers.spark.java_errors import is_of_java, is_of_spark
 from scripts.helpers.spark.jvm import java_of
 from scripts.helpers.tables.frames import of_snapshots, whole_rows
 from scripts.helpers.tables.sources import Commit, Kind, TableHead, TableHistory, TableSource

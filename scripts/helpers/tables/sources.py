@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeGuard, get_args
 
 from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import SourceError, SourceExpiredError, SourceOptionError, TargetError, WatermarkError
-from scripts.helpers.sinks.java_errors import reason_of
+from scripts.helpers.spark.java_errors import reason_of
 from scripts.helpers.tables.frames import Returns, of_arrow
 from scripts.helpers.tables.spans import Format, TableSpan
 
