@@ -323,6 +323,18 @@ def test_file_is_named_when_pandas_has_no_value_for_one_of_parquet(tmp_path: Pat
         landed(tmp_path, pa.table({"at": late.slice(1)}), pa.table({"at": late})).read_pandas("parquet")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"dtype": {"id": "int64"}}, {"dtype": {"id": "float64"}}, {"dtype": {"id": "Int64"}}, {"converters": {"id": int}}],
+    ids=["int", "float", "nullable", "converter"],
+)
+def test_no_value_is_shown_when_one_does_not_fit_the_options(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(FileContentError, match=r"key '0' cannot be read as csv: .*…") as caught:
+        landed(tmp_path, "id\n1\nring 0117 496\n").read_pandas("csv", **options)
+
+    assert "0117" not in str(caught.value)
+
+
 def test_file_is_named_when_options_of_parquet_do_not_go_with_its_types(tmp_path: Path) -> None:
     numbers, texts = pa.table({"id": [1], "note": ["a"]}), pa.table({"id": ["x"], "note": ["b"]})
     delta = landed(tmp_path, numbers, texts)

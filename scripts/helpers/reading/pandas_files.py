@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import lzma
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -141,9 +142,8 @@ def read_pandas(
         found = _joined(str(location), format, by_key, options, as_text)
     except (*_OF_FILES, TypeError, pa.ArrowException):
         # Of all files together the error names none. Parquet was read by its options, and only has to be joined.
-        of_values = {} if format == "parquet" else options
         for key, frame in by_key.items():
-            with _of_file(str(location), key, format, of_values):
+            with _of_file(str(location), key, format, {} if format == "parquet" else options):
                 _joined(str(location), format, {key: frame}, options, as_text)
         raise
     # Without names the slice would be [-0:], which is everything.
@@ -185,8 +185,9 @@ def _of_file(source: str, key: str, format: str, options: Mapping[str, Any]) -> 
         # An option that a file cannot be read by is of both: the error names the file and says so.
         if options and not isinstance(error, (*_OF_FILES, pa.ArrowException)):
             raise _refused(format, options, error) from error
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise FileContentError(source, key, format, reason) from error
+        # Of a value that does not fit, pandas and pyarrow show the text, which nothing of ours keeps.
+        reason = re.sub(r"""(: |string )(['"]).*\2""", r"\1…", str(error).strip().partition("\n")[0])
+        raise FileContentError(source, key, format, reason or type(error).__name__) from error
 
 
 def _refused(format: str, options: Mapping[str, Any], error: Exception | str) -> InvalidValueError:
