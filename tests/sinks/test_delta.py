@@ -204,7 +204,7 @@ def test_delete_is_merged_when_it_has_an_empty_text_where_the_table_is_partition
     output = sink.merging(rules).stage(BatchId(JOB, "e1", 2), 7, gone)
     sink.merging(rules).publish(output)
     with pytest.raises(UnfitPartitionError, match="'kind': 1 row has"):
-        sink.merging(rules).stage(BatchId(JOB, "e1", 3), 7, gone.assign(**{DELETED: [False]}))
+        sink.merging(rules).stage(BatchId(JOB, "e1", 3), 7, gone.assign(**{DELETED: [False], "at": [3]}))
 
     assert arrow.seen == [1]
 
