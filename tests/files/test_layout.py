@@ -130,7 +130,7 @@ def test_known_files_of_older_folders_are_not_gone_when_they_are_not_listed(date
     dated.take()
 
     assert dated.gone == 0
-    assert dated.take(layout=None) == []
+    assert dated.take(layout=None, lookback=DAY) == []
 
 
 def test_old_folders_are_drained_when_a_first_batch_left_some_of_their_files(dated: Dated) -> None:

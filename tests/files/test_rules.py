@@ -29,10 +29,11 @@ BAD = [
     ("delay", timedelta(seconds=-1), "Use a timedelta that is not negative."),
     ("delay", 5, "Use a timedelta that is not negative."),
     ("lookback", "1 day", "Use a timedelta that is not negative."),
+    ("lookback", timedelta(days=2), "Omit it, as it has no effect without layout."),
     ("include", "*.csv", "Use a list of globs."),
     ("exclude", "*.csv", "Use a list of globs."),
-    ("ready_marker", "", "Use the name of an object, such as _SUCCESS."),
-    ("ready_marker", "a/_SUCCESS", "Use the name of an object, such as _SUCCESS."),
+    ("ready_marker", "", "Name an object, such as _SUCCESS."),
+    ("ready_marker", "a/_SUCCESS", "Name an object, such as _SUCCESS."),
     ("layout", "day=%Y-%m-%d", "Use folders with a year and a slash at the end: day=%Y-%m-%d/."),
     ("layout", "month=%m/", "Use folders with a year and a slash at the end: day=%Y-%m-%d/."),
 ]
@@ -52,6 +53,8 @@ def test_option_is_refused_with_its_remedy_when_it_makes_no_sense(name: str, val
         ("on_modified", "Use 'raise', 'skip' or 'take'."),
         ("compare", "Use 'etag' or 'mtime'."),
         ("on_archived", "Use 'raise', 'skip_and_remember', 'skip' or 'take'."),
+        ("versioned", "Use True or False."),
+        ("request_payer", "Use True or False."),
     ],
 )
 def test_choice_is_refused_with_the_others_when_there_is_none_of_that_name(name: str, remedy: str) -> None:

@@ -29,6 +29,8 @@ _CHOICES = {
     "compare": ("etag", "mtime"),
     "on_archived": ("raise", "skip_and_remember", "skip", "take"),
     "on_unreadable": ("raise", "set_aside", "set_aside_all"),
+    "versioned": (True, False),
+    "request_payer": (True, False),
 }
 _SUSPECT = r"(^|/)[._]|\._COPYING_(/|$)|_\$folder\$$|/$|^$"
 """Matches every hidden key and few others."""
@@ -140,6 +142,8 @@ class FileOptions:
             value = getattr(self, name)
             if not isinstance(value, timedelta) or value < timedelta(0):
                 raise InvalidValueError(f"{name} is {value!r}. Use a timedelta that is not negative.")
+        if self.layout is None and self.lookback != FileOptions.lookback:
+            raise InvalidValueError(f"lookback is {self.lookback!r}. Omit it, as it has no effect without layout.")
         if type(self.min_size) is not int or self.min_size < 0:
             raise InvalidValueError(f"min_size is {self.min_size!r}. Use a whole number from 0.")
         for name in ("include", "exclude"):
@@ -149,9 +153,7 @@ class FileOptions:
                 _check_glob(glob)
         _check_start(self.start_from)
         if self.ready_marker is not None and (not self.ready_marker or "/" in self.ready_marker):
-            raise InvalidValueError(
-                f"ready_marker is {self.ready_marker!r}. Use the name of an object, such as _SUCCESS."
-            )
+            raise InvalidValueError(f"ready_marker is {self.ready_marker!r}. Name an object, such as _SUCCESS.")
         if self.layout is not None and (not self.layout.endswith("/") or "%Y" not in self.layout):
             raise InvalidValueError(
                 f"layout is {self.layout!r}. Use folders with a year and a slash at the end: day=%Y-%m-%d/."

@@ -29,7 +29,6 @@ _UNREADABLE = re.compile(
     r"|EOFException: Unexpected end of input stream|UnsupportedEncodingException: \S+|TextParsingException"
 )
 """What Spark says of a file that it cannot read. Of a compressed file that is cut off, Spark 3 does not say which."""
-_CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)", re.MULTILINE)
 
 Named = Callable[[Exception, Sequence[str]], Sequence[str]]
 Fails = Callable[[Sequence[str]], "Exception | None"]
@@ -106,7 +105,7 @@ def java_causes(error: BaseException) -> Iterator[tuple[str, Any]]:
 def source_error(error: BaseException) -> SourceError | None:
     """Return what Spark says of a file that it reads, whether it is gone or damaged; None if it says nothing of one."""
     text = f"{error} {error.__cause__}"
-    causes = _CAUSE.findall(text)
+    causes = re.findall(r"^Caused by: (?:[\w$]+\.)*([\w$]+)", text, re.MULTILINE)
     if found := _DELETED.search(text):
         return SourceError(
             found[1] or found[2],

@@ -6,8 +6,6 @@ SPARK_ERRORS = {
     "AnalysisException", "Py4JJavaError", "Py4JError", "IllegalArgumentException", "UnsupportedOperationException",
     "SparkUpgradeException", "SparkRuntimeException",
 }  # fmt: skip
-SHOWING_ROWS = ("violated by row", "Preview of invalid data")
-"""What is in the texts of errors that show rows."""
 MOST = 300
 """Characters of a reason. Delta and Spark append whole documents to it."""
 
@@ -26,7 +24,7 @@ def is_of_spark(error: BaseException) -> bool:
 
 def shows_rows(error: BaseException) -> bool:
     """Return whether an error, whose first line does not, shows rows that a table refuses."""
-    return any(text in str(error) for text in SHOWING_ROWS)
+    return any(text in str(error) for text in ("violated by row", "Preview of invalid data"))
 
 
 def reason_of(error: BaseException) -> str:
