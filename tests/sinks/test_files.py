@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import (
@@ -311,7 +312,7 @@ def test_write_is_refused_when_the_target_holds_files_of_others(make: Callable[.
 
 
 def test_column_is_refused_when_the_batch_folder_would_hide_it(make: Callable[..., FileSink]) -> None:
-    rows = pd.DataFrame({"id": [1], "Batch_Id": [1]})
+    rows = pa.table({"id": [1], "Batch_Id": [1]})
     with pytest.raises(ReservedNameError, match="'batch_id' is a reserved name"):
         make(batch_folders=True).stage_files(BATCH, 7, fill, rows=rows)
 

@@ -567,7 +567,7 @@ class FileSink:
         write
             Called with a place and an empty folder there. It may return how many rows it wrote.
         rows
-            The frame that it writes: its columns are compared with what is at the target.
+            The rows that it writes, of Spark or pyarrow: their columns are compared with what is at the target.
         """
         return self._stage(batch, fence, lambda _, place, folder, __: write(place, folder), rows, replaces=False)
 
