@@ -136,7 +136,7 @@ def test_rows_are_not_on_the_head_when_a_write_refuses_a_value(
 
     failure = watermarks.latest("parking").failure
     assert failure is not None
-    assert failure.startswith("InvalidValueError: The rows for ")
+    assert failure.startswith("InvalidValueError: Rows for ")
     assert "Ada" not in failure
 
 

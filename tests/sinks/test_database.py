@@ -761,7 +761,7 @@ def test_rows_are_refused_when_the_columns_do_not_take_them(
         (
             pd.DataFrame({"id": [1, "x"]}),
             None,
-            r"have no one type for each column: Conversion failed for column id with type object\.$",
+            r"have no one type for each column: Conversion failed for column id with type object\. Give one\.$",
         ),
         (
             pd.DataFrame({"tags": [[1]]}),

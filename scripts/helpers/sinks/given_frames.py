@@ -72,7 +72,7 @@ def _arrow_of(df: pd.DataFrame, target: str) -> Any:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         # Its last part names the column. The first one of several has the value.
         shown = "a number is too large" if isinstance(error, OverflowError) else str(error.args[-1]).rstrip(".")
-        raise InvalidValueError(f"The rows for {target!r} have no one type for each column: {shown}.") from None
+        raise InvalidValueError(f"Rows for {target!r} have no one type for each column: {shown}. Give one.") from None
 
 
 def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, missing: Any = None) -> Any:
