@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import pytest
 
-from scripts.helpers.reading.search import NotAFileError, search
+from scripts.helpers.errors import SourceError
+from scripts.helpers.reading.search import TRANSIENT, NotAFileError, search, typed_read_errors
 
 MANY = [f"{number:03d}" for number in range(64)]
 
@@ -87,3 +89,14 @@ def test_no_file_is_to_blame_when_the_cause_is_another(before: list[Exception]) 
 
     with pytest.raises(NotAFileError, match="RetriesExceeded"):
         search(["a"], lambda keys: errors.pop(0), nobody)
+
+
+@pytest.mark.parametrize("cause", ["SocketTimeoutException", "ZipException"])
+def test_only_what_another_try_may_read_stays_an_error_of_spark(cause: str) -> None:
+    java = SimpleNamespace(
+        getClass=lambda: SimpleNamespace(getSimpleName=lambda: cause), getCause=lambda: None, toString=lambda: cause
+    )
+    error = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol", "java_exception": java})("lost")
+
+    with pytest.raises(type(error) if cause in TRANSIENT else SourceError), typed_read_errors("in/"):
+        raise error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from scripts.helpers.errors import FileContentError, SourceError, WatermarkError
+from scripts.helpers.errors import FileContentError, SourceError
 from scripts.helpers.listing.s3 import is_login_or_load
 from scripts.helpers.spark.java_errors import reason_of
 
@@ -131,7 +131,9 @@ def typed_read_errors(source: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, WatermarkError) or type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        is_of_spark = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+        # Another try may read what a connection or a machine that was lost did not.
+        if not is_of_spark or TRANSIENT.intersection(name for name, _ in java_causes(error)):
             raise
         # Here, as jobs of rows do without pyarrow.
         from scripts.helpers.reading.fetched_lines import unmarked

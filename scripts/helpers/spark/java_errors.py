@@ -6,8 +6,6 @@ SPARK_ERRORS = {
     "AnalysisException", "Py4JJavaError", "Py4JError", "IllegalArgumentException", "UnsupportedOperationException",
     "SparkUpgradeException", "SparkRuntimeException",
 }  # fmt: skip
-MOST = 300
-"""Characters of a reason. Delta and Spark append whole documents to it."""
 
 
 def is_of_java(error: BaseException, *names: str) -> bool:
@@ -31,4 +29,5 @@ def reason_of(error: BaseException) -> str:
     """Return the first line of what went wrong, with a full stop."""
     java = getattr(error, "java_exception", None)
     text = str(java.toString() if java is not None else error).strip() or type(error).__name__
-    return f"{text.splitlines()[0][:MOST].rstrip('. ')}."
+    # No more characters: Delta and Spark append whole documents.
+    return f"{text.splitlines()[0][:300].rstrip('. ')}."
