@@ -54,8 +54,8 @@ _CASE = re.compile("COLUMN_ALREADY_EXISTS|duplicate column")
 def check_values(spark: SparkSession, format: str, options: Mapping[str, Any]) -> None:
     """Let Spark parse nothing with the options of CSV or JSON: it looks at their values with the first row only."""
     parse = {"csv": F.from_csv, "json": F.from_json}.get(format)
-    if parse is not None:
-        given = {name: str(value) for name, value in options.items() if value is not None and name.lower() != "mode"}
+    given = {name: str(value) for name, value in options.items() if value is not None and name.lower() != "mode"}
+    if parse is not None and given:  # Connect has no type for a map of nothing.
         spark.sql("SELECT 1").select(parse(F.lit(""), "a STRING", given)).collect()
 
 
