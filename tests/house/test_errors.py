@@ -207,15 +207,23 @@ BUILT = [
     (errors.SourceOptionError("changes", "'x' is unknown."), ["'changes'", "'x' is unknown."]),
     (
         errors.SourceRewrittenError("lake.db.t", "sales", ["delete", "overwrite"], 3),
-        ["'lake.db.t'", "3 commits", "(delete, overwrite)", "'sales'", "'feed'", "on_overwrite='skip'", "'reread'"],
+        [
+            "'lake.db.t'",
+            "3 commits",
+            "(delete, overwrite)",
+            "'sales'",
+            "'feed'",
+            "on_overwrite='skip'",
+            "on_overwrite='take'",
+        ],
     ),
     (
         errors.SourceRolledBackError("lake.db.t", "sales", "a job", 7),
-        ["'lake.db.t'", "set back", "on_rollback='reread'", "reset 'a job' --context sales", "value:int=7"],
+        ["'lake.db.t'", "set back", "on_loss='take'", "reset 'a job' --context sales", "value:int=7"],
     ),
     (
         errors.SourceExpiredError("lake.db.t", "sales", "job"),
-        ["'lake.db.t'", "since the watermark", "on_expired='reread'", "reset job --context sales"],
+        ["'lake.db.t'", "since the watermark", "on_loss='take'", "reset job --context sales"],
     ),
     (errors.ChangeFeedError("lake.db.t", "it keeps none."), ["'lake.db.t'", "it keeps none."]),
     (

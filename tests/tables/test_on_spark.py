@@ -147,14 +147,14 @@ def test_each_break_in_the_history_is_told_when_appended_rows_are_read(table: An
     table.set_back(before)
     with pytest.raises(SourceRolledBackError):
         take()
-    again = take(on_rollback="reread", sink="merge")
+    again = take(on_loss="take", sink="merge")
     found += ids_in(again)
     table.append(4)
     table.append(5)
     table.expire()
     with pytest.raises(SourceExpiredError):
         take()
-    take(start_from="now", on_expired="reread", sink="merge")
+    take(start_from="now", on_loss="take", sink="merge")
 
     assert found == [3, 1]
     assert take().isEmpty()
@@ -218,7 +218,7 @@ def test_table_is_set_back_and_not_another_one_when_iceberg_has_replaced_it(
 
     def take() -> list[int]:
         with IncrementalJob(watermarks, "sales") as job:
-            return ids_in(job.rows_since(table.source(), on_rollback="raise"))
+            return ids_in(job.rows_since(table.source(), on_loss="raise"))
 
     table.append(1)
     taken = take()

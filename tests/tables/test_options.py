@@ -20,14 +20,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"changes": None}, "changes"),
     ({"changes": True}, "changes"),
     ({"on_overwrite": "ignore"}, "on_overwrite"),
-    ({"on_overwrite": "reread"}, "on_overwrite"),
+    ({"on_overwrite": "take"}, "on_overwrite"),
     ({"on_overwrite": "skip", "changes": "feed"}, "on_overwrite"),
-    ({"on_expired": "skip"}, "on_expired"),
-    ({"on_expired": "reread"}, "on_expired"),
-    ({"on_rollback": "reread", "sink": "append"}, "on_rollback"),
-    ({"on_rollback": 1}, "on_rollback"),
-    ({"on_replaced": "reread"}, "on_replaced"),
-    ({"on_replaced": ["raise"]}, "on_replaced"),
+    ({"on_loss": "skip"}, "on_loss"),
+    ({"on_loss": "take"}, "on_loss"),
+    ({"on_loss": "take", "sink": "append"}, "on_loss"),
+    ({"on_loss": 1}, "on_loss"),
+    ({"on_loss": ["raise"]}, "on_loss"),
     ({"sink": "upsert"}, "sink"),
     ({"max_versions": 0}, "max_versions"),
     ({"max_versions": -1}, "max_versions"),
@@ -67,7 +66,7 @@ def test_option_is_refused_by_its_name_when_it_cannot_be_meant(options: dict[str
 def test_log_shows_options_without_the_commit_to_start_from(options: dict[str, Any], shown: str) -> None:
     text = str(TableOptions.of(options))
 
-    assert text == f"{shown} on_expired=raise on_rollback=raise on_replaced=raise sink=append"
+    assert text == f"{shown} on_loss=raise sink=append"
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 ::
 
     no watermark           the whole table, or from where `start_from` says
-    another uuid           on_replaced     SourceReplacedError, or the whole table
-    set back               on_rollback     SourceRolledBackError, or the whole table
-    commits or files gone  on_expired      SourceExpiredError, or the whole table
+    another uuid           on_loss         SourceReplacedError, or the whole table
+    set back               on_loss         SourceRolledBackError, or the whole table
+    commits or files gone  on_loss         SourceExpiredError, or the whole table
     rows taken away        on_overwrite    SourceRewrittenError, or without those commits, or all; a feed has them
     else                   what was committed after the watermark, at most `max_versions` of it
 """
@@ -130,13 +130,17 @@ def span_between(
     if low == end:
         return nothing
     # A rewind in between looks like a table that was set back: which of both it is, is found out below.
-    strict = _Planning(source, replace(options, on_rollback="raise"), context, job_id)
+    planning = _Planning(source, options, context, job_id)
     try:
-        return strict.since(head, low, None if first is None else first.at)
+        return replace(planning, options=replace(options, on_loss="raise")).since(
+            head, low, None if first is None else first.at
+        )
     except SourceRolledBackError as error:
         if not source.history(end, at, replace(head, newest=low)).lost:
             return nothing
-        return replace(strict, options=options).reread(head, "rollback", error)
+        return planning.reread(head, "rollback", error)
+    except SourceExpiredError as error:
+        return planning.reread(head, "expired", error)
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ class _Planning:
 
     def reread(self, head: TableHead, why: Why, error: SourceError) -> TableSpan:
         """Return the span of the whole table, or raise an error, as the option for this case says."""
-        if getattr(self.options, f"on_{why}") == "raise":
+        if (self.options.on_overwrite if why == "overwrite" else self.options.on_loss) == "raise":
             raise error
         logger.warning(
             "event=table_reread context=%s source=%s why=%s: all its rows are read again. Rows that are gone from it "

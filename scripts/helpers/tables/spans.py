@@ -16,16 +16,14 @@ from scripts.helpers.rows.identity import SOURCE, as_text, remembered
 # How `rows_since` reads a table by its versions: its options, their defaults, and what is refused.
 
 Changes = Literal["append", "feed"]
-OnLoss = Literal["raise", "reread"]
-OnOverwrite = Literal["raise", "skip", "reread"]
+OnLoss = Literal["raise", "take"]
+OnOverwrite = Literal["raise", "skip", "take"]
 Sink = Literal["append", "merge"]
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "changes": get_args(Changes),
     "on_overwrite": get_args(OnOverwrite),
-    "on_expired": get_args(OnLoss),
-    "on_rollback": get_args(OnLoss),
-    "on_replaced": get_args(OnLoss),
+    "on_loss": get_args(OnLoss),
     "sink": get_args(Sink),
 }
 OF_CURSORS = (
@@ -41,9 +39,7 @@ class TableOptionsGiven(TypedDict, total=False):
     start_from: int | Literal["now"] | None
     max_versions: int | None
     on_overwrite: OnOverwrite
-    on_expired: OnLoss
-    on_rollback: OnLoss
-    on_replaced: OnLoss
+    on_loss: OnLoss
 
 
 @dataclass(frozen=True)
@@ -65,24 +61,20 @@ class TableOptions:
         split, nor is a whole table.
     on_overwrite
         A commit deletes or overwrites rows, and `changes` is ``append``: ``raise`` SourceRewrittenError, ``skip`` such
-        commits with a WARNING that counts them, or ``reread`` the whole table.
-    on_expired
-        Commits since the watermark, or files of them, are gone: ``raise`` SourceExpiredError or ``reread``.
-    on_rollback
-        The table was set back to before the watermark: ``raise`` SourceRolledBackError or ``reread``.
-    on_replaced
-        Another table, or the same name for a table made anew: ``raise`` SourceReplacedError or ``reread``.
+        commits with a WARNING that counts them, or ``take`` the whole table again.
+    on_loss
+        What came since the watermark cannot be told from the table any more: ``raise`` an error, or ``take`` the
+        whole table again. The error is SourceExpiredError if commits or their files are gone, SourceRolledBackError
+        if the table was set back to before the watermark, and SourceReplacedError if it is another table.
     sink
-        ``merge`` if what is written replaces rows of the same key. ``reread`` needs it: rows come again.
+        ``merge`` if what is written replaces rows of the same key. ``take`` needs it: rows come again.
     """
 
     changes: Changes = "append"
     start_from: int | Literal["now"] | None = None
     max_versions: int | None = None
     on_overwrite: OnOverwrite = "raise"
-    on_expired: OnLoss = "raise"
-    on_rollback: OnLoss = "raise"
-    on_replaced: OnLoss = "raise"
+    on_loss: OnLoss = "raise"
     sink: Sink = "append"
 
     @classmethod
@@ -121,11 +113,11 @@ class TableOptions:
             raise SourceOptionError(
                 "start_from", f"{start!r} is unknown. Use 'now', the number of a version or snapshot, or leave it out."
             )
-        rereading = [name for name in CHOICES if getattr(self, name) == "reread"]
-        if rereading and self.sink != "merge":
+        again = [name for name in ("on_overwrite", "on_loss") if getattr(self, name) == "take"]
+        if again and self.sink != "merge":
             raise SourceOptionError(
-                rereading[0],
-                "'reread' reads rows again, and sink='append' would keep them twice. Write them with a sink that "
+                again[0],
+                "'take' reads rows again, and sink='append' would keep them twice. Write them with a sink that "
                 "merges by key and say sink='merge', or use 'raise'.",
             )
         if self.changes == "feed" and self.on_overwrite != "raise":
@@ -143,8 +135,7 @@ class TableOptions:
             start = "now"
         return (
             f"changes={self.changes} start_from={start} max_versions={self.max_versions or 'all'} "
-            f"on_overwrite={self.on_overwrite} on_expired={self.on_expired} on_rollback={self.on_rollback} "
-            f"on_replaced={self.on_replaced} sink={self.sink}"
+            f"on_overwrite={self.on_overwrite} on_loss={self.on_loss} sink={self.sink}"
         )
 
 
