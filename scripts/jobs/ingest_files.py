@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from scripts.helpers._lazy import DataFrame
 from scripts.helpers.errors import SourceError
+from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.paths import suffix
 from scripts.helpers.reading.dialects import unknown_options
@@ -58,29 +59,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         "without it such a value stops the run",
     )
     choice = parser.add_argument_group("which files")
-    choice.add_argument(
-        "--include", action="append", default=[], metavar="GLOB", help="take only matching files; repeatable"
-    )
-    choice.add_argument(
-        "--exclude", action="append", default=[], metavar="GLOB", help="leave out matching files; repeatable"
-    )
-    choice.add_argument(
-        "--ready-marker", metavar="NAME", help="take only folders with a file of this name, such as _SUCCESS"
-    )
-    choice.add_argument(
-        "--layout", metavar="STRFTIME", help="date folders, such as day=%%Y-%%m-%%d/; list only recent ones"
-    )
-    choice.add_argument("--max-files", type=session.positive, metavar="N", help="most files of a batch")
-    choice.add_argument("--max-bytes", type=session.positive, metavar="N", help="most bytes of a batch")
-    choice.add_argument(
-        "--ledger-uri", metavar="URI", help="folder for the ledger of taken files, instead of the table"
-    )
-    choice.add_argument(
-        "--on-unreadable",
-        choices=("raise", "set_aside", "set_aside_all"),
-        default="raise",
-        help="set_aside: put files that cannot be read on a list and take the rest; set_aside_all: also if nothing is "
-        "left (default: %(default)s)",
+    session.add_options(
+        choice,
+        FileOptions,
+        include={"metavar": "GLOB", "help": "; repeatable"},
+        exclude={"metavar": "GLOB", "help": "; repeatable"},
+        ready_marker={"metavar": "NAME"},
+        layout={"metavar": "STRFTIME"},
+        max_files={"help": "; the job commits batches until no file is left"},
+        max_bytes={},
+        ledger_uri={"metavar": "URI"},
+        on_unreadable={},
     )
     choice.add_argument(
         "--events-queue",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 from scripts.helpers._lazy import SparkSession
 from scripts.helpers.backfill import Backfill
@@ -19,11 +19,10 @@ from scripts.helpers.glue.catalog import Catalog
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import name_in_table
 from scripts.helpers.rows.cursors import Bound, CursorColumn
-from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
+from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.states import bound_given
-from scripts.helpers.rows.window import Nulls
 from scripts.helpers.schemas.policy import POLICIES, POLICIES_IN_WORDS
 from scripts.helpers.spark.jvm import without_code
 from scripts.helpers.watermarks import Watermarks
@@ -51,50 +50,22 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="timestamp, date, integer or decimal column that grows; repeat for each column of a compound cursor",
     )
-    parser.add_argument(
-        "--delay",
-        type=session.time_span,
-        default=session.in_minutes(DEFAULT_DELAY),
-        metavar="TIME",
-        help="how far the upper bound stays behind the clock: at least as long as a row may come after its stamp "
-        "(default: %(default)s)",
+    session.add_options(
+        parser,
+        RowOptions,
+        delay={},
+        lookback={"type": session.time_span, "default": "0s", "metavar": "TIME"},
+        nulls={},
+        sink={},
+        initial_value={
+            "metavar": "VALUE",
+            "help": "; times as 2026-01-31T10:00:00+00:00; values of a compound cursor have commas between them",
+        },
+        max_rows={"help": "; the job commits batches until no row is left"},
+        high={"metavar": "VALUE"},
+        strings={},
+        descending={},
     )
-    parser.add_argument(
-        "--lookback",
-        type=session.time_span,
-        default="0s",
-        metavar="TIME",
-        help="how far before the watermark to read again; needs --sink merge (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--nulls",
-        choices=get_args(Nulls),
-        default="raise",
-        help="what to do with rows without a cursor value (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--sink",
-        choices=get_args(Sink),
-        default="append",
-        help="merge: readers of the target keep the latest row of each key (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--initial-value",
-        metavar="VALUE",
-        help="where a first run starts (inclusive): a value of the cursor column, times as "
-        "2026-01-31T10:00:00+00:00; values of a compound cursor have commas between them",
-    )
-    parser.add_argument(
-        "--max-rows",
-        type=session.positive,
-        metavar="N",
-        help="most rows of a batch; the job commits batches until no row is left",
-    )
-    parser.add_argument("--high", metavar="VALUE", help="where this batch ends (exclusive); replaces the delay")
-    parser.add_argument(
-        "--strings", action="store_true", help="allow a text cursor column with ASCII keys of fixed width"
-    )
-    parser.add_argument("--descending", action="store_true", help="the values of the cursor column decrease")
     parser.add_argument(
         "--zone",
         metavar="NAME",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import logging
+import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, get_args
+from itertools import takewhile
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from scripts.helpers._lazy import SparkSession
 from scripts.helpers.backfill import Backfill
@@ -115,6 +118,43 @@ def parser(description: str) -> argparse.ArgumentParser:
         "--continuation-option", choices=tuple(OLD_SPELLINGS), help="older name; --job-bookmark-option overrides it"
     )
     return made
+
+
+def add_options(group: argparse._ActionsContainer, options: type, **own: Mapping[str, Any]) -> None:
+    """Add an argument for each field of a class of options that is named, with the help and default of the field.
+
+    Parameters
+    ----------
+    own
+        What argparse is told beside, by the name of the field; a ``help`` continues that of the field.
+    """
+    hints = get_type_hints(options)
+    for name, given in own.items():
+        kind, default = hints[name], getattr(options, name)
+        said: dict[str, Any] = {"default": default}
+        if get_origin(kind) is Literal:
+            said["choices"] = get_args(kind)
+        elif kind is bool:
+            said["action"] = "store_true"
+        elif kind is timedelta:
+            said |= {"type": time_span, "default": in_minutes(default), "metavar": "TIME"}
+        elif kind == int | None:
+            said |= {"type": positive, "metavar": "N"}
+        elif default == ():
+            said |= {"action": "append", "default": []}
+        said |= given
+        shown = " (default: %(default)s)" if said["default"] else ""
+        said["help"] = told_of(options, name) + given.get("help", "") + shown
+        group.add_argument(f"--{name.replace('_', '-')}", **said)
+
+
+def told_of(options: type, name: str) -> str:
+    """Return the first sentence that the docstring of a class of options has about a field, as a help begins."""
+    lines = iter(inspect.cleandoc(options.__doc__ or "").splitlines())
+    any(name in line.split(", ") for line in lines)  # Moves to the field.
+    text = " ".join(line.strip() for line in takewhile(lambda line: line.startswith(" "), lines))
+    sentence = re.split(r"\.(?: |$)", text)[0].replace("`", "").replace("%", "%%")
+    return sentence[:1].lower() + sentence[1:]
 
 
 def parse(made: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:

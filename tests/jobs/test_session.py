@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import UnreadableFilesError
+from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_files, session
 from scripts.jobs.exit_codes import OK, STOPPED, TRY_LATER
@@ -40,6 +42,46 @@ def test_arguments_of_the_bookmark_stand_under_their_name_when_help_is_shown() -
     shown = session.parser("a test").format_help()
 
     assert "\nbookmark:\n  the same arguments as in AWS Glue\n" in shown
+
+
+ARGUMENTS: list[tuple[type, str, list[str], Any, Any, str]] = [
+    (RowOptions, "delay", ["--delay", "90s"], timedelta(minutes=5), timedelta(seconds=90), "longest time between"),
+    (RowOptions, "nulls", ["--nulls", "skip"], "raise", "skip", "skip them, with a WARNING"),
+    (RowOptions, "strings", ["--strings"], False, True, "take texts as cursors"),
+    (RowOptions, "high", ["--high", "7"], None, "7", "the upper bound, not itself taken"),
+    (FileOptions, "max_files", ["--max-files", "3"], None, 3, "most files and most bytes of one batch"),
+    (FileOptions, "include", ["--include", "a", "--include", "b"], [], ["a", "b"], "matches a glob"),
+    (FileOptions, "layout", ["--layout", "%Y/"], None, "%Y/", "such as import_year=%Y/import_month=%m/"),
+    (FileOptions, "on_unreadable", ["--on-unreadable", "set_aside"], "raise", "set_aside", "set_aside_all"),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "given", "default", "value", "told"), ARGUMENTS, ids=[name for _, name, *_ in ARGUMENTS]
+)
+def test_argument_has_what_the_field_of_options_says_when_it_is_added(
+    options: type, name: str, given: list[str], default: Any, value: Any, told: str
+) -> None:
+    parser = argparse.ArgumentParser()
+    session.add_options(parser, options, **{name: {"help": "; see the page"}})
+
+    found = [getattr(parser.parse_args(words), name) for words in ([], given)]
+
+    assert found == [default, value]
+    shown = " ".join(parser.format_help().split())
+    assert told in shown
+    assert "; see the page" in shown
+
+
+@pytest.mark.parametrize("words", [["--nulls", "ignore"], ["--max-rows", "0"], ["--delay", "5"]], ids=" ".join)
+def test_parser_ends_with_a_usage_error_when_an_option_does_not_have_the_value(words: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    session.add_options(parser, RowOptions, nulls={}, max_rows={}, delay={})
+
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(words)
+
+    assert ended.value.code == 2
 
 
 def test_batch_is_taken_again_by_the_same_run_when_files_of_it_were_set_aside(

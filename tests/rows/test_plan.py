@@ -617,9 +617,6 @@ def test_lookback_goes_no_further_than_the_initial_value_when_the_cursor_is_comp
         (AT, {"delay": 300}, "delay=300 is not a duration of 0 or more."),
         (AT, {"descending": True}, "descending=True is for numbers only. Leave it out."),
         (KEY, {"descending": True}, "descending=True is for numbers only."),
-        (ID, {"settled": "no"}, "settled='no' is neither True nor False. Give one of them."),
-        (ID, {"descending": 1}, "descending=1 is neither True nor False."),
-        (KEY, {"strings": "yes"}, "strings='yes' is neither True nor False."),
         (ID, {"max_rows": True}, "max_rows=True is not a whole number of 1 or more."),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
@@ -1073,10 +1070,11 @@ def test_last_row_is_asked_for_only_when_nothing_is_new(monkeypatch: pytest.Monk
     ("option", "choices"),
     [
         ("behind", "'raise', 'warn', 'source' or 'strict'"), ("nulls", "'raise', 'take' or 'skip'"),
-        ("sink", "'append' or 'merge'"),
+        ("sink", "'append' or 'merge'"), ("settled", "True or False"), ("descending", "True or False"),
+        ("strings", "True or False"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("value", ["never", None])
+@pytest.mark.parametrize("value", ["no", None, 1])
 def test_choice_is_refused_with_the_others_when_there_is_none_of_that_name(
     option: str, choices: str, value: Any
 ) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from scripts.helpers.errors import SourceOptionError
 
@@ -39,9 +40,24 @@ def options_of(kind: type[T], given: Mapping[str, Any], beside: Iterable[str] = 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
     """Refuse a value that an option does not have. SourceOptionError names those that it has."""
     known = list(choices)
-    if value not in known:
+    # To Python, 1 is True.
+    if value not in known or isinstance(value, bool) is not isinstance(known[0], bool):
         *others, last = map(repr, known)
         raise SourceOptionError(name, f"{value!r} is unknown. Use {', '.join(others)} or {last}.")
+
+
+def check_choices(options: Any) -> None:
+    """Refuse a value that a field of options does not have, where its type is a few values or a flag."""
+    kind: Any = type(options)
+    for name, choices in _choices_of(kind).items():
+        check_choice(name, getattr(options, name), choices)
+
+
+@cache
+def _choices_of(kind: type) -> dict[str, tuple[object, ...]]:
+    flags = Literal[True, False]
+    hints = {name: flags if hint is bool else hint for name, hint in get_type_hints(kind).items()}
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
 
 
 def nearest(names: Iterable[str], wanted: str) -> str:

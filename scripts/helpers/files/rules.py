@@ -14,7 +14,7 @@ from functools import cache
 from typing import Literal, TypedDict
 
 from scripts.helpers._lazy import pa, pc
-from scripts.helpers.display.options import check_choice
+from scripts.helpers.display.options import check_choices
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.paths import is_hidden
 
@@ -24,14 +24,6 @@ ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 LAYOUT_CODES = "YymdjbBaAuwUWVGHIp%"
 """What strftime writes into date folders: all that an hour decides, and nothing finer."""
 
-_CHOICES = {
-    "on_modified": ("raise", "skip", "take"),
-    "compare": ("etag", "mtime"),
-    "on_archived": ("raise", "skip_and_remember", "skip", "take"),
-    "on_unreadable": ("raise", "set_aside", "set_aside_all"),
-    "versioned": (True, False),
-    "request_payer": (True, False),
-}
 _SUSPECT = r"(^|/)[._]|\._COPYING_(/|$)|_\$folder\$$|/$|^$"
 """Matches every hidden key and few others."""
 
@@ -83,22 +75,25 @@ class FileOptions:
         rows do: a file is new whenever it shows up.
     ready_marker
         Take only files of folders that hold an object of this name, such as ``_SUCCESS``.
-    include, exclude
-        Globs on the key below the prefix: ``*`` and ``?`` stay within a folder, ``**`` does not.
+    include
+        Take only files whose key below the prefix matches a glob: ``*`` and ``?`` match within a folder, ``**`` across.
+    exclude
+        Leave out files whose key below the prefix matches a glob.
     min_size
         Leave smaller objects out, in bytes; 1 leaves out empty ones.
     on_archived
         Objects in GLACIER or DEEP_ARCHIVE: ``raise`` an error before anything is taken, ``skip`` them
         for now, ``skip_and_remember`` them for good, or ``take`` them if they are restored.
     on_unreadable
-        A planned file that cannot be read: ``raise`` an error, or ``set_aside``: it is listed in the state
-        with the reason, the rest of the batch is taken, and a person decides. A batch of which all files are set aside
-        is an error once; with ``set_aside_all`` it is none. See `readings.Readings`.
+        A planned file that cannot be read: ``raise`` an error, ``set_aside`` to list it in the state with the reason
+        and take the rest of the batch, or ``set_aside_all`` to do so also where nothing is left of the batch. A person
+        decides about files that were set aside. With ``set_aside``, a batch without any other file is an error once.
+        See `readings.Readings`.
     max_files, max_bytes
-        Most of one batch, oldest first; at least one file. The rest is new next time.
+        Most files and most bytes of one batch, oldest first; at least one file. The rest is new next time.
     layout, lookback
-        Date folders as strftime writes them, such as ``import_year=%Y/import_month=%m/``. Only those
-        from the last run less `lookback` are listed; what is put into older ones is not seen. Other than the
+        Date folders as strftime writes them, such as ``import_year=%Y/import_month=%m/``: only those from the last run
+        less `lookback` are listed. What is put into older ones is not seen. Other than the
         `lookback` of rows, it brings nothing again: known files in these folders stay known.
     versioned
         Take the VersionId into the identity (needs s3:ListBucketVersions).
@@ -112,15 +107,15 @@ class FileOptions:
     """
 
     start_from: str | datetime | None = None
-    on_modified: str = "take"
-    compare: str = "etag"
+    on_modified: Literal["raise", "skip", "take"] = "take"
+    compare: Literal["etag", "mtime"] = "etag"
     delay: timedelta = timedelta(0)
     ready_marker: str | None = None
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     min_size: int = 0
-    on_archived: str = "raise"
-    on_unreadable: str = "raise"
+    on_archived: Literal["raise", "skip_and_remember", "skip", "take"] = "raise"
+    on_unreadable: Literal["raise", "set_aside", "set_aside_all"] = "raise"
     max_files: int | None = None
     max_bytes: int | None = None
     layout: str | None = None
@@ -132,8 +127,7 @@ class FileOptions:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense. InvalidValueError names option, value and remedy."""
-        for name, choices in _CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
+        check_choices(self)
         for name in ("max_files", "max_bytes", "workers"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):

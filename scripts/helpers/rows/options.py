@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict
 
-from scripts.helpers.display.options import check_choice
+from scripts.helpers.display.options import check_choices
 from scripts.helpers.errors import CursorError
 from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.rows.cursors import EXACT, CursorColumn, Tick
@@ -55,8 +55,8 @@ class RowOptions:
         replica. Of numbers and texts of a database: how long a run may wait for open transactions,
         and after which time rows count as decided where nobody can tell. 0 waits for none.
     lookback
-        How far before the watermark to read again, for rows that show later than `delay`: a
-        timedelta, or a number for numbers. Rows come twice, so it needs a sink that merges.
+        How far before the watermark to read again, for rows that show later than `delay`: rows come twice, so it needs
+        a sink that merges. A timedelta, or a number for numbers.
     high
         The upper bound, not itself taken, instead of the one that the source gives; no delay is
         kept from it. A tuple for compound cursors. Refused past the clock, past the ceiling, and
@@ -65,14 +65,14 @@ class RowOptions:
         No row below `high` can come any more, although none of the last ones is near it. For a partition column of
         files: nothing is added to a partition once it was read.
     initial_value
-        Where a first run starts, itself taken; None for everything. No lookback goes further.
+        Where a first run starts, itself taken; by default with everything. No lookback goes further.
     nulls
         Rows with NULL in a cursor column: ``raise`` with their count, ``take`` all of them each
         time (needs a sink that merges), or ``skip`` them, with a WARNING that counts them.
     descending
         The numbers fall from row to row.
     strings
-        Take texts as cursors. They compare byte by byte: right for ASCII keys of fixed width only.
+        Take texts as cursors: they compare byte by byte, which is right for ASCII keys of fixed width only.
     sink
         ``merge`` if what is written replaces rows of the same key.
     behind
@@ -101,14 +101,7 @@ class RowOptions:
     def check(self, columns: tuple[CursorColumn, ...]) -> None:
         """Refuse what cannot be meant, before the source is asked; the error names option and remedy."""
         first = columns[0]
-        for name, kind in (("nulls", Nulls), ("sink", Sink), ("behind", Behind)):
-            check_choice(name, getattr(self, name), get_args(kind))
-        # 'no' counts as true in Python, and settled='no' would let rows be lost.
-        for name, answer in (
-            ("settled", self.settled), ("descending", self.descending), ("strings", self.strings)
-        ):  # fmt: skip
-            if not isinstance(answer, bool):
-                raise CursorError(first.name, f"{name}={answer!r} is neither True nor False. Give one of them.")
+        check_choices(self)  # 'no' counts as true in Python, and settled='no' would let rows be lost.
         if not isinstance(self.delay, timedelta) or self.delay < timedelta(0):
             raise CursorError(first.name, f"delay={self.delay!r} is not a duration of 0 or more. Give a timedelta.")
         # True is an int in Python.

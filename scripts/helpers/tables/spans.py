@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypedDict, get_args
 
-from scripts.helpers.display.options import check_choice, options_of
+from scripts.helpers.display.options import check_choices, options_of
 from scripts.helpers.errors import SourceChangedError, SourceOptionError
 from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
 from scripts.helpers.rows.identity import SOURCE, as_text, remembered
@@ -20,12 +20,6 @@ OnLoss = Literal["raise", "take"]
 OnOverwrite = Literal["raise", "skip", "take"]
 Sink = Literal["append", "merge"]
 
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "changes": get_args(Changes),
-    "on_overwrite": get_args(OnOverwrite),
-    "on_loss": get_args(OnLoss),
-    "sink": get_args(Sink),
-}
 OF_CURSORS = (
     "delay", "lookback", "high", "settled", "initial_value", "nulls", "descending", "strings", "behind",
 )  # fmt: skip
@@ -101,8 +95,7 @@ class TableOptions:
 
     def check(self) -> None:
         """Refuse what cannot be meant, before the table is asked."""
-        for name, allowed in CHOICES.items():
-            check_choice(name, getattr(self, name), allowed)
+        check_choices(self)
         # True is an int in Python.
         if self.max_versions is not None and (type(self.max_versions) is not int or self.max_versions < 1):
             raise SourceOptionError(
