@@ -102,8 +102,8 @@ class FileOptions:
     workers
         Requests at once.
     ledger_uri
-        Folder, ``s3://bucket/prefix/`` or local, for what is remembered, as Parquet; by default it
-        lies in the table, up to 64 MB compressed (about a million objects).
+        Folder, ``s3://bucket/prefix/`` or local, for what is remembered, as Parquet; by default the
+        table holds it, up to 64 MB compressed (about a million objects).
     """
 
     start_from: str | datetime | None = None

@@ -51,7 +51,7 @@ class RowOptions:
     ----------
     delay
         Longest time between a row's stamp and the moment the server we read shows the row: the
-        longest transaction, unless the server tells of those that are open, and the lag if it is a
+        longest transaction, unless the server reports those that are open, and the lag if it is a
         replica. Of numbers and texts of a database: how long a run may wait for open transactions,
         and after which time rows count as decided where nobody can tell. 0 waits for none.
     lookback
@@ -82,7 +82,7 @@ class RowOptions:
         raises as well where the last row that was taken has changed or is gone, which is a WARNING otherwise: for
         tables whose rows are never updated or deleted.
     max_rows
-        Most new rows of one batch; the next one goes on from there (`IncrementalJob.has_more`). Rows of one cursor stay
+        Most new rows of one batch; the next one continues there (`IncrementalJob.has_more`). Rows of one cursor stay
         together, so more of them than this are one batch.
     """
 
