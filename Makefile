@@ -2,7 +2,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 # Hundreds of processes that tests start would each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test sinks jobs plain collected small-spark-3.3 small-spark-4.1 test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
+.PHONY: help demo test sinks jobs plain collected small-spark-3.3 small-spark-4.1 test-all test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -11,7 +11,7 @@ demo: .venv/demo-ready ## load a year of flights in several runs, one of them ki
 	$(BIN)/python -m scripts.demo
 
 # Four at a time: two cores are never idle while a test waits, and what is short comes beside the long parts.
-test: .venv/ready ## all tests, and a small set of them on the Sparks of Glue 4.0 and 6.0; sets itself up
+test: .venv/ready ## the tests, and a small set on the Sparks of Glue 4.0 and 6.0, without groups that passed and are unchanged; sets itself up
 	@.ci/spark-classes
 	@$(MAKE) --no-print-directory --jobs 4 --keep-going lint sinks jobs plain small-spark-3.3 small-spark-4.1 collected
 	@.ci/shard check
@@ -26,7 +26,10 @@ collected: .venv/ready
 small-spark-3.3 small-spark-4.1: .venv/ready
 	@.ci/small/run $(@:small-%=%)
 
-test-long: .venv/ready ## all random cases and long variants, and tests that make test runs after a change only: hours [ROOMS="sinks protocol"]
+test-all: .venv/ready ## everything that make test can run, changed or not; writes to .ci/passed which groups passed
+	.ci/all
+
+test-long: .venv/ready ## all random cases and long variants, and the groups that make test leaves out: hours [ROOMS="sinks protocol"]
 	.ci/long $(ROOMS)
 
 test-busy: .venv/ready ## all tests beside 8 busy processes: an hour each time [TIMES=3]
@@ -45,7 +48,7 @@ lint: .venv/ready ## style, spelling, prose, links and types
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell README.md docs scripts tests terraform benchmarks setup.cfg Makefile
 	$(BIN)/python -m pytest -q -p no:cacheprovider tests/docs/test_prose.py tests/docs/test_links.py
-	$(BIN)/mypy
+	.ci/types
 
 audit: .venv/ready ## what CI installs as CycloneDX (build/sbom.json), and known vulnerabilities of it
 	python3 -m venv .venv/audit

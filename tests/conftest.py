@@ -35,7 +35,10 @@ from tests.support.moto_server import MotoServer, OneAtATime, call_servers_of_th
 from tests.support.patience import PATIENCE
 from tests.support.places import REGION, REPOSITORY, TEST_ENDPOINT
 
-pytest_plugins = [f"tests.support.{name}_fixtures" for name in ("table", "server", "database")]
+pytest_plugins = [
+    "tests.support.group_results",
+    *(f"tests.support.{name}_fixtures" for name in ("table", "server", "database")),
+]
 
 
 # In CI, Hypothesis' own profile goes on to make the examples repeatable.
@@ -68,11 +71,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out, and say why, what an older Spark or pandas cannot do. With CI's versions that is nothing."""
     if not is_long():
         take_out(config, items, [item for item in items if item.get_closest_marker("long")])
-        for group in reach.GROUPS:
-            of_group = [item for item in items if group in args_of_marker(item, "if_changed")]
-            if of_group and reach.has_passed(group):
-                take_out(config, items, of_group)
-                config.stash.setdefault(UNCHANGED, {})[group] = len(of_group)
+    for group, count in Counter(map(reach.group_of, items)).items():
+        if group and reach.is_passed_over(group):
+            take_out(config, items, [item for item in items if reach.group_of(item) == group])
+            config.stash.setdefault(UNCHANGED, {})[group] = count
     if hasattr(config, "workerinput"):
         put_long_files_first(items, float(config.getini("timeout")))
     for package, needed, part, fixtures, why in LEFT_OUT:
@@ -81,12 +83,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if part in item.name and fixtures & set(getattr(item, "fixturenames", ())):
                     item.add_marker(pytest.mark.skip(reason=f"{why}; this is {package} {found}"))
-
-
-def args_of_marker(item: pytest.Item, name: str) -> tuple[Any, ...]:
-    """Return what a test's marker was given; nothing where the test has none."""
-    marker = item.get_closest_marker(name)
-    return marker.args if marker else ()
 
 
 def take_out(config: pytest.Config, items: list[pytest.Item], unwanted: list[pytest.Item]) -> None:
@@ -98,11 +94,8 @@ def take_out(config: pytest.Config, items: list[pytest.Item], unwanted: list[pyt
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say which tests did not run because nothing that they reach has changed."""
-    for group, count in config.stash.get(UNCHANGED, {}).items():
-        terminalreporter.write_line(
-            f"{group}: {count} tests did not run, because nothing that they reach has changed since `make test-long` "
-            f"passed them (SHA-256 {reach.digest(group)})."
-        )
+    for group, count in sorted(config.stash.get(UNCHANGED, {}).items()):
+        terminalreporter.write_line(reach.passing_over(group, f"{count} tests"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.locked import versions
+from tests.support import reach
 from tests.support.places import REPOSITORY
 
 SMALL = REPOSITORY / ".ci" / "small"
@@ -21,8 +23,13 @@ NO_PYTHON = {"PYTHON310": "/nowhere/python3.10", "PYTHON313": "/nowhere/python3.
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Return a folder with CI's files and this environment, which also stands for that of Spark 4.1 on Python 3.11."""
-    shutil.copytree(REPOSITORY / ".ci", tmp_path / ".ci")
+    """Return a folder with CI's files and this environment, which also stands for that of Spark 4.1 on Python 3.11.
+
+    No group of tests has passed there.
+    """
+    shutil.copytree(REPOSITORY / ".ci", tmp_path / ".ci", ignore=shutil.ignore_patterns("passed"))
+    for name in ("scripts", "tests", *reach.STARTED_BY):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
     (tmp_path / ".venv").symlink_to(sys.prefix)
     (tmp_path / ".venv-matrix").mkdir()
     (tmp_path / ".venv-matrix" / f"small-spark-4.1-{platform.python_version()}").symlink_to(sys.prefix)
@@ -31,10 +38,12 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def small(clone: Path, argument: str) -> subprocess.CompletedProcess[str]:
+def small(clone: Path, argument: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    of_make = ("GLUE_WATERMARKS_ALL", "GLUE_WATERMARKS_LONG")
+    kept = {name: value for name, value in os.environ.items() if name not in of_make}
     return subprocess.run(
         [clone / ".ci" / "small" / "run", argument],
-        env=os.environ | NO_PYTHON,
+        env=kept | NO_PYTHON | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -67,6 +76,58 @@ def test_spark_is_tried_on_the_python_there_is_when_it_can_run_there(
     assert done.returncode == code, done.stdout + done.stderr
     assert done.stdout.startswith(f"== {label}, the small set\n")
     assert line.startswith(f"{label}, as there is no Python 3.13 (PYTHON313=PATH): the small set, {outcome}")
+    # Another Python than the set is for says nothing of the group.
+    assert not (clone / "build" / "groups").exists()
+
+
+@pytest.mark.parametrize("variables", [{}, {"GLUE_WATERMARKS_ALL": "1"}], ids=["make-test", "make-test-all"])
+def test_spark_is_named_and_not_tried_when_nothing_has_changed_since_the_set_passed_there(
+    clone: Path, variables: dict[str, str]
+) -> None:
+    asked = "from tests.support.reach import digest; print(digest('spark-3.3'))"
+    of_the_clone = subprocess.run([sys.executable, "-c", asked], cwd=clone, capture_output=True, text=True, check=True)
+    (clone / ".ci" / "passed").write_text(f"spark-3.3 {of_the_clone.stdout}")
+
+    done = small(clone, "spark-3.3", **variables)
+
+    line = f"spark-3.3: the small set on Spark 3.3.4 did not run, because .* (SHA-256 {of_the_clone.stdout.strip()}).\n"
+    is_named = re.fullmatch(line.replace("(", r"\(").replace(")", r"\)"), done.stdout) is not None
+    assert done.returncode == 0, done.stderr
+    assert is_named == (not variables)
+    assert is_named != ("NOT TRIED" in done.stdout)
+    assert done.stdout in small(clone, "report").stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "outcomes"),
+    [
+        ("pass", {"collected", "passed"}),
+        ("raise ValueError", {"collected", "failed"}),
+        ("import pytest; pytest.skip('no database')", {"collected", "skipped"}),
+    ],
+    ids=["good", "bad", "skipped"],
+)
+def test_result_is_left_when_the_set_has_run_on_the_python_that_it_is_for(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, body: str, outcomes: set[str]
+) -> None:
+    (clone / "tests").unlink()
+    for name in ("conftest.py", "__init__.py", "support"):
+        (clone / "tests").mkdir(exist_ok=True)
+        (clone / "tests" / name).symlink_to(REPOSITORY / "tests" / name)
+    (clone / "tests" / "test_it.py").write_text(f"def test_it():\n    {body}\n")
+    (clone / ".ci" / "small" / "tests.txt").write_text("tests/test_it.py::test_it\n")
+    python = clone / "python3.13"
+    python.write_text('#!/bin/sh\ncase "$2" in *version_info*) echo 3.13 ;; *) echo 3.13.0 ;; esac\n')
+    python.chmod(0o755)
+    (clone / ".venv-matrix" / "small-spark-4.1-3.13.0").symlink_to(sys.prefix)
+    monkeypatch.setattr(reach, "RESULTS", clone / "build" / "groups")
+
+    done = small(clone, "spark-4.1", PYTHON313=str(python))
+
+    assert done.stdout.startswith("== Spark 4.1.1, Python 3.13.0, the small set\n"), done.stdout + done.stderr
+    assert {(one.group, one.outcome, one.tests) for one in reach.left()} == {
+        ("spark-4.1", outcome, 1) for outcome in outcomes
+    }
 
 
 def test_outcome_of_an_earlier_run_is_gone_when_the_next_one_fails_at_its_start(clone: Path) -> None:
@@ -91,7 +152,7 @@ def test_all_sparks_and_the_report_are_part_of_the_tests_when_make_runs_them() -
     steps = (".ci/small/run spark-3.3", ".ci/small/run spark-4.1", ".ci/shard check", ".ci/small/run report")
     places = [planned.index(step) for step in steps]
     assert places == sorted(places)
-    assert "/mypy\n" in planned[: places[2]]
+    assert ".ci/types\n" in planned[: places[2]]
 
 
 @pytest.mark.parametrize(("number", "all_of_it"), [("3.3", "constraints-spark-3.3.txt"), ("4.1", "constraints.txt")])

@@ -10,6 +10,11 @@ def is_long() -> bool:
     return bool(os.environ.get("GLUE_WATERMARKS_LONG"))
 
 
+def is_all() -> bool:
+    """Return whether groups of tests run for which nothing has changed since they passed, as in `make test-all`."""
+    return is_long() or bool(os.environ.get("GLUE_WATERMARKS_ALL"))
+
+
 def cases(few: int, *, long: int) -> int:
     """Return how many random cases to try."""
     return long if is_long() else few

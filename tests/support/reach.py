@@ -1,24 +1,43 @@
-"""What a group of tests reaches, and whether any of it has changed since `make test-long` passed the group.
+"""What a group of tests reaches, and whether any of it has changed since the group passed.
 
-The file `.ci/passed` holds each group with the SHA-256 of what it reached then. `.ci/long` writes it.
+The file `.ci/passed` holds the SHA-256 of what each group reached when it passed. `make test` leaves out a group whose
+hash is there. `make test-all` and `make test-long` run all groups and write the file from the results that their
+processes leave in build/groups/:
+
+    python -m tests.support.reach passed GROUP WHAT     exits with 0 and prints a line if a run leaves the group out
+    python -m tests.support.reach run GROUP COMMAND     runs a command and leaves its result as that of the group
+    python -m tests.support.reach note                  writes .ci/passed
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
+import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from tests.support.imports import DYNAMODB_CALLS, S3_CALLS, files_below, names_imported
+from tests.support.imports import DYNAMODB_CALLS, S3_CALLS, files_below, imports_of
+from tests.support.long import is_all
 from tests.support.places import REPOSITORY
 
+if TYPE_CHECKING:
+    import pytest
+
 PASSED = REPOSITORY / ".ci" / "passed"
-PACKAGES = REPOSITORY / ".ci" / "constraints.txt"
+RESULTS = REPOSITORY / "build" / "groups"
+"""A file of results for each process."""
+STARTED_BY = ("Makefile", "setup.cfg", "setup.py")
+"""What starts and configures all tests, beside the files of .ci."""
 RIGHT = re.compile(r"\b[a-z][a-z0-9-]*:[A-Z][a-z]+[A-Z]\w+")
 """An action of an IAM policy, such as s3:GetObject."""
+QUOTED = re.compile(r"""["']((?:scripts|tests)(?:\.\w+)+)["']""")
+"""A module that a file names as a text, as for another process."""
 
 
 CALLS = DYNAMODB_CALLS | S3_CALLS
@@ -51,60 +70,208 @@ def of_mutants() -> Iterable[Path]:
     return with_support(*files_below(REPOSITORY / "tests" / "mutants"))
 
 
-GROUPS: dict[str, Callable[[], Iterable[Path]]] = {"model": of_model, "mutants": of_mutants, "terraform": of_terraform}
-PLACES = {"model": "protocol/test_promela_model.py", "mutants": "mutants", "terraform": "infra"}
-"""Where all tests of a group are, below tests/."""
+def of_small_set() -> Iterable[Path]:
+    lines = (REPOSITORY / ".ci" / "small" / "tests.txt").read_text(encoding="utf-8").splitlines()
+    return with_support(*(REPOSITORY / line.partition("::")[0] for line in lines), packages=("scripts", "tests"))
+
+
+def of_targets() -> Iterable[Path]:
+    """Return what decides the contract of sinks. Its tests import the command, which imports nearly all of scripts/."""
+    below = (path for path in (REPOSITORY / "scripts").rglob("*") if path.is_file() and not is_made(path))
+    yield from (path for path in below if path.suffix != ".md")
+    yield from with_support(*files_below(REPOSITORY / "tests" / "sinks" / "contract"))
+
+
+def of_types() -> Iterable[Path]:
+    return (path for folder in ("scripts", "tests") for path in files_below(REPOSITORY / folder))
+
+
+GROUPS: dict[str, Callable[[], Iterable[Path]]] = {
+    "model": of_model,
+    "mutants": of_mutants,
+    "spark-3.3": of_small_set,
+    "spark-4.1": of_small_set,
+    "targets": of_targets,
+    "terraform": of_terraform,
+    "types": of_types,
+}
+
+
+def group_of(item: pytest.Item) -> str:
+    """Return the group that a test is of, or nothing."""
+    marker = item.get_closest_marker("if_changed")
+    return str(marker.args[0]) if marker else ""
 
 
 def is_made(path: Path) -> bool:
-    """Return whether Terraform has made a file, or the folder that it is in."""
-    return any(part.startswith((".terraform", "terraform.tfstate")) for part in path.parts)
+    """Return whether Terraform or Python has made a file, or the folder that it is in."""
+    return any(part.startswith((".terraform", "terraform.tfstate", "__pycache__")) for part in path.parts)
 
 
-def with_support(*tests: Path) -> set[Path]:
-    """Return files of tests, the conftest.py of all tests, and what these import of tests/."""
+def with_support(*tests: Path, packages: Sequence[str] = ("tests",)) -> set[Path]:
+    """Return files of tests, what pytest imports for them, and what all of these import of some packages.
+
+    pytest imports the conftest.py and __init__.py of each folder that a file is in, and the shared fixtures.
+    """
+    top = REPOSITORY / "tests"
+    folders = {folder for test in tests for folder in test.parents if folder.is_relative_to(top)} | {top}
+    shared = {folder / name for folder in folders for name in ("conftest.py", "__init__.py")}
+    fixtures = (top / "support").glob("*_fixtures.py")
+    return with_imports([*tests, *filter(Path.is_file, shared), *fixtures], packages)
+
+
+def with_imports(files: Iterable[Path], packages: Sequence[str]) -> set[Path]:
+    """Return files and what they import of some packages: at any place in them, by name, and so on."""
     found: set[Path] = set()
-    left = [*tests, REPOSITORY / "tests" / "conftest.py"]
+    left = [*files]
     while left:
         path = left.pop()
-        if path not in found:
-            found.add(path)
-            left += [other for name in names_imported(path) if (other := module_of(name)) is not None]
+        if path in found:
+            continue
+        found.add(path)
+        names = names_in(path.read_text(encoding="utf-8"))
+        left += [other for name in names if name.partition(".")[0] in packages for other in files_of(name)]
     return found
 
 
-def module_of(name: str) -> Path | None:
-    """Return the file of tests/ that an imported name is, or is in."""
-    if name.partition(".")[0] != "tests":
-        return None
-    whole = REPOSITORY / Path(*name.split("."))
-    places = (whole.with_suffix(".py"), whole.parent.with_suffix(".py"), whole / "__init__.py")
-    return next((place for place in places if place.exists()), None)
+@cache
+def names_in(text: str) -> frozenset[str]:
+    """Return every name that a file imports, and the modules of this repository that it names."""
+    return frozenset({name for name, _ in imports_of(ast.parse(text))} | set(QUOTED.findall(text)))
+
+
+def files_of(name: str) -> list[Path]:
+    """Return the files that an import of a name runs: those of packages that the name is in, and of its module."""
+    wholes = [REPOSITORY.joinpath(*name.split(".")[: number + 1]) for number in range(name.count(".") + 1)]
+    places = [place for whole in wholes for place in (whole.with_suffix(".py"), whole / "__init__.py")]
+    return [place for place in places if place.is_file()]
+
+
+@cache
+def files(group: str) -> set[Path]:
+    """Return all files that decide whether a group passes."""
+    ci = (path for path in (REPOSITORY / ".ci").rglob("*") if path.is_file() and not is_made(path))
+    starting = {path for path in ci if path.name != "passed"} | {REPOSITORY / name for name in STARTED_BY}
+    return starting.union(GROUPS[group]())
 
 
 @cache
 def digest(group: str) -> str:
     """Return the SHA-256 of the names and bytes of all that a group reaches."""
     found = hashlib.sha256()
-    for path in sorted({*GROUPS[group](), PACKAGES}):
+    for path in sorted(files(group)):
         found.update(f"{path.relative_to(REPOSITORY).as_posix()}\n".encode())
         found.update(hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()
 
 
+def not_reached(group: str) -> list[str]:
+    """Return the modules of this repository that this process has loaded and that are no files of a group."""
+    loaded = {Path(file) for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))}
+    own = {path for name in ("scripts", "tests") for path in loaded if path.is_relative_to(REPOSITORY / name)}
+    return sorted(path.relative_to(REPOSITORY).as_posix() for path in own - files(group))
+
+
+def passed() -> dict[str, str]:
+    """Return the groups that passed, with the hash of what they reached."""
+    lines = PASSED.read_text(encoding="utf-8").splitlines() if PASSED.exists() else []
+    return dict(line.split() for line in lines)
+
+
 def has_passed(group: str) -> bool:
     """Return whether all of a group passed with what it reaches now."""
-    lines = PASSED.read_text(encoding="utf-8").splitlines() if PASSED.exists() else []
-    return f"{group} {digest(group)}" in lines
+    noted = passed().get(group)
+    return noted is not None and noted == digest(group)
 
 
-def main(rooms: Collection[str]) -> None:
-    """Note that the groups in these folders or files of tests have passed."""
-    passed = [group for group, place in PLACES.items() if any(f"{place}/".startswith(f"{room}/") for room in rooms)]
-    lines = PASSED.read_text(encoding="utf-8").splitlines() if PASSED.exists() else []
-    known = dict(line.split() for line in lines) | {group: digest(group) for group in passed}
+def is_passed_over(group: str) -> bool:
+    """Return whether this run leaves a group out."""
+    return not is_all() and has_passed(group)
+
+
+def passing_over(group: str, what: str) -> str:
+    """Return the line that a run prints about a group that it leaves out."""
+    return (
+        f"{group}: {what} did not run, because nothing that they reach has changed since they passed "
+        f"(SHA-256 {digest(group)})."
+    )
+
+
+# --- results --------------------------------------------------------------------------------------------
+
+Outcome = Literal["collected", "began", "passed", "failed", "skipped"]
+"""The outcome of tests. Tests that only began belong to a process that did not reach its end."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of tests of a group in one process. The outcome `collected` counts all tests of the group."""
+
+    group: str
+    outcome: Outcome
+    tests: int
+    digest: str
+
+
+def leave(path: Path, results: Iterable[Result]) -> None:
+    """Leave results in a file, in place of those that are there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f"{one.group} {one.outcome} {one.tests} {one.digest}\n" for one in results]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def left() -> list[Result]:
+    """Return the results of all processes."""
+    lines = [line.split() for path in RESULTS.glob("*") for line in path.read_text(encoding="utf-8").splitlines()]
+    return [Result(group, outcome, int(tests), digest) for group, outcome, tests, digest in lines]  # type: ignore[arg-type]
+
+
+def run(group: str, command: Sequence[str]) -> int:
+    """Run the command that is all of a group, and leave its result. Return the command's exit code."""
+    result = partial(Result, group, tests=1, digest=digest(group))
+    leave(RESULTS / group, [result("collected"), result("began")])
+    code = subprocess.run(command, check=False).returncode
+    leave(RESULTS / group, [result("collected"), result("failed" if code else "passed")])
+    return code
+
+
+def note() -> list[str]:
+    """Write the hash of each group that passed to `.ci/passed`, remove that of each that failed, and return a report.
+
+    A group keeps the hash that it had if some of its tests were skipped or did not run, or if a file that it reaches
+    has changed while they ran.
+    """
+    known, found, lines = passed(), left(), []
+    for group in GROUPS:
+        results = [one for one in found if one.group == group]
+        outcomes = {one.outcome for one in results} - {"collected"}
+        all_tests, well = (sum(one.tests for one in results if one.outcome == name) for name in ("collected", "passed"))
+        is_same = all(one.digest == digest(group) for one in results)
+        if outcomes & {"began", "failed"}:
+            known.pop(group, None)
+            lines.append(f"{group}: failed, so it is not in .ci/passed")
+        elif outcomes == {"passed"} and is_same and well == all_tests:
+            known[group] = digest(group)
+            lines.append(f"{group}: passed, so it is in .ci/passed (SHA-256 {digest(group)})")
+        elif outcomes:
+            why = "some of its tests did not run" if is_same else "something that it reaches has changed meanwhile"
+            lines.append(f"{group}: .ci/passed has what it had before, because {why}")
     PASSED.write_text("".join(f"{group} {known[group]}\n" for group in sorted(GROUPS.keys() & known)), encoding="utf-8")
+    return lines
+
+
+def main(command: str, *arguments: str) -> int:
+    """Run a command of the table above and return the exit code."""
+    if command == "run":
+        return run(arguments[0], arguments[1:])
+    if command == "note":
+        lines = note()
+    else:
+        group, what = arguments
+        lines = [passing_over(group, what)] if is_passed_over(group) else []
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0 if lines or command == "note" else 1
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

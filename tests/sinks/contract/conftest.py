@@ -17,6 +17,13 @@ from tests.support.places import REGION
 _numbers = itertools.count(1)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Run the formats beyond Parquet and Delta only where something has changed since they passed."""
+    given = getattr(item, "callspec", None)
+    if given is not None and "target" in given.params and TARGETS[given.params["target"]].is_a_further_format:
+        item.add_marker(pytest.mark.if_changed("targets"))
+
+
 @pytest.fixture(scope="session")
 def contract_catalog(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return a catalog of Iceberg that all tests share."""

@@ -63,6 +63,11 @@ class Kind:
         return self.engine in ("spark", "stream")
 
     @property
+    def is_a_further_format(self) -> bool:
+        """Whether it is a format beyond Parquet and Delta: those are tested only after a change."""
+        return self.family == "iceberg" or self.form in ("orc", "csv", "json")
+
+    @property
     def can(self) -> frozenset[str]:
         """What it can do: partition_by, merge (with and without a history), batch_column, roll_back, constrain."""
         lake = {"partition_by", "merge", "batch_column", "roll_back"}
