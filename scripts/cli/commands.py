@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -153,6 +153,36 @@ job_argument = click.argument("job", type=JobName())
 context_option = click.option(
     "--context", metavar="NAME", help="Transformation context. Required if the job has several."
 )
+
+
+def check_options(modes: Mapping[str, Container[str]]) -> str:
+    """Return the option that chooses what the command does, "" where none is given.
+
+    Parameters
+    ----------
+    modes
+        By such an option, the parameters that have an effect with it; under "" those that have one without any.
+
+    Raises
+    ------
+    click.UsageError
+        A parameter was given that has no effect there.
+    """
+    context = click.get_current_context()
+    given = {}
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            given[name] = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
+    chosen = next((name for name in modes if name in given), "")
+    for name, shown in given.items():
+        if name in ("job", chosen, *NAMES) or name in modes[chosen]:
+            continue
+        if chosen:
+            raise click.UsageError(f"{shown} has no effect with {given[chosen]}.")
+        needed = " or ".join(f"--{mode.replace('_', '-')}" for mode, names in modes.items() if name in names)
+        raise click.UsageError(f"{shown} has no effect without {needed}.")
+    return chosen
 
 
 def read_job(around: Surroundings, job: str) -> Head:

@@ -72,7 +72,7 @@ def _others(job: str, states: Mapping[str, Any], kind: str) -> str:
         return f"It has none: see watermarks show {quote(job)}."
     return (
         f"Its source is files: {', '.join(files)}. To check these: watermarks doctor {quote(job)}, "
-        f"watermarks explain {quote(job)} KEY."
+        f"watermarks files {quote(job)} --explain KEY."
     )
 
 

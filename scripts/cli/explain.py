@@ -1,4 +1,4 @@
-"""`watermarks explain`: what became of one file."""
+"""`watermarks files JOB --explain KEY`: what became of one file."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import os
 from shlex import quote
 from typing import Any
 
-import click
 from rich.text import Text
 
-from scripts.cli.commands import command, context_option, job_argument
-from scripts.cli.contexts import file_bookmark, file_options, state_in
+from scripts.cli.contexts import file_bookmark, state_in
 from scripts.cli.deciding import confirm_place
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
@@ -19,17 +17,8 @@ from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
 
 
-@command("explain")
-@job_argument
-@click.argument("key")
-@context_option
-@file_options
-def explain(around: Surroundings, job: str, key: str, context: str | None, **options: Any) -> None:
-    """Show which run took a file and when, or why no run took it.
-
-    KEY is a URI or a path. If it is relative to the source, the command shows the source and asks before it
-    looks there.
-    """
+def explain_file(around: Surroundings, job: str, key: str, context: str | None, **options: Any) -> None:
+    """Show which run took a file and when, or why no run took it; `options` are the job's own options of files."""
     bookmark_of = file_bookmark()
     with progress(around, f"reading {printable(job)}"):
         name, state = state_in(around, job, context, "files")

@@ -1,17 +1,19 @@
-"""`watermarks files`: files that could not be read, and ledger files that nothing refers to."""
+"""`watermarks files`: files that could not be read, what became of one file, and the ledger's leftovers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
+from typing import Any
 
 import click
 
-from scripts.cli.commands import Duration, command, context_option, job_argument, read_job
-from scripts.cli.contexts import ledger_option, state_in
+from scripts.cli.commands import Duration, check_options, command, context_option, job_argument, read_job
+from scripts.cli.contexts import file_options, state_in
 from scripts.cli.deciding import Said, deciding, declare
 from scripts.cli.documents import emit
+from scripts.cli.explain import explain_file
 from scripts.cli.progress import progress
 from scripts.cli.screen import moment, show_rows
 from scripts.cli.surroundings import Surroundings
@@ -23,6 +25,12 @@ from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import PLANS
 from scripts.helpers.states import typed
 
+DECIDING = ("why", "who", "yes")
+MODES = {
+    "": ("context", "set_aside", "retry", "retry_all", "skip", *DECIDING),
+    "explain": ("context", "include", "exclude", "min_size", "versioned", "ledger_uri"),
+    "sweep": ("context", "ledger_uri", "older_than", "yes"),
+}
 SHOWN = {RETRY: "the next run takes it", SKIP: "done; off the list with the next run"}
 
 
@@ -33,8 +41,9 @@ SHOWN = {RETRY: "the next run takes it", SKIP: "done; off the list with the next
 @click.option("--retry", multiple=True, metavar="KEY", help="Let the next run take this file again. Repeatable.")
 @click.option("--retry-all", is_flag=True, help="Let the next run take all of them again.")
 @click.option("--skip", multiple=True, metavar="KEY", help="Count this file as done. Repeatable.")
+@click.option("--explain", metavar="KEY", help="Show which run took this file and when, or why no run took it.")
+@file_options
 @click.option("--sweep", is_flag=True, help="Delete ledger files that no job of the table refers to.")
-@ledger_option
 @click.option("--older-than", type=Duration(), metavar="TIME", help="With --sweep: only files older than this (8d).")
 @deciding(why_needed=False)
 def files(
@@ -45,23 +54,29 @@ def files(
     retry: Sequence[str],
     retry_all: bool,
     skip: Sequence[str],
+    explain: str | None,
     sweep: bool,
     ledger_uri: str | None,
     older_than: timedelta | None,
     said: Said,
+    **options: Any,
 ) -> None:
-    """List files that a job could not read, and retry or skip them; or sweep the folder of its ledger.
+    """List, retry or skip files that a job could not read; explain one file; sweep the ledger's folder.
 
     A job with on_unreadable="set_aside" sets such files aside and takes the rest of their batch. KEY is the key
-    that the list shows. --sweep deletes ledger files older than 8 days that no job of the table refers to.
+    that the list shows.
+
+    --explain shows which run took a file and when, or why no run took it. KEY is a URI or a path. If it is relative
+    to the source, the command shows the source and asks before it looks there.
+
+    --sweep deletes ledger files older than 8 days that no job of the table refers to.
     """
-    if not sweep and (ledger_uri or older_than):
-        raise click.UsageError(f"{'--ledger-uri' if ledger_uri else '--older-than'} has no effect without --sweep.")
-    if sweep:
-        if set_aside or retry or retry_all or skip or said.why or said.who:
-            raise click.UsageError("--sweep takes only --ledger-uri, --older-than, --context and --yes.")
-        if ledger_uri is None:
-            raise click.UsageError("Missing option '--ledger-uri'. A ledger in the table has no files to sweep.")
+    check_options(MODES)
+    if explain is not None:
+        explain_file(around, job, explain, context, ledger_uri=ledger_uri, **options)
+        return
+    if sweep and ledger_uri is None:
+        raise click.UsageError("Missing option '--ledger-uri'. A ledger in the table has no files to sweep.")
     if set_aside and (retry or retry_all or skip):
         raise click.UsageError("--set-aside lists files. Omit it to retry or skip files.")
     if both := sorted(set(retry) & set(skip)):

@@ -18,7 +18,6 @@ from scripts.cli.create_table import create_table
 from scripts.cli.diff import diff
 from scripts.cli.discard_plan import discard_plan
 from scripts.cli.doctor import doctor
-from scripts.cli.explain import explain
 from scripts.cli.failures import told
 from scripts.cli.files import files
 from scripts.cli.freshness import freshness
@@ -84,7 +83,7 @@ def cli(ctx: click.Context, /, **_: object) -> None:
 
 
 COMMANDS = [
-    jobs, show, history, diff, explain, files, plan, doctor, coverage, gaps, backfill, verify, freshness,
+    jobs, show, history, diff, files, plan, doctor, coverage, gaps, backfill, verify, freshness,
     complete_up_to, runs, report, rewind, reset, set_values, rename_cursor, discard_plan, release,
     adopt, copy, ingest_files, ingest_table, create_table, completion,
 ]  # fmt: skip

@@ -14,6 +14,12 @@ from scripts.cli.documents import json_text
 
 INTERRUPTED = 130
 """What a shell expects of a command that Ctrl-C has ended: 128 and the number of SIGINT."""
+GONE = {
+    "explain": "Run: watermarks files JOB --explain KEY",
+    "ledger": "Run: watermarks files JOB --sweep --ledger-uri URI",
+    "work": "Let Airflow, Step Functions or cron start the runs of jobs.",
+}
+"""What to do in place of a command of earlier versions."""
 _IS_JSON = "scripts.cli.usage"
 
 
@@ -40,6 +46,12 @@ class Commands(click.Group):
             made = super().make_context(info_name, args, *rest, **extra)
         made.meta[_IS_JSON] = is_json
         return made
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; click.UsageError names what replaces one that is gone."""
+        if cmd_name in GONE:
+            raise click.UsageError(f"watermarks {cmd_name} is gone. {GONE[cmd_name]}", ctx)
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Read the rest and run the command."""

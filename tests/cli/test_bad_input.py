@@ -14,7 +14,9 @@ import pytest
 
 from scripts.cli.failures import hint_for, told
 from scripts.cli.glue_runs import names_in_glue
+from scripts.cli.main import cli
 from scripts.cli.surroundings import Surroundings, is_asked
+from scripts.cli.usage import GONE
 from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import ARN, EXPIRED, between, denied, s3_that_refuses
@@ -122,7 +124,7 @@ def test_glue_permission_is_named_when_it_is_missing(
 
 
 @pytest.mark.parametrize("arguments", [["plan", "parking-fines", "--source", "s3://landing/parking/"],
-                                       ["explain", "parking-fines", "s3://landing/parking/9.csv"]],
+                                       ["files", "parking-fines", "--explain", "s3://landing/parking/9.csv"]],
                          ids=lambda value: value[0])  # fmt: skip
 @pytest.mark.parametrize(
     ("status", "code", "exit_code", "said"),
@@ -267,10 +269,13 @@ def test_gaps_say_that_there_is_nothing_when_the_job_was_reset(run: Command, wat
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["explain", "rents", "a.csv"], "Job 'rents' has no context of files. It has none: see watermarks show rents"),
-        (["explain", "parking-fines", "a.csv", "--context", "x"], "no context 'x' of files. It has: fines."),
+        (
+            ["files", "rents", "--explain", "a.csv"],
+            "Job 'rents' has no context of files. It has none: see watermarks show rents",
+        ),
+        (["files", "parking-fines", "--explain", "a.csv", "--context", "x"], "no context 'x' of files. It has: fines."),
         (["gaps", "parking-fines"], "has no context of rows. Its source is files: fines. To check these: watermarks "),
-        (["coverage", "parking-fines"], "doctor parking-fines, watermarks explain parking-fines KEY"),
+        (["coverage", "parking-fines"], "doctor parking-fines, watermarks files parking-fines --explain KEY"),
         (
             ["gaps", "parking-permits", "--from", "soon"],
             "Cursor column 'last_modified': --from is not of type timestamp. Write a timestamp as ",
@@ -296,6 +301,9 @@ def test_input_is_refused_when_it_does_not_fit_the_job(
         (["jobs", "--sort", "luck"], "is not one of"),
         (["show"], "Missing argument 'JOB'"),
         (["nothing"], "No such command 'nothing'"),
+        (["files", "parking-fines", "--versioned"], "--versioned has no effect without --explain."),
+        (["files", "parking-fines", "--ledger-uri", "x"], "--ledger-uri has no effect without --explain or --sweep."),
+        (["files", "parking-fines", "--explain", "a", "--yes"], "--yes has no effect with --explain."),
         (["history", "rents", "--limit", "0"], "is not in the range"),
         (["plan", "parking-permits", "--spark-conf", "{}"], "No such option '--spark-conf'"),
         (["adopt", "rents"], "Give either --run or --glue."),
@@ -312,6 +320,25 @@ def test_usage_is_shown_when_arguments_are_wrong(
 
     assert done.exit_code == 2
     assert text in done.stderr
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_new_command_is_named_when_the_one_that_is_gone_is_typed(run: Command, world: Watermarks, name: str) -> None:
+    done = run(world, name, "repairs", "--context", "a")
+    programs = run(world, name, "--output", "json")
+
+    assert (done.exit_code, programs.exit_code) == (2, 2)
+    assert f"watermarks {name} is gone. {GONE[name]}" in " ".join(done.stderr.split())
+    assert json.loads(programs.stderr)["message"].endswith(GONE[name])
+
+
+@pytest.mark.parametrize("name", [name for name in GONE if GONE[name].startswith("Run: ")])
+def test_command_that_replaces_one_that_is_gone_exists_when_its_words_are_typed(name: str) -> None:
+    command, *words = GONE[name].removeprefix("Run: watermarks ").split()
+
+    assert {word for word in words if word.startswith("--")} <= {
+        option for parameter in cli.commands[command].params for option in parameter.opts
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`watermarks files`, `explain` and `discard-plan` of a job in whose items somebody planted keys that lead out."""
+"""`watermarks files` and `discard-plan` of a job in whose items somebody planted keys that lead out."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def source(tmp_path: Path) -> str:
         ["files", JOB],
         ["files", JOB, "--retry-all", "--why", "a test", "--yes"],
         ["files", JOB, "--skip", OUTSIDE, "--why", "a test", "--yes"],
-        ["explain", JOB, OUTSIDE],
-        ["explain", JOB, "a.csv"],
+        ["files", JOB, "--explain", OUTSIDE],
+        ["files", JOB, "--explain", "a.csv"],
     ],
     ids=" ".join,
 )
@@ -66,7 +66,7 @@ def test_reason_says_that_a_link_is_not_followed_when_a_file_is_explained(
 ) -> None:
     plant_state(watermarks, state_of(source))
 
-    found = json.loads(run(watermarks, "explain", JOB, source + key, "--output", "json").stdout)
+    found = json.loads(run(watermarks, "files", JOB, "--explain", source + key, "--output", "json").stdout)
 
     assert (found["status"], found["reason"]) == ("unknown", reason)
 

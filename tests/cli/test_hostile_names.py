@@ -81,7 +81,11 @@ main()
     ("arguments", "code", "text"),
     [
         (["show", "parking-fines"], 0, "parking-fines"),
-        (["explain", "parking-fines", "1.csv"], 78, "This command requires pyarrow. Install it: pip install"),
+        (
+            ["files", "parking-fines", "--explain", "1.csv"],
+            78,
+            "This command requires pyarrow. Install it: pip install",
+        ),
         (["plan", "parking-fines"], 78, "This command requires pyarrow. Install it: pip install"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -416,7 +416,7 @@ def test_diff_says_so_when_nothing_differs(run: Command, world: Watermarks) -> N
     ],
 )
 def test_explain_says_what_became_of_a_file_when_named(run: Command, world: Watermarks, key: str, status: str) -> None:
-    found = document(run(world, "explain", "parking-fines", key, "--output", "json"))
+    found = document(run(world, "files", "parking-fines", "--explain", key, "--output", "json"))
 
     assert found["status"] == status
     assert (found["version"], found["run_id"]) == ((1, "jr_fines_1") if status == "taken" else (None, None))
@@ -496,7 +496,9 @@ def test_plan_writes_no_ledger_when_the_job_keeps_one_in_files(
 
 
 @pytest.mark.parametrize("answer", [None, "n\n", "y\n"])
-@pytest.mark.parametrize("command", [["plan", "files"], ["explain", "files", "letter.txt"]], ids=lambda one: one[0])
+@pytest.mark.parametrize(
+    "command", [["plan", "files"], ["files", "files", "--explain", "letter.txt"]], ids=lambda one: one[0]
+)
 def test_source_that_only_the_items_name_is_not_listed_when_nobody_confirms_it(
     run: Command, watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     command: list[str], answer: str | None,
@@ -514,7 +516,7 @@ def test_source_that_only_the_items_name_is_not_listed_when_nobody_confirms_it(
     done = run(watermarks, *command, input=answer)
 
     alice = f"file://{tmp_path}/alice/"
-    instead = {"plan": f"--context files --source {alice}", "explain": f"the whole name of the file: {alice}letter"}
+    instead = {"plan": f"--context files --source {alice}", "files": f"the whole name of the file: {alice}letter"}
     assert done.stdout.startswith(f"The job's items say that its source is {alice}.")
     assert ("8 bytes" in done.stdout) is (answer == "y\n")
     assert (f"pass {instead[command[0]]}" in " ".join(done.stderr.split())) is (answer is None)

@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "show": (["show", "loans"], "reading loans"),
     "history": (["history", "loans"], "reading versions"),
     "diff": (["diff", "loans"], "reading versions of loans"),
-    "explain": (["explain", "files", "1.csv"], "reading files"),
+    "explain": (["files", "files", "--explain", "1.csv"], "reading files"),
     "files": (["files", "files"], "reading files"),
     "plan": (["plan", "loans"], "reading loans"),
     "doctor": (["doctor", "loans"], "examining loans"),

@@ -33,7 +33,7 @@ LOOKS = {
     "show": ["show", "repairs"],
     "history": ["history", "parking-permits"],
     "diff": ["diff", "parking-permits", "1", "3"],
-    "explain": ["explain", "parking-fines", "s3://landing/parking/2.csv"],
+    "explain": ["files", "parking-fines", "--explain", "s3://landing/parking/2.csv"],
     "files": ["files", "parking-fines"],
     "plan": ["plan", "parking-fines", "--source", "s3://landing/parking/"],
     "doctor": ["doctor", "repairs"],

@@ -130,11 +130,11 @@ def test_next_run_takes_what_is_new_when_a_lost_ledger_was_reset_and_starts_from
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["--older-than", "9d"], 2, "has no effect without --sweep"),
+        (["--older-than", "9d"], 2, "has no effect without --"),
         (["--sweep", "--older-than", "23h", "--yes"], BAD_DATA, "stay for at least 1 day"),
         (["--sweep", "--context", "x", "--yes"], BAD_DATA, "has no context 'x' of files"),
-        (["--sweep", "--retry-all", "--yes"], 2, "--sweep takes only"),
-        (["--sweep", "--why", "space", "--yes"], 2, "--sweep takes only"),
+        (["--sweep", "--retry-all", "--yes"], 2, "--retry-all has no effect with --sweep"),
+        (["--sweep", "--why", "space", "--yes"], 2, "--why has no effect with --sweep"),
     ],
 )
 def test_nothing_changes_when_the_options_do_not_fit(

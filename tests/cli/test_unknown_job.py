@@ -26,7 +26,7 @@ COMMANDS: dict[str, list[str]] = {
     "show": ["show", NAME],
     "history": ["history", NAME],
     "diff": ["diff", NAME],
-    "explain": ["explain", NAME, "1.csv"],
+    "explain": ["files", NAME, "--explain", "1.csv"],
     "files": ["files", NAME],
     "plan": ["plan", NAME],
     "doctor": ["doctor", NAME],

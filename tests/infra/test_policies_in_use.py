@@ -204,7 +204,7 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["jobs", VALUES], ["show", VALUES], ["history", VALUES], ["diff", VALUES, "1", "2"], ["runs", VALUES],
         ["coverage", ROWS], ["gaps", ROWS], ["complete-up-to", ROWS], ["backfill", ROWS],
         ["freshness", VALUES, "--warn", "1d"],
-        ["doctor", VALUES], ["plan", FILES, "--source", f"s3://{BUCKET}/parking/"], ["explain", FILES, file],
+        ["doctor", VALUES], ["plan", FILES, "--source", f"s3://{BUCKET}/parking/"], ["files", FILES, "--explain", file],
         ["files", FILES],
         ["report", VALUES, ROWS, "--html", page],
     ]  # fmt: skip

@@ -116,7 +116,7 @@ def as_person_who_looks(marks: Watermarks) -> None:
         ["doctor", OWN],
         ["freshness", OWN, "--warn", "1d"],
         ["plan", FILES, "--source", f"s3://{BUCKET}/parking/"],
-        ["explain", FILES, f"s3://{BUCKET}/parking/a.json"],
+        ["files", FILES, "--explain", f"s3://{BUCKET}/parking/a.json"],
     ):
         done = CliRunner().invoke(cli, ["--table", TABLE, *command], prog_name="watermarks")
         assert done.exit_code == 0, (command, done.output)
