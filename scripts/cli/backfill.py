@@ -1,4 +1,4 @@
-"""`watermarks backfill`: the commands that read what was never read, and the end of a slice that nobody will finish."""
+"""`watermarks backfill`: what was read and what never was, the commands that read it, and the end of a slice."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def backfill(
     abandon: str | None,
     said: Said,
 ) -> None:
-    """Show the gaps that a backfill has to read, or print the commands that read them.
+    """Show what a job has read and the gaps that it never read, or print the commands that read them.
+
+    The first table has the cursor values that live runs and backfills have read, whatever --from says.
 
     With "-- --source URI --target URI", print a "watermarks ingest-table" command for each slice, first
     for slices that have begun and are not done. Further ARGUMENTS of ingest-table, such as --jdbc-table,
@@ -94,11 +96,10 @@ def backfill(
         begun = _begun(around, job, name)
         # A slice that is begun owns its rows though they are not read yet, so it is a gap and is not offered twice.
         taken = {one.bounds for one in begun}
-        planned: list[ShownRange] = []
-        for gap in around.watermarks.gaps(job, name, bound_option(state, start, "--from")):
-            if gap not in taken:
-                planned += _cut(gap, number)
-    work = _Work(around, job, name, state, begun, planned, arguments)
+        gaps = around.watermarks.gaps(job, name, bound_option(state, start, "--from"))
+        planned = [one for gap in gaps if gap not in taken for one in _cut(gap, number)]
+        read = around.watermarks.coverage(job, name)
+    work = _Work(around, job, name, state, read, gaps, begun, planned, arguments)
     if around.is_json:
         work.emit()
     elif arguments:
@@ -152,18 +153,26 @@ def _abandon(around: Surroundings, job: str, context: str | None, slice_job: str
 
 @dataclass(frozen=True)
 class _Work:
-    """What a backfill of one context has to read: slices that are begun, and slices to begin."""
+    """What of one context was read, what never was, and slices of it: begun, and to begin."""
 
     around: Surroundings
     job: str
     context: str
     state: RowsState
+    read: Sequence[ShownRange]
+    gaps: Sequence[ShownRange]
     begun: Sequence[_Begun]
     planned: Sequence[ShownRange]
     arguments: Sequence[str]
 
     def show(self) -> None:
         out = self.around.out
+        if self.read:
+            out.print("Read:")
+            show_rows(out, ("low", "high (not included)"), span_rows(placed(self.state, self.read)))
+        else:
+            out.print("Nothing was read yet.")
+        out.print()
         if self.begun:
             out.print("In progress:")
             rows: list[Sequence[Cell]] = [
@@ -208,7 +217,7 @@ class _Work:
     def emit(self) -> None:
         now = self.around.now()
         begun = [one.as_json(now, self.state) for one in self.begun]
-        planned: list[dict[str, Any]] = [{"low": low, "high": high} for low, high in placed(self.state, self.planned)]
+        read, gaps, planned = map(self._as_json, (self.read, self.gaps, self.planned))
         # Without arguments it is not known where a command would read and write.
         if self.arguments:
             for facts, one in zip(begun, self.begun, strict=True):
@@ -216,7 +225,11 @@ class _Work:
                     facts["command"] = self._command(one.bounds, one.name)
             for facts, bounds in zip(planned, self.planned, strict=True):
                 facts["command"] = self._command(bounds)
-        emit({"job": self.job, "context": self.context, "begun": begun, "slices": planned})
+        spans = {"coverage": read, "gaps": gaps, "begun": begun, "slices": planned}
+        emit({"job": self.job, "context": self.context, **spans})
+
+    def _as_json(self, spans: Sequence[ShownRange]) -> list[dict[str, Any]]:
+        return [{"low": low, "high": high} for low, high in placed(self.state, spans)]
 
     def _is_to_finish(self, one: _Begun) -> bool:
         """Return whether a slice that is begun may be finished: rows that the live job takes would be there twice."""

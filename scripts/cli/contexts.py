@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from scripts.cli.commands import with_options
-from scripts.cli.documents import emit
-from scripts.cli.screen import Cell, bound_text, show_rows
+from scripts.cli.screen import Cell, bound_text
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import ConfigurationError, InvalidValueError
 from scripts.helpers.protocol.lookups import STATES
@@ -84,19 +83,6 @@ def names_of_kind(states: Mapping[str, Any], kind: str) -> list[str]:
 def bound_option(state: RowsState, text: str | None, option: str) -> Any:
     """Read a bound that was given as an option; None if it was not."""
     return None if text is None else bound_given(state.columns, text, option, typed=True)
-
-
-def show_spans(
-    around: Surroundings, asked: dict[str, str], name: str, state: RowsState, spans: Sequence[Any], *, none: str
-) -> None:
-    """Show ranges of cursor values, or say `none`; as JSON under `name`, beside what was asked about."""
-    spans = placed(state, spans)
-    if around.is_json:
-        emit({**asked, name: [{"low": low, "high": high} for low, high in spans]})
-    elif spans:
-        show_rows(around.out, ("low", "high (not included)"), span_rows(spans))
-    else:
-        around.out.print(none)
 
 
 def placed(state: RowsState, spans: Sequence[Any]) -> list[Any]:

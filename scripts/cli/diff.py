@@ -1,4 +1,4 @@
-"""`watermarks diff`: what differs between two versions, here and in what is shown before a decision."""
+"""`watermarks history JOB --diff`: what differs between two versions, here and in what is shown before a decision."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import click
 from rich.console import Console
 from rich.text import Text
 
-from scripts.cli.commands import command, job_argument
 from scripts.cli.documents import emit, entry_json, with_spans
 from scripts.cli.progress import progress
 from scripts.cli.screen import NONE, Cell, bound_text, moment, show_folded, show_rows, state_text, value_text
@@ -40,15 +38,8 @@ class WatermarkDifference(NamedTuple):
         return {"watermark": self.name, "from": with_spans(self.before), "to": with_spans(self.after)}
 
 
-@command("diff")
-@job_argument
-@click.argument("version", type=click.IntRange(1), required=False)
-@click.argument("other", type=click.IntRange(1), required=False)
-def diff(around: Surroundings, job: str, version: int | None, other: int | None) -> None:
-    """Show what changed between two versions of a job.
-
-    OTHER defaults to the current version, VERSION to the one before the current version.
-    """
+def show_diff(around: Surroundings, job: str, version: int | None, other: int | None) -> None:
+    """Show what changed between two versions of a job: `other` is by default the current one, `version` that before."""
     with progress(around, f"reading versions of {printable(job)}"):
         head = around.watermarks.latest(job)
         newest = history_entry(around, job, other or head.version, head)

@@ -148,7 +148,7 @@ def _nearest(listed: JobList | None, job_id: str) -> str:
         return "The names of jobs could not be listed to find one that looks like it."
     names = [job.job_id for job in listed.jobs]
     if job_id in names:
-        return "It is defined, and none of its runs has begun. See: watermarks runs " + _quoted(job_id)
+        return f"It is defined, and none of its runs has begun. See: watermarks history {_quoted(job_id)} --runs"
     if near := nearest(names, job_id):
         return near
     if not listed.is_whole:

@@ -1,4 +1,4 @@
-"""`watermarks history`: the versions of a job."""
+"""`watermarks history`: the versions of a job, what differs between two of them, and the job's runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 import click
 from rich.text import Text
 
-from scripts.cli.commands import command, job_argument
+from scripts.cli.commands import check_options, command, job_argument
+from scripts.cli.diff import show_diff
 from scripts.cli.documents import emit, entry_json, releases_json
 from scripts.cli.progress import progress
+from scripts.cli.runs import show_runs
 from scripts.cli.screen import NONE, Cell, moment, released_text, show_folded, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import count_text, duration_text, id_text, printable, size_text
@@ -18,18 +20,52 @@ from scripts.helpers.protocol.head import LogEntry, Release
 from scripts.helpers.protocol.history import counted
 from scripts.helpers.protocol.recent import BYTES, FILES, ROWS
 
+MODES = {"": ("limit", "before"), "diff": ("version", "other"), "runs": ("limit", "glue")}
 HEADINGS = ("version", "op", "at", "run", "took", "rows", "files", "bytes", "columns left out", "who", "why")
 NUMBERS = ("version", "took", "rows", "files", "bytes")
 
 
 @command("history")
 @job_argument
+@click.argument("version", type=click.IntRange(1), required=False)
+@click.argument("other", type=click.IntRange(1), required=False)
+@click.option("--diff", is_flag=True, help="Show what changed between the versions VERSION and OTHER.")
+@click.option("--runs", is_flag=True, help="Show the job's runs, from the Job Runs API of this package.")
+@click.option("--glue", is_flag=True, help="With --runs: the runs in AWS Glue (glue:GetJobRuns).")
 @click.option(
-    "--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Show at most N versions."
+    "--limit",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Show at most N versions or runs.",
 )
 @click.option("--before", type=click.IntRange(1), metavar="VERSION", help="Only versions below this one.")
-def history(around: Surroundings, job: str, limit: int, before: int | None) -> None:
-    """Show the versions of a job: who made them, when and why."""
+def history(
+    around: Surroundings,
+    job: str,
+    version: int | None,
+    other: int | None,
+    diff: bool,
+    runs: bool,
+    glue: bool,
+    limit: int,
+    before: int | None,
+) -> None:
+    """Show the versions of a job: who made them, when and why.
+
+    With --diff, OTHER defaults to the current version, VERSION to the one before the current version.
+    """
+    check_options(MODES)
+    if diff:
+        show_diff(around, job, version, other)
+    elif runs:
+        show_runs(around, job, limit, glue)
+    else:
+        _show_versions(around, job, limit, before)
+
+
+def _show_versions(around: Surroundings, job: str, limit: int, before: int | None) -> None:
     with progress(around, "reading versions"):
         entries = around.watermarks.history(job, limit, before)
     if around.is_json:

@@ -13,15 +13,12 @@ from scripts.cli.commands import COMPLETE_VARIABLE, PROGRAM, shared, surrounding
 from scripts.cli.complete_up_to import complete_up_to
 from scripts.cli.completion import completion
 from scripts.cli.copy import copy
-from scripts.cli.coverage import coverage
 from scripts.cli.create_table import create_table
-from scripts.cli.diff import diff
 from scripts.cli.discard_plan import discard_plan
 from scripts.cli.doctor import doctor
 from scripts.cli.failures import told
 from scripts.cli.files import files
 from scripts.cli.freshness import freshness
-from scripts.cli.gaps import gaps
 from scripts.cli.history import history
 from scripts.cli.ingest_files import ingest_files
 from scripts.cli.ingest_table import ingest_table
@@ -29,11 +26,9 @@ from scripts.cli.jobs import jobs
 from scripts.cli.overview import overview, show_commands
 from scripts.cli.plan import plan
 from scripts.cli.release import release
-from scripts.cli.rename_cursor import rename_cursor
 from scripts.cli.report import report
 from scripts.cli.reset import reset
 from scripts.cli.rewind import rewind
-from scripts.cli.runs import runs
 from scripts.cli.set import set_values
 from scripts.cli.show import show
 from scripts.cli.usage import Commands
@@ -83,8 +78,8 @@ def cli(ctx: click.Context, /, **_: object) -> None:
 
 
 COMMANDS = [
-    jobs, show, history, diff, files, plan, doctor, coverage, gaps, backfill, verify, freshness,
-    complete_up_to, runs, report, rewind, reset, set_values, rename_cursor, discard_plan, release,
+    jobs, show, history, files, plan, doctor, verify, complete_up_to, backfill, report, freshness,
+    rewind, reset, set_values, discard_plan, release,
     adopt, copy, ingest_files, ingest_table, create_table, completion,
 ]  # fmt: skip
 for made in COMMANDS:

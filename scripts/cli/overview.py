@@ -17,18 +17,14 @@ GROUPS: dict[str, dict[str, str]] = {
     "look": {
         "jobs": "jobs --late",
         "show": "show parking",
-        "history": "history parking",
-        "diff": "diff parking 1 2",
+        "history": "history parking --diff 1 2",
         "files": "files parking --explain 2026/03/16.csv",
-        "runs": "runs parking",
         "freshness": "freshness --fail-on late",
         "complete-up-to": "complete-up-to parking --at 2026-03-16T00:00:00Z",
-        "coverage": "coverage parking",
-        "gaps": "gaps parking",
         "verify": "verify parking",
         "report": "report --html page.html",
     },
-    "plan": {"plan": "plan parking", "backfill": "backfill parking --slices 4"},
+    "plan": {"plan": "plan parking", "backfill": "backfill parking"},
     "repair": {
         "doctor": "doctor parking",
         "release": "release parking --why TEXT",
@@ -36,7 +32,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "rewind": "rewind parking --to-version 41 --why TEXT",
         "reset": "reset parking --why TEXT",
         "set": "set parking value=2026-03-09T00:00:00Z --why TEXT",
-        "rename-cursor": "rename-cursor parking changed changed_at --why TEXT",
     },
     "move": {
         "copy": "copy parking --from sqlite:watermarks.db --to glue-watermarks",

@@ -1,4 +1,4 @@
-"""`watermarks runs`: the runs of a job, as our Job Runs API or Glue keeps them."""
+"""`watermarks history JOB --runs`: the runs of a job, as our Job Runs API or Glue keeps them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-import click
 from rich.text import Text
 
-from scripts.cli.commands import command, job_argument
 from scripts.cli.documents import emit
 from scripts.cli.glue_runs import runs_in_glue
 from scripts.cli.progress import progress
@@ -22,14 +20,8 @@ from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, Newe
 STYLES = {"SUCCEEDED": "green", "FAILED": "red", "TIMEOUT": "red", "ERROR": "red", "EXPIRED": "red", "LOST": "red"}
 
 
-@command("runs")
-@job_argument
-@click.option(
-    "--limit", type=click.IntRange(1, 200), default=20, show_default=True, metavar="N", help="Show at most N runs."
-)
-@click.option("--glue", is_flag=True, help="Show the runs in AWS Glue (glue:GetJobRuns).")
-def runs(around: Surroundings, job: str, limit: int, glue: bool) -> None:
-    """Show the runs of a job, from the Job Runs API of this package or from Glue."""
+def show_runs(around: Surroundings, job: str, limit: int, glue: bool) -> None:
+    """Show the newest runs of a job, from the Job Runs API of this package or from Glue."""
     found = runs_in_glue(around, job, limit) if glue else _runs_of_table(around, job, limit)
     if around.is_json:
         emit({"job": job, "runs": found})

@@ -1,9 +1,10 @@
-"""`watermarks set`: declare by hand how far a job is."""
+"""`watermarks set`: declare by hand how far a job is, or that a cursor column has another name."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import click
 from dateutil.parser import isoparse
 
-from scripts.cli.commands import command, context_option, job_argument
+from scripts.cli.commands import check_options, command, context_option, job_argument, read_job
+from scripts.cli.contexts import state_in
 from scripts.cli.deciding import Said, deciding, declare
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
@@ -24,7 +26,10 @@ from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.cursors import CursorColumn, is_written_plainly
 from scripts.helpers.rows.states import bound_given, columns_in, is_rows, stored_bound, stored_identity
+from scripts.helpers.schemas.kept import renamed
 
+DECIDING = ("context", "why", "who", "yes")
+MODES = {"": ("values", "new", "cursor_column", "types", *DECIDING), "rename_cursor": DECIDING}
 TYPES = ("str", "int", "float", "decimal", "bool", "datetime", "date", "null")
 _ASSIGNMENT = re.compile(r"([^=]+?)(?::(\w+))?=(.*)", re.DOTALL)
 _FLOAT = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
@@ -33,12 +38,15 @@ _BOOLEANS = {"true": True, "false": False}
 
 @command("set")
 @job_argument
-@click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.argument("values", nargs=-1, metavar="[NAME=VALUE]...")
 @context_option
 @click.option("--new", is_flag=True, help="Create a job that has never run.")
 @click.option("--cursor-column", multiple=True, metavar="NAME", help="Cursor column of a new context.")
 @click.option(
     "--type", "types", multiple=True, metavar="TYPE", help="Type of the cursor column: timestamp, date, bigint, …"
+)
+@click.option(
+    "--rename-cursor", type=(str, str), metavar="OLD NEW", help="Continue with column NEW after OLD was renamed to it."
 )
 @deciding()
 def set_values(
@@ -49,6 +57,7 @@ def set_values(
     new: bool,
     cursor_column: Sequence[str],
     types: Sequence[str],
+    rename_cursor: tuple[str, str] | None,
     said: Said,
 ) -> None:
     """Set the watermarks of a job without a run.
@@ -56,7 +65,16 @@ def set_values(
     Values that you do not name stay. NAME=VALUE keeps the type of the current value. NAME:TYPE=VALUE sets the
     type: str, int, float, decimal, bool, datetime, date or null. With --context, value=VALUE sets the cursor
     value of its rows. --new creates a job that has never run.
+
+    --rename-cursor keeps the watermark, the coverage and the gaps of a rows context, so NEW must hold the same
+    values as OLD did.
     """
+    check_options(MODES)
+    if rename_cursor is not None:
+        _rename_cursor(around, job, context, *rename_cursor, said)
+        return
+    if not values:
+        raise click.UsageError("Missing argument 'NAME=VALUE...'.")
     marks = around.watermarks
     with progress(around, f"reading {printable(job)}"):
         before = _before(around, job, new)
@@ -74,6 +92,21 @@ def set_values(
     # The class keeps what is not named. A context that is not there yet has to say what it is.
     wanted = assigned if context in before.watermarks or context is None else {**state, **assigned}
     declare(around, said, before, wanted, context, {**state, **assigned})
+
+
+def _rename_cursor(around: Surroundings, job: str, context: str | None, old: str, new: str, said: Said) -> None:
+    before = read_job(around, job)
+    name, state = state_in(around, job, context, "rows")
+    if old not in state.names or new in state.names or not new:
+        raise InvalidValueError(
+            f"Context {name!r} of job {job!r} has the cursor columns {', '.join(state.names)}. "
+            "OLD must be one of them, and NEW must not."
+        )
+    # What was read is of this column under either name. Without it the new name would be taken for another column.
+    kept = state.with_coverage(state, [], "")
+    columns = tuple(replace(column, name=new) if column.name == old else column for column in state.columns)
+    after = renamed(replace(kept, columns=columns).to_store(), old, new)
+    declare(around, said, before, after, name)
 
 
 def _before(around: Surroundings, job: str, new: bool) -> Head:

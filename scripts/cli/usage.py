@@ -15,8 +15,13 @@ from scripts.cli.documents import json_text
 INTERRUPTED = 130
 """What a shell expects of a command that Ctrl-C has ended: 128 and the number of SIGINT."""
 GONE = {
+    "coverage": "Run: watermarks backfill JOB",
+    "diff": "Run: watermarks history JOB --diff VERSION OTHER",
     "explain": "Run: watermarks files JOB --explain KEY",
+    "gaps": "Run: watermarks backfill JOB",
     "ledger": "Run: watermarks files JOB --sweep --ledger-uri URI",
+    "rename-cursor": "Run: watermarks set JOB --rename-cursor OLD NEW",
+    "runs": "Run: watermarks history JOB --runs",
     "work": "Let Airflow, Step Functions or cron start the runs of jobs.",
 }
 """What to do in place of a command of earlier versions."""

@@ -72,7 +72,7 @@ class JobFacts:
         found = condition_of(self.head, self.now, self.threshold)
         if self.gap_count and not found.needs_somebody:
             ranges = "1 range was" if self.gap_count == 1 else f"{self.gap_count:,} ranges were"
-            return Condition(found.word, f"{ranges} never read", f"watermarks gaps {quote(self.job_id)}")
+            return Condition(found.word, f"{ranges} never read", f"watermarks backfill {quote(self.job_id)}")
         return found
 
     @property

@@ -117,7 +117,7 @@ def test_glue_permission_is_named_when_it_is_missing(
     text = "User: u is not authorized to perform: glue:GetJobRuns on resource: arn:aws:glue:eu-west-2:1:job/old"
     with between(endpoint, {"GetJobRuns": ("AccessDeniedException", text)}) as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", url)
-        done = run(watermarks, "runs", "old", "--glue")
+        done = run(watermarks, "history", "old", "--runs", "--glue")
 
     assert done.exit_code == 78
     assert "Missing in the role's policy: glue:GetJobRuns on arn:aws:glue:eu-west-2:1:job/old." in done.stderr
@@ -260,7 +260,7 @@ def test_gaps_say_that_there_is_nothing_when_the_job_was_reset(run: Command, wat
     commit(watermarks, "loans", "jr_1", {"rows": rows_state(5, "bigint")})
     watermarks.reset("loans", transformation_ctx="rows", why="a test")
 
-    done = run(watermarks, "gaps", "loans")
+    done = run(watermarks, "backfill", "loans")
 
     assert done.exit_code == 65
     assert "It has no watermarks: none of its runs has committed, or it was reset. Run it first." in done.stderr
@@ -269,15 +269,15 @@ def test_gaps_say_that_there_is_nothing_when_the_job_was_reset(run: Command, wat
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (
-            ["files", "rents", "--explain", "a.csv"],
-            "Job 'rents' has no context of files. It has none: see watermarks show rents",
-        ),
+        (["files", "rents"], "Job 'rents' has no context of files. It has none: see watermarks show rents"),
         (["files", "parking-fines", "--explain", "a.csv", "--context", "x"], "no context 'x' of files. It has: fines."),
-        (["gaps", "parking-fines"], "has no context of rows. Its source is files: fines. To check these: watermarks "),
-        (["coverage", "parking-fines"], "doctor parking-fines, watermarks files parking-fines --explain KEY"),
         (
-            ["gaps", "parking-permits", "--from", "soon"],
+            ["backfill", "parking-fines"],
+            "has no context of rows. Its source is files: fines. To check these: watermarks ",
+        ),
+        (["backfill", "parking-fines"], "doctor parking-fines, watermarks files parking-fines --explain KEY"),
+        (
+            ["backfill", "parking-permits", "--from", "soon"],
             "Cursor column 'last_modified': --from is not of type timestamp. Write a timestamp as ",
         ),
         (["plan", "rents", "--source", "s3://x/"], "--source is for one context of files. The job has: none."),
@@ -304,6 +304,11 @@ def test_input_is_refused_when_it_does_not_fit_the_job(
         (["files", "parking-fines", "--versioned"], "--versioned has no effect without --explain."),
         (["files", "parking-fines", "--ledger-uri", "x"], "--ledger-uri has no effect without --explain or --sweep."),
         (["files", "parking-fines", "--explain", "a", "--yes"], "--yes has no effect with --explain."),
+        (["history", "rents", "1", "2"], "VERSION has no effect without --diff."),
+        (["history", "rents", "--glue"], "--glue has no effect without --runs."),
+        (["history", "rents", "--diff", "--runs"], "--runs has no effect with --diff."),
+        (["set", "rents", "--why", "x"], "Missing argument 'NAME=VALUE...'."),
+        (["set", "rents", "n=1", "--rename-cursor", "a", "b", "--why", "x"], "has no effect with --rename-cursor."),
         (["history", "rents", "--limit", "0"], "is not in the range"),
         (["plan", "parking-permits", "--spark-conf", "{}"], "No such option '--spark-conf'"),
         (["adopt", "rents"], "Give either --run or --glue."),
@@ -469,7 +474,7 @@ def test_runs_of_glue_are_those_of_the_region_when_one_is_given(
     glue.create_job(Name="far", Role="r", Command={"Name": "glueetl"})
     run_id = glue.start_job_run(JobName="far")["JobRunId"]
 
-    done = run(watermarks, "runs", "far", "--glue", "--region", "us-east-1", "--output", "json")
+    done = run(watermarks, "history", "far", "--runs", "--glue", "--region", "us-east-1", "--output", "json")
 
     assert [one["Id"] for one in json.loads(done.stdout)["runs"]] == [run_id]
 
@@ -479,7 +484,7 @@ def test_glue_permission_is_named_beside_the_error_when_names_cannot_be_listed(
 ) -> None:
     with between(endpoint, {"ListJobs": denied("ListJobs")}) as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", url)
-        done = run(watermarks, "runs", "not-there", "--glue")
+        done = run(watermarks, "history", "not-there", "--runs", "--glue")
 
     assert "Glue has no job 'not-there'" in done.stderr
     assert "The names of Glue's jobs could not be listed to find one that looks like it (glue:ListJobs)." in done.stderr

@@ -80,7 +80,6 @@ def by_argument(option: str) -> Callable[[Command, Watermarks, str], bool]:
 
 
 TYPED = {
-    "gaps": by_command("gaps", "--from="),
     "complete-up-to": by_command("complete-up-to", "--at="),
     "backfill": by_command("backfill", "--from="),
     "set": by_command("set", "value=", "--why=a test", "--yes"),

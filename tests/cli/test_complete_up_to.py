@@ -188,7 +188,7 @@ def test_time_without_zone_is_an_instant_of_the_zone_that_its_source_was_given(
     assert run(watermarks, "complete-up-to", JOB, "--at", complete.isoformat()).exit_code == 0
     later = complete + timedelta(microseconds=1)
     assert run(watermarks, "complete-up-to", JOB, "--at", later.isoformat()).exit_code == FAILED
-    for command in ("show", "coverage", "complete-up-to"):
+    for command in ("show", "backfill", "complete-up-to"):
         assert f"{complete.isoformat(sep=' ')}{offset}" in run(watermarks, command, JOB).stdout
     shown = json.loads(run(watermarks, "show", JOB, "--output", "json").stdout)
     assert shown["watermarks"]["repairs"]["value"] == "2026-03-16T14:45:00.000001+00:00"

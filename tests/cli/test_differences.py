@@ -70,7 +70,7 @@ def test_cells_say_what_moved_and_by_how_much_when_versions_differ(
     commit(watermarks, "loans", "jr_1", before)
     commit(watermarks, "loans", "jr_2", after)
 
-    lines = run(watermarks, "diff", "loans").stdout.splitlines()
+    lines = run(watermarks, "history", "loans", "--diff").stdout.splitlines()
 
     assert cells_of(lines[2:]) == dict(zip(("watermark", "before", "after", "moved by"), shown, strict=True))
 
@@ -80,8 +80,8 @@ def test_coverage_is_shown_as_ranges_when_nothing_else_differs(run: Command, wat
         state = with_coverage(rows_state(30, "bigint"), None, [((low,), (30,))], "o1")
         commit(watermarks, "loans", f"jr_{number}", {"rows": state})
 
-    shown = run(watermarks, "diff", "loans").stdout
-    found = document(run(watermarks, "diff", "loans", "--output", "json"))["changes"]
+    shown = run(watermarks, "history", "loans", "--diff").stdout
+    found = document(run(watermarks, "history", "loans", "--diff", "--output", "json"))["changes"]
 
     assert '"covered": [{"low": 20, "high": 30}]' in shown and '"covered": [{"low": 15, "high": 30}]' in shown
     assert found[0]["to"]["covered"] == [{"low": 15, "high": 30}]
@@ -91,7 +91,7 @@ def test_states_are_shown_in_full_when_they_read_the_same_in_short(run: Command,
     commit(watermarks, "loans", "jr_1", {"rows": rows_state(10, "int")})
     commit(watermarks, "loans", "jr_2", {"rows": rows_state(10, "bigint")})
 
-    shown = run(watermarks, "diff", "loans").stdout
+    shown = run(watermarks, "history", "loans", "--diff").stdout
 
     assert '"type": "int"' in shown
     assert '"type": "bigint"' in shown
@@ -103,7 +103,7 @@ def test_watermark_of_none_is_there_when_the_other_version_has_none_at_all(
     commit(watermarks, "loans", "jr_1", {"b": 1, "a": 1})
     commit(watermarks, "loans", "jr_2", {"b": 2, "a": 1, "seen": None})
 
-    found = document(run(watermarks, "diff", "loans", "--output", "json"))
+    found = document(run(watermarks, "history", "loans", "--diff", "--output", "json"))
 
     assert found["changes"] == [
         {"watermark": "b", "from": 1, "to": 2},
@@ -114,7 +114,7 @@ def test_watermark_of_none_is_there_when_the_other_version_has_none_at_all(
 def test_job_with_one_version_differs_in_nothing_when_compared(run: Command, watermarks: Watermarks) -> None:
     commit(watermarks, "loans", "jr_1", {"seen": 1})
 
-    found = document(run(watermarks, "diff", "loans", "--output", "json"))
+    found = document(run(watermarks, "history", "loans", "--diff", "--output", "json"))
 
     assert (found["from"]["version"], found["to"]["version"], found["changes"]) == (1, 1, [])
 
@@ -140,6 +140,6 @@ def test_progress_names_the_job_in_printable_letters_when_its_name_moves_the_cur
 
     monkeypatch.setattr("scripts.cli.diff.progress", progress)
 
-    run(watermarks, "diff", "loans\x1b[2J")
+    run(watermarks, "history", "loans\x1b[2J", "--diff")
 
     assert said == ["reading versions of loans\\x1b[2J"]

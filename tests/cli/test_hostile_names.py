@@ -43,8 +43,8 @@ def evil(watermarks: Watermarks) -> Watermarks:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["jobs"], ["show", "repairs"], ["history", "repairs"], ["diff", "repairs"], ["plan", "repairs"],
-     ["doctor", "repairs"], ["reset", "repairs", "--why", "x", "--yes"], ["coverage", "repairs"]],
+    [["jobs"], ["show", "repairs"], ["history", "repairs"], ["history", "repairs", "--diff"], ["plan", "repairs"],
+     ["doctor", "repairs"], ["reset", "repairs", "--why", "x", "--yes"], ["backfill", "repairs"]],
     ids=lambda value: value[0],
 )  # fmt: skip
 @pytest.mark.parametrize("output", ["text", "json"])

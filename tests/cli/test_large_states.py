@@ -327,7 +327,7 @@ def test_one_context_is_read_when_it_is_named(monkeypatch: pytest.MonkeyPatch, s
     spilling.put(references)
     table = spilling.table()
 
-    done = called(monkeypatch, table, "coverage", "large", "--context", "c1")
+    done = called(monkeypatch, table, "backfill", "large", "--context", "c1")
 
     assert done.exit_code == 0
     assert set(table.asked()) == {references["c1"].id}
@@ -338,7 +338,7 @@ def test_context_is_refused_with_the_names_of_others_when_it_is_of_another_kind(
 ) -> None:
     spilling.put({"c": state(3), "files": {"kind": "other"}})
 
-    done = called(monkeypatch, spilling.table(), "coverage", "large", "--context", "files")
+    done = called(monkeypatch, spilling.table(), "backfill", "large", "--context", "files")
 
     assert "has no context 'files' of rows. It has: c" in done.stderr
 

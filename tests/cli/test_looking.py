@@ -394,7 +394,7 @@ def test_history_goes_on_where_it_ended_when_told_before(run: Command, world: Wa
 def test_diff_shows_what_moved_when_versions_are_named(
     run: Command, world: Watermarks, versions: list[str], ends: tuple[int, int]
 ) -> None:
-    found = document(run(world, "diff", "parking-permits", *versions, "--output", "json"))
+    found = document(run(world, "history", "parking-permits", "--diff", *versions, "--output", "json"))
 
     assert (found["from"]["version"], found["to"]["version"]) == ends
     (change,) = found["changes"]
@@ -404,7 +404,7 @@ def test_diff_shows_what_moved_when_versions_are_named(
 
 
 def test_diff_says_so_when_nothing_differs(run: Command, world: Watermarks) -> None:
-    assert "No watermark differs." in run(world, "diff", "rents").stdout
+    assert "No watermark differs." in run(world, "history", "rents", "--diff").stdout
 
 
 @pytest.mark.parametrize(
@@ -573,15 +573,14 @@ def gappy(watermarks: Watermarks, clock: Clock) -> Watermarks:
 
 
 def test_gaps_and_coverage_fit_together_when_a_watermark_was_set(run: Command, gappy: Watermarks) -> None:
-    gaps = document(run(gappy, "gaps", "loans", "--output", "json"))
-    coverage = document(run(gappy, "coverage", "loans", "--output", "json"))
+    found = document(run(gappy, "backfill", "loans", "--output", "json"))
 
-    assert gaps["gaps"] == [{"low": 10, "high": 30}]
-    assert coverage["coverage"] == [{"low": None, "high": 10}]
+    assert found["gaps"] == [{"low": 10, "high": 30}]
+    assert found["coverage"] == [{"low": None, "high": 10}]
 
 
 def test_gaps_begin_later_when_told_from_where(run: Command, gappy: Watermarks) -> None:
-    assert document(run(gappy, "gaps", "loans", "--from", "25", "--output", "json"))["gaps"] == [
+    assert document(run(gappy, "backfill", "loans", "--from", "25", "--output", "json"))["gaps"] == [
         {"low": 25, "high": 30}
     ]
 
@@ -670,8 +669,8 @@ def test_runs_are_those_of_the_table_when_shown(run: Command, watermarks: Waterm
         )  # fmt: skip
         dynamodb.put_item(TableName=watermarks.table_name, Item=record.to_item())
 
-    found = document(run(watermarks, "runs", "rents", "--output", "json"))
-    shown = run(watermarks, "runs", "rents")
+    found = document(run(watermarks, "history", "rents", "--runs", "--output", "json"))
+    shown = run(watermarks, "history", "rents", "--runs")
 
     assert [(one["JobRunState"], one.get("Lost", False)) for one in found["runs"]] == [
         ("RUNNING", True),
@@ -690,7 +689,7 @@ def test_report_is_one_page_when_written(run: Command, world: Watermarks, tmp_pa
     assert "parking-permits" in page
 
 
-@pytest.mark.parametrize("command", ["jobs", "show", "history", "diff", "gaps", "plan", "doctor", "runs"])
+@pytest.mark.parametrize("command", ["jobs", "show", "history", "backfill", "plan", "doctor"])
 def test_options_of_all_commands_work_before_and_after_the_name_when_given(
     run: Command, world: Watermarks, command: str
 ) -> None:

@@ -76,22 +76,20 @@ LINES: list[tuple[str, int, str]] = [
     ("jobs parking repairs", OK, "Nothing needs attention in 2 jobs."),
     ("show parking", OK, "2 files known"),
     ("history parking", OK, "COMMIT"),
-    ("diff parking", OK, "+1 file"),
-    ("explain parking landing/1.json", OK, "taken at version 1"),
+    ("history parking --diff", OK, "+1 file"),
+    ("files parking --explain landing/1.json", OK, "taken at version 1"),
     ("files parking", OK, "No file is set aside."),
     ("plan parking --context files --source landing/", OK, "as version 3"),
     ("doctor parking", OK, "No problems found."),
-    ("coverage repairs", OK, "the very beginning"),
-    ("gaps repairs", OK, "No gap."),
-    ("backfill repairs", OK, "No gaps."),
+    ("backfill repairs", OK, "the very beginning"),
     ("freshness", OK, "0 of 4 jobs late."),
     ("complete-up-to repairs --at 2026-03-16T13:00:00Z", OK, "Complete up to 2026-03-16T13:00:00Z."),
-    ("runs parking", OK, "No runs."),
+    ("history parking --runs", OK, "No runs."),
     ("report --html page.html", OK, "Wrote page.html."),
     (f"rewind parking --to-version 1 --retract {WHY}", OK, "Deleted 1 file"),
     (f"reset parking {WHY}", OK, "RESET"),
     (f"set rents latest_data=2026-03-16 {WHY}", OK, "version 2, SET"),
-    (f"rename-cursor repairs at changed_at {WHY}", OK, "version 2, SET"),
+    (f"set repairs --rename-cursor at changed_at {WHY}", OK, "version 2, SET"),
     (f"discard-plan roads {WHY}", OK, "version 1, DISCARD"),
     (f"release roads {WHY}", OK, "the next run can begin"),
     (f"adopt rents --run jr_1 {WHY}", FAILED, "there is nothing to adopt"),
@@ -272,7 +270,7 @@ def test_lock_is_named_and_no_region_when_another_program_keeps_the_file(
 
 
 def test_region_is_asked_for_when_glue_is_asked_and_none_is_set(marks: Watermarks, call: Call) -> None:
-    done = call("runs parking --glue")
+    done = call("history parking --runs --glue")
 
     assert (done.exit_code, "Give --region" in done.output) == (BAD_SET_UP, True), done.output
 

@@ -1,4 +1,4 @@
-"""`watermarks rename-cursor`: the job goes on, and nothing of what it knows is lost."""
+"""`watermarks set --rename-cursor`: the job goes on, and nothing of what it knows is lost."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_next_run_goes_on_and_gaps_stay_when_the_column_is_renamed(run: Command,
     watermarks.set_watermark(JOB, {"value": 9}, transformation_ctx="repairs", why="loaded by hand")
     before = watermarks.gaps(JOB, "repairs"), watermarks.coverage(JOB, "repairs")
     renamed = source_of("repair_id", 1, 2, 5, 9, 10)
-    with pytest.raises(SourceChangedError, match="see `watermarks rename-cursor`"):
+    with pytest.raises(SourceChangedError, match="run: watermarks set JOB --rename-cursor OLD NEW"):
         read(watermarks, renamed, "repair_id")
 
-    done = run(watermarks, "rename-cursor", JOB, "id", "repair_id", *WHY)
+    done = run(watermarks, "set", JOB, "--rename-cursor", "id", "repair_id", *WHY)
 
     assert done.exit_code == 0, done.output
     assert (watermarks.gaps(JOB, "repairs"), watermarks.coverage(JOB, "repairs")) == before == ([(3, 9)], [(None, 3)])
@@ -49,7 +49,7 @@ def test_next_run_goes_on_and_gaps_stay_when_the_column_is_renamed(run: Command,
 def test_column_is_no_new_one_of_the_schema_when_the_cursor_is_renamed(run: Command, watermarks: Watermarks) -> None:
     commit(watermarks, JOB, "jr_1", {"rows": with_schema(rows_state(1, "bigint"), "spark", {"last_modified": "long"})})
 
-    run(watermarks, "rename-cursor", JOB, "last_modified", "changed", *WHY)
+    run(watermarks, "set", JOB, "--rename-cursor", "last_modified", "changed", *WHY)
 
     state = watermarks.get_watermark_values(JOB)["rows"]
     assert (state["cursor_column"], shown_schemas(state)) == ("changed", {"spark": {"changed": "bigint"}})
@@ -59,7 +59,7 @@ def test_one_of_several_columns_is_renamed_when_the_cursor_is_compound(run: Comm
     state = {"kind": "rows", "cursor_column": ["at", "id"], "type": ["bigint", "bigint"], "value": [5, 7]}
     commit(watermarks, JOB, "jr_1", {"repairs": state})
 
-    assert run(watermarks, "rename-cursor", JOB, "id", "no", *WHY).exit_code == 0
+    assert run(watermarks, "set", JOB, "--rename-cursor", "id", "no", *WHY).exit_code == 0
 
     kept = watermarks.get_watermark_values(JOB)["repairs"]
     assert (kept["cursor_column"], kept["value"]) == (["at", "no"], [5, 7])
@@ -80,7 +80,7 @@ def test_nothing_changes_when_the_names_do_not_fit(
 ) -> None:
     commit(watermarks, JOB, "jr_1", {"repairs": rows_state(5, "bigint")})
 
-    done = run(watermarks, "rename-cursor", JOB, *names, *WHY)
+    done = run(watermarks, "set", JOB, "--rename-cursor", *names, *WHY)
 
     assert (done.exit_code, text in done.stderr) == (code, True)
     assert watermarks.latest(JOB).version == 1
@@ -89,4 +89,4 @@ def test_nothing_changes_when_the_names_do_not_fit(
 def test_command_says_so_when_there_is_no_such_job(run: Command, watermarks: Watermarks, clock: Any) -> None:
     commit_rows(watermarks, JOB, "jr_1", clock.now, 1)
 
-    assert run(watermarks, "rename-cursor", "repair", "last_modified", "new", *WHY).exit_code == FAILED
+    assert run(watermarks, "set", "repair", "--rename-cursor", "last_modified", "new", *WHY).exit_code == FAILED

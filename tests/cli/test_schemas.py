@@ -35,7 +35,7 @@ def test_columns_are_listed_with_their_types_when_json_is_asked_for(run: Command
 
 
 def test_columns_that_changed_are_named_when_versions_are_compared(run: Command, loans: Watermarks) -> None:
-    lines = run(loans, "diff", "loans").output.splitlines()
+    lines = run(loans, "history", "loans", "--diff").output.splitlines()
 
     assert lines[-2:] == [
         "rows: spark: column 'id' was int and is bigint",

@@ -32,14 +32,14 @@ LOOKS = {
     "jobs": ["jobs"],
     "show": ["show", "repairs"],
     "history": ["history", "parking-permits"],
-    "diff": ["diff", "parking-permits", "1", "3"],
+    "diff": ["history", "parking-permits", "--diff", "1", "3"],
     "explain": ["files", "parking-fines", "--explain", "s3://landing/parking/2.csv"],
     "files": ["files", "parking-fines"],
     "plan": ["plan", "parking-fines", "--source", "s3://landing/parking/"],
     "doctor": ["doctor", "repairs"],
     "freshness": ["freshness", "--warn", "12h", "--error", "1d"],
-    "runs": ["runs", "repairs"],
-    "coverage": ["coverage", "repairs"],
+    "runs": ["history", "repairs", "--runs"],
+    "backfill-read": ["backfill", "repairs"],
     "complete-up-to": ["complete-up-to", "repairs", "--at", "2026-03-16T00:00:00Z"],
     "report": ["report", "--html", "page.html"],
     "create-table": ["create-table"],
@@ -74,7 +74,6 @@ def gappy(dynamodb: Any) -> Watermarks:
 
 
 GAPS = {
-    "gaps": ["gaps", "loans"],
     "backfill": ["backfill", "loans"],
     "backfill-commands": [
         "backfill",
@@ -182,7 +181,7 @@ def test_nothing_is_changed_when_the_question_is_answered_with_no(changing: Wate
 DECISIONS = {
     "reset": (["reset", "repairs"], QUESTION),
     "set": (["set", "repairs", "value=2026-03-09T00:00:00Z", "--context", "repairs"], QUESTION),
-    "rename-cursor": (["rename-cursor", "repairs", "last_modified", "changed_at"], QUESTION),
+    "rename-cursor": (["set", "repairs", "--rename-cursor", "last_modified", "changed_at"], QUESTION),
     "discard-plan": (["discard-plan", "open"], "Change job open? [y/N]: "),
     "release": (["release", "open"], "Release job open? [y/N]: "),
     "adopt": (["adopt", "old", "--run", "jr_2"], "Adopt the item of run jr_2 as the watermarks of job old? [y/N]: "),

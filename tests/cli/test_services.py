@@ -68,7 +68,7 @@ def test_error_names_the_next_step_when_a_service_refuses(
 
     monkeypatch.setattr(Surroundings, "client", fail)
 
-    done = run("council", "runs", "old", "--glue", "--output", "json")
+    done = run("council", "history", "old", "--runs", "--glue", "--output", "json")
 
     told = json.loads(done.stderr)
     assert told.pop("used")["table"] == "council"
@@ -82,6 +82,6 @@ def test_login_is_for_the_profile_when_one_is_given(run: Command, monkeypatch: p
 
     monkeypatch.setattr(Surroundings, "client", fail)
 
-    done = run("council", "--profile", "night", "runs", "old", "--glue")
+    done = run("council", "--profile", "night", "history", "old", "--runs", "--glue")
 
     assert "hint: aws sso login --profile night, or give another --profile" in done.stderr

@@ -67,9 +67,7 @@ def test_version_is_declared_by_hand_when_it_is_set(run: Command, job: Watermark
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["rename-cursor", "shop", "id", "no", *WHY],
-        ["gaps", "shop", "--context", "sales"],
-        ["coverage", "shop", "--context", "sales"],
+        ["set", "shop", "--rename-cursor", "id", "no", *WHY],
         ["complete-up-to", "shop", "--context", "sales"],
         ["backfill", "shop", "--context", "sales"],
     ],

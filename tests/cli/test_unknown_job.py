@@ -25,23 +25,21 @@ COMMANDS: dict[str, list[str]] = {
     "freshness": ["freshness", NAME, "--error", "1h"],
     "show": ["show", NAME],
     "history": ["history", NAME],
-    "diff": ["diff", NAME],
+    "diff": ["history", NAME, "--diff"],
     "explain": ["files", NAME, "--explain", "1.csv"],
     "files": ["files", NAME],
     "plan": ["plan", NAME],
     "doctor": ["doctor", NAME],
     "doctor-repair": ["doctor", NAME, "--repair", "--yes"],
-    "coverage": ["coverage", NAME],
-    "gaps": ["gaps", NAME],
     "complete-up-to": ["complete-up-to", NAME],
     "backfill": ["backfill", NAME],
     "verify": ["verify", NAME],
-    "runs": ["runs", NAME],
+    "runs": ["history", NAME, "--runs"],
     "rewind": ["rewind", NAME, "--to-version", "1", *WHY],
     "reset": ["reset", NAME, *WHY],
     "discard-plan": ["discard-plan", NAME, *WHY],
     "release": ["release", NAME, *WHY],
-    "rename-cursor": ["rename-cursor", NAME, "id", "number", *WHY],
+    "rename-cursor": ["set", NAME, "--rename-cursor", "id", "number", *WHY],
     "set": ["set", NAME, "n=5", *WHY],
     "adopt": ["adopt", NAME, "--run", "jr_1", "--yes"],
     "adopt-glue": ["adopt", NAME, "--glue", "--yes"],
@@ -84,7 +82,7 @@ def test_nearest_names_are_offered_and_nothing_is_written_when_a_job_is_unknown(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [["runs", "old-jobs", "--glue"],
+@pytest.mark.parametrize("arguments", [["history", "old-jobs", "--runs", "--glue"],
                                        ["adopt", "old", "--glue", "--glue-job", "old-jobs", "--yes"]],
                          ids=lambda value: value[0])  # fmt: skip
 def test_names_of_glue_are_offered_when_glue_has_no_such_job(
@@ -112,10 +110,12 @@ def test_jobs_are_known_when_they_are_only_defined_or_of_the_original_class(
 ) -> None:
     watermarks.store.put(items.key("defined", items.JOB_RECORD_KEY) | {"token": {"S": "t"}}, if_new=True)
 
-    legacy, defined = run(world, "runs", "libraries"), run(watermarks, "show", "defined")
+    legacy, defined = run(world, "history", "libraries", "--runs"), run(watermarks, "show", "defined")
 
     assert (legacy.exit_code, legacy.stdout) == (0, "No runs.\n")
-    assert "hint: It is defined, and none of its runs has begun. See: watermarks runs defined" in defined.stderr
+    assert (
+        "hint: It is defined, and none of its runs has begun. See: watermarks history defined --runs" in defined.stderr
+    )
 
 
 def test_page_has_the_others_when_one_of_the_named_jobs_is_unknown(

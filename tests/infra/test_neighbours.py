@@ -126,8 +126,9 @@ DAY: list[Callable[[Watermarks], Any]] = [
     lambda marks: marks.rewind(ROWS, to_version=1, why="a test", who="sam"),
 ]
 COMMANDS = [
-    ["jobs", VALUES, ROWS], ["show", VALUES], ["history", VALUES], ["diff", VALUES, "1", "2"], ["doctor", ROWS],
-    ["coverage", ROWS], ["gaps", ROWS], ["complete-up-to", ROWS], ["freshness", VALUES, "--warn", "1d"], ["runs", RUNS],
+    ["jobs", VALUES, ROWS], ["show", VALUES], ["history", VALUES], ["history", VALUES, "--diff", "1", "2"],
+    ["history", RUNS, "--runs"], ["doctor", ROWS], ["backfill", ROWS], ["complete-up-to", ROWS],
+    ["freshness", VALUES, "--warn", "1d"],
 ]  # fmt: skip
 
 

@@ -201,8 +201,8 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
     page, copied = str(folder / "page.html"), f"sqlite:{folder}/jobs.db"
     file = f"s3://{BUCKET}/parking/a.json"
     looks = [
-        ["jobs", VALUES], ["show", VALUES], ["history", VALUES], ["diff", VALUES, "1", "2"], ["runs", VALUES],
-        ["coverage", ROWS], ["gaps", ROWS], ["complete-up-to", ROWS], ["backfill", ROWS],
+        ["jobs", VALUES], ["show", VALUES], ["history", VALUES], ["history", VALUES, "--diff", "1", "2"],
+        ["history", VALUES, "--runs"], ["complete-up-to", ROWS], ["backfill", ROWS],
         ["freshness", VALUES, "--warn", "1d"],
         ["doctor", VALUES], ["plan", FILES, "--source", f"s3://{BUCKET}/parking/"], ["files", FILES, "--explain", file],
         ["files", FILES],
@@ -218,7 +218,7 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["doctor", VALUES, "--repair", "--yes"],
         ["doctor", VALUES, "--after-restore", *WHY],
         ["adopt", OLD, "--run", "jr_old_1", *WHY],
-        ["rename-cursor", ROWS, "id", "number", *WHY],
+        ["set", ROWS, "--rename-cursor", "id", "number", *WHY],
         ["files", FILES, "--retry-all", *WHY],
         ["reset", ROWS, *WHY],
         ["copy", ROWS, "--to", copied, "--yes"],

@@ -569,7 +569,7 @@ def test_each_job_says_what_is_wrong_and_what_to_type_when_it_needs_somebody(ove
         "fine": "",
     }
     assert overview.commands["left-open"] == ["watermarks plan left-open"]
-    assert overview.commands["repairs"] == ["watermarks gaps repairs"]
+    assert overview.commands["repairs"] == ["watermarks backfill repairs"]
     assert overview.commands["fine"] == []
 
 

@@ -167,7 +167,7 @@ def _text(value: Cursor) -> str:
 # --- coverage -------------------------------------------------------------------------------------
 
 MOST_PRINTED = 5
-"""Ranges that are printed of a state; `watermarks coverage` shows all."""
+"""Ranges that are printed of a state; `watermarks backfill` shows all."""
 
 
 class PackedRanges(bytes):

@@ -310,7 +310,7 @@ def check_same_cursor(stored: Any, names: Sequence[str], context: str) -> None:
 def check_same_columns(before: Sequence[Any], names: Sequence[str], context: str) -> None:
     """Raise SourceChangedError if the cursor columns were others."""
     if list(before) != list(names):
-        hint = " If a column was renamed, see `watermarks rename-cursor`."
+        hint = " If a column was renamed, run: watermarks set JOB --rename-cursor OLD NEW --why TEXT"
         raise SourceChangedError(context, ", ".join(map(str, before)), ", ".join(names), hint)
 
 
