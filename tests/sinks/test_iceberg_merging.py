@@ -32,7 +32,8 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks import IcebergSink, Merge, events_of
-from scripts.helpers.sinks.iceberg import MEMORY, SparkMerge, made_if_missing, memory_of, rows_at
+from scripts.helpers.sinks.connectors import rows_at
+from scripts.helpers.sinks.iceberg import MEMORY, SparkMerge, made_if_missing, memory_of
 from scripts.helpers.sinks.merging import TableMerge
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
@@ -597,7 +598,7 @@ def test_rows_stay_when_another_has_made_the_table_meanwhile(spark_with_tables: 
         made_if_missing(spark_with_tables.range(1).writeTo(f"{name}_99").tableProperty("format-version", "99"))
 
     assert spark_with_tables.table(name).count() == 2
-    assert rows_at(spark_with_tables, name, None).collect() == []
+    assert rows_at(spark_with_tables, "iceberg", name, None).collect() == []
 
 
 def test_error_is_not_hidden_when_spark_cannot_tell_whether_deletes_are_remembered(spark_with_tables: Any) -> None:

@@ -31,10 +31,11 @@ SPARK_XML = "com.databricks:spark-xml_2.12:0.18.0"
 CONNECT = {"3.5": ["org.apache.spark:spark-connect_2.12:3.5.7"]}
 """The server of Spark Connect, the last one that was published for a version; Spark 4 has its own."""
 TABLES = {
-    "3.3": ["io.delta:delta-core_2.12:2.3.0", "org.apache.iceberg:iceberg-spark-runtime-3.3_2.12:1.8.1"],
+    "3.3": ["io.delta:delta-core_2.12:2.3.0", "org.apache.iceberg:iceberg-spark-runtime-3.3_2.12:1.6.1"],
     "3.4": ["io.delta:delta-core_2.12:2.4.0", "org.apache.iceberg:iceberg-spark-runtime-3.4_2.12:1.10.0"],
     "3.5": ["io.delta:delta-spark_2.12:3.3.2", "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0"],
     "4.0": ["io.delta:delta-spark_2.13:4.0.0", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"],
+    "4.1": ["io.delta:delta-spark_2.13:4.2.0", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"],
 }
 """The connectors for tables, each of which is made for one version of Spark."""
 DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"

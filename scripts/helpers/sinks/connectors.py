@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import quote as quoted
 
-from scripts.helpers._lazy import SparkSession, pa
+from scripts.helpers._lazy import DataFrame, SparkSession, pa
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, TargetError
 from scripts.helpers.rows.sql import SQL, joined
@@ -137,6 +137,17 @@ def quoted_table(name: str, branch: str = "main") -> SQL:
     """Return the name of a table, or of a branch of it, as Spark's SQL reads it."""
     parts = name.split(".") if branch == "main" else [*name.split("."), f"branch_{branch}"]
     return joined(".", map(quote, parts))
+
+
+def rows_at(spark: SparkSession, format: str, table: str, version: int | None) -> DataFrame:
+    """Return the rows that a table of Delta or Iceberg has at a version or snapshot; None: its columns, without rows.
+
+    By this option, which Spark has for both from 3.3 on: Iceberg's own ``snapshot-id`` ends on Spark 4.1. By `load`,
+    because `table` drops the option before Spark 4, and ``VERSION AS OF`` reads a table that the script has cached as
+    it was then.
+    """
+    reader = spark.read.format(format)
+    return reader.load(table).limit(0) if version is None else reader.option("versionAsOf", str(version)).load(table)
 
 
 def is_catalog(name: str, spark: SparkSession) -> bool:

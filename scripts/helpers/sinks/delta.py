@@ -37,6 +37,7 @@ from scripts.helpers.sinks.connectors import (
     delta_schema,
     deltalake_place,
     is_of_deltalake,
+    rows_at,
 )
 from scripts.helpers.sinks.delta_log import LOG, Commits, history_in, rolled_back_in, versions_in
 from scripts.helpers.sinks.files import staging_for
@@ -343,14 +344,8 @@ def _fields_in(struct: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterato
 
 
 def delta_rows(spark: SparkSession, uri: str) -> DataFrame:
-    """Return the rows that a table has now.
-
-    By its version: where the script has cached the table, Spark would read what it had then.
-    """
-    reader = spark.read.format("delta")
-    # Where there is no table, Spark says so.
-    version = _version(spark, uri)
-    return (reader if version is None else reader.option("versionAsOf", version)).load(uri)
+    """Return the rows that a table has now, also where the script has cached it. Spark says if there is no table."""
+    return rows_at(spark, "delta", uri, _version(spark, uri))
 
 
 def _version(spark: SparkSession, uri: str) -> int | None:

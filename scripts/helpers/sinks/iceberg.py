@@ -50,6 +50,7 @@ from scripts.helpers.sinks.connectors import (
     check_installed,
     check_name,
     quoted_table,
+    rows_at,
     spark_table,
 )
 from scripts.helpers.sinks.merging import (
@@ -213,7 +214,7 @@ class SparkMerge(TableMerge):
     def read(self, table: str, events: DataFrame, merge: Merge) -> DataFrame:
         """Return the rows of a table, as it is or at the snapshot that was looked at."""
         newest = snapshot_id(self._load(table).currentSnapshot())
-        return rows_at(self._spark, table, self._pins.get(table, newest))
+        return rows_at(self._spark, "iceberg", quoted_table(table), self._pins.get(table, newest))
 
     def _merge_into(self, branch: str, events: DataFrame) -> None:
         memory, distinct = self.memory, SPARK_FRAMES.distinct(events, self.rules)
@@ -275,14 +276,9 @@ def snapshot_id(of: Any) -> int | None:
     return None if of is None else int(of.snapshotId())
 
 
-def rows_at(spark: SparkSession, table: str, snapshot: int | None) -> DataFrame:
-    """Return the rows that a table has at a snapshot; none without one, as of a table that is new.
-
-    By an option: where the script has cached the table, Spark would read what it had then, also by VERSION AS OF.
-    """
-    if snapshot is None:
-        return spark.table(quoted_table(table)).limit(0)
-    return spark.read.option("snapshot-id", snapshot).table(quoted_table(table))
+def iceberg_rows(spark: SparkSession, name: str) -> DataFrame:
+    """Return the rows that a table has now, also where the script has cached it."""
+    return rows_at(spark, "iceberg", quoted_table(name), snapshot_id(spark_table(name, spark).currentSnapshot()))
 
 
 def is_missing(error: Exception) -> bool:
@@ -800,8 +796,7 @@ class _SparkLog(_Log):
         return count
 
     def count(self, retraction: Retraction) -> int:
-        rows = rows_at(self._spark, self._target, snapshot_id(self.table().currentSnapshot()))
-        return rows.where(of_batches(retraction)).count()
+        return iceberg_rows(self._spark, self._target).where(of_batches(retraction)).count()
 
     def meaning(self, error: Exception) -> Meaning | None:
         if is_missing(error):

@@ -21,10 +21,9 @@ from scripts.helpers.sinks.connectors import (
     deltalake_place,
     is_catalog,
     is_delta_on_spark,
-    spark_table,
 )
 from scripts.helpers.sinks.delta import delta_rows
-from scripts.helpers.sinks.iceberg import rows_at, snapshot_id
+from scripts.helpers.sinks.iceberg import iceberg_rows
 from scripts.helpers.sinks.places import place_of
 from scripts.helpers.spark.jvm import has_jvm, without_code
 
@@ -73,7 +72,7 @@ def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
         return spark.read.format(name).option(OWN_OPTION, uuid4().hex).load(target)
     if name == "iceberg":
         if has_jvm(spark) and is_catalog(target.partition(".")[0], spark):
-            return rows_at(spark, target, snapshot_id(spark_table(target, spark).currentSnapshot()))
+            return iceberg_rows(spark, target)
         return spark.table(target)
     if name == "delta" and has_jvm(spark) and is_delta_on_spark(spark):
         return delta_rows(spark, target)

@@ -347,7 +347,7 @@ class _SparkEngine:
         return found
 
     def whole(self, span: TableSpan) -> DataFrame:
-        return whole_rows(self._spark.read.format("delta"), self._uri, "versionAsOf", span, self._uri)
+        return whole_rows(self._spark, "delta", self._uri, span, self._uri)
 
     def appended(self, span: TableSpan, taken: Sequence[Mapping[str, Any]]) -> DataFrame:
         java, found = java_of(self._spark), self._log()

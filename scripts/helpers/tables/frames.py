@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from scripts.helpers._lazy import DataFrame, F, pa, pc, pd
+from scripts.helpers._lazy import DataFrame, F, SparkSession, pa, pc, pd
 from scripts.helpers.errors import ChangeFeedError
 from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sql import sql, whole
+from scripts.helpers.sinks.connectors import rows_at
 from scripts.helpers.spark.jvm import without_code
 from scripts.helpers.tables.spans import CHANGE, FEED_COLUMNS, GONE, ORDER, TIME, VERSION, TableSpan
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader
 
 Returns = Literal["pandas", "arrow"]
 
@@ -45,10 +44,10 @@ def with_feed_literals(rows: DataFrame, span: TableSpan, name: str) -> DataFrame
     )
 
 
-def whole_rows(reader: DataFrameReader, table: str, option: str, span: TableSpan, name: str) -> DataFrame:
-    """Return all rows of a table at the end of a span, by the option of its format; see `TableEngine.whole`."""
+def whole_rows(spark: SparkSession, format: str, table: str, span: TableSpan, name: str) -> DataFrame:
+    """Return all rows of a table at the end of a span; see `TableEngine.whole`."""
     # Of an empty span the columns alone count, and in a replay its end may be gone.
-    found = reader.load(table).limit(0) if span.is_empty else reader.option(option, str(span.until)).load(table)
+    found = rows_at(spark, format, table, None if span.is_empty else span.until)
     found = without_code(found, name)
     return with_feed_literals(found, span, name) if span.is_feed else found
 
@@ -82,7 +81,8 @@ def _instant(at: datetime | None):  # type: ignore[no-untyped-def]
     """Return a moment as a column, whatever the zone of the session."""
     if at is None:
         return F.lit(None).cast("timestamp")
-    return F.timestamp_micros(F.lit(round(at.timestamp() * 1_000_000)).cast("bigint"))
+    # The function is only in the SQL of Spark 3.3.
+    return F.expr(sql("timestamp_micros({})", whole(round(at.timestamp() * 1_000_000))))
 
 
 # --- pyarrow ----------------------------------------------------------------------------------------

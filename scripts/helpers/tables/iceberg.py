@@ -273,8 +273,7 @@ class _SparkEngine:
         return str(self._table().location())
 
     def whole(self, span: TableSpan) -> DataFrame:
-        table = quoted_table(self._name)
-        return whole_rows(self._spark.read.format("iceberg"), table, "snapshot-id", span, self._name)
+        return whole_rows(self._spark, "iceberg", quoted_table(self._name), span, self._name)
 
     def appended(self, span: TableSpan) -> DataFrame:
         self._table()
