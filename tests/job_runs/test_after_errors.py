@@ -73,20 +73,6 @@ def down(*_: Any, **__: Any) -> Any:
 # --- stops ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["FAILED", "ERROR"])
-def test_run_is_stopped_and_not_retried_when_it_fails_after_the_stop(parked: Jobs, clock: Clock, state: str) -> None:
-    define(parked, "job", MaxRetries=1)
-    run_id = parked.start("job")
-    parked.pass_through("job", run_id, "RUNNING")
-    parked.batch_stop_job_run(JobName="job", JobRunIds=[run_id])
-    stopping = parked.record("job", run_id)
-
-    parked.scheduler.records.write_run(stopping, stopping.ended(state, clock()))
-
-    assert parked.states("job") == ["STOPPED"]
-    assert parked.scheduler.records.job("job").active == ()
-
-
 # --- starts --------------------------------------------------------------------------------------
 
 

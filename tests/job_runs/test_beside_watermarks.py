@@ -12,7 +12,6 @@ from scripts.helpers.batch.modes import last_success
 from scripts.helpers.errors import RunInProgressError, UnknownJobError, UnknownRunError, UnplacedRunError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol import items
-from scripts.helpers.protocol.names import same_run
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.support.job_runs import Jobs
@@ -97,25 +96,6 @@ def test_one_of_several_items_is_adopted_when_the_job_has_runs(with_runs: Jobs, 
     assert table.get_most_recent_run_id("parking") == "jr_a"
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ("jr_1", "jr_1", True),
-        ("jr_1", "jr_1_attempt_1", True),
-        ("jr_1_attempt_1", "jr_1_attempt_12", True),
-        ("jr_1", "jr_2_attempt_1", False),
-        ("jr_1", "jr_1_attempt_", False),
-        ("jr_1_attempt_1x", "jr_1", False),
-        ("jr_1_attempt_1", "jr_1", False),
-        ("jr_1_attempt_10", "jr_1_attempt_9", False),
-        ("nightly", "nightly", True),
-        ("nightly_attempt_1", "nightly_attempt_2", False),
-    ],
-)
-def test_run_goes_on_for_another_when_it_is_the_same_or_its_retry(one: str, other: str, expected: bool) -> None:
-    assert same_run(one, other) is expected
-
-
 @pytest.mark.parametrize(("owner", "late"), [("jr_1_attempt_2", "jr_1"), ("nightly_attempt_1", "nightly_attempt_2")])
 def test_job_is_not_taken_when_a_later_attempt_or_another_run_has_it(table: Watermarks, owner: str, late: str) -> None:
     run = table.begin("parking", owner)
@@ -126,14 +106,6 @@ def test_job_is_not_taken_when_a_later_attempt_or_another_run_has_it(table: Wate
     run.freeze({}, {"up_to": 1})
     run.commit()
     assert table.get_most_recent_run_id("parking") == owner
-
-
-def test_retry_takes_the_job_at_once_when_its_first_attempt_died(table: Watermarks) -> None:
-    table.begin("parking", "jr_1")
-
-    retry = table.begin("parking", "jr_1_attempt_1")
-
-    assert retry.attempt == 2
 
 
 # --- ranges of runs ------------------------------------------------------------------------------

@@ -90,18 +90,6 @@ def test_run_is_lost_when_who_looks_is_behind_and_its_record_stands_still(
     assert behind.run("parking", run_id)["JobRunState"] == "ERROR"
 
 
-def test_run_is_lost_at_one_look_when_no_two_clocks_differ_by_so_much(
-    parked: Jobs, make_parked: Callable[..., Jobs], clock: Clock
-) -> None:
-    run_id = parked.start("parking")
-
-    clock.move(minutes=16)
-    within = make_parked().run("parking", run_id)["JobRunState"]
-    clock.move(microseconds=1)
-
-    assert (within, make_parked().run("parking", run_id)["JobRunState"]) == ("STARTING", "ERROR")
-
-
 def test_start_goes_on_when_it_has_no_record_yet_and_who_looks_is_minutes_ahead(
     parked: Jobs, observer: Jobs, timer: Timer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

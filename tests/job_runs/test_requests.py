@@ -151,16 +151,6 @@ BAD = [
     ("start_job_run", {"JobName": "parking", "Timeout": 10**50}, ["less than or equal to 2147483647"]),
     ("start_job_run", {"JobName": "parking", "Arguments": {f"--{n}": "" for n in range(2_001)}}, ["2,000"]),
     (
-        "create_job",
-        {"Name": "n", "Command": {"ScriptLocation": "a"}, "DefaultArguments": {"--JOB_ID": "x"}},
-        ["--JOB_ID", "Leave it out"],
-    ),
-    (
-        "update_job",
-        {"JobName": "parking", "JobUpdate": {"Command": COMMAND, "NonOverridableArguments": {"--JOB_NAME": "x"}}},
-        ["--JOB_NAME", "Leave it out"],
-    ),
-    (
         "start_job_run",
         {"JobName": "parking", "JobRunQueuingEnabled": True},
         ["'JobRunQueuingEnabled' may not be True: no run waits here"],

@@ -14,7 +14,6 @@ from scripts.helpers.errors import CorruptItemError, NewerFormatError, TooLargeE
 from scripts.helpers.job_runs import ids, last_words
 from scripts.helpers.job_runs.job_record import Entry, JobRecord
 from scripts.helpers.job_runs.run_record import LEGAL, TERMINAL, RunRecord
-from scripts.helpers.protocol import items
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 LEGAL_MOVES = {
@@ -99,16 +98,6 @@ def test_run_is_not_retried_when_it_was_told_to_stop(state: str) -> None:
     assert (ended.state, ended.error) == ("STOPPED" if state in ("FAILED", "ERROR") else state, "why")
 
 
-def test_keys_sort_as_attempts_when_there_are_ten() -> None:
-    run = "jr_" + "a" * 64
-    attempts = [run, *(f"{run}_attempt_{number}" for number in range(1, 11))]
-
-    keys = [items.run_record_key(one) for one in attempts]
-
-    assert keys == sorted(keys)
-    assert [items.run_of_record_key(key) for key in keys] == attempts
-
-
 def test_retry_fits_when_its_run_was_as_large_as_may_be() -> None:
     run = a_run(told={"Attempt": 0, "Arguments": {"--a": "x" * 65_000}, "Timeout": 5}, max_retries=10)
     run.check_new()
@@ -148,57 +137,6 @@ def test_item_is_refused_when_altered_or_of_a_later_format(record: Any) -> None:
         type(record).from_item({name: value for name, value in item.items() if name != "tok"})
     with pytest.raises(NewerFormatError, match="format 2"):
         type(record).from_item(item | {"fmt": {"N": "2"}})
-
-
-@pytest.mark.parametrize(
-    "altered",
-    [
-        {"state": "LOST"},
-        {"lease": timedelta(days=10_000)},
-        {"modified_on": NOW.replace(year=9999)},
-        {"command": []},
-        {"told": {"Attempt": 0, "Timeout": 5}},
-        {"told": {"Attempt": 0, "Timeout": 5, "Arguments": {"--a": 1}}},
-        {"told": {"Attempt": 0, "Arguments": {}}},
-        {"told": {"Attempt": 0, "Arguments": {}, "Timeout": "5"}},
-        {"told": {"Attempt": "first", "Arguments": {}, "Timeout": 5}},
-    ],
-    ids=str,
-)
-def test_run_is_refused_when_it_was_altered_so_that_nobody_could_start_or_end_it(altered: dict[str, Any]) -> None:
-    item = a_run().to_item()
-    command = altered.pop("command", None)
-    item |= a_run(**altered).to_item()
-    if command is not None:
-        item["run"]["M"]["command"] = {"L": command}
-
-    with pytest.raises(
-        CorruptItemError, match=r"not readable: (Value at )?'?(state|leaseSeconds|modifiedOn|run\.|job\.definition\.)"
-    ):
-        RunRecord.from_item(item)
-
-
-@pytest.mark.parametrize(
-    "altered",
-    [
-        {"Command": "a.py"},
-        {"ExecutionProperty": {"MaxConcurrentRuns": "many"}},
-        {"ExecutionProperty": 5},
-        {"DefaultArguments": {"--a": 1}},
-        {"NonOverridableArguments": ["--a"]},
-        {"MaxRetries": "some"},
-        {"Timeout": "5"},
-    ],
-    ids=str,
-)
-def test_job_is_refused_when_its_definition_was_altered_so_that_no_run_could_be_made(altered: dict[str, Any]) -> None:
-    sound = {"Command": {"ScriptLocation": "/a.py"}, "MaxRetries": 1, "Timeout": 5, "DefaultArguments": {"--a": "1"}}
-    assert JobRecord.from_item(JobRecord("parking", sound).to_item()).definition == sound
-
-    with pytest.raises(
-        CorruptItemError, match=r"not readable: (Value at )?'?(state|leaseSeconds|modifiedOn|run\.|job\.definition\.)"
-    ):
-        JobRecord.from_item(JobRecord("parking", sound | altered).to_item())
 
 
 def test_retry_has_the_slot_of_its_run_and_another_that_ended_leaves_its_own() -> None:

@@ -205,7 +205,7 @@ def test_run_is_ended_by_the_next_look_when_its_launcher_gives_no_sign(
 
     clock.move(minutes=16)
     assert parked.run("parking", run_id)["JobRunState"] == unchanged.state
-    clock.move(seconds=1)
+    clock.move(microseconds=1)
     found = parked.run("parking", run_id)
 
     assert found["JobRunState"] == expected

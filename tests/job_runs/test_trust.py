@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from scripts.helpers.errors import (
@@ -251,8 +250,6 @@ def test_start_is_refused_and_nothing_written_when_its_script_is_not_allowed(
 
     with pytest.raises(parked.exceptions.InvalidInputException, match="/etc/evil") as refused:
         parked.start_job_run(JobName="other")
-    with pytest.raises(parked.exceptions.InvalidInputException, match=r"'--scriptLocation': .* Leave it out"):
-        parked.start_job_run(JobName="parking", Arguments={"--scriptLocation": "/jobs/b.py"})
 
     assert isinstance(refused.value.__cause__, ScriptNotAllowedError)
     assert everything() == before
@@ -307,7 +304,7 @@ def test_engine_is_made_when_its_logs_are_beside_the_scripts() -> None:
     assert list(SparkSubmit("/srv/jobs/logs", scripts=places).scripts) == places
 
 
-@pytest.mark.parametrize("argument", ["", "--extra-py-files", "--extra-jars", "--extra-files"])
+@pytest.mark.parametrize("argument", ["", "--extra-py-files"], ids=["script", "module"])
 def test_output_of_a_run_is_never_a_script_or_module_of_another_when_a_job_names_it(
     jobs: Jobs, define: Callable[..., None], argument: str
 ) -> None:
@@ -321,23 +318,6 @@ def test_output_of_a_run_is_never_a_script_or_module_of_another_when_a_job_names
     with pytest.raises(jobs.exceptions.InvalidInputException, match="is not in a place") as refused:
         jobs.start_job_run(JobName="next")
     assert isinstance(refused.value.__cause__, ScriptNotAllowedError)
-
-
-def test_fetched_script_is_never_the_script_of_another_run_when_a_job_names_it(
-    jobs: Jobs, moto_process: str, bucket_of_process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_process)
-    location, body = f"s3://{bucket_of_process}/jobs/a.py", b"print(__file__)"
-    boto3.client("s3", endpoint_url=moto_process).put_object(Bucket=bucket_of_process, Key="jobs/a.py", Body=body)
-    jobs.scheduler.engine = jobs.engine = replace(jobs.engine, scripts=[location])
-    jobs.create_job(Name="job", Command={"Name": "pythonshell", "ScriptLocation": location})
-    run = jobs.wait("job", jobs.start("job"))
-    fetched = Path(run["LogGroupName"], "stdout").read_text().strip()
-    jobs.create_job(Name="next", Command={"Name": "pythonshell", "ScriptLocation": fetched})
-
-    assert (run["JobRunState"], Path(fetched).name) == ("SUCCEEDED", "a.py")
-    with pytest.raises(jobs.exceptions.InvalidInputException, match="is not in a place"):
-        jobs.start_job_run(JobName="next")
 
 
 def test_script_sees_named_variables_only_and_its_logs_are_its_owner_s_when_it_runs(

@@ -137,7 +137,13 @@ def test_batch_id_differs_when_job_epoch_or_version_does() -> None:
         ("jr_0a_attempt_1", "jr_0a", False),
         ("jr_0a_attempt_2", "jr_0a_attempt_1", False),
         ("jr_0a", "jr_0b_attempt_1", False),
+        ("jr_0a_attempt_1", "jr_0a_attempt_12", True),
+        ("jr_0a_attempt_10", "jr_0a_attempt_9", False),
+        ("jr_0a", "jr_0a_attempt_", False),
+        ("jr_0a_attempt_1x", "jr_0a", False),
+        ("nightly", "nightly", True),
         ("nightly", "nightly_attempt_1", False),
+        ("nightly_attempt_1", "nightly_attempt_2", False),
     ],
 )
 def test_run_goes_on_for_its_earlier_attempts_only_when_ids_are_glues(owner: str, run_id: str, is_same: bool) -> None:
