@@ -20,7 +20,7 @@ from scripts.helpers.batch.modes import Reach
 from scripts.helpers.batch.schemas import SchemaKeeping
 from scripts.helpers.display.options import options_of
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, PlanConflictError
-from scripts.helpers.files.bookmark import FileBookmark, FilesTaken, warn_of_set_aside, without_files
+from scripts.helpers.files.bookmark import FileBookmark, FilesTaken, Found, warn_of_set_aside, without_files
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.kept_schemas import KeptSchemas
 from scripts.helpers.files.rules import FileOptions
@@ -32,7 +32,7 @@ from scripts.helpers.protocol.run import Run
 if TYPE_CHECKING:
     from scripts.helpers.files.partitions import PartitionRule
     from scripts.helpers.files.sources import EventSource, JournalSource, ListingSource
-    from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta, SparkFilesTaken
+    from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
     from scripts.helpers.reading.small_files import OnChanged
 
 logger = logging.getLogger(__name__)
@@ -382,7 +382,7 @@ class FilesOnSpark(FileSource):
 
         return SparkFileBookmark(self.spark, self.source, **self.reaching(reach, "files"))
 
-    def _taken(self, bookmark: SparkFileBookmark, found: SparkFilesTaken) -> SourcePart[SparkFileDelta]:
+    def _taken(self, bookmark: SparkFileBookmark, found: Found[SparkFileDelta]) -> SourcePart[SparkFileDelta]:
         delta = replace(found.delta, schemas=self.schemas(found.delta), s3_client=self.batch.client(bookmark.location))
         check = partial(bookmark.check_unchanged, found.plan)
         return self.taken(delta, delta, found.plan, found.state, f"has_more={delta.has_more} on_spark=True", check)

@@ -93,7 +93,7 @@ class NewPartitions(FileSource):
         found = self.listed(bookmark, reach)
         if found.waiting:
             logger.info("event=partitions_waiting source=%s partitions=%d", self.source, found.waiting)
-        return self._taken(found.by(rule), found.plan, found.state)
+        return self._taken(PartitionDelta(found.delta, rule, found.gone), found.plan, found.state)
 
     def resume(self, stored: Stored) -> SourcePart[PartitionDelta]:
         """Take the files of a frozen plan, and look at them again."""
@@ -102,7 +102,7 @@ class NewPartitions(FileSource):
         check_same_call(found.plan, self.rule.to_plan(), self.batch.run.job_id, self.context)
         if self.on_changed is not None:
             found = replace(found, delta=found.delta.unchanged(self.on_changed, self.batch.s3_client))
-        return self._taken(found.by(self.rule), found.plan, None)
+        return self._taken(PartitionDelta(found.delta, self.rule, found.gone), found.plan, None)
 
     def nothing(self) -> PartitionDelta:
         """Return no partitions."""
@@ -140,7 +140,7 @@ class LargestPartition(NewPartitions):
         context, job_id = self.context or "partition", self.batch.run.job_id
         before = LatestPartition(bookmark.location, self.rule, reach.before, context, job_id)
         listed = self.listed(bookmark, reach)
-        found = before.decided(listed.by(self.rule), self.on_same)
+        found = before.decided(PartitionDelta(listed.delta, self.rule, listed.gone), self.on_same)
         if listed.waiting:
             logger.warning(
                 "event=partition_not_ready source=%s partitions=%d: they are larger than the one that is taken, and "

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,15 +31,17 @@ from scripts.helpers.listing.objects import ARCHIVED, GONE, OVERWRITABLE, TAKEN,
 from scripts.helpers.listing.paths import check_keys
 
 if TYPE_CHECKING:
-    from scripts.helpers.files.partition_delta import PartitionDelta
     from scripts.helpers.files.partitions import PartitionRule
     from scripts.helpers.files.readings import Readings
+    from scripts.helpers.files.spark import SparkFileDelta
 
 logger = logging.getLogger(__name__)
 
+D = TypeVar("D", FileDelta, "SparkFileDelta")
+
 
 @dataclass(frozen=True)
-class FilesTaken:
+class Found(Generic[D]):
     """What a batch takes of a source of files, what a plan keeps of it, and the state that follows.
 
     Attributes
@@ -62,7 +64,7 @@ class FilesTaken:
     (2, 0)
     """
 
-    delta: FileDelta
+    delta: D
     plan: FilesPlan
     state: FilesState | None = None
     gone: pa.Table = field(default_factory=no_rows)
@@ -70,11 +72,8 @@ class FilesTaken:
     left: Sequence[str] = ()
     waiting: int = 0
 
-    def by(self, rule: PartitionRule) -> PartitionDelta:
-        """Return the delta by partitions."""
-        from scripts.helpers.files.partition_delta import PartitionDelta
 
-        return PartitionDelta(self.delta, rule, self.gone)
+FilesTaken = Found[FileDelta]
 
 
 class FileBookmark:
@@ -385,7 +384,7 @@ class FileBookmark:
         rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), value_set=bad.column("key").combine_chunks())))
         segment = self.ledger.stored(rows) if rows.num_rows else None
         smaller = replace(without_files(plan, bad), segment=segment)
-        return smaller, replace(listed, segments=tuple(self.segments_with(segment, rows)))
+        return smaller, replace(listed, segments=tuple(self.ledger.appended(segment, rows)))
 
     def explain(self, key: str) -> Explanation:
         """Say when and by which run a key was taken, or why not. The key is relative to the source."""
@@ -420,30 +419,57 @@ class FileBookmark:
         if rest.num_rows:
             taken = pa.concat_tables([taken, rest]).sort_by("key")
         delta = self._delta(taken, choice.has_more or has_more, choice.gone)
+        # With something left over the journal is read again from where it was: its records of the rest would be too old
+        # later on. Events name some objects only.
+        segment, others = (self.ledger.stored(part) if self.saves and part.num_rows else None for part in (rows, rest))
+        found = self.taken(
+            delta, segment, started if deleted is None and not self.holding(left).num_rows else None, choice.aside,
+            None if later.num_rows else position, others, len(choice.unreadable), rows,
+        )  # fmt: skip
+        return replace(
+            found, gone=rows.filter(is_status(rows, GONE)), still_there=choice.still_there,
+            left=later.column("key").to_pylist(), waiting=choice.waiting,
+        )  # fmt: skip
+
+    def taken(
+        self,
+        delta: D,
+        segment: Segment | None,
+        listed: datetime | None,
+        aside: Mapping[str, SetAside],
+        position: Mapping[str, Any] | None = None,
+        rest: Segment | None = None,
+        unreadable: int = 0,
+        rows: pa.Table | None = None,
+        elsewhere: MergeElsewhere | None = None,
+    ) -> Found[D]:
+        """Return a delta with its plan, and the state that follows if anything is saved.
+
+        Parameters
+        ----------
+        segment, rest
+            As of `FilesPlan`.
+        listed
+            The time from which date folders are listed from now on; None where that stays as it was. A later time would
+            leave the folders of files unlisted that are left for a later batch.
+        aside
+            What is set aside from now on.
+        position
+            How far a journal was read; None where that stays as it was.
+        unreadable
+            How many files this batch sets aside.
+        rows, elsewhere
+            As of `FileLedger.appended`.
+        """
         plan = FilesPlan(
-            self.location.name, count=delta.count, bytes=delta.bytes, has_more=delta.has_more, gone=delta.gone,
-            set_aside=len(choice.unreadable), partitions=self.partitions.to_plan() if self.partitions else None,
+            self.location.name, segment, delta.count, delta.bytes, delta.has_more, delta.gone, rest, unreadable,
+            self.partitions.to_plan() if self.partitions else None,
         )  # fmt: skip
         state = None
         if self.saves:
-            plan = replace(
-                plan,
-                rest=self.ledger.stored(rest) if rest.num_rows else None,
-                segment=self.ledger.stored(rows) if rows.num_rows else None,
-            )
-            # Date folders are listed from this time on. With something left over, or after events, which name some
-            # objects only, it stays where it was: a later one would leave the folders of the rest unlisted.
-            listed = started if deleted is None and not self.holding(left).num_rows else None
-            state = self.following(listed, self.segments_with(plan.segment, rows))
-            if position is not None and not later.num_rows:
-                # With something left over the journal is read again from where it was: its records of the rest would
-                # be too old later on.
-                state = replace(state, position=dict(position))
-            state = state.with_set_aside(choice.aside)
-        return FilesTaken(
-            delta, plan, state, rows.filter(is_status(rows, GONE)), choice.still_there,
-            later.column("key").to_pylist(), choice.waiting,
-        )  # fmt: skip
+            segments = self.ledger.appended(segment, rows, elsewhere)
+            state = self.following(listed, segments, position).with_set_aside(aside)
+        return Found(delta, plan, state)
 
     def _delta(self, taken: pa.Table, has_more: bool, gone: int) -> FileDelta:
         self._check_versions(taken)
@@ -524,20 +550,16 @@ class FileBookmark:
         """
         return left if self.options.layout is not None else self.options.waiting(left)
 
-    def following(self, listed: datetime | None, segments: Sequence[Segment]) -> FilesState:
+    def following(self, listed: datetime | None, segments: Sequence[Segment], position: Any = None) -> FilesState:
         """Return the state that follows, given what is remembered, and when the source was listed."""
         # Runs that list leave the position as it is: more is read again the next time, and nothing is missed.
-        return FilesState(self.location.name, listed or self.listed, tuple(segments), self.position)
+        position = self.position if position is None else dict(position)
+        return FilesState(self.location.name, listed or self.listed, tuple(segments), position)
 
-    def segments_with(
-        self, segment: Segment | None, rows: pa.Table | None = None, elsewhere: MergeElsewhere | None = None
-    ) -> Sequence[Segment]:
-        """Return the segments that follow a batch with a segment of its own; see `FileLedger.appended`."""
-        return self.ledger.appended(segment, rows, elsewhere) if segment else self.ledger.segments
-
-    def with_list_of_executors(self, following: FilesState) -> FilesState:
-        """Return a state after a batch that executors found: what was to be taken again is, as they list everything."""
-        return following.with_set_aside({key: entry for key, entry in self._aside.items() if entry.decision != RETRY})
+    @property
+    def aside_on_executors(self) -> dict[str, SetAside]:
+        """What is set aside after executors listed everything: what was to be taken again is taken."""
+        return {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
 
     def parts(self, after: str | None, until: str | None, started: datetime, most_rows: int) -> Iterator[Piece]:
         """Choose among the keys above `after` and not above `until`, a task's share of a batch, piece by piece.
@@ -550,8 +572,8 @@ class FileBookmark:
         if isinstance(self._memory, RangeMemory):
             self._memory.within(after, until)
         # Rows of what a person marked as done would come from every task.
-        listed = {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
-        chooser = replace(self._chooser, aside=_all_waiting(listed), look_again=None, is_part=True)
+        aside = _all_waiting(self.aside_on_executors)
+        chooser = replace(self._chooser, aside=aside, look_again=None, is_part=True)
         known = self.ledger.known(after, until)
         for piece in in_pieces(self.lister.between(after, until), most_rows):
             ends = piece[0].after, piece[-1].until

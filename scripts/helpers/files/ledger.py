@@ -23,7 +23,13 @@ FILE_ROWS = 500_000
 """Rows of one file; a task of Spark reads only the files that can hold its keys."""
 
 
-def files_between(files: Sequence[Mapping[str, Any]], after: str | None, until: str | None) -> list[Mapping[str, Any]]:
+Files = Sequence[Mapping[str, Any]]
+"""Files of a segment, in the order of their keys."""
+Ends = tuple[str | None, str | None]
+"""The ends of a range of keys: above the first and not above the second; None as in `Interval`."""
+
+
+def files_between(files: Files, after: str | None, until: str | None) -> list[Mapping[str, Any]]:
     """Return the files of a segment that can hold keys above `after` and not above `until`."""
     held = []
     for file in files:
@@ -34,7 +40,7 @@ def files_between(files: Sequence[Mapping[str, Any]], after: str | None, until: 
     return held
 
 
-def files_with(files: Sequence[Mapping[str, Any]], keys: Sequence[bytes]) -> list[Mapping[str, Any]]:
+def files_with(files: Files, keys: Sequence[bytes]) -> list[Mapping[str, Any]]:
     """Return the files of a segment that can hold one of some sorted keys."""
     held = []
     for file in files:
@@ -102,9 +108,9 @@ class FileLedger:
         return segment_of([self._files.put(part) for part in parts])
 
     def appended(
-        self, segment: Mapping[str, Any], rows: pa.Table | None = None, elsewhere: MergeElsewhere | None = None
+        self, segment: Mapping[str, Any] | None, rows: pa.Table | None = None, elsewhere: MergeElsewhere | None = None
     ) -> list[Mapping[str, Any]]:
-        """Return the segments with one more, small ones at the end merged.
+        """Return the segments with one more, if there is any, small ones at the end merged.
 
         Parameters
         ----------
@@ -113,6 +119,8 @@ class FileLedger:
         elsewhere
             Merges segments by other means than this process; where it returns None they are merged here.
         """
+        if segment is None:
+            return self.segments
         segments = [*self.segments, segment]
         first = len(segments) - merges([int(known["count"]) for known in segments])
         if first == len(segments) - 1:

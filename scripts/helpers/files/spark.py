@@ -24,10 +24,10 @@ import pyarrow.compute as pc
 
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, T
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError, WatermarkError
-from scripts.helpers.files.bookmark import FileBookmark, check_planned
+from scripts.helpers.files.bookmark import FileBookmark, Found, check_planned
 from scripts.helpers.files.choice import Piece
 from scripts.helpers.files.delta import FileDelta
-from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between
+from scripts.helpers.files.ledger import FILE_ROWS, Ends, FileLedger, Files, files_between
 from scripts.helpers.files.pieces import PIECE_ROWS, Gathered
 from scripts.helpers.files.readable import ReadableWhenSmall
 from scripts.helpers.files.rules import OLDEST_FIRST, FileOptions, Limits
@@ -351,15 +351,6 @@ def _header_of_first(delta: SparkFileDelta, first: pa.Table, options: Mapping[st
     return header
 
 
-@dataclass(frozen=True)
-class SparkFilesTaken:
-    """What a batch takes, what a plan keeps of it, and the state that follows; see `FilesTaken`."""
-
-    delta: SparkFileDelta
-    plan: FilesPlan
-    state: FilesState | None = None
-
-
 class SparkFileBookmark:
     """A `FileBookmark` whose work is done by executors. It needs a `ledger_uri` that they can write to.
 
@@ -426,7 +417,7 @@ class SparkFileBookmark:
                 "On Spark the ledger is stored in files. Give a ledger_uri that executors can write to."
             )
         self._ledger_location = Location.parse(chosen.ledger_uri)
-        self._last: SparkFilesTaken | None = None
+        self._last: Found[SparkFileDelta] | None = None
 
     def new_files(self) -> SparkFileDelta:
         """List the source on the executors and return what is new; errors are those of `FileBookmark.new_files`."""
@@ -439,7 +430,7 @@ class SparkFileBookmark:
         state = None if self._last is None else self._last.state
         return None if state is None else state.to_store()
 
-    def find(self) -> SparkFilesTaken:
+    def find(self) -> Found[SparkFileDelta]:
         """List the source on the executors, and take what is new; errors are those of `FileBookmark.find`."""
         local = self._local
         # A task gets only those files of the ledger that can hold its keys.
@@ -467,29 +458,24 @@ class SparkFileBookmark:
                 "event=start_from source=%s start_from=%s ignored=%d taken=%d: what was there before is not taken",
                 self.location, local.options.start_from, ignored, count,
             )  # fmt: skip
-        segment = segment_of(files) if files else None
-        plan = FilesPlan(self.location.name, segment, count, size, has_more, gone)
-        following = None
-        if local.saves:
-            # With something left over, date folders are listed from the same time on again; see `FileBookmark`.
-            segments = local.segments_with(segment, elsewhere=self._merged)
-            following = local.with_list_of_executors(local.following(None if left else started, segments))
-        return SparkFilesTaken(self._delta(plan), plan, following)
+        segment, delta = segment_of(files) if files else None, self._delta(files, count, size, gone, has_more=has_more)
+        aside = local.aside_on_executors
+        return local.taken(delta, segment, None if left else started, aside, elsewhere=self._merged)
 
-    def resume(self, stored: Mapping[str, Any]) -> SparkFilesTaken:
+    def resume(self, stored: Mapping[str, Any]) -> Found[SparkFileDelta]:
         """Take what a frozen plan says. SourceChangedError if it is that of another source."""
         plan = self._local.opened_plan(stored)
-        return SparkFilesTaken(self._delta(plan), plan)
+        delta = self._delta(self._files_of(plan), plan.count, plan.bytes, plan.gone, has_more=plan.has_more)
+        return Found(delta, plan)
 
     def nothing(self) -> SparkFileDelta:
         """Return a delta without files."""
-        return self._delta(FilesPlan(self.location.name))
+        return self._delta([], 0, 0, 0)
 
-    def _delta(self, plan: FilesPlan) -> SparkFileDelta:
-        files = self._files_of(plan)
+    def _delta(self, files: Files, count: int, size: int, gone: int, *, has_more: bool = False) -> SparkFileDelta:
         return SparkFileDelta(
-            self.location, self._read(files), plan.count, plan.bytes, plan.gone, str(self._ledger_location),
-            tuple(files), self._local.options.request_payer, has_more=plan.has_more,
+            self.location, self._read(files), count, size, gone, str(self._ledger_location),
+            tuple(files), self._local.options.request_payer, has_more=has_more,
         )  # fmt: skip
 
     def check_unchanged(self, plan: FilesPlan) -> None:
@@ -581,7 +567,7 @@ class SparkFileBookmark:
         in_order = sorted(files, key=lambda file: byte_order(file["first"]))
         return [segment_of(in_order)] if in_order else []
 
-    def _read(self, files: Sequence[Mapping[str, Any]]) -> DataFrame:
+    def _read(self, files: Files) -> DataFrame:
         """Read what is taken from files of the ledger, each of which is proven whole."""
         types = {"size": T.LongType(), "version": T.LongType(), "modified": T.TimestampType()}
         schema = T.StructType([T.StructField(name, types.get(name, T.StringType())) for name in LEDGER.names])
@@ -589,9 +575,7 @@ class SparkFileBookmark:
             return self._spark.createDataFrame([], schema)
         return _given(self._spark, files).mapInArrow(self._taken, schema)
 
-    def _ranges(
-        self, known: Sequence[Sequence[Mapping[str, Any]]]
-    ) -> tuple[list[tuple[str | None, str | None]], datetime]:
+    def _ranges(self, known: Sequence[Files]) -> tuple[list[Ends], datetime]:
         """Cut the key space; return the ranges and the time of the source before any of them is listed."""
         if self._is_one_range:
             return [(None, None)], datetime.now().astimezone()
@@ -618,13 +602,13 @@ class SparkFileBookmark:
             pages.first_key("")
         # The time of the first of these answers: no task has listed anything before it.
         assert pages.date is not None
-        ranges: list[tuple[str | None, str | None]] = []
+        ranges: list[Ends] = []
         for after, until in bounds:
             inside = between(cuts, after or "", until)
             ranges += zip([after, *inside], [*inside, until], strict=True)
         return ranges, pages.date
 
-    def _marks(self, known: Sequence[Sequence[Mapping[str, Any]]], step: int, rows: int) -> list[str]:
+    def _marks(self, known: Sequence[Files], step: int, rows: int) -> list[str]:
         """Return every so many-th key of the ledger: read here where it is small, by executors where it is large."""
         parts: list[dict[str, Any]] = []
         for files in known:
@@ -659,19 +643,17 @@ def _blocks_in(share: Mapping[str, Any]) -> Blocks:
     return Blocks(share["files"], share["bytes"], blocks)
 
 
-def _between(
-    segments: Sequence[Sequence[Mapping[str, Any]]], after: str | None, until: str | None
-) -> list[dict[str, Any]]:
+def _between(segments: Sequence[Files], after: str | None, until: str | None) -> list[dict[str, Any]]:
     """Return segments of those files that can hold keys above `after` and not above `until`."""
     found = filter(None, (files_between(files, after, until) for files in segments))
     return [{"count": _rows_in(held), "files": held} for held in found]
 
 
-def _rows_in(files: Sequence[Mapping[str, Any]]) -> int:
+def _rows_in(files: Files) -> int:
     return sum(int(file["count"]) for file in files)
 
 
-def _ranges_of(files: Sequence[Mapping[str, Any]]) -> list[tuple[str | None, str | None]]:
+def _ranges_of(files: Files) -> list[Ends]:
     """Cut the key space behind files of a segment, so that each range has enough of its rows for a file."""
     cuts: list[str] = []
     rows = 0
@@ -683,7 +665,7 @@ def _ranges_of(files: Sequence[Mapping[str, Any]]) -> list[tuple[str | None, str
     return list(zip([None, *cuts], [*cuts, None], strict=True))
 
 
-def _slices(files: Sequence[Mapping[str, Any]], rows: int) -> list[list[dict[str, Any]]]:
+def _slices(files: Files, rows: int) -> list[list[dict[str, Any]]]:
     """Part files of the ledger into shares of so many rows each; the last one has the rest."""
     shares: list[list[dict[str, Any]]] = []
     share: list[dict[str, Any]] = []
@@ -763,7 +745,7 @@ class _Share:
         self._gathered = Gathered(ledger)
         self._counts = dict.fromkeys(("count", "bytes", "gone", "ignored", "left"), 0)
 
-    def add(self, ends: tuple[str | None, str | None], rows: pa.Table, left: int) -> None:
+    def add(self, ends: Ends, rows: pa.Table, left: int) -> None:
         """Add the rows of a piece between two keys, and how many of its objects keep the time of the last listing."""
         taken = rows.filter(is_status(rows, TAKEN))
         self._counts["count"] += taken.num_rows
