@@ -117,14 +117,14 @@ resource "aws_cloudwatch_metric_alarm" "stale" {
   }
 }
 
-# `watermarks freshness --metrics` says 1 of a job that is late by its own rhythm. It runs on a schedule and not in the
+# `watermarks jobs --metrics` says 1 of a job that is late by its own rhythm. It runs on a schedule and not in the
 # job, so it also speaks of jobs that do not run. Twice in a row: a job whose run is about to commit is late for moments.
 # Where the command itself stops, nobody would know of a late job, so its silence counts as one: FILL, as of `stale`.
 resource "aws_cloudwatch_metric_alarm" "late" {
   for_each = local.late_jobs
 
   alarm_name          = "${var.name}-late-${each.key}"
-  alarm_description   = "Job ${each.key} is late, or `watermarks freshness --metrics` does not run. See `watermarks jobs ${each.key}`."
+  alarm_description   = "Job ${each.key} is late, or `watermarks jobs --metrics` does not run. See `watermarks jobs ${each.key}`."
   comparison_operator = "GreaterThanThreshold"
   threshold           = 0
   evaluation_periods  = 2
@@ -153,7 +153,7 @@ resource "aws_cloudwatch_metric_alarm" "late" {
   }
 }
 
-# `watermarks freshness --metrics` reports how many files a job could not read and set aside. They wait for a decision.
+# `watermarks jobs --metrics` reports how many files a job could not read and set aside. They wait for a decision.
 # Where the command does not run, `late` goes off.
 resource "aws_cloudwatch_metric_alarm" "files_set_aside" {
   for_each = local.late_jobs

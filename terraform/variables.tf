@@ -369,7 +369,7 @@ variable "jobs" {
 
 variable "late_jobs" {
   description = <<-EOT
-    Names of jobs that get an alarm when `watermarks freshness --metrics` finds them late: without a threshold, by their own rhythm.
+    Names of jobs that get an alarm when `watermarks jobs --metrics` finds them late: without a threshold, by their own rhythm.
     It needs that command on a schedule, at least every 15 minutes. Where the command stops, the alarms go off.
   EOT
   type        = set(string)

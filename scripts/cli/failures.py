@@ -129,7 +129,7 @@ def _unknown(around: Surroundings, job_id: str) -> str:
     """Offer names that look like the one that is unknown."""
     hint = _nearest(_listed(around), job_id)
     context = click.get_current_context(silent=True)
-    if context is not None and context.info_name == "set":
+    if context is not None and context.info_name == "set" and context.params.get("rename_cursor") is None:
         hint += " For a job that has never run: --new"
     return hint
 

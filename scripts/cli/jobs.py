@@ -1,4 +1,4 @@
-"""`watermarks jobs`: what is behind, and what it cost to find out."""
+"""`watermarks jobs`: which jobs need attention, for people, schedulers and CloudWatch."""
 
 from __future__ import annotations
 
@@ -20,21 +20,25 @@ from scripts.cli.surroundings import Surroundings
 from scripts.cli.thresholds import read_thresholds, thresholds_option
 from scripts.helpers.display.units import count_of, duration_text, id_text, printable
 from scripts.helpers.errors import DAMAGE, AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
+from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.metrics.freshness import Threshold, age, lag, open_plan_age, why_no_lag
+from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.metrics.signs_of_life import failed_since, may_be_dead
 from scripts.helpers.metrics.thresholds import threshold_of
-from scripts.helpers.metrics.urgency import LATE, WORDS, Condition, condition_of, unreadable
+from scripts.helpers.metrics.urgency import LATE, NEVER_COMMITTED, WORDS, Condition, condition_of, without_head
 from scripts.helpers.protocol.bounded_lookups import BoundedLookups
 from scripts.helpers.protocol.head import Change
 from scripts.helpers.protocol.jobs import ListCost, ListedJob, list_jobs
 from scripts.helpers.protocol.lookups import Lookups
 from scripts.helpers.protocol.names import is_file, served_by
+from scripts.helpers.states import files_waiting
 from scripts.jobs.exit_codes import FAILED
 
 HEADINGS = ("job", "state", "lag", "changed", "plan", "last run", "failed")
 SORTS = ("urgency", "behind", "name", "version")
 NEVER = timedelta.max
 UNKNOWN = "not in the table; check the name"
+MISSING = "not in the table; check the name in the thresholds"
 STYLES = {"problem": "red", "missing": "red", "at work": "green", "idle": "", "no commit yet": ""}
 """Colours of states; of all others yellow."""
 
@@ -69,6 +73,12 @@ class JobChoice:
 @click.option("--sort", type=click.Choice(SORTS), default="urgency", help="Order (urgency).")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N.")
 @click.option("--all", "everything", is_flag=True, help="Include the jobs of backfills.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["missing", "late"]),
+    help="Exit with 1 if a job is missing or cannot be read (missing), or if one needs attention (late).",
+)
+@click.option("--metrics", is_flag=True, help="Print only a line of CloudWatch's Embedded Metric Format for each job.")
 @thresholds_option
 def jobs(
     around: Surroundings,
@@ -80,6 +90,8 @@ def jobs(
     sort: str,
     limit: int | None,
     everything: bool,
+    fail_on: str | None,
+    metrics: bool,
     file: Path | None,
 ) -> None:
     """List jobs, the most urgent first.
@@ -95,17 +107,28 @@ def jobs(
     last run  in the state "at work", the run that owns the job
     failed    runs since the last commit that ended without one
 
+    --fail-on is for schedulers. With "late", a job that has begun and committed nothing fails as well. All jobs that
+    --prefix and NAMES choose count, also those that other options leave out of the list.
+
     Without NAMES, the command scans the heads of the table, which requires dynamodb:Scan. With
     NAMES, it reads only those jobs.
     """  # noqa: D301 - click keeps the lines after a backspace as they are; a raw text has none.
-    given = read_thresholds(file)
+    if metrics and around.is_json:
+        raise click.UsageError("--metrics has its own output format. Omit --output.")
+    given, now = read_thresholds(file), around.now()
     if late:
         states = (*states, *LATE)
     chosen = JobChoice(prefix, states, stale, sort, limit, everything or bool(names))
-    found, cost = _named(around, names) if names else _listed(around)
-    _show(around, found, cost, chosen, given)
-    if unknown := [job.job_id for job in found if job.problem == UNKNOWN]:
+    found, cost = (named_jobs(around, names), None) if names else _listed(around, given)
+    listing = _Listing.of(found, chosen, given, now)
+    if metrics:
+        _report(listing, now)
+    else:
+        _show(around, listing, cost, given, now)
+    unknown = [job.job_id for job in found if job.problem == UNKNOWN]
+    if unknown:
         offer_near(around, unknown)
+    if unknown or (fail_on is not None and listing.fails(fail_on)):
         raise click.exceptions.Exit(FAILED)
 
 
@@ -134,7 +157,8 @@ class _Listing:
         fitting = [job for job in found if job.job_id.startswith(chosen.prefix)]
         derived = 0
         if not chosen.everything:
-            own = [job for job in fitting if served_by(job.job_id) is None]
+            # A threshold names the job of a slice that somebody waits for.
+            own = [job for job in fitting if served_by(job.job_id) is None or job.job_id in given]
             derived, fitting = len(fitting) - len(own), own
         conditions = {job.job_id: condition_in(job, now, given) for job in fitting}
         if chosen.states:
@@ -145,16 +169,20 @@ class _Listing:
         shown = fitting[: chosen.limit]
         return cls(shown, conditions, len(fitting) - len(shown), derived)
 
+    def fails(self, level: str) -> bool:
+        """Return whether a scheduler should notice: by the level `missing`, or `late`."""
+        if level == "missing":
+            return any(one.word in ("problem", "missing") for one in self.conditions.values())
+        # A job without a head is one whose runs keep no watermark: nothing will ever be committed.
+        return any(
+            one.needs_somebody or (one.word == "no commit yet" and one != NEVER_COMMITTED)
+            for one in self.conditions.values()
+        )
+
 
 def _show(
-    around: Surroundings,
-    found: list[ListedJob],
-    cost: ListCost | None,
-    chosen: JobChoice,
-    given: Mapping[str, Threshold],
+    around: Surroundings, listing: _Listing, cost: ListCost | None, given: Mapping[str, Threshold], now: datetime
 ) -> None:
-    now = around.now()
-    listing = _Listing.of(found, chosen, given, now)
     if around.is_json:
         facts = [_facts(job, now, given) for job in listing.shown]
         told = None if cost is None else vars(cost)
@@ -179,7 +207,7 @@ def _show_jobs(around: Surroundings, listing: _Listing, now: datetime) -> None:
         show_rows(around.out, HEADINGS, [_row(job, now, conditions[job.job_id]) for job in shown], right=("failed",))
     else:
         around.out.print("No jobs.")
-    show_reasons(around, [(job.job_id, conditions[job.job_id]) for job in shown])
+    _show_reasons(around, [(job.job_id, conditions[job.job_id]) for job in shown])
     for job in shown:
         if job.head is not None and may_be_dead(job.head, now):
             show_folded(around.out, Text(printable(f"{job.job_id}: {release_hint(job.head, now)}"), "yellow"))
@@ -188,25 +216,26 @@ def _show_jobs(around: Surroundings, listing: _Listing, now: datetime) -> None:
 def _show_counts(around: Surroundings, listing: _Listing, cost: ListCost | None) -> None:
     """Write how many jobs are not shown, how many need somebody, and what the list has cost."""
     if listing.left:
-        around.out.print(f"… and {listing.left:,} more; see --limit", style="dim")
+        around.out.print(f"… and {listing.left:,} more: watermarks jobs", style="dim")
     if listing.derived:
         jobs_of = "1 job of a backfill is" if listing.derived == 1 else f"{listing.derived:,} jobs of backfills are"
         around.out.print(f"{jobs_of} not shown; see --all", style="dim")
     if len(listing.conditions) > 1:
         unwell = sum(condition.needs_somebody for condition in listing.conditions.values())
-        around.out.print(attention_text(unwell, len(listing.conditions)), style="bold" if unwell else "dim")
+        around.out.print(_attention_text(unwell, len(listing.conditions)), style="bold" if unwell else "dim")
     if cost is None or is_file(around.table):
         return
     read = f"{count_of(cost.items, 'item')} in {count_of(cost.requests, 'request')}"
     around.out.print(f"Read {read}, {cost.units:,g} read {'unit' if cost.units == 1 else 'units'}.", style="dim")
 
 
-def show_reasons(around: Surroundings, conditions: Sequence[tuple[str, Condition]]) -> None:
-    """Write a line for each job that needs somebody: what is wrong."""
+def _show_reasons(around: Surroundings, conditions: Sequence[tuple[str, Condition]]) -> None:
+    """Write for each job that needs somebody what is wrong, and the command that explains or repairs it."""
     for job_id, condition in conditions:
         if condition.needs_somebody:
             text = printable(f"{job_id}: {_said(condition)}")
             show_folded(around.out, Text(text, STYLES.get(condition.word, "yellow")))
+            show_folded(around.out, Text(printable(condition.command), "dim"), 2)
 
 
 def _said(condition: Condition) -> str:
@@ -214,7 +243,7 @@ def _said(condition: Condition) -> str:
     return condition.reason if condition.word == "problem" else f"{condition.word}, {condition.reason}"
 
 
-def attention_text(unwell: int, jobs: int) -> str:
+def _attention_text(unwell: int, jobs: int) -> str:
     """Write how many of all jobs need somebody."""
     if unwell == 0:
         return f"Nothing needs attention in {count_of(jobs, 'job')}."
@@ -224,23 +253,23 @@ def attention_text(unwell: int, jobs: int) -> str:
 def condition_in(job: ListedJob, now: datetime, given: Mapping[str, Threshold]) -> Condition:
     """Return what is most urgent about a job of a list."""
     if job.head is None:
-        return unreadable(job.job_id, job.problem or "it cannot be read")
+        return without_head(job.job_id, job.problem)
     return condition_of(job.head, now, threshold_of(job.job_id, given))
 
 
-def found_jobs(around: Surroundings, names: tuple[str, ...] = ()) -> list[ListedJob]:
-    """Return the jobs that are named, or all of the table."""
-    return (_named(around, names) if names else _listed(around))[0]
-
-
-def _listed(around: Surroundings) -> tuple[list[ListedJob], ListCost]:
+def _listed(around: Surroundings, given: Mapping[str, Threshold]) -> tuple[list[ListedJob], ListCost]:
+    """Read all jobs of the table, and add those that have a threshold of their own and are not there."""
     with progress(around, "listing jobs") as steps:
         found = list_jobs(around.store, on_page=lambda jobs, _: steps.at(jobs, unit="jobs"))
-    return [_checked(job, around.now(), around.watermarks.lookups) for job in found.jobs], found.cost
+    there = {job.job_id for job in found.jobs}
+    absent = [ListedJob(name, None, MISSING) for name in given if name not in there and not set(name) & set("*?[")]
+    return [_checked(job, around.now(), around.watermarks.lookups) for job in found.jobs] + absent, found.cost
 
 
-def _named(around: Surroundings, names: tuple[str, ...]) -> tuple[list[ListedJob], None]:
+def named_jobs(around: Surroundings, names: tuple[str, ...]) -> list[ListedJob]:
     """Read only some jobs, which a role of one team may do; UnknownJobError if none of them is there."""
+    from scripts.helpers.job_runs.run_store import RunStore
+
     found: list[ListedJob] = []
     unknown: UnknownJobError | None = None
     with progress(around, "reading jobs", len(names)) as steps:
@@ -248,15 +277,18 @@ def _named(around: Surroundings, names: tuple[str, ...]) -> tuple[list[ListedJob
             try:
                 found.append(ListedJob(name, around.watermarks.latest(name)))
             except UnknownJobError as error:
-                unknown = unknown or error
-                found.append(ListedJob(name, None, UNKNOWN))
+                if RunStore(around.store).job(name) is not None:
+                    found.append(ListedJob(name, None))
+                else:
+                    unknown = unknown or error
+                    found.append(ListedJob(name, None, UNKNOWN))
             except (NewerFormatError, AmbiguousHistoryError, CorruptItemError) as error:
                 found.append(ListedJob(name, None, str(error)))
             steps.at(len(found))
     # With one name that is right, the answer is the list, and the exit code says that a name was wrong.
     if unknown is not None and all(job.problem == UNKNOWN for job in found):
         raise unknown
-    return [_checked(job, around.now(), around.watermarks.lookups) for job in found], None
+    return [_checked(job, around.now(), around.watermarks.lookups) for job in found]
 
 
 def _checked(job: ListedJob, now: datetime, lookups: Lookups) -> ListedJob:
@@ -293,8 +325,32 @@ def _order(job: ListedJob, sort: str, now: datetime, condition: Condition) -> tu
 
 def _facts(job: ListedJob, now: datetime, given: Mapping[str, Threshold]) -> dict[str, Any]:
     if job.head is None:
-        return {"job": job.job_id, "state": "problem", "reason": job.problem, "problem": job.problem}
+        found = condition_in(job, now, given)
+        return {"job": job.job_id, "state": found.word, "reason": found.reason, "problem": job.problem}
     return head_json(job.head, now, threshold_of(job.job_id, given))
+
+
+def _report(listing: _Listing, now: datetime) -> None:
+    """Write the metrics of each job that is shown and has a head."""
+    for job in listing.shown:
+        head = job.head
+        if head is None:
+            continue
+        found = {
+            "AgeSeconds": age(head, now),
+            "LagSeconds": lag(head, now),
+            "OpenPlanAgeSeconds": open_plan_age(head, now) or timedelta(0),
+        }
+        values = {name: time.total_seconds() for name, time in found.items() if time is not None}
+        word = listing.conditions[job.job_id].word
+        # Also 0: an alarm on it comes back to OK only by a value.
+        values |= {
+            "FilesWaiting": files_waiting(head),
+            "Late": float(word in LATE),
+            "Missing": float(word == "missing"),
+        }
+        run = head.last.run_id if head.last else None
+        EmbeddedMetrics().report(JobReport(head.job_id, run or "", "looked", now, values))
 
 
 def _row(job: ListedJob, now: datetime, condition: Condition) -> list[Cell]:

@@ -16,14 +16,12 @@ from scripts.cli.copy import copy
 from scripts.cli.create_table import create_table
 from scripts.cli.discard_plan import discard_plan
 from scripts.cli.doctor import doctor
-from scripts.cli.failures import told
 from scripts.cli.files import files
-from scripts.cli.freshness import freshness
 from scripts.cli.history import history
 from scripts.cli.ingest_files import ingest_files
 from scripts.cli.ingest_table import ingest_table
 from scripts.cli.jobs import jobs
-from scripts.cli.overview import overview, show_commands
+from scripts.cli.overview import MOST_SHOWN, show_commands
 from scripts.cli.plan import plan
 from scripts.cli.release import release
 from scripts.cli.report import report
@@ -69,8 +67,9 @@ def cli(ctx: click.Context, /, **_: object) -> None:
         return
     around = surroundings(ctx)
     try:
-        with around.everywhere(), told(around):
-            overview(around)
+        # As typed, so that the list has its own defaults and variables of the environment.
+        with jobs.make_context("jobs", ["--limit", str(MOST_SHOWN)], parent=ctx) as listing:
+            jobs.invoke(listing)
     finally:
         # Also after an error, as of a table that is not there yet: somebody who types no command looks for one.
         if not around.is_json:
@@ -78,7 +77,7 @@ def cli(ctx: click.Context, /, **_: object) -> None:
 
 
 COMMANDS = [
-    jobs, show, history, files, plan, doctor, verify, complete_up_to, backfill, report, freshness,
+    jobs, show, history, files, plan, doctor, verify, complete_up_to, backfill, report,
     rewind, reset, set_values, discard_plan, release,
     adopt, copy, ingest_files, ingest_table, create_table, completion,
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from scripts.cli.commands import Duration, JobName, command
 from scripts.cli.deciding import may_write
 from scripts.cli.documents import emit
 from scripts.cli.failures import offer_near
-from scripts.cli.jobs import UNKNOWN, found_jobs
+from scripts.cli.jobs import UNKNOWN, named_jobs
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.thresholds import read_thresholds, thresholds_option
@@ -46,7 +46,7 @@ def report(
     given = read_thresholds(file)
     build_report = report_package().build_report
     now = around.now()
-    unknown = [job.job_id for job in found_jobs(around, tuple(names)) if job.problem == UNKNOWN] if names else []
+    unknown = [job.job_id for job in named_jobs(around, tuple(names)) if job.problem == UNKNOWN] if names else []
     with progress(around, "reading jobs"):
         page = build_report(
             around.watermarks, jobs=names or None, since=now - since if since else None, now=now, values=values,

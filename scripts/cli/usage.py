@@ -17,6 +17,7 @@ INTERRUPTED = 130
 GONE = {
     "coverage": "Run: watermarks backfill JOB",
     "diff": "Run: watermarks history JOB --diff VERSION OTHER",
+    "freshness": "Run: watermarks jobs --fail-on missing",
     "explain": "Run: watermarks files JOB --explain KEY",
     "gaps": "Run: watermarks backfill JOB",
     "ledger": "Run: watermarks files JOB --sweep --ledger-uri URI",

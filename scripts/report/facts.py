@@ -8,20 +8,18 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from operator import itemgetter
 from shlex import quote
-from typing import Any, Literal
+from typing import Any
 
 from scripts.helpers.files.states import PartitionState
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.metrics import freshness, signs_of_life
-from scripts.helpers.metrics.urgency import WORDS, Condition, condition_of, unreadable
+from scripts.helpers.metrics.urgency import WORDS, Condition, Word, activity, condition_of, without_head
 from scripts.helpers.protocol.head import Claim, Head, LogEntry
 from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.rows.cursors import as_list
 from scripts.helpers.rows.states import RowsState, column_values
 from scripts.helpers.states import typed
 from scripts.helpers.tables.spans import TableState
-
-State = Literal["idle", "running", "waiting", "abandoned", "new", "unreadable"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class JobFacts:
     Attributes
     ----------
     head
-        None where it cannot be read; `problem` says why, and what to do.
+        None where it cannot be read, and `problem` says why, and what to do; or where only the Job Runs API knows it.
     entries
         Versions, newest first: all since a time, or the newest ones. `is_whole` if none is older.
     gaps
@@ -57,7 +55,7 @@ class JobFacts:
     job_id: str
     now: datetime
     head: Head | None
-    problem: str = ""
+    problem: str | None = None
     entries: Sequence[LogEntry] = ()
     is_whole: bool = True
     gaps: Mapping[str, Sequence[ShownRange] | None] = field(default_factory=dict)
@@ -68,7 +66,7 @@ class JobFacts:
     def condition(self) -> Condition:
         """What is most urgent about the job, in the words of the command, and which command explains or repairs it."""
         if self.head is None:
-            return unreadable(self.job_id, self.problem)
+            return without_head(self.job_id, self.problem)
         found = condition_of(self.head, self.now, self.threshold)
         if self.gap_count and not found.needs_somebody:
             ranges = "1 range was" if self.gap_count == 1 else f"{self.gap_count:,} ranges were"
@@ -94,23 +92,12 @@ class JobFacts:
         return WORDS.index("no commit yet") - 0.5 if has_gap else condition.rank
 
     @property
-    def state(self) -> State:
-        """What is going on with the job.
-
-        ``running``: a run holds it. ``waiting``: a plan is open and no run works on it.
-        ``abandoned``: a run died before it had a plan. ``new``: nothing was ever committed.
-        """
-        head = self.head
-        if head is None:
-            return "unreadable"
-        if self.owner is not None:
-            return "running"
-        # Also where the dead run's claim is still there: what matters is that the next run replays the plan.
-        if head.plan is not None:
-            return "waiting"
-        if head.claim is not None:
-            return "abandoned"
-        return "idle" if head.last else "new"
+    def state(self) -> Word:
+        """What its runs do with the job, in the words of its condition, whatever else is wrong with it."""
+        if self.head is None:
+            return self.condition.word
+        found = activity(self.head, self.now)
+        return "no commit yet" if found == "idle" and self.head.last is None else found
 
     @property
     def owner(self) -> Claim | None:

@@ -133,10 +133,10 @@ def render(entries: Sequence[JobEntry], table_name: str, now: datetime, since: d
         has=_columns(ordered), unwell=sum(facts.needs_somebody for facts in all_facts),
         ranges=RANGES, css=asset("page.css"), js=asset("page.js"), policy=policy(),
         late=sum(facts.condition.word in LATE for facts in all_facts),
-        waiting=sum(facts.state in ("waiting", "abandoned") for facts in all_facts),
+        waiting=sum(facts.state in ("open plan", "lease over") for facts in all_facts),
         failed=sum(facts.failed_since > 0 for facts in all_facts),
         gaps=sum(facts.gap_count > 0 for facts in all_facts),
-        unreadable=sum(facts.state == "unreadable" for facts in all_facts),
+        unreadable=sum(facts.state == "problem" for facts in all_facts),
     )  # fmt: skip
 
 

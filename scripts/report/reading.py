@@ -15,6 +15,7 @@ from scripts.helpers.errors import (
     InvalidValueError,
     NewerFormatError,
     NothingThereError,
+    UnknownJobError,
 )
 from scripts.helpers.files.states import FilesState
 from scripts.helpers.job_runs.run_record import RunRecord
@@ -45,7 +46,7 @@ def choose(watermarks: Watermarks, jobs: Iterable[str] | None) -> list[ListedJob
     if jobs is None:
         listed = [job for job in watermarks.list_jobs() if served_by(job.job_id) is None]
         # One item of the original class is no head, and yet the next run takes it over: it is a job like others.
-        return [job if job.head else look_up(watermarks, job.job_id, job.problem) for job in listed]
+        return [look_up(watermarks, job.job_id, job.problem) if job.problem else job for job in listed]
     return [look_up(watermarks, job_id) for job_id in dict.fromkeys(jobs)]
 
 
@@ -54,6 +55,8 @@ def look_up(watermarks: Watermarks, job_id: str, problem: str | None = None) -> 
     try:
         return ListedJob(job_id, watermarks.latest(job_id))
     except OF_ONE_JOB as error:
+        if isinstance(error, UnknownJobError) and RunStore(watermarks.store).job(job_id) is not None:
+            return ListedJob(job_id, None)
         return ListedJob(job_id, None, problem or str(error))
 
 
@@ -74,7 +77,7 @@ def read_facts(
         These would hold for every job.
     """
     if job.head is None:
-        return JobFacts(job.job_id, now, None, job.problem or "")
+        return JobFacts(job.job_id, now, None, job.problem)
     try:
         entries, is_whole = _entries(watermarks, job.job_id, since)
         lookups = BoundedLookups(watermarks.lookups)
@@ -84,7 +87,7 @@ def read_facts(
         }
         gaps = {name: _gaps(lookups, job.job_id, name) for name, state in states.items() if is_rows(state)}
         return JobFacts(
-            job.job_id, now, replace(job.head, watermarks=states), "", entries, is_whole, gaps,
+            job.job_id, now, replace(job.head, watermarks=states), None, entries, is_whole, gaps,
             _unsuccessful(watermarks, job.job_id, since), threshold,
         )  # fmt: skip
     except OF_ONE_JOB as error:

@@ -314,7 +314,7 @@ def test_input_is_refused_when_it_does_not_fit_the_job(
         (["adopt", "rents"], "Give either --run or --glue."),
         (["adopt", "rents", "--glue", "--run", "jr_1"], "Give either --run or --glue."),
         (["doctor", "rents", "--after-restore"], "--after-restore and --from-log need --why."),
-        (["freshness", "--metrics", "--output", "json"], "--metrics has its own output format. Omit --output."),
+        (["jobs", "--metrics", "--output", "json"], "--metrics has its own output format. Omit --output."),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
@@ -406,14 +406,6 @@ def test_script_is_in_a_document_when_json_is_asked_for(run: Command, world: Wat
     text = run(world, "completion", "bash").stdout
 
     assert document(run(world, "completion", "bash", "--output", "json")) == {"shell": "bash", "script": text[:-1]}
-
-
-def test_late_jobs_are_in_a_document_when_json_is_asked_for(run: Command, world: Watermarks) -> None:
-    done = run(world, "freshness", "rents", "repairs", "--error", "1d", "--output", "json")
-
-    found = json.loads(done.stdout)
-    assert (done.exit_code, found["late"]) == (1, 1)
-    assert [(job["job"], job["status"]) for job in found["jobs"]] == [("repairs", "missing"), ("rents", "on time")]
 
 
 def test_type_is_asked_for_when_the_present_value_is_null(run: Command, watermarks: Watermarks) -> None:

@@ -181,7 +181,7 @@ def test_time_without_zone_is_an_instant_of_the_zone_that_its_source_was_given(
     limits = tmp_path / "limits.json"
     limits.write_text('{"*": {"warn": "30m", "error": "50m", "measure": "lag"}}')
 
-    judged = run(watermarks, "freshness", "--thresholds", str(limits))
+    judged = run(watermarks, "jobs", "--fail-on", "missing", "--thresholds", str(limits))
     assert (judged.exit_code, "59 min 59 s lag" in judged.stdout) == (FAILED, True)
     complete = wall + timedelta(microseconds=1)
     assert watermarks.complete_up_to(JOB, "repairs") == complete

@@ -176,14 +176,14 @@ def test_every_job_is_found_once_with_what_is_wrong_when_the_table_is_mixed(mixe
 
     assert {job.job_id: job.problem for job in found.jobs} == {
         "damaged": "damaged: its head is not readable (epoch is missing); see doctor",
-        "defined": "nothing committed yet",
+        "defined": None,
         "newer": "format 99: upgrade glue-watermarks",
         "old": "one item of the original class; the next run takes it over",
         "older": "items of the original class; see adopt",
         "only-log": "its head is gone; see doctor",
         "parking": None,
         "repairs": None,
-        "started": "nothing committed yet",
+        "started": None,
     }
     assert [job.job_id for job in found.jobs] == sorted(job.job_id for job in found.jobs)
 

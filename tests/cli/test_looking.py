@@ -22,6 +22,7 @@ from scripts.cli.progress import progress
 from scripts.cli.screen import value_text
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.job_runs.client import JobRuns
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.metrics.urgency import LATE
 from scripts.helpers.protocol import items
@@ -30,6 +31,7 @@ from scripts.helpers.protocol.jobs import ListedJob
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
+from scripts.report import build_report
 from tests.cli.scanned_table import ScannedTable
 from tests.cli.stories import NOW, Command, document, job_items, land, rows_state
 from tests.support.clock import Clock
@@ -120,19 +122,57 @@ def test_jobs_of_a_state_are_listed_alone_when_it_is_asked_for(run: Command, kno
     assert {job["job"] for job in small} == {"daily-few-rows", "daily-no-file"}
 
 
-def test_freshness_says_what_jobs_says_when_no_threshold_is_given(run: Command, known: Watermarks) -> None:
-    missing = run(known, "freshness", "--output", "json")
-    late = run(known, "freshness", "--fail-on", "late", "--output", "json")
+@pytest.mark.parametrize(
+    ("names", "codes"),
+    [
+        (["daily-09"], (0, 1, 1)),
+        (["daily-03"], (0, 0, 1)),
+        (["daily-few-rows"], (0, 0, 1)),
+        (["daily-well-1"], (0, 0, 0)),
+        (["daily-well-1", "daily-09"], (0, 1, 1)),
+        ([], (0, 1, 1)),
+    ],
+    ids=["missing", "late", "small", "well", "one-of-two", "all"],
+)
+def test_exit_code_is_that_of_the_list_when_a_scheduler_asks(
+    run: Command, known: Watermarks, names: list[str], codes: tuple[int, ...]
+) -> None:
+    levels: list[list[str]] = [[], ["--fail-on", "missing"], ["--fail-on", "late"]]
 
-    told = {job["job"]: job["status"] for job in json.loads(missing.stdout)["jobs"]}
-    assert {name: word for name, word in told.items() if word not in ("on time", "not known")} == UNWELL
-    assert {word for name, word in told.items() if name.startswith("new-")} == {"not known"}
-    assert (missing.exit_code, json.loads(missing.stdout)["late"]) == (1, list(UNWELL.values()).count("missing"))
-    assert json.loads(late.stdout)["late"] == len(UNWELL)
+    assert tuple(run(known, "jobs", *names, *level).exit_code for level in levels) == codes
+    # What is not shown counts as well.
+    shortened = [run(known, "jobs", *names, "--limit", "1", "--state", "idle", *level).exit_code for level in levels]
+    assert tuple(shortened) == codes
 
 
-def test_metrics_have_age_and_lateness_of_each_readable_job_when_asked_for(run: Command, world: Watermarks) -> None:
-    done = run(world, "freshness", "--metrics", "--warn", "1h", "--error", "1d")
+@pytest.mark.parametrize("arguments", [[], ["defined", "ran"], ["ran"]], ids=["all", "named", "one"])
+def test_job_without_a_bookmark_is_no_problem_when_the_job_runs_api_knows_it(
+    run: Command, watermarks: Watermarks, arguments: list[str]
+) -> None:
+    jobs = JobRuns(watermarks, clock=lambda: NOW)
+    for name in ("defined", "ran"):
+        jobs.create_job(Name=name, Command={"Name": "pythonshell", "ScriptLocation": "script.py"})
+    told = {"Attempt": 0, "Timeout": 10, "Arguments": {}}
+    record = RunRecord("ran", "jr_1", "SUCCEEDED", NOW, NOW, told, running_since=NOW, completed_on=NOW)
+    watermarks.store.put(record.to_item(), if_new=True)
+
+    done = run(watermarks, "jobs", *arguments, "--fail-on", "late")
+    found = document(run(watermarks, "jobs", *arguments, "--output", "json"))["jobs"]
+    page = build_report(watermarks, jobs=arguments or None, now=NOW)
+
+    assert done.exit_code == 0, done.output
+    assert "Nothing needs attention" in done.stdout or arguments == ["ran"]
+    assert {job["job"]: (job["state"], job["problem"]) for job in found}["ran"] == ("no commit yet", None)
+    assert 'data-name="ran" data-state="no commit yet" data-word="no commit yet"' in page
+
+
+def test_metrics_have_age_and_lateness_of_each_readable_job_when_asked_for(
+    run: Command, world: Watermarks, tmp_path: Path
+) -> None:
+    file = tmp_path / "thresholds.json"
+    file.write_text(json.dumps({"*": {"warn": "1h", "error": "1d"}}))
+
+    done = run(world, "jobs", "--metrics", "--thresholds", str(file), "--fail-on", "missing")
 
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     names = ("RunId", "AgeSeconds", "LagSeconds", "OpenPlanAgeSeconds", "Late", "Missing")
@@ -150,7 +190,7 @@ def test_metrics_have_age_and_lateness_of_each_readable_job_when_asked_for(run: 
 def test_run_of_metrics_is_empty_when_a_job_never_committed(run: Command, watermarks: Watermarks) -> None:
     watermarks.begin("loans", "jr_1")
 
-    (line,) = map(json.loads, run(watermarks, "freshness", "--metrics").stdout.splitlines())
+    (line,) = map(json.loads, run(watermarks, "jobs", "--metrics").stdout.splitlines())
 
     assert (line["Job"], line["RunId"], line["Outcome"]) == ("loans", "", "looked")
 

@@ -82,7 +82,7 @@ LINES: list[tuple[str, int, str]] = [
     ("plan parking --context files --source landing/", OK, "as version 3"),
     ("doctor parking", OK, "No problems found."),
     ("backfill repairs", OK, "the very beginning"),
-    ("freshness", OK, "0 of 4 jobs late."),
+    ("jobs --fail-on missing", OK, "Nothing needs attention in 4 jobs."),
     ("complete-up-to repairs --at 2026-03-16T13:00:00Z", OK, "Complete up to 2026-03-16T13:00:00Z."),
     ("history parking --runs", OK, "No runs."),
     ("report --html page.html", OK, "Wrote page.html."),

@@ -26,7 +26,6 @@ WHY = ["--why", "x", "--yes"]
 COMMANDS: dict[str, tuple[list[str], str]] = {
     "jobs": (["jobs"], "listing jobs"),
     "jobs-named": (["jobs", "loans"], "reading jobs"),
-    "freshness": (["freshness", "--warn", "1d"], "listing jobs"),
     "show": (["show", "loans"], "reading loans"),
     "history": (["history", "loans"], "reading versions"),
     "diff": (["history", "loans", "--diff"], "reading versions of loans"),

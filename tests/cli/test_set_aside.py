@@ -66,12 +66,12 @@ def test_list_says_that_more_will_follow_when_the_open_plan_sets_files_aside(
 
 def test_job_needs_somebody_when_files_wait_for_a_decision(run: Command, watermarks: Watermarks, landing: Path) -> None:
     def looks() -> list[tuple[int, bool]]:
-        commands = [["jobs", JOB], ["doctor", JOB], ["freshness", JOB, "--fail-on", "late"], ["show", JOB]]
+        commands = [["jobs", JOB], ["doctor", JOB], ["jobs", JOB, "--fail-on", "late"], ["show", JOB]]
         shown = [run(watermarks, *command) for command in commands]
         return [(one.exit_code, "2 files could not be read" in " ".join(one.stdout.split())) for one in shown]
 
     before = looks()
-    metrics = json.loads(run(watermarks, "freshness", JOB, "--metrics").stdout)["FilesWaiting"]
+    metrics = json.loads(run(watermarks, "jobs", JOB, "--metrics").stdout)["FilesWaiting"]
     run(watermarks, "files", JOB, "--retry", "2.csv.gz", "--skip", "3.csv.gz", *WHY)
     after = looks()
 

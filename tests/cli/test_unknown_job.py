@@ -22,7 +22,6 @@ NAME, SAID = "parking-permit", "Table 'council' holds nothing for job 'parking-p
 WHY = ["--why", "x", "--yes"]
 COMMANDS: dict[str, list[str]] = {
     "jobs": ["jobs", NAME],
-    "freshness": ["freshness", NAME, "--error", "1h"],
     "show": ["show", NAME],
     "history": ["history", NAME],
     "diff": ["history", NAME, "--diff"],
@@ -132,7 +131,7 @@ def test_page_has_the_others_when_one_of_the_named_jobs_is_unknown(
     assert 'data-name="rents"' in path.read_text()
 
 
-@pytest.mark.parametrize("arguments", [["jobs"], ["freshness", "--error", "1d"]], ids=lambda value: value[0])
+@pytest.mark.parametrize("arguments", [["jobs"], ["jobs", "--metrics"]], ids=["list", "metrics"])
 def test_nearest_names_are_offered_when_one_of_several_jobs_is_unknown(
     run: Command, world: Watermarks, arguments: list[str]
 ) -> None:

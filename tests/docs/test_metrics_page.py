@@ -44,28 +44,29 @@ def test_page_shows_what_is_printed_when_it_is_followed(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"),
+    ("threshold", "arguments", "code"),
     [
-        (["--error", "5d", "--measure", "lag"], 0),
-        (["--error", "3d", "--measure", "lag"], 1),
-        (["--warn", "3d", "--measure", "lag"], 0),
-        (["--warn", "3d", "--measure", "lag", "--fail-on", "late"], 1),
-        (["repairs", "--error", "1h"], 0),
-        (["--thresholds", "freshness.json"], 1),
+        ({"error": "5d", "measure": "lag"}, ["--fail-on", "missing"], 0),
+        ({"error": "3d", "measure": "lag"}, ["--fail-on", "missing"], 1),
+        ({"error": "3d", "measure": "lag"}, [], 0),
+        ({"warn": "3d", "measure": "lag"}, ["--fail-on", "missing"], 0),
+        ({"warn": "3d", "measure": "lag"}, ["--fail-on", "late"], 1),
+        ({"error": "1h"}, ["repairs", "--fail-on", "missing"], 0),
     ],
-    ids=["in-time", "late", "warned", "warned-and-strict", "one-job", "file"],
+    ids=["in-time", "late", "only-listed", "warned", "warned-and-strict", "one-job"],
 )
 def test_exit_code_tells_whether_a_job_is_late_when_a_scheduler_asks(
-    late_table: Watermarks, arguments: list[str], code: int
+    late_table: Watermarks, threshold: dict[str, str], arguments: list[str], code: int
 ) -> None:
-    done = CliRunner().invoke(cli, ["freshness", *arguments, "--output", "json"])
+    Path("all.json").write_text(json.dumps({"*": threshold}))
+
+    done = CliRunner().invoke(cli, ["jobs", "--thresholds", "all.json", *arguments])
 
     assert done.exit_code == code, done.output
-    assert json.loads(done.stdout)["late"] == code
 
 
 def test_a_line_for_each_job_is_printed_when_metrics_are_asked_for(late_table: Watermarks) -> None:
-    done = CliRunner().invoke(cli, ["freshness", "--metrics"])
+    done = CliRunner().invoke(cli, ["jobs", "--metrics"])
 
     [line] = [json.loads(text) for text in done.stdout.splitlines()]
     assert done.exit_code == 0
@@ -76,11 +77,11 @@ def test_a_line_for_each_job_is_printed_when_metrics_are_asked_for(late_table: W
 def test_job_is_late_when_a_threshold_names_it_and_the_table_does_not(late_table: Watermarks) -> None:
     Path("named.json").write_text('{"repair": {"error": "9d"}, "parking*": {"error": "9d"}}')
 
-    done = CliRunner().invoke(cli, ["freshness", "--thresholds", "named.json"])
+    done = CliRunner().invoke(cli, ["jobs", "--thresholds", "named.json", "--fail-on", "missing"])
 
     assert done.exit_code == 1
     assert "not in the table; check the name in the thresholds" in done.stdout
-    assert "1 of 2 jobs late." in done.stdout
+    assert "1 of 2 jobs needs attention." in done.stdout
 
 
 @pytest.mark.parametrize(("limit", "code"), [("1h", 1), ("3h", 0)])
@@ -90,11 +91,14 @@ def test_job_that_never_committed_is_late_when_its_run_began_long_ago(
     long_ago = datetime.now(timezone.utc) - timedelta(hours=2)
     make_watermarks(late_table.table_name, clock=lambda: long_ago).begin("loans", "jr_1")
 
-    done = CliRunner().invoke(cli, ["freshness", "loans", "--error", limit, "--output", "json"])
+    Path("all.json").write_text(json.dumps({"*": {"error": limit}}))
+
+    named = ["loans", "--thresholds", "all.json", "--fail-on", "missing"]
+    done = CliRunner().invoke(cli, ["jobs", *named, "--output", "json"])
 
     assert done.exit_code == code, done.output
     [job] = json.loads(done.stdout)["jobs"]
-    assert (job["status"], job["measure"]) == ("missing" if code else "no commit yet", "age")
+    assert job["state"] == ("missing" if code else "lease over")
 
 
 @pytest.mark.parametrize(
@@ -109,15 +113,14 @@ def test_job_that_never_committed_is_late_when_its_run_began_long_ago(
 def test_file_is_refused_when_it_is_wrong(late_table: Watermarks, file: str, text: str) -> None:
     Path("freshness.json").write_text(file)
 
-    done = CliRunner().invoke(cli, ["freshness", "--thresholds", "freshness.json"])
+    done = CliRunner().invoke(cli, ["jobs", "--thresholds", "freshness.json"])
 
     assert done.exit_code == 65
     assert text in done.stderr
 
 
 def test_job_of_one_version_is_not_known_to_be_late_when_no_threshold_is_given(late_table: Watermarks) -> None:
-    done = CliRunner().invoke(cli, ["freshness", "--output", "json"])
+    done = CliRunner().invoke(cli, ["jobs", "--fail-on", "late", "--output", "json"])
 
     [job] = json.loads(done.stdout)["jobs"]
-    assert (done.exit_code, job["status"]) == (0, "not known")
-    assert job["reason"].startswith("too few commits, last ")
+    assert (done.exit_code, job["state"], job["usual_seconds"]) == (0, "idle", None)

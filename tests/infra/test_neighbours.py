@@ -128,7 +128,7 @@ DAY: list[Callable[[Watermarks], Any]] = [
 COMMANDS = [
     ["jobs", VALUES, ROWS], ["show", VALUES], ["history", VALUES], ["history", VALUES, "--diff", "1", "2"],
     ["history", RUNS, "--runs"], ["doctor", ROWS], ["backfill", ROWS], ["complete-up-to", ROWS],
-    ["freshness", VALUES, "--warn", "1d"],
+    ["jobs", VALUES, "--fail-on", "missing"], ["jobs", VALUES, "--metrics"],
 ]  # fmt: skip
 
 

@@ -189,7 +189,7 @@ def test_every_source_of_the_plan_has_a_job_here(documents: dict[str, str]) -> N
 
 # --- commands -------------------------------------------------------------------------------------------
 
-EVERY_FRESHNESS = ["freshness", "--warn", "1d"]
+EVERY_VERDICT = ["jobs", "--fail-on", "missing"]
 """Exit code 1 is an answer, too: the jobs of other tests may be late."""
 NOT_RUN = {"completion", "ingest-files", "ingest-table", "verify"}
 """One asks for nothing. The others need Spark: two are the jobs above under another name, and `verify` reads what
@@ -203,12 +203,12 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
     looks = [
         ["jobs", VALUES], ["show", VALUES], ["history", VALUES], ["history", VALUES, "--diff", "1", "2"],
         ["history", VALUES, "--runs"], ["complete-up-to", ROWS], ["backfill", ROWS],
-        ["freshness", VALUES, "--warn", "1d"],
+        ["jobs", VALUES, "--fail-on", "missing"], ["jobs", VALUES, "--metrics"],
         ["doctor", VALUES], ["plan", FILES, "--source", f"s3://{BUCKET}/parking/"], ["files", FILES, "--explain", file],
         ["files", FILES],
         ["report", VALUES, ROWS, "--html", page],
     ]  # fmt: skip
-    every = [["jobs"], ["report", "--html", page, "--force"], EVERY_FRESHNESS]
+    every = [["jobs"], ["report", "--html", page, "--force"], EVERY_VERDICT]
     decisions = [
         ["create-table"],
         ["set", VALUES, "n=3", *WHY],
@@ -254,7 +254,7 @@ def test_every_command_is_allowed_when_the_role_that_it_is_for_calls_it(
     for role, arguments in commands(tmp_path):
         with signed_as(recorder, role):
             done = CliRunner().invoke(cli, ["--table", TABLE, *arguments], prog_name="watermarks")
-        answers = {0, 1} if arguments is EVERY_FRESHNESS else {0}
+        answers = {0, 1} if arguments is EVERY_VERDICT else {0}
         assert done.exit_code in answers, (role, arguments, done.output, done.exception)
 
     refused = [call for call in recorder.calls if not call.allowed]

@@ -114,7 +114,7 @@ def as_person_who_looks(marks: Watermarks) -> None:
         ["backfill", ROWS],
         ["history", FIRST, "--runs"],
         ["doctor", OWN],
-        ["freshness", OWN, "--warn", "1d"],
+        ["jobs", OWN, "--fail-on", "missing"],
         ["plan", FILES, "--source", f"s3://{BUCKET}/parking/"],
         ["files", FILES, "--explain", f"s3://{BUCKET}/parking/a.json"],
     ):

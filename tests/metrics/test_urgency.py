@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from scripts.helpers.metrics.freshness import Threshold
-from scripts.helpers.metrics.urgency import WORDS, condition_of, unreadable
+from scripts.helpers.metrics.urgency import WORDS, condition_of, without_head
 from scripts.helpers.protocol.head import Claim, Head, Plan
 from scripts.helpers.protocol.items import head_from_item, head_to_item
 from tests.support.known_jobs import DAY, HOUR, MINUTE, NOW, UNWELL, known_jobs
@@ -109,7 +109,7 @@ def test_most_urgent_word_is_told_when_several_are_true(jobs: dict[str, Head]) -
 
 
 def test_command_can_be_pasted_when_a_name_has_spaces() -> None:
-    found = unreadable("two words", "damaged")
+    found = without_head("two words", "damaged")
 
     assert (found.rank, found.command) == (0, "watermarks doctor 'two words'")
     assert WORDS[0] == found.word

@@ -622,7 +622,7 @@ def test_buttons_say_how_many_jobs_are_so_when_shown(overview: Overview) -> None
 def test_overview_can_be_sorted_by_seconds_when_read_by_its_script(overview: Overview) -> None:
     assert overview.data["left-open"] == {
         "name": "left-open",
-        "state": "waiting",
+        "state": "open plan",
         "word": "open plan",
         "rank": "1",
         "lag": "",

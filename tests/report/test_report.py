@@ -190,7 +190,7 @@ def test_failures_before_the_last_commit_do_not_count_when_one_died_since(waterm
 
     facts = read_facts(watermarks, look_up(watermarks, "repairs"), clock.now)
 
-    assert (facts.state, facts.failed_since) == ("abandoned", 1)
+    assert (facts.state, facts.failed_since) == ("lease over", 1)
 
 
 def test_run_at_work_is_no_failure_when_its_lease_lives(watermarks: Watermarks, clock: Clock) -> None:
@@ -198,7 +198,7 @@ def test_run_at_work_is_no_failure_when_its_lease_lives(watermarks: Watermarks, 
 
     facts = read_facts(watermarks, look_up(watermarks, "repairs"), clock.now)
 
-    assert (facts.state, facts.failed_since) == ("running", 0)
+    assert (facts.state, facts.failed_since) == ("at work", 0)
 
 
 def test_job_runs_without_success_are_named_when_there_are_records(watermarks: Watermarks, clock: Clock) -> None:

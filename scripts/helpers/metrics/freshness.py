@@ -19,7 +19,7 @@ from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.states import RowsState, instant
 from scripts.helpers.states import typed
 
-Status = Literal["on time", "late", "missing", "no commit yet"]
+Lateness = Literal["late", "missing"]
 Measure = Literal["age", "lag"]
 TOO_LARGE = "too large to show here"
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -101,24 +101,21 @@ class Threshold:
         return cls(**given, measure=text.get("measure", "age"))
 
     def judge(self, head: Head, now: datetime) -> Freshness:
-        """Tell whether a job is late. One that never did has no commit yet, unless its run began too long ago."""
+        """Return how far behind a job is, and whether it is late; one that never committed is judged by its run."""
         behind = lag(head, now) if self.measure == "lag" else None
         # A job without a cursor of time has no lag, and is judged by its age.
         measure: Measure = "age" if behind is None else "lag"
         found = age(head, now) if behind is None else behind
-        if found is None:
-            begun = _begun(head)
-            since = None if begun is None else max(now - begun, timedelta(0))
-            status = "on time" if since is None else self._status(since)
-            # Never on time: nothing was committed, and a job that nobody has scheduled would look well for ever.
-            return Freshness(head.job_id, "no commit yet" if status == "on time" else status, since, measure, self)
-        return Freshness(head.job_id, self._status(found), found, measure, self)
+        begun = _begun(head)
+        if found is None and begun is not None:
+            found = max(now - begun, timedelta(0))
+        return Freshness(None if found is None else self._word(found), found, measure, self)
 
-    def _status(self, behind: timedelta) -> Status:
+    def _word(self, behind: timedelta) -> Lateness | None:
         # The error first: its time is the later one, so what reaches it has reached the warning as well.
         if self.error is not None and behind >= self.error:
             return "missing"
-        return "late" if self.warn is not None and behind >= self.warn else "on time"
+        return "late" if self.warn is not None and behind >= self.warn else None
 
 
 def _begun(head: Head) -> datetime | None:
@@ -134,8 +131,7 @@ class Freshness:
     Of a job that never committed it is the time since its run began or its plan was frozen, None without either.
     """
 
-    job_id: str
-    status: Status
+    word: Lateness | None
     behind: timedelta | None
     measure: Measure
     threshold: Threshold

@@ -49,8 +49,14 @@ class Condition:
         return self.word in NEEDS_SOMEBODY
 
 
-def unreadable(job_id: str, problem: str) -> Condition:
-    """Return the condition of a job whose head cannot be read."""
+NEVER_COMMITTED = Condition("no commit yet", "its runs keep no watermark")
+"""Of a job that the Job Runs API knows, and that has no head."""
+
+
+def without_head(job_id: str, problem: str | None) -> Condition:
+    """Return the condition of a job whose head cannot be read, because of a problem, or that has none."""
+    if problem is None:
+        return NEVER_COMMITTED
     return Condition("problem", problem, f"watermarks doctor {shlex.quote(job_id)}")
 
 
@@ -143,13 +149,13 @@ def activity(head: Head, now: datetime) -> Activity:
 
 
 def _by_threshold(head: Head, now: datetime, found: Freshness) -> Condition | None:
-    if found.status not in LATE or found.behind is None:
+    if found.word is None or found.behind is None:
         return None
     threshold = found.threshold
-    limit = threshold.error if found.status == "missing" else threshold.warn
+    limit = threshold.error if found.word == "missing" else threshold.warn
     measure = found.measure if head.last is not None else "without a commit"
     reason = f"{duration_text(found.behind)} {measure}, the limit is {duration_text(limit or timedelta(0))}"
-    return _late("missing" if found.status == "missing" else "late", reason, head, now)
+    return _late(found.word, reason, head, now)
 
 
 def _late(word: Word, reason: str, head: Head, now: datetime) -> Condition:

@@ -40,7 +40,8 @@ FIRST_RUN = '"'
 class ListedJob:
     """One job of a table.
 
-    `head` is None where it has none that can be read; `problem` then says why, and what to do.
+    `head` is None where it has none that can be read; `problem` then says why, and what to do. It is None for a job
+    of which only the Job Runs API keeps something, such as one whose script has no bookmark.
     """
 
     job_id: str
@@ -211,7 +212,7 @@ class _Walk:
         if runs:
             return ListedJob(job_id, None, "items of the original class; see adopt")
         if not self._has_watermarks:
-            return ListedJob(job_id, None, "nothing committed yet")
+            return ListedJob(job_id, None)
         return ListedJob(job_id, None, "its head is gone; see doctor")
 
     def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:

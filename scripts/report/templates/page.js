@@ -6,8 +6,8 @@
   const rising = ["rank", "name"];
   const tests = {
     late: (row) => ["late", "missing"].includes(row.dataset.word),
-    waiting: (row) => ["waiting", "abandoned"].includes(row.dataset.state),
-    unreadable: (row) => row.dataset.state === "unreadable",
+    waiting: (row) => ["open plan", "lease over"].includes(row.dataset.state),
+    unreadable: (row) => row.dataset.state === "problem",
     failed: (row) => Number(row.dataset.failed) > 0,
     gaps: (row) => Number(row.dataset.gaps) > 0,
   };
