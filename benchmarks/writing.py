@@ -41,6 +41,7 @@ from scripts.helpers.sinks.sink import Sink
 from tests.support import maven_jars, table_formats
 from tests.support.components import find_jdbc_jars
 from tests.support.databases import PostgresServer
+from tests.support.staging import FilledSink, staged_by
 
 GOAL_RATIO = 1.3
 ROWS_OF_A_FILE = 1_000
@@ -57,7 +58,7 @@ def seconds(work: Callable[[], Any]) -> float:
 def deliver(sink: Sink, version: int, df: Any) -> None:
     """Take a batch through all steps: the target asked, the batch staged, published, cleared, and losers swept."""
     sink.recorded(mark_of("bench"))
-    output = sink.stage(BatchId("bench", "e1", version), 1, df)
+    output = staged_by(sink, BatchId("bench", "e1", version), 1, df)
     sink.publish(output)
     sink.clear(output)
     sink.sweep(output, ())
@@ -175,7 +176,7 @@ def on_s3(endpoint: str, files: int) -> Counter[str]:
     """Return the requests of a batch of so many files, by operation."""
     # Two clients: what Spark would send to write the staged files is not counted.
     spark, client = (boto3.client("s3", endpoint_url=endpoint) for _ in range(2))
-    sink = FileSink(f"s3://{BUCKET}/{files}", s3_client=client)
+    sink = FilledSink(f"s3://{BUCKET}/{files}", s3_client=client)
     sent: Counter[str] = Counter()
 
     def fill(place: Place, folder: str) -> None:

@@ -25,6 +25,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.databases import PostgresServer, free_port
 from tests.support.row_windows import plan
+from tests.support.staging import staged_by
 
 SECRET = "not-a-secret"
 
@@ -244,7 +245,7 @@ def test_error_holds_no_url_when_the_driver_does_not_accept_it(jdbc: Any) -> Non
     with pytest.raises(SourceError, match=r"Check the URL and the driver \(SQLSTATE unknown, Illegal") as while_reading:
         plan(JdbcTable(jdbc, url, "parking", properties=driver), "id")
     with pytest.raises(TargetError, match="the driver does not accept the URL") as while_writing:
-        sink.stage(BatchId("parking", "e1", 1), 1, jdbc.range(1))
+        staged_by(sink, BatchId("parking", "e1", 1), 1, jdbc.range(1))
 
     for caught in (while_reading, while_writing):
         assert SECRET not in shown(caught.value) and "jdbc:" not in shown(caught.value)

@@ -14,6 +14,7 @@ from scripts.helpers.display.redaction import HIDDEN, PACKAGES, redact_logs, red
 from scripts.helpers.errors import TargetUnavailableError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.database import DatabaseSink
+from tests.support.staging import staged_by
 
 SECRET = "hunter2/+=%"
 URL_SECRET = "hunter2%2F,"
@@ -249,7 +250,7 @@ def test_password_is_in_no_line_when_a_sink_is_the_first_to_have_it(
     sink = DatabaseSink("repairs", spark=jdbc, url=url, properties={"password": SECRET})
 
     with pytest.raises(TargetUnavailableError):
-        sink.stage(BatchId("repairs", "e1", 1), 1, jdbc.range(1))
+        staged_by(sink, BatchId("repairs", "e1", 1), 1, jdbc.range(1))
 
     assert "password\ns***" in caplog.text
     assert "hunter2" not in caplog.text

@@ -28,11 +28,11 @@ from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import NOTE, batch_of, is_published_name
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import Died, FakeDynamoDB
+from tests.support.staging import FilledSink
 
 JOB, TARGET, CONTEXT = "repairs", "s3://raw/repairs", "rows"
 LEASE = timedelta(minutes=15)
@@ -229,7 +229,7 @@ class Interleaving:
 
     def sink(self) -> Any:
         """Return the sink of a run of this story."""
-        return FileSink(TARGET)
+        return FilledSink(TARGET)
 
     def stage(self, sink: Any, batch: BatchId, fence: int, rows: range) -> Output:
         """Stage rows for the target of this story."""

@@ -12,6 +12,7 @@ import pytest
 from scripts.helpers.errors import TargetTableError
 from scripts.helpers.protocol.names import BatchId
 from tests.support.database_fixtures import written_as
+from tests.support.staging import staged_by
 from tests.support.written import EPOCH, JOB, Written
 
 POSTGRES = {
@@ -56,7 +57,7 @@ def stage(written: Written, table: str, value: Any) -> Callable[[], None]:
     sink = written.sink(table)
     values = pd.Series([value, None], dtype="Int64" if isinstance(value, int) else object)
     rows = pd.DataFrame({"id": [1, 2], "v": values})
-    output = sink.stage(BatchId(JOB, EPOCH, 1), 1, rows)
+    output = staged_by(sink, BatchId(JOB, EPOCH, 1), 1, rows)
     return lambda: sink.publish(output)
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.merging import Merge
+from tests.support.staging import staged_by
 from tests.support.written import EPOCH, JOB, Written
 
 OURS = ["row_id", "place", "one", "started", "ended", "s", "t"]
@@ -15,7 +16,7 @@ OURS = ["row_id", "place", "one", "started", "ended", "s", "t"]
 def publish(written: Written, table: str, version: int, rows: pd.DataFrame, merge: Merge | None) -> None:
     """Bring one batch to a target."""
     sink = written.sink(table, merge=merge)
-    output = sink.stage(BatchId(JOB, EPOCH, version), 1, rows)
+    output = staged_by(sink, BatchId(JOB, EPOCH, version), 1, rows)
     sink.publish(output)
     sink.clear(output)
 

@@ -35,7 +35,6 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.sql import Values, sql
 from scripts.helpers.sinks.database import BATCHES, GONE, TAKEN_BACK, DatabaseSink, Statements, target_errors
-from scripts.helpers.sinks.given_frames import given_rows
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.sql.postgresql import PostgreSQL
@@ -44,6 +43,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import written_as
 from tests.support.databases import SQLiteFile
 from tests.support.patience import PATIENCE
+from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 from tests.support.written import EPOCH, JOB, PASSWORD, Written, WrittenSQLite
 
@@ -81,7 +81,7 @@ def taken_back(output: Output, first: int, last: int, batch_column: str = "") ->
 
 
 def test_nothing_is_seen_when_an_attempt_has_staged(written: Written, table: str) -> None:
-    output = written.sink(table).stage(BATCH, 7, ROWS)
+    output = staged_by(written.sink(table), BATCH, 7, ROWS)
 
     assert seen(written, table) == []
     assert (output.rows, output.files, output.version, output.fence, output.sink) == (3, 1, 3, 7, "database")
@@ -94,7 +94,7 @@ def test_rows_are_there_once_when_published_as_often_as_one_likes(
 ) -> None:
     caplog.set_level(logging.INFO)
     sink = written.sink(table)
-    output = sink.stage(BATCH, 7, ROWS)
+    output = staged_by(sink, BATCH, 7, ROWS)
 
     sink.publish(output)
     sink.publish(output)
@@ -108,7 +108,7 @@ def test_rows_are_there_once_when_published_as_often_as_one_likes(
 
 def test_batch_is_not_doubled_when_a_loser_is_published_by_mistake(written: Written, table: str) -> None:
     sink = written.sink(table)
-    first, second = sink.stage(BATCH, 7, ROWS), sink.stage(BATCH, 8, ROWS)
+    first, second = staged_by(sink, BATCH, 7, ROWS), staged_by(sink, BATCH, 8, ROWS)
 
     sink.publish(second)
     sink.publish(first)
@@ -121,10 +121,10 @@ def test_losers_go_and_later_versions_stay_when_a_batch_is_swept(
 ) -> None:
     caplog.set_level(logging.INFO)
     sink = written.sink(table)
-    losers = [sink.stage(batch(version), 1, ROWS) for version in (2, 3)]
-    winner, waiting, later = (sink.stage(batch(version), 9, ROWS) for version in (3, 1, 10))
-    other_job = sink.stage(BatchId("other", EPOCH, 1), 1, ROWS)
-    other_epoch = sink.stage(BatchId(JOB, "e2", 1), 1, ROWS)
+    losers = [staged_by(sink, batch(version), 1, ROWS) for version in (2, 3)]
+    winner, waiting, later = (staged_by(sink, batch(version), 9, ROWS) for version in (3, 1, 10))
+    other_job = staged_by(sink, BatchId("other", EPOCH, 1), 1, ROWS)
+    other_epoch = staged_by(sink, BatchId(JOB, "e2", 1), 1, ROWS)
     sink.publish(winner)
     sink.clear(winner)
 
@@ -138,10 +138,10 @@ def test_losers_go_and_later_versions_stay_when_a_batch_is_swept(
 
 def test_landing_table_of_a_dead_attempt_goes_when_a_batch_is_swept(written: Written, table: str) -> None:
     sink = written.sink(table)
-    dead = sink.stage(batch(2), 1, ROWS)
+    dead = staged_by(sink, batch(2), 1, ROWS)
     written.sql(f"CREATE TABLE {dead.folder}_in (id integer)", f"DROP TABLE {dead.folder}")
 
-    assert sink.sweep(sink.stage(BATCH, 2, ROWS), []) == 2
+    assert sink.sweep(staged_by(sink, BATCH, 2, ROWS), []) == 2
     assert written.staged(table) == []
 
 
@@ -153,7 +153,7 @@ def test_staging_table_stays_for_the_next_sweep_when_a_stopped_attempt_holds_it_
     written = written_as(request, kind)
     table = written.new_table("id integer, word varchar(20)")
     sink = written.sink(table)
-    stopped, winner = sink.stage(BATCH, 1, ROWS), sink.stage(BATCH, 2, ROWS)
+    stopped, winner = staged_by(sink, BATCH, 1, ROWS), staged_by(sink, BATCH, 2, ROWS)
     monkeypatch.setattr(sink._log.sql, "impatient", shorter[kind])
     holder = written.connect()
     holder.cursor().execute(f"INSERT INTO {stopped.folder} (id) VALUES (1)")
@@ -176,7 +176,7 @@ def test_staging_table_stays_for_the_next_sweep_when_a_stopped_attempt_holds_it_
 
 def test_publisher_changes_nothing_when_it_wakes_after_the_next_version(written: Written, table: str) -> None:
     sink = written.sink(table)
-    late, following = sink.stage(batch(3), 1, ROWS), sink.stage(batch(4), 2, pd.DataFrame({"id": [4]}))
+    late, following = staged_by(sink, batch(3), 1, ROWS), staged_by(sink, batch(4), 2, pd.DataFrame({"id": [4]}))
     for output in (late, following):
         sink.publish(output)
         sink.clear(output)
@@ -189,7 +189,7 @@ def test_publisher_changes_nothing_when_it_wakes_after_the_next_version(written:
 
 def test_loss_is_told_when_something_else_dropped_the_staging_table(written: Written, table: str) -> None:
     sink = written.sink(table)
-    output = sink.stage(BATCH, 7, ROWS)
+    output = staged_by(sink, BATCH, 7, ROWS)
     sink.drop(output)
 
     with pytest.raises(StagedRowsLostError, match="of version 3 is gone"):
@@ -203,8 +203,8 @@ def test_loss_is_told_when_something_else_dropped_the_staging_table(written: Wri
 
 def test_taken_back_batch_is_never_published_when_its_publisher_wakes(written: Written, table: str) -> None:
     sink = written.sink(table)
-    output = sink.stage(BATCH, 7, ROWS)
-    later = sink.stage(batch(5), 7, ROWS)
+    output = staged_by(sink, BATCH, 7, ROWS)
+    later = staged_by(sink, batch(5), 7, ROWS)
 
     taken = taken_back(output, 2, 4)
     sink.retract(taken)
@@ -217,7 +217,7 @@ def test_rows_that_readers_have_seen_stay_with_a_warning_when_they_are_taken_bac
     written: Written, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = written.sink(table)
-    output = sink.stage(BATCH, 7, ROWS)
+    output = staged_by(sink, BATCH, 7, ROWS)
     sink.publish(output)
 
     taken = taken_back(output, 2, 4)
@@ -242,7 +242,7 @@ def test_nothing_is_deleted_when_batches_are_taken_back_where_none_was_written(t
 def test_rows_are_there_once_when_they_are_a_table_of_pyarrow(written: Written, table: str) -> None:
     sink = written.sink(table)
 
-    output = sink.stage(BATCH, 7, pa.Table.from_pandas(ROWS))
+    output = staged_by(sink, BATCH, 7, pa.Table.from_pandas(ROWS))
     for _ in range(2):
         sink.publish(output)
 
@@ -251,16 +251,16 @@ def test_rows_are_there_once_when_they_are_a_table_of_pyarrow(written: Written, 
 
 def test_column_is_named_by_the_text_of_its_label_when_the_table_lacks_it(written: Written, table: str) -> None:
     with pytest.raises(TargetTableError, match=r"it has no column '0'\. Add it to the table"):
-        written.sink(table).stage(BATCH, 7, pd.DataFrame({0: [1]}))
+        staged_by(written.sink(table), BATCH, 7, pd.DataFrame({0: [1]}))
 
 
 def test_batch_column_is_refused_when_it_cannot_be_filled(written: Written, table: str) -> None:
     with pytest.raises(TargetTableError, match="has no column 'batch'"):
-        written.sink(table, batch_column="batch").stage(BATCH, 7, ROWS)
+        staged_by(written.sink(table, batch_column="batch"), BATCH, 7, ROWS)
     with pytest.raises(InvalidValueError, match="batch_column='word' is filled by the sink"):
-        written.sink(table, batch_column="word").stage(BATCH, 7, ROWS)
+        staged_by(written.sink(table, batch_column="word"), BATCH, 7, ROWS)
     with pytest.raises(InvalidValueError, match="a merge replaces those of other batches"):
-        written.sink(table, merge=Merge(("id",), ("word",)), batch_column="batch").stage(BATCH, 7, ROWS)
+        staged_by(written.sink(table, merge=Merge(("id",), ("word",)), batch_column="batch"), BATCH, 7, ROWS)
 
     assert written.staged(table) == []
 
@@ -338,7 +338,7 @@ def test_rows_are_there_once_when_publishers_die_at_every_statement_in_turn(
 ) -> None:
     written = written_as(request, kind)
     table = written.new_table("id integer, word varchar(20)")
-    output = written.sink(table).stage(BATCH, 1, ROWS)
+    output = staged_by(written.sink(table), BATCH, 1, ROWS)
     seen_after = []
     for statement in range(1, 60):
         connect, left = dying(written, statement, after=after)
@@ -361,7 +361,7 @@ def test_rows_are_there_once_when_a_process_dies_at_any_statement(
 ) -> None:
     written = written_as(request, "sqlite")
     table = written.new_table("id integer, word varchar(20)")
-    written.sink(table).stage(batch(1), 1, ROWS)
+    staged_by(written.sink(table), batch(1), 1, ROWS)
     died = 0
     for statement in range(1, 60):
         version = statement + 1
@@ -371,7 +371,7 @@ def test_rows_are_there_once_when_a_process_dies_at_any_statement(
         output = None
         try:
             staged = mortal if step == "stage" else sink
-            output = staged.stage(batch(version), 1, rows)
+            output = staged_by(staged, batch(version), 1, rows)
             (mortal if step == "publish" else sink).publish(output)
             (mortal if step == "clear" else sink).clear(output)
             (mortal if step == "sweep" else sink).sweep(output, [])
@@ -379,7 +379,7 @@ def test_rows_are_there_once_when_a_process_dies_at_any_statement(
             died += 1
         # The next run.
         if output is None:
-            output = sink.stage(batch(version), 2, rows)
+            output = staged_by(sink, batch(version), 2, rows)
         sink.publish(output)
         sink.clear(output)
         sink.sweep(output, [])
@@ -411,7 +411,7 @@ def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle
     written = written_as(request, kind)
     table = written.new_table("id integer, word varchar(20)")
     sink = written.sink(table, lambda: repeatable(written))
-    output = sink.stage(BATCH, 1, ROWS)
+    output = staged_by(sink, BATCH, 1, ROWS)
     inside, go_on = threading.Event(), threading.Event()
 
     held = written.sink(table)
@@ -463,7 +463,7 @@ def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batc
 ) -> None:
     caplog.set_level(logging.INFO, logger="scripts.helpers.sinks")
     sink = written.sink(table, impatient(written, monkeypatch))
-    output = sink.stage(BATCH, 7, ROWS)
+    output = staged_by(sink, BATCH, 7, ROWS)
     taken = taken_back(output, 3, 3)
     with closing(written.connect()) as holder:
         holder.cursor().execute(*written.marked(*sink._log.statements(output.staging).record(output, 3, output.folder)))
@@ -505,7 +505,7 @@ def test_canceled_statement_is_told_as_that_when_the_server_ends_it(request: pyt
     """It is not out of reach, and a statement that takes as long meets the same limit in the next run."""
     written = written_as(request, "postgres")
     table = written.new_table("id integer, word varchar(20)")
-    output = written.sink(table).stage(BATCH, 7, ROWS)
+    output = staged_by(written.sink(table), BATCH, 7, ROWS)
 
     def connect() -> Any:
         connection = written.connect()
@@ -530,11 +530,11 @@ def test_merge_is_staged_without_a_wait_when_another_one_is_being_published(
     table = written.new_table("id integer PRIMARY KEY, word varchar(20)")
     sink = written.sink(table, impatient(written, monkeypatch), merge=Merge(("id",), ("word",)))
     rows = pd.DataFrame({"id": [1], "word": ["a"]})
-    first = sink.stage(batch(1), 1, rows)
+    first = staged_by(sink, batch(1), 1, rows)
 
     with closing(written.connect()) as holder:
         holder.cursor().execute(*written.marked(*sink._log.statements(first.staging).lock()))
-        output = sink.stage(batch(2), 1, rows)
+        output = staged_by(sink, batch(2), 1, rows)
 
     sink.publish(output)
     assert seen(written, table) == [(1, "a")]
@@ -545,10 +545,10 @@ def test_no_statement_fails_when_the_tables_of_a_merge_are_there(request: pytest
     written = written_as(request, "postgres")
     sink = written.sink(written.new_table("id integer PRIMARY KEY, word text"), merge=Merge(("id",), ("word",)))
     rows = pd.DataFrame({"id": [1], "word": ["a"]})
-    sink.stage(batch(1), 1, rows)
+    staged_by(sink, batch(1), 1, rows)
     before = written.server.log()
 
-    sink.publish(sink.stage(batch(2), 1, rows))
+    sink.publish(staged_by(sink, batch(2), 1, rows))
 
     assert "ERROR:" not in written.server.log_since(before)
 
@@ -567,12 +567,12 @@ def test_merge_is_staged_when_another_one_has_made_its_tables_since_the_look_for
         """Find no table of deletes, which somebody makes then."""
         found = look(session, parts)
         if not found and GONE in parts[-1] and others:
-            others.pop().stage(batch(1), 1, rows)
+            staged_by(others.pop(), batch(1), 1, rows)
         return found
 
     monkeypatch.setattr(sink._log, "catalogue", late)
 
-    sink.publish(sink.stage(batch(2), 1, rows))
+    sink.publish(staged_by(sink, batch(2), 1, rows))
 
     assert (others, seen(written, table)) == ([], [(1, "a")])
 
@@ -632,7 +632,7 @@ def test_batch_is_published_when_a_deadlock_has_ended_its_transaction(
     written = written_as(request, kind)
     table = written.new_table("id integer UNIQUE, word varchar(20)")
     sink = written.sink(table)
-    output = sink.stage(BATCH, 1, ROWS)
+    output = staged_by(sink, BATCH, 1, ROWS)
     key = written.marked(*sink._log.statements(output.staging).record(output, 3, output.folder))
     other = Other(written, f"INSERT INTO {table} VALUES {MANY}", *key)
     with_other(monkeypatch, "append", other)
@@ -651,7 +651,7 @@ def test_batch_is_taken_back_when_a_deadlock_has_ended_its_transaction(
     written = written_as(request, kind)
     table = written.new_table("id integer UNIQUE, word varchar(20), batch varchar(64)")
     sink = written.sink(table, batch_column="batch")
-    output = sink.stage(BATCH, 1, ROWS)
+    output = staged_by(sink, BATCH, 1, ROWS)
     sink.publish(output)
     sink.clear(output)
     taken = taken_back(output, 3, 3, "batch")
@@ -675,7 +675,7 @@ def test_transaction_is_rolled_back_when_a_pool_keeps_the_connection(request: py
     kept = type("Kept", (Mortal,), {"__module__": "psycopg", "close": lambda self: None})
     forward(kept, "autocommit")
     sink = written.sink(table, lambda: kept(pooled, [0], False))
-    output = sink.stage(BATCH, 1, ROWS)
+    output = staged_by(sink, BATCH, 1, ROWS)
     written.sql(f"INSERT INTO {table} VALUES (2, 'by hand')")
 
     with pytest.raises(TargetError, match="a constraint of the table is violated"):
@@ -699,7 +699,7 @@ def test_connections_are_closed_when_their_statements_are_done(request: pytest.F
 
     sink = written.sink(written.new_table("id integer, word text"), connect)
 
-    sink.clear(sink.stage(BATCH, 1, ROWS))
+    sink.clear(staged_by(sink, BATCH, 1, ROWS))
 
     assert [connection.closed for connection in made] == [True] * len(made)
 
@@ -715,10 +715,10 @@ def test_create_table_is_told_when_the_target_is_missing(written: Written) -> No
     with pytest.raises(
         TargetTableError, match=r"watermarks reset.*Create it: CREATE TABLE \S+ \(.id. (bigint|integer), "
     ) as caught:
-        written.sink(table).stage(BATCH, 1, frame)
+        staged_by(written.sink(table), BATCH, 1, frame)
 
     written.sql(str(caught.value).partition("Create it: ")[2])
-    written.sink(table).stage(BATCH, 1, frame)
+    staged_by(written.sink(table), BATCH, 1, frame)
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -743,7 +743,7 @@ def test_rows_are_refused_when_the_columns_do_not_take_them(
     table = written.new_table(columns)
 
     with pytest.raises(TargetTableError, match=message) as caught:
-        written.sink(table).stage(BATCH, 1, pd.DataFrame(rows))
+        staged_by(written.sink(table), BATCH, 1, pd.DataFrame(rows))
 
     assert caught.value.target.endswith(table)
     assert written.staged(table) == []
@@ -753,11 +753,7 @@ def test_rows_are_refused_when_the_columns_do_not_take_them(
     ("frame", "merge", "message"),
     [
         (pd.DataFrame([[1, 2, 3]], columns=["id", "word", "id"]), None, r"have 2 columns 'id'\. Rename one"),
-        (
-            pd.DataFrame({"id": [1]}),
-            Merge(("id",), ("at",)),
-            r"the merge names 'at', which the rows do not have\. Name a column",
-        ),
+        (pd.DataFrame({"id": [1]}), Merge(("id",), ("at",)), r"column 'at': the rows have no such column\."),
         (
             pd.DataFrame({"id": [1, "x"]}),
             None,
@@ -776,7 +772,7 @@ def test_rows_are_refused_before_the_database_is_asked_when_no_table_takes_them(
     sink = DatabaseSink("t", connect=dict, name="shop", merge=merge)
 
     with pytest.raises(InvalidValueError, match=message):
-        sink.check(given_rows(frame, sink.name))
+        sink.check(frame)
 
 
 @pytest.mark.parametrize(
@@ -793,7 +789,7 @@ def test_rows_are_refused_and_their_column_is_named_when_python_has_no_such_date
     rows = pa.table({"id": [1], "odd": pa.array([value], kind)})
 
     with pytest.raises(InvalidValueError, match="column 'odd' has a date or time before the year 1 or after 9999"):
-        sink.stage(BatchId(JOB, EPOCH, 1), 1, rows)
+        staged_by(sink, BatchId(JOB, EPOCH, 1), 1, rows)
 
 
 BY_SERVER: list[tuple[str, Any, str]] = [
@@ -813,7 +809,7 @@ def test_value_is_refused_when_it_would_be_changed(
     table = written.new_table(f"id {declared}")
 
     with pytest.raises(TargetError, match=message) as caught:
-        written.sink(table).stage(BATCH, 1, pd.DataFrame({"id": [value]}))
+        staged_by(written.sink(table), BATCH, 1, pd.DataFrame({"id": [value]}))
 
     assert (str(value) in str(caught.value), written.staged(table)) == (False, [])
 
@@ -825,9 +821,9 @@ def test_times_are_refused_when_digits_of_the_second_would_be_cut(request: pytes
     table = written.new_table(f"at {wall}")
     fits = pd.DataFrame({"at": [datetime(2026, 11, 23, 4, 30, 0, 123_000)]})
 
-    written.sink(table).stage(BATCH, 1, fits)
+    staged_by(written.sink(table), BATCH, 1, fits)
     with pytest.raises(TargetTableError, match=r"otherwise change the value in 1 rows") as caught:
-        written.sink(table).stage(BATCH, 2, fits + timedelta(microseconds=1))
+        staged_by(written.sink(table), BATCH, 2, fits + timedelta(microseconds=1))
 
     assert caught.value.target == written.sink(table).name
 
@@ -844,10 +840,10 @@ def test_right_is_named_when_the_user_may_not_make_tables(request: pytest.Fixtur
         return psycopg.connect(host="127.0.0.1", port=written.server.port, user="reader", dbname="postgres")
 
     with pytest.raises(TargetRefusedError, match='GRANT CREATE ON SCHEMA "public"') as caught:
-        written.sink(table, connect).stage(BATCH, 1, ROWS)
+        staged_by(written.sink(table, connect), BATCH, 1, ROWS)
     assert caught.value.doing == "its staging table cannot be made"
     with pytest.raises(TargetRefusedError, match='GRANT CREATE ON SCHEMA "public"') as caught:
-        written.sink(table, connect, Merge(("id",), ("word",))).stage(BATCH, 1, ROWS)
+        staged_by(written.sink(table, connect, Merge(("id",), ("word",))), BATCH, 1, ROWS)
     assert caught.value.doing == f"table {BATCHES!r} cannot be made beside it"
     assert written.staged(table) == []
 
@@ -857,7 +853,7 @@ def test_right_is_named_when_the_user_of_mariadb_may_not_make_tables(request: py
     table = written.new_table("id integer, word text")
 
     with pytest.raises(TargetRefusedError, match=r"GRANT CREATE, ALTER, DROP.* ON `shop`"):
-        written.sink(table, lambda: written.connect("reader")).stage(BATCH, 1, ROWS)
+        staged_by(written.sink(table, lambda: written.connect("reader")), BATCH, 1, ROWS)
 
 
 OURS = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON `shop`.*"
@@ -883,7 +879,7 @@ def test_error_names_what_failed_and_the_rights_for_it_when_a_login_is_refused(
     sink = written.sink(table, lambda: written.connect("nobody" if next(numbers) == nth else "writer"))
 
     with pytest.raises(TargetRefusedError) as caught:
-        sink.stage(BATCH, 1, ROWS)
+        staged_by(sink, BATCH, 1, ROWS)
 
     told = caught.value.target, caught.value.doing, caught.value.rights
     assert told == (sink.name, doing, rights.format(table=table))
@@ -894,9 +890,9 @@ def test_name_is_refused_when_the_server_would_cut_it(request: pytest.FixtureReq
     written = written_as(request, "postgres")
 
     with pytest.raises(TargetTableError, match=r"': 'é+' has 64 bytes, and PostgreSQL has names of up to 63"):
-        written.sink("é" * 32).stage(BATCH, 1, ROWS)
+        staged_by(written.sink("é" * 32), BATCH, 1, ROWS)
     with pytest.raises(TargetTableError, match="there is no such table"):
-        written.sink("n" * 63).stage(BATCH, 1, ROWS)
+        staged_by(written.sink("n" * 63), BATCH, 1, ROWS)
 
 
 def test_table_is_refused_when_its_engine_has_no_transactions(request: pytest.FixtureRequest) -> None:
@@ -905,7 +901,7 @@ def test_table_is_refused_when_its_engine_has_no_transactions(request: pytest.Fi
     written.sql(f"ALTER TABLE {table} ENGINE=MyISAM")
 
     with pytest.raises(TargetTableError, match=f"/{table}': its engine has no transactions.* ENGINE=InnoDB"):
-        written.sink(table).stage(BATCH, 1, ROWS)
+        staged_by(written.sink(table), BATCH, 1, ROWS)
 
 
 def test_rows_are_there_once_when_the_name_of_an_epoch_is_longer_than_its_column(
@@ -915,7 +911,7 @@ def test_rows_are_there_once_when_the_name_of_an_epoch_is_longer_than_its_column
     written = written_as(request, "postgres")
     table = written.new_table("id integer, word varchar(20)")
     sink = written.sink(table)
-    output = sink.stage(BatchId(JOB, "e" * 65, 1), 1, ROWS)
+    output = staged_by(sink, BatchId(JOB, "e" * 65, 1), 1, ROWS)
 
     sink.publish(output)
     sink.publish(output)
@@ -940,7 +936,7 @@ def test_error_holds_no_secret_when_nobody_answers(request: pytest.FixtureReques
     sink = written.sink("t", nowhere)
 
     with pytest.raises(TargetUnavailableError, match="Run again later") as caught:
-        sink.stage(BATCH, 1, ROWS)
+        staged_by(sink, BATCH, 1, ROWS)
 
     assert (caught.value.target, caught.value.doing) == (sink.name, "the database cannot be reached")
     assert real and PASSWORD not in str(caught.value)
@@ -993,18 +989,18 @@ def test_place_alone_is_shown_when_the_way_to_the_database_is() -> None:
 
 def test_rows_of_a_run_that_saves_nothing_are_refused_when_it_has_written_before(written: Written, table: str) -> None:
     sink = written.sink(table)
-    output = sink.stage(BATCH, 0, ROWS, replaces=True)
+    output = staged_by(sink, BATCH, 0, ROWS, replaces=True)
     sink.publish(output)
 
     with pytest.raises(TargetError, match=f"{table}': this run, which saves nothing, .* rows cannot be distinguished"):
-        sink.stage(BATCH, 0, ROWS, replaces=True)
+        staged_by(sink, BATCH, 0, ROWS, replaces=True)
 
 
 def test_rows_of_the_first_attempt_stay_when_two_of_a_run_that_saves_nothing_publish(
     written: Written, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = written.sink(table)
-    outputs = [sink.stage(BATCH, 0, ROWS[:count], replaces=True) for count in (3, 1)]
+    outputs = [staged_by(sink, BATCH, 0, ROWS[:count], replaces=True) for count in (3, 1)]
 
     for output in outputs:
         sink.publish(output)
@@ -1049,7 +1045,7 @@ def test_values_arrive_as_they_left_when_they_are_of_any_type(written: Written) 
     )
     sink = written.sink(table)
 
-    output = sink.stage(BATCH, 1, frame)
+    output = staged_by(sink, BATCH, 1, frame)
     sink.publish(output)
 
     found = sorted(written.rows(f"SELECT * FROM {table}"), key=lambda row: row[0] is None)
@@ -1076,7 +1072,7 @@ def test_instants_arrive_as_they_left_when_a_pooler_loses_the_zone_of_the_sessio
     sink = written.sink(table)
     instant = datetime(2026, 10, 25, 0, 30, 0, 1, tzinfo=timezone.utc)
 
-    sink.publish(sink.stage(BATCH, 1, pd.DataFrame({"seen": [instant, None]})))
+    sink.publish(staged_by(sink, BATCH, 1, pd.DataFrame({"seen": [instant, None]})))
 
     assert written.rows(f"SELECT seen FROM {table} ORDER BY seen") == [(instant,), (None,)]
 
@@ -1086,7 +1082,7 @@ def test_database_fills_its_own_columns_when_the_rows_do_not_have_them(written: 
     table = written.new_table(f"n {key} PRIMARY KEY, id integer, word varchar(9) NOT NULL DEFAULT 'x'")
     sink = written.sink(table)
 
-    sink.publish(sink.stage(BATCH, 1, pd.DataFrame({"id": [7, 8]})))
+    sink.publish(staged_by(sink, BATCH, 1, pd.DataFrame({"id": [7, 8]})))
 
     assert sorted(written.rows(f"SELECT n, id, word FROM {table}")) == [(1, 7, "x"), (2, 8, "x")]
 
@@ -1097,7 +1093,7 @@ def test_table_is_found_in_its_schema_when_the_name_has_one(request: pytest.Fixt
     written.sql('CREATE TABLE "Raw.%s"."T 1" (id int, batch varchar(64))')
     sink = DatabaseSink(["Raw.%s", "T 1"], connect=written.connect, name="shop", batch_column="batch")
 
-    output = sink.stage(BATCH, 1, pd.DataFrame({"id": [1]}))
+    output = staged_by(sink, BATCH, 1, pd.DataFrame({"id": [1]}))
     staged = sink.staged(output.job)
     sink.publish(output)
     sink.clear(output)
@@ -1118,7 +1114,7 @@ def test_table_is_found_in_its_schema_when_the_connection_is_to_another_one(requ
     )  # fmt: skip
     sink = written.sink("raw.t")
 
-    sink.publish(sink.stage(BATCH, 1, pd.DataFrame({"id": [1]})))
+    sink.publish(staged_by(sink, BATCH, 1, pd.DataFrame({"id": [1]})))
 
     assert written.rows("SELECT id FROM raw.t") == [(1,)]
     assert written.rows(f"SELECT COUNT(*) FROM raw.{BATCHES}") == [(1,)]
@@ -1149,7 +1145,7 @@ def test_batches_keep_their_keys_when_their_table_has_room_for_some_digits_of_a_
         statement = sink._log.sql.batches_table(sink._log.statements(schema).batches)
         written.sql(statement.replace("job varchar(32)", "job varchar(8)"))
 
-    first, second, loser = (sink.stage(batch(version), 1, frame) for version, frame in enumerate(rows, 1))
+    first, second, loser = (staged_by(sink, batch(version), 1, frame) for version, frame in enumerate(rows, 1))
     for output in (first, second, first):
         sink.publish(output)
     keys = written.rows(f"SELECT job, epoch, version FROM {schema}.{BATCHES} ORDER BY version")

@@ -29,6 +29,7 @@ from tests.sinks.interleaving import JOB, Interleaving, let_number_decide, playe
 from tests.support.dynamodb import Died
 from tests.support.long import cases
 from tests.support.patience import LONG
+from tests.support.staging import staged_by
 
 BATCH = "batch"
 MOST = 100
@@ -57,7 +58,7 @@ class DatabaseInterleaving(Interleaving):
         return DatabaseSink("repairs", connect=self.connect, name="shop", batch_column=BATCH)
 
     def stage(self, sink: DatabaseSink, batch: BatchId, fence: int, rows: range) -> Output:
-        return sink.stage(batch, fence, pd.DataFrame({"id": pd.Series(list(rows), dtype="int64")}))
+        return staged_by(sink, batch, fence, pd.DataFrame({"id": pd.Series(list(rows), dtype="int64")}))
 
     def rows(self, without: Collection[Retraction] = ()) -> Counter[int]:
         return Counter(row for row, batch in self._found() if not any(_is_of(batch, one) for one in without))

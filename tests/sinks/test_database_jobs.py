@@ -16,7 +16,7 @@ from scripts.helpers.backfill import Backfill
 from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.errors import InvalidValueError, MergeTieError, PlanConflictError, TargetError, UnpublishedError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.sinks import DatabaseSink
+from scripts.helpers.sinks import DatabaseSink, Merge
 from scripts.helpers.watermarks import Watermarks
 from tests.support.places import REPOSITORY
 from tests.support.steps import KilledError
@@ -87,6 +87,15 @@ def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(worl
     assert (before, world.seen, world.staged) == ([], [1, 2, 3], [])
     (entry,) = world.watermarks.history(JOB)
     assert entry.change.outputs[0].target == "database://shop/repairs"
+
+
+def test_rows_of_pandas_replace_others_when_they_are_written_to_a_sink_that_merges(world: SqliteCopy) -> None:
+    world.source = pd.DataFrame({"id": [1, 1, 2], "word": ["a", "b", "c"]})
+    with IncrementalJob(world.watermarks, JOB, "jr_1") as job:
+        merging = DatabaseSink("repairs", connect=world.connect, name="shop", merge=Merge.of("id", "word"))
+        job.write(job.rows_since(world.source, "id"), merging)
+
+    assert world.query("SELECT * FROM repairs ORDER BY id") == [(1, "b"), (2, "c")]
 
 
 def test_next_write_finishes_the_batch_when_a_process_is_killed_after_its_commit(

@@ -15,6 +15,7 @@ from scripts.helpers.sinks.database import BATCHES, TAKEN_BACK, DatabaseSink
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import mark_of, value_of_batch
 from tests.support.database_fixtures import written_as
+from tests.support.staging import staged_by
 from tests.support.written import Written
 
 ODD = """'"`\\ %s %(x)s %% {0} {} ? :x $1 é"""
@@ -123,9 +124,9 @@ def test_batch_is_there_once_and_goes_alone_when_names_hold_signs_of_sql(reached
     rows = [(number, f"{number}{ODD}", value_of_batch(batch)) for number, batch in enumerate(batches)]
 
     outputs = [
-        sink.stage(batch, 1, reached.frame([ID, WORD], row[:2])) for batch, row in zip(batches, rows, strict=True)
+        staged_by(sink, batch, 1, reached.frame([ID, WORD], row[:2])) for batch, row in zip(batches, rows, strict=True)
     ]
-    loser = sink.stage(batches[0], 2, reached.frame([ID, WORD], (7, "lost")))
+    loser = staged_by(sink, batches[0], 2, reached.frame([ID, WORD], (7, "lost")))
     staged = sink.staged(mark_of(job)) + sink.staged(mark_of(other))
     for output in [*outputs, loser, *outputs]:
         sink.publish(output)
@@ -151,7 +152,7 @@ def test_newest_row_of_a_key_is_there_when_names_hold_signs_of_sql(reached: Reac
     batches = [[(ODD, 1, "old"), ("b", 1, ODD)], [(ODD, 3, "newest"), (ODD, 2, "late")]]
 
     for version, rows in enumerate(batches, 1):
-        output = sink.stage(BatchId(job, EPOCH, version), 1, reached.frame([ID, AT, WORD], *rows))
+        output = staged_by(sink, BatchId(job, EPOCH, version), 1, reached.frame([ID, AT, WORD], *rows))
         sink.publish(output)
         sink.publish(output)
         sink.clear(output)
@@ -166,7 +167,9 @@ def test_all_batches_go_when_they_are_more_than_the_values_of_a_statement(reques
     written, most = written_as(request, "postgres"), 70_000
     table = written.new_table("id bigint, batch varchar(150)")
     sink, job = written.sink(table, batch_column="batch"), f"many{ODD}"
-    outputs = [sink.stage(BatchId(job, EPOCH, version), 1, pd.DataFrame({"id": [version]})) for version in (1, most)]
+    outputs = [
+        staged_by(sink, BatchId(job, EPOCH, version), 1, pd.DataFrame({"id": [version]})) for version in (1, most)
+    ]
     for output in outputs:
         sink.publish(output)
     columns = "target, job, epoch, job_name, staged"

@@ -30,6 +30,7 @@ from scripts.helpers.sinks.database import JdbcAccess, arriving, place_of_url
 from scripts.helpers.sql.mysql import MariaDB
 from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import written_as
+from tests.support.staging import staged_by
 from tests.support.written import EPOCH, JOB, PASSWORD, Written
 
 BATCH = BatchId(JOB, EPOCH, 3)
@@ -63,11 +64,11 @@ def test_number_that_is_none_is_refused_before_the_commit_when_the_database_does
     rows = jdbc.sql(f"SELECT 1L AS id, CAST('{unfit}' AS {kind}) AS ratio UNION ALL SELECT 2L, 0.5")
 
     if (written.kind, unfit) in [("sqlite", "inf"), ("sqlite", "-inf")]:
-        sink_of(jdbc, written, table).publish(sink_of(jdbc, written, table).stage(BATCH, 1, rows))
+        sink_of(jdbc, written, table).publish(staged_by(sink_of(jdbc, written, table), BATCH, 1, rows))
         assert sorted(written.rows(f"SELECT id, ratio FROM {table}")) == [(1, float(unfit)), (2, 0.5)]
         return
     with pytest.raises(InvalidValueError, match=r"column 'ratio' has nan.* does not hold\. Replace it"):
-        sink_of(jdbc, written, table).stage(BATCH, 1, rows)
+        staged_by(sink_of(jdbc, written, table), BATCH, 1, rows)
     assert written.rows(f"SELECT * FROM {table}") == []
 
 
@@ -86,7 +87,7 @@ def test_values_arrive_as_they_left_when_executors_write_them(jdbc: Any, written
         )
         nulls = rows.selectExpr("id", *(f"CAST(NULL AS {kind})" for _, kind in rows.dtypes[1:])).replace(2**62, 2)
         sink = sink_of(jdbc, written, table)
-        output = sink.stage(BATCH, 1, rows.union(nulls))
+        output = staged_by(sink, BATCH, 1, rows.union(nulls))
         sink.publish(output)
         sink.publish(output)
         sink.clear(output)
@@ -126,7 +127,7 @@ def test_rows_are_taken_once_when_a_task_is_lost_after_its_commit_and_done_again
     sink = sink_of(jdbc, written, table)
     sink._log.access = Again(jdbc, written.url, written.properties)
 
-    output = sink.stage(BATCH, 1, jdbc.range(0, 100, 1, 3))
+    output = staged_by(sink, BATCH, 1, jdbc.range(0, 100, 1, 3))
     sink.publish(output)
 
     assert (output.rows, written.rows(f"SELECT COUNT(*), COUNT(DISTINCT id) FROM {table}")) == (100, [(100, 100)])
@@ -140,7 +141,7 @@ def test_one_task_writes_all_rows_when_the_database_lets_in_one_writer(
     sink = sink_of(jdbc, written, table)
     task = "java_method('org.apache.spark.TaskContext', 'getPartitionId') AS task"
 
-    sink.publish(sink.stage(BATCH, 1, jdbc.range(0, 8, 1, 4).selectExpr(task)))
+    sink.publish(staged_by(sink, BATCH, 1, jdbc.range(0, 8, 1, 4).selectExpr(task)))
 
     assert written.rows(f"SELECT task, COUNT(*) FROM {table} GROUP BY task") == [("0", 8)]
 
@@ -156,7 +157,7 @@ def test_merge_leaves_the_newest_rows_when_spark_brings_them(jdbc: Any, written:
     for version, batch in enumerate(batches, 1):
         frame = jdbc.createDataFrame(batch, "id long, at long, word string")
         rows = events_of(frame, rules, "word = 'gone'", missing)
-        output = sink.stage(BatchId(JOB, EPOCH, version), 1, rows)
+        output = staged_by(sink, BatchId(JOB, EPOCH, version), 1, rows)
         sink.publish(output)
         sink.clear(output)
 
@@ -224,15 +225,15 @@ def test_rows_of_a_run_that_saves_nothing_are_refused_when_it_has_written_before
 ) -> None:
     written = written_as(request, "sqlite")
     sink = sink_of(jdbc, written, written.new_table("id bigint"))
-    sink.publish(sink.stage(BATCH, 0, jdbc.range(1), replaces=True))
+    sink.publish(staged_by(sink, BATCH, 0, jdbc.range(1), replaces=True))
 
     with pytest.raises(TargetError, match="Use another run id"):
-        sink.stage(BATCH, 0, jdbc.range(1), replaces=True)
+        staged_by(sink, BATCH, 0, jdbc.range(1), replaces=True)
 
 
 def test_loss_is_told_when_the_staging_table_is_gone(jdbc: Any, written: Written) -> None:
     sink = sink_of(jdbc, written, written.new_table("id bigint"))
-    output = sink.stage(BATCH, 1, jdbc.range(1))
+    output = staged_by(sink, BATCH, 1, jdbc.range(1))
     written.sql(f"DROP TABLE {output.folder}")
 
     with pytest.raises(StagedRowsLostError):
@@ -251,7 +252,7 @@ def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(
     sink = DatabaseSink(written.new_table("id bigint"), spark=jdbc, url=url, properties=written.properties)
     if written.kind == "sqlite":
         monkeypatch.setattr(sink._log.sql, "writing_session", sql("PRAGMA busy_timeout = 100"))
-    output = sink.stage(BATCH, 1, jdbc.range(1))
+    output = staged_by(sink, BATCH, 1, jdbc.range(1))
 
     with closing(written.connect()) as holder:
         holder.cursor().execute(*written.marked(*sink._log.statements(output.staging).record(output, 3, output.folder)))
@@ -281,7 +282,7 @@ def test_table_is_refused_when_its_engine_has_no_transactions(jdbc: Any, request
     written.sql(f"ALTER TABLE {table} ENGINE=MyISAM")
 
     with pytest.raises(TargetTableError, match="ENGINE=InnoDB"):
-        sink_of(jdbc, written, table).stage(BATCH, 1, jdbc.range(1))
+        staged_by(sink_of(jdbc, written, table), BATCH, 1, jdbc.range(1))
 
 
 def test_right_is_named_and_no_secret_when_the_user_may_only_read(jdbc: Any, maria: Any) -> None:
@@ -289,7 +290,7 @@ def test_right_is_named_and_no_secret_when_the_user_may_only_read(jdbc: Any, mar
     sink = DatabaseSink(table, spark=jdbc, url=maria.url, properties=maria.properties)
 
     with pytest.raises(TargetRefusedError, match=r"GRANT CREATE, ALTER, DROP.* ON `shop`") as caught:
-        sink.stage(BATCH, 1, jdbc.range(1))
+        staged_by(sink, BATCH, 1, jdbc.range(1))
     assert PASSWORD not in f"{caught.value!r}{sink!r}{sink._log.access!r}"
 
 
@@ -298,7 +299,7 @@ def test_secret_is_not_shown_when_the_server_is_down(jdbc: Any) -> None:
     sink = DatabaseSink("t", spark=jdbc, url=url, properties={"password": PASSWORD})
 
     with pytest.raises(TargetUnavailableError) as caught:
-        sink.stage(BATCH, 1, jdbc.range(1))
+        staged_by(sink, BATCH, 1, jdbc.range(1))
     assert sink.name == "postgresql://127.0.0.1:1/shop/t"
     assert PASSWORD not in f"{caught.value!r}{sink!r}"
 

@@ -44,6 +44,7 @@ from scripts.helpers.sinks.staged_rows import arrow_rows
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.rights import RIGHTS, refusing, staged_in
 from tests.support.blocked_packages import run_without
+from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
 JOB = "repairs"
@@ -67,7 +68,7 @@ class Table:
         return self.spark.createDataFrame(pa.Table.from_pandas(frame).to_pylist(), "id long, kind string")
 
     def stage(self, version: int, rows: list[int], fence: int = 7, epoch: str = "e1", **options: Any) -> Output:
-        return self.sink(**options).stage(BatchId(JOB, epoch, version), fence, self.frame(rows))
+        return staged_by(self.sink(**options), BatchId(JOB, epoch, version), fence, self.frame(rows))
 
     @property
     def seen(self) -> list[int]:
@@ -132,7 +133,7 @@ def test_rows_are_refused_and_counted_when_a_partition_of_the_table_would_keep_t
         frame = table.spark.createDataFrame([(2, ""), (3, "k"), (4, None), (5, "")], "id long, kind string")
 
     with pytest.raises(UnfitPartitionError, match="'kind': 2 rows have") as caught:
-        table.sink().stage(BatchId(JOB, "e1", 2), 7, frame)
+        staged_by(table.sink(), BatchId(JOB, "e1", 2), 7, frame)
 
     assert (caught.value.column, caught.value.count, table.staged) == ("kind", 2, [])
 
@@ -159,10 +160,10 @@ def test_rows_are_refused_before_the_commit_when_no_folder_can_have_the_name_of_
 
     if is_of_spark in (None, table.spark is not None):
         with pytest.raises(UnfitPartitionError, match="'kind': 1 row has"):
-            sink.stage(batch, 7, frame)
+            staged_by(sink, batch, 7, frame)
         assert table.staged == []
     else:
-        sink.publish(sink.stage(batch, 7, frame))
+        sink.publish(staged_by(sink, batch, 7, frame))
         assert table.seen == [1, 2]
 
 
@@ -171,7 +172,7 @@ def test_file_without_rows_has_no_times_of_int96_when_spark_makes_the_table(
 ) -> None:
     sink = DeltaSink(f"{tmp_path}/t", spark=spark_with_tables)
 
-    sink.publish(sink.stage(BatchId(JOB, "e1", 1), 7, spark_with_tables.sql("SELECT 1 id, now() at")))
+    sink.publish(staged_by(sink, BatchId(JOB, "e1", 1), 7, spark_with_tables.sql("SELECT 1 id, now() at")))
 
     files = [pq.ParquetFile(file) for file in tmp_path.glob("t/*.parquet")]
     assert sorted(file.metadata.num_rows for file in files) == [0, 1]
@@ -189,22 +190,24 @@ def test_rows_are_refused_before_the_commit_when_deltalake_would_write_their_par
     )
 
     with pytest.raises(UnfitPartitionError, match="'price': 1 row has a fraction below zero"):
-        arrow.sink().stage(BatchId(JOB, "e1", 1), 7, below)
-    arrow.sink().publish(arrow.sink().stage(BatchId(JOB, "e1", 1), 7, above))
+        staged_by(arrow.sink(), BatchId(JOB, "e1", 1), 7, below)
+    arrow.sink().publish(staged_by(arrow.sink(), BatchId(JOB, "e1", 1), 7, above))
 
     assert arrow.seen == [1, 2, 4]
 
 
 def test_delete_is_merged_when_it_has_an_empty_text_where_the_table_is_partitioned(arrow: Table) -> None:
     rows = pd.DataFrame({"id": [1, 2], "at": [1, 1], "kind": ["a", "b"]})
-    arrow.sink(partition_by=["kind"]).publish(arrow.sink(partition_by=["kind"]).stage(BatchId(JOB, "e1", 1), 7, rows))
+    arrow.sink(partition_by=["kind"]).publish(
+        staged_by(arrow.sink(partition_by=["kind"]), BatchId(JOB, "e1", 1), 7, rows)
+    )
     sink, rules = arrow.sink(), Merge.of("id", "at")
     gone = pd.DataFrame({"id": [2], "at": [2], "kind": [""], DELETED: [True]})
 
-    output = sink.merging(rules).stage(BatchId(JOB, "e1", 2), 7, gone)
+    output = staged_by(sink.merging(rules), BatchId(JOB, "e1", 2), 7, gone)
     sink.merging(rules).publish(output)
     with pytest.raises(UnfitPartitionError, match="'kind': 1 row has"):
-        sink.merging(rules).stage(BatchId(JOB, "e1", 3), 7, gone.assign(**{DELETED: [False], "at": [3]}))
+        staged_by(sink.merging(rules), BatchId(JOB, "e1", 3), 7, gone.assign(**{DELETED: [False], "at": [3]}))
 
     assert arrow.seen == [1]
 
@@ -220,7 +223,7 @@ def test_rows_are_in_the_table_when_its_path_looks_like_a_pattern(
     rows = spark_with_tables.createDataFrame([(1, 1), (2, 1)], "id long, at long")
     sink = table.sink(merge=merge)
 
-    sink.publish(sink.stage(BatchId(JOB, "e1", 1), 7, rows))
+    sink.publish(staged_by(sink, BatchId(JOB, "e1", 1), 7, rows))
 
     assert table.seen == [1, 2]
 
@@ -239,7 +242,7 @@ def test_column_is_null_when_the_table_got_it_after_the_rows_were_staged(arrow: 
 def test_nothing_is_written_when_the_rows_are_none(arrow: Table) -> None:
     output = arrow.stage(1, [])
     arrow.sink().publish(output)
-    merged = arrow.sink(merge=Merge.of("id", "at")).stage(BatchId(JOB, "e1", 2), 7, pd.DataFrame())
+    merged = staged_by(arrow.sink(merge=Merge.of("id", "at")), BatchId(JOB, "e1", 2), 7, pd.DataFrame())
 
     assert (output.rows, arrow.seen, DeltaTable.is_deltatable(arrow.path)) == (0, [], False)
     assert (merged.rows, merged.files) == (0, 0)
@@ -265,7 +268,7 @@ def test_write_is_refused_when_a_needed_value_is_missing(table: Table) -> None:
         frame = table.spark.createDataFrame([(1, None)], "id long, kind string")
 
     with pytest.raises(InvalidValueError, match="'kind' is NULL in 1 row"):
-        table.sink().stage(BatchId(JOB, "e1", 1), 1, frame)
+        staged_by(table.sink(), BatchId(JOB, "e1", 1), 1, frame)
     table.sink().publish(table.stage(1, [1]))
 
     assert table.seen == [1]
@@ -336,7 +339,7 @@ def test_sink_without_spark_is_refused_rows_of_spark(spark: Any, arrow: Table) -
 )
 def test_rows_are_refused_when_they_make_no_table(arrow: Table, frame: Any, why: str) -> None:
     with pytest.raises(InvalidValueError, match=why):
-        arrow.sink().stage(BatchId(JOB, "e1", 1), 1, frame)
+        staged_by(arrow.sink(), BatchId(JOB, "e1", 1), 1, frame)
 
     assert arrow.staged == []
 
@@ -345,7 +348,7 @@ def test_rows_of_spark_are_refused_when_a_column_has_no_type(spark_with_tables: 
     table = Table(f"{tmp_path}/repairs", spark_with_tables)
 
     with pytest.raises(InvalidValueError, match=r"Column 'kind' has no value in any row.*Cast it"):
-        table.sink().stage(BatchId(JOB, "e1", 1), 1, spark_with_tables.sql("SELECT 1L AS id, NULL AS kind"))
+        staged_by(table.sink(), BatchId(JOB, "e1", 1), 1, spark_with_tables.sql("SELECT 1L AS id, NULL AS kind"))
 
     assert table.staged == []
 
@@ -380,7 +383,7 @@ def test_types_are_those_of_the_table_when_pandas_has_others(arrow: Table) -> No
         }
     )  # fmt: skip
     for version in (1, 2):
-        arrow.sink().publish(arrow.sink().stage(BatchId(JOB, "e1", version), 1, frame))
+        arrow.sink().publish(staged_by(arrow.sink(), BatchId(JOB, "e1", version), 1, frame))
 
     found = DeltaTable(arrow.path).to_pyarrow_table()
     assert [str(found.schema.field(name).type) for name in ("id", "at", "kind")] == [
@@ -719,7 +722,7 @@ def test_action_is_named_before_anything_is_staged_when_it_is_not_allowed(
     s3: Any, bucket: str, action: str, named: str
 ) -> None:
     with refusing(s3, action), pytest.raises(TargetError) as caught:
-        DeltaSink(f"s3://{bucket}/raw", s3_client=s3).stage(BatchId(JOB, "e1", 1), 7, pd.DataFrame({"id": [1]}))
+        staged_by(DeltaSink(f"s3://{bucket}/raw", s3_client=s3), BatchId(JOB, "e1", 1), 7, pd.DataFrame({"id": [1]}))
 
     assert named.format(bucket=bucket) in str(caught.value)
     assert staged_in(s3, bucket) == []

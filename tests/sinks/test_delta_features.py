@@ -17,6 +17,7 @@ from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import mark_of
 from tests.sinks.contract.targets import spark_schema
+from tests.support.staging import staged_by
 from tests.support.written import EPOCH, JOB
 
 BATCH, JOB_MARK = BatchId(JOB, EPOCH, 1), mark_of(JOB)
@@ -81,7 +82,7 @@ def test_table_is_refused_before_anything_is_staged_when_it_has_a_feature_that_n
     path = table_with(tmp_path, feature)
 
     with pytest.raises(TargetError, match=rf"features {feature}, which the package deltalake does not write.*Spark"):
-        DeltaSink(str(path)).stage(BATCH, 1, pd.DataFrame({"id": [2]}))
+        staged_by(DeltaSink(str(path)), BATCH, 1, pd.DataFrame({"id": [2]}))
 
     assert [found.name for found in tmp_path.iterdir()] == ["t"]
 
@@ -91,7 +92,7 @@ def test_rows_are_there_when_the_feature_of_a_table_is_written(tmp_path: Path, f
     path = table_with(tmp_path, feature)
     sink = DeltaSink(str(path))
 
-    sink.publish(sink.stage(BATCH, 1, pd.DataFrame({"id": [2]})))
+    sink.publish(staged_by(sink, BATCH, 1, pd.DataFrame({"id": [2]})))
 
     assert DeltaTable(str(path)).version() == 1
 
@@ -121,10 +122,10 @@ def test_rows_are_counted_and_refused_before_the_commit_when_a_column_wants_more
         return rows if spark is None else spark.createDataFrame(rows.to_pylist(), spark_schema(schema))
 
     with pytest.raises(TargetTableError, match=f"its {called} refuses 2 rows. Correct or filter them. Nothing"):
-        sink.stage(BATCH, 1, frame([*fit, *unfit]))
+        staged_by(sink, BATCH, 1, frame([*fit, *unfit]))
     assert sink.staged(JOB_MARK) == []
     if fit:
-        sink.publish(sink.stage(BATCH, 1, frame(fit)))
+        sink.publish(staged_by(sink, BATCH, 1, frame(fit)))
         assert DeltaTable(str(path)).to_pyarrow_table()["odd"].to_pylist() == fit
 
 
@@ -134,7 +135,7 @@ def test_batch_is_staged_when_nothing_here_reads_what_a_constraint_of_its_table_
     write_deltalake(str(path), pa.table({"word": ["a"]}))
     change_log(path, "metaData", configuration={"delta.constraints.odd": text})
 
-    output = DeltaSink(str(path)).stage(BATCH, 1, pd.DataFrame({"word": ["b"]}))
+    output = staged_by(DeltaSink(str(path)), BATCH, 1, pd.DataFrame({"word": ["b"]}))
 
     assert output.rows == 1
 
@@ -150,9 +151,9 @@ def test_rows_are_counted_as_the_table_counts_them_when_a_constraint_divides_or_
 
     if count:
         with pytest.raises(TargetTableError, match=f"refuses {count} row"):
-            DeltaSink(str(path)).stage(BATCH, 1, rows)
+            staged_by(DeltaSink(str(path)), BATCH, 1, rows)
     else:
-        assert DeltaSink(str(path)).stage(BATCH, 1, rows).rows == len(rows)
+        assert staged_by(DeltaSink(str(path)), BATCH, 1, rows).rows == len(rows)
 
 
 @pytest.mark.parametrize("engine", ["deltalake", "spark"])
@@ -166,9 +167,9 @@ def test_merge_is_refused_before_anything_is_staged_when_a_table_takes_rows_only
     frame: Any = rows if spark is None else spark.createDataFrame(rows)
 
     with pytest.raises(TargetError, match=r"delta\.appendOnly"):
-        DeltaSink(str(path), spark=spark, merge=Merge.of("id", "at")).stage(BATCH, 1, frame)
+        staged_by(DeltaSink(str(path), spark=spark, merge=Merge.of("id", "at")), BATCH, 1, frame)
 
     assert [found.name for found in tmp_path.iterdir()] == ["t"]
     sink = DeltaSink(str(path), spark=spark)
-    sink.publish(sink.stage(BATCH, 1, frame))
+    sink.publish(staged_by(sink, BATCH, 1, frame))
     assert DeltaTable(str(path)).version() == 1

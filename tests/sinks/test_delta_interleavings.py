@@ -28,6 +28,7 @@ from tests.sinks.interleaving import JOB, Actor, Interleaving, let_number_decide
 from tests.support.long import cases
 from tests.support.merge_reference import Event, expected, frame, rules
 from tests.support.patience import LONG
+from tests.support.staging import staged_by
 
 BATCH = "batch"
 
@@ -92,7 +93,7 @@ class DeltaInterleaving(Interleaving):
         return DeltaSink(self.path, batch_column=BATCH)
 
     def stage(self, sink: DeltaSink, batch: BatchId, fence: int, rows: range) -> Output:
-        return sink.stage(batch, fence, pd.DataFrame({"id": pd.Series(list(rows), dtype="int64")}))
+        return staged_by(sink, batch, fence, pd.DataFrame({"id": pd.Series(list(rows), dtype="int64")}))
 
     def unexplained(self) -> list[str]:
         return [*super().unexplained(), *self.sink().staged(mark_of(JOB))]
@@ -197,7 +198,7 @@ class Merges:
         events = self.random.sample(self._known, self.random.randint(1, 4))
         self.merged += events
         marked = events_of(frame(events), rules(self.kind), lambda rows: rows.word == "gone")
-        return self._sink().stage(BatchId(job, "e1", 1), 1, marked)
+        return staged_by(self._sink(), BatchId(job, "e1", 1), 1, marked)
 
     def _publish(self, output: Output) -> None:
         self._sink().publish(output)

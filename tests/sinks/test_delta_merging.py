@@ -33,6 +33,7 @@ from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.support.long import cases, is_long
 from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
+from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
 KINDS = pytest.mark.parametrize("kind", ["newest", "history"])
@@ -321,7 +322,7 @@ def test_missing_rows_are_deleted_when_nothing_else_is_new(tmp_path: Path, engin
         rows, missing = engine.createDataFrame([], SCHEMA), engine.createDataFrame([(1, 3)], "id long, at long")
 
     marked = events_of(rows, rules("newest"), missing=missing)
-    table.sink.publish(table.sink.stage(BatchId("repairs", "e1", 9), 1, marked))
+    table.sink.publish(staged_by(table.sink, BatchId("repairs", "e1", 9), 1, marked))
 
     assert table.rows == [(2, 1, "b")]
 
@@ -346,7 +347,7 @@ def test_row_without_a_place_is_older_than_all_when_it_was_there_before_the_firs
 def test_rows_are_no_deletes_when_none_are_marked(tmp_path: Path) -> None:
     table = Table(f"{tmp_path}/repairs", "newest")
 
-    table.sink.publish(table.sink.stage(BatchId("repairs", "e1", 1), 1, frame([Event(1, 1, "a")])))
+    table.sink.publish(staged_by(table.sink, BatchId("repairs", "e1", 1), 1, frame([Event(1, 1, "a")])))
 
     assert table.rows == [(1, 1, "a")]
 
@@ -355,7 +356,7 @@ def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(tmp_pat
     table = Table(f"{tmp_path}/repairs", "newest")
     for word, at in (("a", 1), ("b", 2)):
         rows = events_of(frame([Event(1, at, word)]), rules("newest"))
-        table.sink.publish(table.sink.stage(BatchId("repairs", "jr_paused", 1), 1, rows, replaces=True))
+        table.sink.publish(staged_by(table.sink, BatchId("repairs", "jr_paused", 1), 1, rows, replaces=True))
 
     assert table.rows == [(1, 2, "b")]
 
@@ -363,7 +364,7 @@ def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(tmp_pat
 def test_reason_is_told_at_once_when_the_table_refuses_what_is_merged_again(tmp_path: Path) -> None:
     table = Table(f"{tmp_path}/repairs", "newest")
     outputs = [
-        table.sink.stage(BatchId("repairs", "jr_paused", 1), 1, frame([Event(1, at, word)]), replaces=True)
+        staged_by(table.sink, BatchId("repairs", "jr_paused", 1), 1, frame([Event(1, at, word)]), replaces=True)
         for word, at in (("a", 1), ("b", 2))
     ]
     table.sink.publish(outputs[0])
@@ -385,7 +386,7 @@ def test_rows_are_refused_when_a_needed_value_is_missing(tmp_path: Path, engine:
         rows = engine.createDataFrame([(1, 1, None)], SCHEMA)
 
     with pytest.raises(InvalidValueError, match="'word' is NULL in 1 row"):
-        table.sink.stage(BatchId("repairs", "e1", 1), 1, rows)
+        staged_by(table.sink, BatchId("repairs", "e1", 1), 1, rows)
 
 
 @pytest.mark.parametrize("engine", ["spark", "deltalake"], indirect=True)
@@ -398,7 +399,7 @@ def test_merge_is_refused_when_deletes_are_remembered_by_other_columns(tmp_path:
     other = DeltaSink(table.name, spark=engine).merging(Merge.of(["id", "word"], "at"))
 
     with pytest.raises(TargetTableError, match="deletes are remembered by at, id") as caught:
-        other.stage(BatchId("repairs", "e1", 9), 1, rows)
+        staged_by(other, BatchId("repairs", "e1", 9), 1, rows)
 
     assert caught.value.target == other.name
 
@@ -409,7 +410,7 @@ def test_whole_row_is_asked_for_when_a_column_is_missing(tmp_path: Path) -> None
     rows = frame([Event(1, 2, "a")])[["id", "at"]]
 
     with pytest.raises(TargetSchemaError, match="word"):
-        table.sink.stage(BatchId("repairs", "e1", 9), 1, events_of(rows, rules("newest")))
+        staged_by(table.sink, BatchId("repairs", "e1", 9), 1, events_of(rows, rules("newest")))
 
 
 @pytest.mark.parametrize("engine", ["deltalake", "spark"] if is_long() else ["deltalake"], indirect=True)
@@ -442,7 +443,7 @@ def test_rows_of_a_key_are_found_when_their_file_was_merged_and_has_several(
     for version in (1, 2, 3):
         rows = pd.DataFrame({"k": keys, "at": version, "word": [f"{version}"] * 3})
         events = events_of(rows, rule, deletes=lambda found, last=version == 3: (found["k"] == keys[1]) & last)
-        sink.publish(sink.stage(BatchId("repairs", "e1", version), 1, events))
+        sink.publish(staged_by(sink, BatchId("repairs", "e1", version), 1, events))
 
     found = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist()
     newest = {row["k"]: row["word"] for row in sorted(found, key=lambda row: row["at"])}

@@ -11,6 +11,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.targets import target_rows
+from tests.support.staging import staged_by
 from tests.support.written import EPOCH, JOB
 
 NAMES = ["a#1", "a#2", "a?x", "a b", "a%b", "a%", "a+b", "ä", "a'b", "a&b=c", "a:b"]
@@ -21,7 +22,7 @@ UNFIT = ["a%20b", "a[1]", "a|b", "a^b", "a\\b"]
 def publish(target: str, rows: dict[str, Any], merge: Merge | None = None, **options: Any) -> None:
     sink = DeltaSink(target, merge=merge, **options)
     for version in (1, 2):
-        sink.publish(sink.stage(BatchId(JOB, EPOCH, version), 1, pd.DataFrame(rows)))
+        sink.publish(staged_by(sink, BatchId(JOB, EPOCH, version), 1, pd.DataFrame(rows)))
 
 
 def test_rows_are_in_the_named_folder_when_its_name_has_signs_of_a_url(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from scripts.helpers.sinks.file_schema import COLUMNS
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 from scripts.helpers.watermarks import Watermarks
+from tests.support.staging import staged_by
 
 PARQUET = ["pandas", "pyarrow", "parquet"]
 TYPED = [*PARQUET, "orc"]
@@ -54,7 +55,9 @@ class Target:
 
     def stage(self, rows: Any, **options: Any) -> Output:
         self.version += 1
-        return self.sink(**options).stage(batch(self.version), 1, self.rows(rows) if isinstance(rows, str) else rows)
+        return staged_by(
+            self.sink(**options), batch(self.version), 1, self.rows(rows) if isinstance(rows, str) else rows
+        )
 
     def write(self, rows: Any, **options: Any) -> None:
         self.sink(**options).publish(self.stage(rows, **options))
@@ -456,13 +459,13 @@ def test_newest_hundred_files_are_read_when_there_are_more(
     sink = target.sink()
     target.write(pa.table({"id": [1], "old": [1]}))
     for version in range(2, 103):
-        sink.publish(sink.stage(batch(version), 1, pa.table({"id": [1], "b": [version]})))
+        sink.publish(staged_by(sink, batch(version), 1, pa.table({"id": [1], "b": [version]})))
         (target.folder / COLUMNS).unlink()
     caplog.clear()
 
-    sink.stage(batch(103), 1, pa.table({"id": [1], "old": ["x"]}))
+    staged_by(sink, batch(103), 1, pa.table({"id": [1], "old": ["x"]}))
     with pytest.raises(TargetSchemaError, match="'b' is string"):
-        sink.stage(batch(104), 1, pa.table({"id": [1], "b": ["x"]}))
+        staged_by(sink, batch(104), 1, pa.table({"id": [1], "b": ["x"]}))
 
     assert "Not read: 2 of 102" in caplog.text
 
@@ -569,10 +572,10 @@ def columns_of(sink: FileSink) -> dict[str, str]:
 @pytest.mark.parametrize("first", [True, False], ids=["new target", "target with files"])
 def test_columns_of_both_are_stored_when_two_jobs_add_others_at_once(sink: FileSink, first: bool) -> None:
     if not first:
-        sink.publish(sink.stage(batch(1, "a"), 1, pd.DataFrame({"id": [0]})))
+        sink.publish(staged_by(sink, batch(1, "a"), 1, pd.DataFrame({"id": [0]})))
     outputs = [
-        sink.stage(batch(2, "a"), 1, pd.DataFrame({"id": [1], "a": [1]})),
-        sink.stage(batch(2, "b"), 1, pd.DataFrame({"id": [2], "b": ["x"]})),
+        staged_by(sink, batch(2, "a"), 1, pd.DataFrame({"id": [1], "a": [1]})),
+        staged_by(sink, batch(2, "b"), 1, pd.DataFrame({"id": [2], "b": ["x"]})),
     ]
 
     for output in outputs:
@@ -580,7 +583,7 @@ def test_columns_of_both_are_stored_when_two_jobs_add_others_at_once(sink: FileS
 
     assert columns_of(sink) == {"id": "bigint", "a": "bigint", "b": "string"}
     with pytest.raises(TargetSchemaError, match="'a' is string"):
-        sink.stage(batch(3, "b"), 1, pd.DataFrame({"id": [2], "a": ["x"]}))
+        staged_by(sink, batch(3, "b"), 1, pd.DataFrame({"id": [2], "a": ["x"]}))
 
 
 def test_second_job_is_warned_and_the_first_continues_when_both_have_added_one_column(
@@ -588,8 +591,8 @@ def test_second_job_is_warned_and_the_first_continues_when_both_have_added_one_c
 ) -> None:
     caplog.set_level(logging.WARNING)
     outputs = [
-        sink.stage(batch(1, "a"), 1, pd.DataFrame({"id": [1], "x": [1]})),
-        sink.stage(batch(1, "b"), 1, pd.DataFrame({"id": [2], "x": ["x"], "more": [1]})),
+        staged_by(sink, batch(1, "a"), 1, pd.DataFrame({"id": [1], "x": [1]})),
+        staged_by(sink, batch(1, "b"), 1, pd.DataFrame({"id": [2], "x": ["x"], "more": [1]})),
     ]
     sink.publish(outputs[0])
     before = caplog.text
@@ -600,19 +603,19 @@ def test_second_job_is_warned_and_the_first_continues_when_both_have_added_one_c
     assert "event=schema_conflict" in caplog.text
     assert "'x' is string in the rows and bigint in the table" in caplog.text
     assert columns_of(sink) == {"id": "bigint", "x": "bigint", "more": "bigint"}
-    sink.publish(sink.stage(batch(2, "a"), 1, pd.DataFrame({"id": [1], "x": [1]})))
+    sink.publish(staged_by(sink, batch(2, "a"), 1, pd.DataFrame({"id": [1], "x": [1]})))
     with pytest.raises(TargetSchemaError, match="'x' is string"):
-        sink.stage(batch(2, "b"), 1, pd.DataFrame({"id": [2], "x": ["x"]}))
+        staged_by(sink, batch(2, "b"), 1, pd.DataFrame({"id": [2], "x": ["x"]}))
 
 
 def test_job_without_a_new_column_is_warned_when_another_one_has_replaced_all_columns_meanwhile(
     sink: FileSink, caplog: pytest.LogCaptureFixture
 ) -> None:
     for job in ("a", "b"):
-        sink.publish(sink.stage(batch(1, job), 1, pd.DataFrame({"id": [1]})))
-    late = sink.stage(batch(2, "a"), 1, pd.DataFrame({"id": [1]}))
+        sink.publish(staged_by(sink, batch(1, job), 1, pd.DataFrame({"id": [1]})))
+    late = staged_by(sink, batch(2, "a"), 1, pd.DataFrame({"id": [1]}))
     sink.target.delete(sink.visible())
-    sink.publish(sink.stage(batch(2, "b"), 1, pd.DataFrame({"id": ["x"]})))
+    sink.publish(staged_by(sink, batch(2, "b"), 1, pd.DataFrame({"id": ["x"]})))
     caplog.clear()
 
     sink.publish(late)
@@ -634,31 +637,31 @@ def test_columns_of_the_first_job_stay_when_a_second_one_publishes_other_columns
 
 
 def test_second_job_is_refused_before_it_stages_when_the_first_has_published(sink: FileSink) -> None:
-    sink.publish(sink.stage(batch(1, "a"), 1, pd.DataFrame({"id": [1], "x": [1]})))
+    sink.publish(staged_by(sink, batch(1, "a"), 1, pd.DataFrame({"id": [1], "x": [1]})))
     left = sink.staging.place.files()
 
     with pytest.raises(TargetSchemaError, match="'x' is string in the rows and bigint in the table"):
-        sink.stage(batch(1, "b"), 1, pd.DataFrame({"id": [2], "x": ["x"]}))
+        staged_by(sink, batch(1, "b"), 1, pd.DataFrame({"id": [2], "x": ["x"]}))
 
     assert sink.staging.place.files() == left
 
 
 def test_columns_of_an_attempt_are_forgotten_when_it_never_commits(sink: FileSink) -> None:
-    sink.publish(sink.stage(batch(1), 1, pd.DataFrame({"id": [1]})))
-    sink.stage(batch(2), 2, pd.DataFrame({"id": [1], "x": ["mistaken"]}))
+    sink.publish(staged_by(sink, batch(1), 1, pd.DataFrame({"id": [1]})))
+    staged_by(sink, batch(2), 2, pd.DataFrame({"id": [1], "x": ["mistaken"]}))
 
-    sink.publish(sink.stage(batch(2), 3, pd.DataFrame({"id": [1], "x": [1]})))
+    sink.publish(staged_by(sink, batch(2), 3, pd.DataFrame({"id": [1], "x": [1]})))
 
     assert columns_of(sink) == {"id": "bigint", "x": "bigint"}
 
 
 def test_other_columns_and_types_are_taken_when_all_of_the_target_was_taken_back(sink: FileSink) -> None:
-    output = sink.stage(batch(1), 1, pd.DataFrame({"id": [1], "x": [1]}))
+    output = staged_by(sink, batch(1), 1, pd.DataFrame({"id": [1], "x": [1]}))
     sink.publish(output)
     sink.target.delete(sink.published(output))
     outputs = [
-        sink.stage(batch(2, "a"), 1, pd.DataFrame({"id": ["a"], "x": [1]})),
-        sink.stage(batch(2, "b"), 1, pd.DataFrame({"id": ["b"], "y": [0.5]})),
+        staged_by(sink, batch(2, "a"), 1, pd.DataFrame({"id": ["a"], "x": [1]})),
+        staged_by(sink, batch(2, "b"), 1, pd.DataFrame({"id": ["b"], "y": [0.5]})),
     ]
 
     for output in [*outputs, *outputs]:
@@ -668,12 +671,12 @@ def test_other_columns_and_types_are_taken_when_all_of_the_target_was_taken_back
 
 
 def test_columns_of_both_are_stored_when_one_is_like_those_that_were_taken_back(sink: FileSink) -> None:
-    output = sink.stage(batch(1), 1, pd.DataFrame({"id": [1], "x": [1]}))
+    output = staged_by(sink, batch(1), 1, pd.DataFrame({"id": [1], "x": [1]}))
     sink.publish(output)
     sink.target.delete(sink.published(output))
     outputs = [
-        sink.stage(batch(2, "a"), 1, pd.DataFrame({"id": [1], "x": [1]})),
-        sink.stage(batch(2, "b"), 1, pd.DataFrame({"id": [2], "y": [0.5]})),
+        staged_by(sink, batch(2, "a"), 1, pd.DataFrame({"id": [1], "x": [1]})),
+        staged_by(sink, batch(2, "b"), 1, pd.DataFrame({"id": [2], "y": [0.5]})),
     ]
 
     for output in outputs:
@@ -686,11 +689,11 @@ def test_only_the_record_is_written_to_the_target_when_a_batch_has_no_new_column
     """docs/cost.md names the requests."""
     sink = FileSink(f"s3://{bucket}/raw", s3_client=own_s3)
     rows = pa.table({"id": [1]})
-    sink.publish(sink.stage(batch(1), 1, rows))
+    sink.publish(staged_by(sink, batch(1), 1, rows))
     operations: list[str] = []
     own_s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
 
-    output = sink.stage(batch(2), 1, rows)
+    output = staged_by(sink, batch(2), 1, rows)
     assert operations == ["ListObjectsV2", "GetObject", "PutObject", "PutObject"]
     operations.clear()
     sink.publish(output)
@@ -700,19 +703,19 @@ def test_only_the_record_is_written_to_the_target_when_a_batch_has_no_new_column
 
 def test_schema_counts_when_files_of_others_fill_the_first_thousand_names(tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path / "raw"), beside_others=True)
-    sink.publish(sink.stage(batch(1), 1, pd.DataFrame({"id": [1]})))
+    sink.publish(staged_by(sink, batch(1), 1, pd.DataFrame({"id": [1]})))
     for number in range(1_001):
         (tmp_path / "raw" / f"a{number}.parquet").touch()
 
     with pytest.raises(TargetSchemaError, match="'id' is string"):
-        sink.stage(batch(2), 1, pd.DataFrame({"id": ["x"]}))
+        staged_by(sink, batch(2), 1, pd.DataFrame({"id": ["x"]}))
 
 
 def test_column_of_pyarrow_is_refused_when_the_batch_folder_would_hide_it(tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path / "raw"), batch_folders=True)
 
     with pytest.raises(ReservedNameError, match="'batch_id' is a reserved name"):
-        sink.stage(batch(1), 1, pa.table({"id": [1], "Batch_Id": ["x"]}))
+        staged_by(sink, batch(1), 1, pa.table({"id": [1], "Batch_Id": ["x"]}))
 
 
 def test_no_change_is_lost_when_many_update_one_file_at_once(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import MANIFEST, NOTE, final_name, mark_of, staging_beside
 from scripts.helpers.sinks.places import Place
 from tests.sinks.rights import RIGHTS, refusing, staged_in
+from tests.support.staging import FilledSink, staged_by
 
 OTHER = "f" * 32
 """The mark of another job."""
@@ -41,10 +42,10 @@ FILES = {"part-00000-u-c000.csv": b"1\n2\n", "import_date=2026-11-23/part-00001-
 
 
 @pytest.fixture(params=["directory", "bucket"])
-def make(request: pytest.FixtureRequest, tmp_path: Path, s3: Any, bucket: str) -> Callable[..., FileSink]:
+def make(request: pytest.FixtureRequest, tmp_path: Path, s3: Any, bucket: str) -> Callable[..., FilledSink]:
     """Return a maker of sinks for one target, in a directory or a bucket."""
     target = str(tmp_path / "raw") if request.param == "directory" else f"s3://{bucket}/raw"
-    return lambda **options: FileSink(target, s3_client=s3, **options)
+    return lambda **options: FilledSink(target, s3_client=s3, **options)
 
 
 def fill(place: Place, folder: str) -> None:
@@ -64,7 +65,7 @@ def left(sink: FileSink) -> list[str]:
     return [name for name in sink.staging.place.files() if not name.endswith(f"/{NOTE}")]
 
 
-def test_nothing_is_seen_when_an_attempt_has_staged(make: Callable[..., FileSink]) -> None:
+def test_nothing_is_seen_when_an_attempt_has_staged(make: Callable[..., FilledSink]) -> None:
     sink = make()
 
     output = sink.stage_files(BATCH, 7, fill)
@@ -73,7 +74,7 @@ def test_nothing_is_seen_when_an_attempt_has_staged(make: Callable[..., FileSink
     assert (output.files, output.bytes, output.version, output.fence) == (2, 6, 3, 7)
 
 
-def test_each_file_is_seen_once_when_published_as_often_as_one_likes(make: Callable[..., FileSink]) -> None:
+def test_each_file_is_seen_once_when_published_as_often_as_one_likes(make: Callable[..., FilledSink]) -> None:
     sink = make()
     output = sink.stage_files(BATCH, 7, fill)
 
@@ -92,7 +93,7 @@ def test_each_file_is_seen_once_when_published_as_often_as_one_likes(make: Calla
     assert left(sink) == []
 
 
-def test_record_is_what_was_staged_when_read_back(make: Callable[..., FileSink]) -> None:
+def test_record_is_what_was_staged_when_read_back(make: Callable[..., FilledSink]) -> None:
     output = make().stage_files(BATCH, 7, fill)
 
     assert Output.from_record(output.record() | {"of a later version": 1}, "one", BATCH.job_id) == output
@@ -100,7 +101,7 @@ def test_record_is_what_was_staged_when_read_back(make: Callable[..., FileSink])
 
 
 def test_output_has_no_files_and_replaces_none_when_its_record_has_no_word_of_them(
-    make: Callable[..., FileSink],
+    make: Callable[..., FilledSink],
 ) -> None:
     record = make().stage_files(BATCH, 7, fill).record()
     left_out = ("files", "bytes", "batch_folders", "replaces")
@@ -110,7 +111,7 @@ def test_output_has_no_files_and_replaces_none_when_its_record_has_no_word_of_th
     assert (output.files, output.bytes, output.batch_folders, output.replaces) == (0, 0, False, False)
 
 
-def test_attempts_share_nothing_when_both_stage_one_batch(make: Callable[..., FileSink]) -> None:
+def test_attempts_share_nothing_when_both_stage_one_batch(make: Callable[..., FilledSink]) -> None:
     sink = make()
     first, second = sink.stage_files(BATCH, 7, fill), sink.stage_files(BATCH, 8, fill)
 
@@ -122,7 +123,7 @@ def test_attempts_share_nothing_when_both_stage_one_batch(make: Callable[..., Fi
     assert left(sink) == []
 
 
-def test_late_file_is_not_seen_when_its_task_ends_after_the_manifest(make: Callable[..., FileSink]) -> None:
+def test_late_file_is_not_seen_when_its_task_ends_after_the_manifest(make: Callable[..., FilledSink]) -> None:
     sink = make()
     output = sink.stage_files(BATCH, 7, fill)
     sink.staging.place.write(f"{output.folder}/part-00002-u-c000.csv", b"1\n2\n")
@@ -136,7 +137,7 @@ def test_late_file_is_not_seen_when_its_task_ends_after_the_manifest(make: Calla
     assert left(sink) == []
 
 
-def test_publication_goes_on_when_another_process_died_half_way(make: Callable[..., FileSink]) -> None:
+def test_publication_goes_on_when_another_process_died_half_way(make: Callable[..., FilledSink]) -> None:
     sink = make()
     output = sink.stage_files(BATCH, 7, fill)
     name = "part-00000-u-c000.csv"
@@ -149,7 +150,7 @@ def test_publication_goes_on_when_another_process_died_half_way(make: Callable[.
     assert sorted(filter(None, seen(sink))) == [b"1\n2\n", b"3\n"]
 
 
-def test_loss_is_told_when_something_else_emptied_the_staging_place(make: Callable[..., FileSink]) -> None:
+def test_loss_is_told_when_something_else_emptied_the_staging_place(make: Callable[..., FilledSink]) -> None:
     sink = make()
     output = sink.stage_files(BATCH, 7, fill)
     sink.staging.place.delete([f"{output.folder}/part-00000-u-c000.csv"])
@@ -158,7 +159,7 @@ def test_loss_is_told_when_something_else_emptied_the_staging_place(make: Callab
         sink.publish(output)
 
 
-def test_loss_is_told_when_the_manifest_is_gone_and_the_target_lacks_files(make: Callable[..., FileSink]) -> None:
+def test_loss_is_told_when_the_manifest_is_gone_and_the_target_lacks_files(make: Callable[..., FilledSink]) -> None:
     sink = make()
     output = sink.stage_files(BATCH, 7, fill)
     sink.staging.place.delete([f"{output.folder}/{MANIFEST}"])
@@ -169,24 +170,24 @@ def test_loss_is_told_when_the_manifest_is_gone_and_the_target_lacks_files(make:
     assert caught.value.target == output.target
 
 
-def test_nothing_is_staged_when_partition_by_names_no_column_of_the_rows(make: Callable[..., FileSink]) -> None:
+def test_nothing_is_staged_when_partition_by_names_no_column_of_the_rows(make: Callable[..., FilledSink]) -> None:
     sink = make(partition_by=["day"])
 
     with pytest.raises(InvalidValueError, match="partition_by names 'day'"):
-        sink.stage(BATCH, 7, pd.DataFrame({"id": [1]}))
+        staged_by(sink, BATCH, 7, pd.DataFrame({"id": [1]}))
 
     assert left(sink) == []
 
 
-def test_rows_without_columns_are_staged_when_the_target_is_partitioned(make: Callable[..., FileSink]) -> None:
-    output = make(partition_by=["day"]).stage(BATCH, 7, pd.DataFrame())
+def test_rows_without_columns_are_staged_when_the_target_is_partitioned(make: Callable[..., FilledSink]) -> None:
+    output = staged_by(make(partition_by=["day"]), BATCH, 7, pd.DataFrame())
 
     assert (output.rows, output.files, output.replaces) == (0, 0, False)
 
 
 @pytest.mark.parametrize(("rows", "told"), [(1, "1 row has"), (2, "2 rows have")])
 def test_attempt_fails_before_its_manifest_when_rows_were_written_where_nobody_here_sees_them(
-    make: Callable[..., FileSink], rows: int, told: str
+    make: Callable[..., FilledSink], rows: int, told: str
 ) -> None:
     """As by a server of Spark Connect on its own disk: the batch would be committed without them."""
     sink = make()
@@ -199,7 +200,7 @@ def test_attempt_fails_before_its_manifest_when_rows_were_written_where_nobody_h
 
 
 def test_losers_up_to_the_batch_are_swept_when_it_is_published(
-    make: Callable[..., FileSink], caplog: pytest.LogCaptureFixture
+    make: Callable[..., FilledSink], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     sink = make()
@@ -218,7 +219,7 @@ def test_losers_up_to_the_batch_are_swept_when_it_is_published(
         assert f"event=staging_swept target={sink.name} folder={loser.folder}\n" in caplog.text
 
 
-def test_folders_of_attempts_alone_are_found_when_a_file_lies_beside_them(make: Callable[..., FileSink]) -> None:
+def test_folders_of_attempts_alone_are_found_when_a_file_lies_beside_them(make: Callable[..., FilledSink]) -> None:
     sink = make()
     output = sink.stage_files(BATCH, 7, fill)
     sink.staging.place.write(f"{output.job}/by-hand.csv", b"4\n")
@@ -228,7 +229,7 @@ def test_folders_of_attempts_alone_are_found_when_a_file_lies_beside_them(make: 
 
 def test_manifest_is_gone_when_a_folder_can_only_be_dropped_in_part(s3: Any, bucket: str) -> None:
     """Else what is missing then would be taken for lost."""
-    sink = FileSink(f"s3://{bucket}/raw", s3_client=s3)
+    sink = FilledSink(f"s3://{bucket}/raw", s3_client=s3)
     output = sink.stage_files(BATCH, 7, fill)
 
     with refusing(s3, "ListObjectsV2"), pytest.raises(TargetError, match="s3:ListBucket"):
@@ -237,7 +238,7 @@ def test_manifest_is_gone_when_a_folder_can_only_be_dropped_in_part(s3: Any, buc
     assert sink.staging.listed(output) is None
 
 
-def test_retraction_leaves_other_batches_when_one_goes(make: Callable[..., FileSink]) -> None:
+def test_retraction_leaves_other_batches_when_one_goes(make: Callable[..., FilledSink]) -> None:
     sink = make()
     kept, gone, waiting = (sink.stage_files(BatchId("repairs", "e1", version), 1, fill) for version in (1, 2, 3))
     for output in (kept, gone):
@@ -254,7 +255,7 @@ def test_retraction_leaves_other_batches_when_one_goes(make: Callable[..., FileS
     assert not any(name.startswith((gone.folder, waiting.folder)) for name in sink.staging.place.files())
 
 
-def test_batch_has_a_folder_when_asked_for(make: Callable[..., FileSink]) -> None:
+def test_batch_has_a_folder_when_asked_for(make: Callable[..., FilledSink]) -> None:
     sink = make(batch_folders=True)
 
     sink.publish(sink.stage_files(BATCH, 7, fill))
@@ -262,7 +263,7 @@ def test_batch_has_a_folder_when_asked_for(make: Callable[..., FileSink]) -> Non
     assert {name.split("/")[0] for name in sink.visible()} == {"batch_id=e1-0000000003"}
 
 
-def test_layout_goes_on_when_nothing_is_said(make: Callable[..., FileSink], caplog: pytest.LogCaptureFixture) -> None:
+def test_layout_goes_on_when_nothing_is_said(make: Callable[..., FilledSink], caplog: pytest.LogCaptureFixture) -> None:
     sink = make(batch_folders=True)
     sink.publish(sink.stage_files(BATCH, 7, fill))
 
@@ -274,7 +275,7 @@ def test_layout_goes_on_when_nothing_is_said(make: Callable[..., FileSink], capl
 
 @pytest.mark.parametrize("first", [True, False])
 def test_write_is_refused_when_the_target_is_laid_out_in_the_other_way(
-    make: Callable[..., FileSink], first: bool
+    make: Callable[..., FilledSink], first: bool
 ) -> None:
     sink = make(batch_folders=first)
     sink.publish(sink.stage_files(BATCH, 7, fill))
@@ -286,7 +287,7 @@ def test_write_is_refused_when_the_target_is_laid_out_in_the_other_way(
 
 
 def test_files_without_the_mark_of_the_job_stay_when_a_batch_is_published_into_their_folder(
-    make: Callable[..., FileSink],
+    make: Callable[..., FilledSink],
 ) -> None:
     sink = make()
     sink.target.write("batch_id=e1-0000000003/part-00000-old.csv", b"1\n2\n")
@@ -297,7 +298,7 @@ def test_files_without_the_mark_of_the_job_stay_when_a_batch_is_published_into_t
     assert sorted(filter(None, seen(sink))) == [b"0\n", b"1\n2\n", b"1\n2\n", b"3\n"]
 
 
-def test_write_is_refused_when_the_target_holds_files_of_others(make: Callable[..., FileSink]) -> None:
+def test_write_is_refused_when_the_target_holds_files_of_others(make: Callable[..., FilledSink]) -> None:
     sink = make()
     sink.target.write("_SUCCESS", b"")
     sink.stage_files(BATCH, 7, fill)
@@ -311,7 +312,7 @@ def test_write_is_refused_when_the_target_holds_files_of_others(make: Callable[.
     assert len(seen(sink)) == 3
 
 
-def test_column_is_refused_when_the_batch_folder_would_hide_it(make: Callable[..., FileSink]) -> None:
+def test_column_is_refused_when_the_batch_folder_would_hide_it(make: Callable[..., FilledSink]) -> None:
     rows = pa.table({"id": [1], "Batch_Id": [1]})
     with pytest.raises(ReservedNameError, match="'batch_id' is a reserved name"):
         make(batch_folders=True).stage_files(BATCH, 7, fill, rows=rows)
@@ -355,7 +356,7 @@ def test_sink_is_refused_when_partition_by_is_a_text() -> None:
         FileSink("/data/raw", partition_by="kind")
 
 
-def test_files_are_published_when_only_the_attempt_itself_has_the_list(make: Callable[..., FileSink]) -> None:
+def test_files_are_published_when_only_the_attempt_itself_has_the_list(make: Callable[..., FilledSink]) -> None:
     sink = make()
     output = sink.stage_files(BATCH, 7, fill)
     sink.staging.place.delete([f"{output.folder}/{MANIFEST}"])
@@ -366,7 +367,7 @@ def test_files_are_published_when_only_the_attempt_itself_has_the_list(make: Cal
 
 
 def test_loss_is_told_when_a_person_took_the_files_back_before_the_attempt_published(
-    make: Callable[..., FileSink],
+    make: Callable[..., FilledSink],
 ) -> None:
     sink = make()
     output = sink.stage_files(BATCH, 7, fill)
@@ -380,7 +381,7 @@ def test_loss_is_told_when_a_person_took_the_files_back_before_the_attempt_publi
 
 
 def test_records_of_earlier_batches_are_deleted_when_those_before_are_swept(
-    make: Callable[..., FileSink],
+    make: Callable[..., FilledSink],
 ) -> None:
     sink, kept = make(), []
     for version in range(1, 14):
@@ -397,7 +398,7 @@ def test_records_of_earlier_batches_are_deleted_when_those_before_are_swept(
 
 def test_requests_are_as_documented_when_a_batch_goes_to_s3(own_s3: Any, bucket: str) -> None:
     """docs/cost.md names those of a whole run."""
-    sink = FileSink(f"s3://{bucket}/raw", s3_client=own_s3)
+    sink = FilledSink(f"s3://{bucket}/raw", s3_client=own_s3)
     operations: list[str] = []
     own_s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
 
@@ -424,28 +425,28 @@ def test_requests_are_as_documented_when_a_batch_goes_to_s3(own_s3: Any, bucket:
     ],
 )
 def test_rows_are_refused_when_a_column_has_another_type_than_at_the_target(
-    make: Callable[..., FileSink], change: dict[str, Any], column: str, types: tuple[str, str]
+    make: Callable[..., FilledSink], change: dict[str, Any], column: str, types: tuple[str, str]
 ) -> None:
     there = {"id": [1], "at": [pd.Timestamp("2026-11-23", tz="UTC")], "note": ["x"]}
     sink = make()
-    sink.publish(sink.stage(BATCH, 7, pd.DataFrame(there)))
+    sink.publish(staged_by(sink, BATCH, 7, pd.DataFrame(there)))
     later = BatchId("repairs", "e1", 4)
 
     with pytest.raises(TargetSchemaError) as raised:
-        sink.stage(later, 8, pd.DataFrame(there | change))
+        staged_by(sink, later, 8, pd.DataFrame(there | change))
 
     assert (raised.value.target, raised.value.changed) == (sink.name, {column: types})
     assert [name for name in sink.staging.place.files() if "0000000004" in name] == []
 
 
-def test_rows_are_taken_when_columns_come_go_or_have_no_value(make: Callable[..., FileSink]) -> None:
+def test_rows_are_taken_when_columns_come_go_or_have_no_value(make: Callable[..., FilledSink]) -> None:
     sink = make()
-    sink.publish(sink.stage(BATCH, 7, pd.DataFrame({"id": [1], "note": ["x"], "kind": pd.Categorical(["a"])})))
+    sink.publish(staged_by(sink, BATCH, 7, pd.DataFrame({"id": [1], "note": ["x"], "kind": pd.Categorical(["a"])})))
 
-    output = sink.stage(BatchId("repairs", "e1", 4), 8, pd.DataFrame({"id": [2], "note": [None], "more": [0.5]}))
-    again = sink.stage(BatchId("repairs", "e1", 5), 9, pd.DataFrame({"id": [2], "kind": ["b"]}))
+    output = staged_by(sink, BatchId("repairs", "e1", 4), 8, pd.DataFrame({"id": [2], "note": [None], "more": [0.5]}))
+    again = staged_by(sink, BatchId("repairs", "e1", 5), 9, pd.DataFrame({"id": [2], "kind": ["b"]}))
     indexed = pd.DataFrame({"id": [3]}, index=[7])
-    without_index = sink.stage(BatchId("repairs", "e1", 6), 9, indexed)
+    without_index = staged_by(sink, BatchId("repairs", "e1", 6), 9, indexed)
 
     assert (output.files, again.files, without_index.files) == (1, 1, 1)
 
@@ -454,12 +455,12 @@ def test_rows_of_spark_are_refused_when_a_field_has_another_type(spark: Any, tmp
     sink = FileSink(str(tmp_path / "raw"), spark=spark)
     shown = "id AS id, named_struct('at', id, 'tags', array(named_struct('n', id))) AS inner, map('k', id) AS more"
     other = shown.replace("('n', id)", "('n', string(id))").replace("'k', id", "'k', 0.5")
-    sink.publish(sink.stage(BATCH, 7, spark.sql(f"SELECT {shown} FROM range(2)")))
+    sink.publish(staged_by(sink, BATCH, 7, spark.sql(f"SELECT {shown} FROM range(2)")))
     fits, changed = spark.sql(f"SELECT {shown}, 1 AS new FROM range(2)"), spark.sql(f"SELECT {other} FROM range(2)")
 
-    sink.stage(BatchId("repairs", "e1", 4), 8, fits)
+    staged_by(sink, BatchId("repairs", "e1", 4), 8, fits)
     with pytest.raises(TargetSchemaError) as raised:
-        sink.stage(BatchId("repairs", "e1", 5), 9, changed)
+        staged_by(sink, BatchId("repairs", "e1", 5), 9, changed)
 
     assert raised.value.changed == {
         "inner.tags[].n": ("string", "bigint"),
@@ -481,23 +482,23 @@ MOVED = {
 @pytest.mark.parametrize("header", [True, False], ids=["with header", "without header"])
 def test_csv_is_refused_when_its_values_would_move_to_other_columns(spark: Any, tmp_path: Path, header: bool) -> None:
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format="csv", partition_by=["day"], header=header)
-    sink.publish(sink.stage(BATCH, 7, spark.sql(f"SELECT {HAD} FROM range(2)")))
+    sink.publish(staged_by(sink, BATCH, 7, spark.sql(f"SELECT {HAD} FROM range(2)")))
     left = sink.staging.place.files()
 
     for shown, found in MOVED.items():
         with pytest.raises(TargetSchemaError, match=found):
-            sink.stage(BatchId("repairs", "e1", 4), 8, spark.sql(f"SELECT {shown} FROM range(2)"))
+            staged_by(sink, BatchId("repairs", "e1", 4), 8, spark.sql(f"SELECT {shown} FROM range(2)"))
 
     assert sink.staging.place.files() == left
     moved = spark.sql("SELECT date'2026-11-23' AS day, id, string(id) AS note FROM range(2)")
-    assert sink.stage(BatchId("repairs", "e1", 5), 9, moved).files > 0
+    assert staged_by(sink, BatchId("repairs", "e1", 5), 9, moved).files > 0
 
 
 def test_rows_are_counted_as_they_are_written_when_no_reader_of_csv_would_find_them(spark: Any, tmp_path: Path) -> None:
     """A row without any value is an empty line, and Spark reads none from it."""
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format="csv")
 
-    output = sink.stage(BATCH, 7, spark.sql("SELECT string(NULL) AS note FROM range(2)"))
+    output = staged_by(sink, BATCH, 7, spark.sql("SELECT string(NULL) AS note FROM range(2)"))
 
     assert output.rows == 2
 
@@ -509,13 +510,13 @@ def test_rows_are_refused_when_a_column_of_another_format_has_another_type(
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format=format)
     had = ["id, named_struct('n', id) AS inner", "1.5 AS more, id"]
     for version, rows in enumerate(had, 1):
-        sink.publish(sink.stage(BatchId("repairs", "e1", version), 7, spark.sql(f"SELECT {rows} FROM range(1)")))
+        sink.publish(staged_by(sink, BatchId("repairs", "e1", version), 7, spark.sql(f"SELECT {rows} FROM range(1)")))
     left = sink.staging.place.files()
 
     with pytest.raises(
         TargetSchemaError, match=r"'inner.n' is string in the rows and bigint.*'more' is string"
     ) as caught:
-        sink.stage(BATCH, 8, spark.sql("SELECT id, named_struct('n', 'x') AS inner, 'x' AS more FROM range(1)"))
+        staged_by(sink, BATCH, 8, spark.sql("SELECT id, named_struct('n', 'x') AS inner, 'x' AS more FROM range(1)"))
 
     assert set(caught.value.changed) == {"inner.n", "more"}
     assert sink.staging.place.files() == left
@@ -534,27 +535,27 @@ def test_csv_is_refused_when_readers_would_need_other_options(
     spark: Any, tmp_path: Path, had: dict[str, Any], given: dict[str, Any], found: str
 ) -> None:
     before = FileSink(str(tmp_path / "raw"), spark=spark, format="csv", **had)
-    before.publish(before.stage(BATCH, 7, spark.range(1)))
+    before.publish(staged_by(before, BATCH, 7, spark.range(1)))
     left = before.staging.place.files()
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format="csv", **given)
 
     if found:
         with pytest.raises(TargetLayoutError, match=f"/raw': the option {found}"):
-            sink.stage(BatchId("repairs", "e1", 4), 8, spark.range(1))
+            staged_by(sink, BatchId("repairs", "e1", 4), 8, spark.range(1))
         assert sink.staging.place.files() == left
     else:
-        assert sink.stage(BatchId("repairs", "e1", 4), 8, spark.range(1)).rows == 1
+        assert staged_by(sink, BatchId("repairs", "e1", 4), 8, spark.range(1)).rows == 1
 
 
 def test_other_columns_are_taken_when_all_of_the_target_was_taken_back(spark: Any, tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format="csv")
-    output = sink.stage(BATCH, 7, spark.range(2))
+    output = staged_by(sink, BATCH, 7, spark.range(2))
     sink.publish(output)
     sink.target.delete(sink.published(output))
 
-    sink.publish(sink.stage(BatchId("repairs", "e1", 4), 8, spark.sql("SELECT 'a' AS note, 1 AS id")))
+    sink.publish(staged_by(sink, BatchId("repairs", "e1", 4), 8, spark.sql("SELECT 'a' AS note, 1 AS id")))
     with pytest.raises(TargetSchemaError, match="the rows lack 'note'"):
-        sink.stage(BatchId("repairs", "e1", 5), 9, spark.sql("SELECT 1 AS id"))
+        staged_by(sink, BatchId("repairs", "e1", 5), 9, spark.sql("SELECT 1 AS id"))
 
 
 @pytest.mark.parametrize(
@@ -579,15 +580,15 @@ def test_texts_are_compared_with_the_newest_file_when_no_hidden_file_remembers_c
     # Of an older batch, whose columns count no more.
     sink.target.write(f"day=9/part-00000-{OTHER}-e1-0000000002.{format}.gz", b"other")
     day = "date'2026-11-23' AS day"
-    sink.publish(sink.stage(BATCH, 7, spark.sql(f"SELECT id, string(id) AS note, {day} FROM range(1)")))
+    sink.publish(staged_by(sink, BATCH, 7, spark.sql(f"SELECT id, string(id) AS note, {day} FROM range(1)")))
     sink.target.delete([COLUMNS])
     caplog.clear()
 
     with pytest.raises(TargetSchemaError, match=re.escape(found)):
-        sink.stage(BatchId("repairs", "e1", 4), 8, spark.sql(f"SELECT {shown}, {day} FROM range(1)"))
+        staged_by(sink, BatchId("repairs", "e1", 4), 8, spark.sql(f"SELECT {shown}, {day} FROM range(1)"))
     for version in (5, 6):
         rows = spark.sql(f"SELECT {day}, id, string(id) AS note FROM range(1)")
-        sink.publish(sink.stage(BatchId("repairs", "e1", version), 9, rows))
+        sink.publish(staged_by(sink, BatchId("repairs", "e1", version), 9, rows))
 
     said = [record.getMessage() for record in caplog.records if "columns_not_remembered" in record.getMessage()]
     # Once for the rows that are refused, and once for the first that are taken.
@@ -615,7 +616,7 @@ def test_rows_are_taken_with_a_warning_when_the_newest_file_does_not_tell_its_co
     inner = "named_struct('n', id) AS inner, " if format == "json" else ""
     rows = spark.sql(f"SELECT id, {inner}'x' AS note, 0.5D AS rate FROM range(1)")
 
-    sink.stage(BatchId("repairs", "e1", 4), 8, rows)
+    staged_by(sink, BatchId("repairs", "e1", 4), 8, rows)
 
     assert f"Not read: {unread} of 2. Not checked: " in caplog.text
 
@@ -642,7 +643,7 @@ def test_value_of_json_is_taken_for_one_of_the_types_that_spark_writes_so(
     found = set()
     for kind in kinds:
         with suppress(TargetSchemaError):
-            sink.stage(BATCH, 7, spark.createDataFrame([], f"one {kind}"))
+            staged_by(sink, BATCH, 7, spark.createDataFrame([], f"one {kind}"))
             found.add(kind)
 
     assert found == fits
@@ -650,18 +651,18 @@ def test_value_of_json_is_taken_for_one_of_the_types_that_spark_writes_so(
 
 def test_rows_are_refused_when_the_target_has_another_format(spark: Any, tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path / "raw"))
-    sink.publish(sink.stage(BATCH, 7, pd.DataFrame({"id": [1]})))
+    sink.publish(staged_by(sink, BATCH, 7, pd.DataFrame({"id": [1]})))
 
     with pytest.raises(TargetLayoutError, match=r"/raw': format='csv', but '\S+' is parquet"):
-        FileSink(str(tmp_path / "raw"), spark=spark, format="csv").stage(BATCH, 8, spark.range(1))
+        staged_by(FileSink(str(tmp_path / "raw"), spark=spark, format="csv"), BATCH, 8, spark.range(1))
 
 
-def test_nothing_is_compared_when_the_rows_have_no_columns(make: Callable[..., FileSink]) -> None:
+def test_nothing_is_compared_when_the_rows_have_no_columns(make: Callable[..., FilledSink]) -> None:
     """As those of a source where nothing is new."""
     sink = make()
     sink.publish(sink.stage_files(BATCH, 7, fill))
 
-    output = sink.stage(BatchId("repairs", "e1", 4), 8, pd.DataFrame())
+    output = staged_by(make(), BatchId("repairs", "e1", 4), 8, pd.DataFrame())
 
     assert (output.rows, output.files) == (0, 0)
 
@@ -670,7 +671,7 @@ def test_nothing_is_compared_when_the_rows_have_no_columns(make: Callable[..., F
 def test_no_file_is_written_by_spark_when_the_rows_have_no_columns(spark: Any, tmp_path: Path, format: str) -> None:
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format=format, partition_by=["day"])
 
-    output = sink.stage(BATCH, 7, spark.range(0).select())
+    output = staged_by(sink, BATCH, 7, spark.range(0).select())
     sink.publish(output)
 
     assert (output.rows, output.files, sink.target.files()) == (0, 0, {})
@@ -681,7 +682,7 @@ def test_action_is_named_before_anything_is_staged_when_it_is_not_allowed(
     s3: Any, bucket: str, action: str, named: str
 ) -> None:
     with refusing(s3, action), pytest.raises(TargetError) as raised:
-        FileSink(f"s3://{bucket}/raw", s3_client=s3).stage(BATCH, 7, pd.DataFrame({"id": [1]}))
+        staged_by(FileSink(f"s3://{bucket}/raw", s3_client=s3), BATCH, 7, pd.DataFrame({"id": [1]}))
 
     assert named.format(bucket=bucket) in str(raised.value)
     assert staged_in(s3, bucket) == []
@@ -701,7 +702,7 @@ def test_other_disk_is_named_before_anything_is_staged_when_files_could_not_be_r
             sink = FileSink(str(target))
 
         with pytest.raises(TargetError, match=r"on another disk.*Give staging="):
-            sink.stage(BATCH, 7, pd.DataFrame({"id": [1]}))
+            staged_by(sink, BATCH, 7, pd.DataFrame({"id": [1]}))
 
         assert list(Path(memory).iterdir()) == []
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -716,6 +717,6 @@ def test_directory_is_named_before_anything_is_staged_when_it_is_read_only(
     with pytest.raises(
         TargetError, match=rf"/_raw\.staging': write below file://.*: '{tmp_path}' is not writable by this"
     ):
-        FileSink(str(tmp_path / "raw")).stage(BATCH, 7, pd.DataFrame({"id": [1]}))
+        staged_by(FileSink(str(tmp_path / "raw")), BATCH, 7, pd.DataFrame({"id": [1]}))
 
     assert list(tmp_path.iterdir()) == []

@@ -43,6 +43,7 @@ from tests.support.neighbours import (
     record_of,
     retraction_of,
 )
+from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 from tests.support.table_items import item_of, plant, put_item
 
@@ -136,7 +137,7 @@ def test_what_another_job_has_staged_stays_when_an_attempt_names_its_folder(
 ) -> None:
     two = KINDS[kind](watermarks, tmp_path)
     sink = two.sink(VICTIM)
-    own, theirs = (sink.stage(BatchId(job, "e1", 1), 1, two.frame([1])) for job in (PLANTER, VICTIM))
+    own, theirs = (staged_by(sink, BatchId(job, "e1", 1), 1, two.frame([1])) for job in (PLANTER, VICTIM))
 
     with pytest.raises(UnprovenError, match="not of an attempt of the job"):
         getattr(sink, delete)(replace(own, folder=theirs.folder))
@@ -151,7 +152,7 @@ def test_rows_are_published_when_the_record_of_their_attempt_does_not_count_them
 ) -> None:
     two = KINDS[kind](watermarks, tmp_path)
     sink = two.sink(VICTIM)
-    output = replace(sink.stage(BatchId(VICTIM, "e1", 1), 1, two.frame([1])), rows=None)
+    output = replace(staged_by(sink, BatchId(VICTIM, "e1", 1), 1, two.frame([1])), rows=None)
 
     sink.check_staged(output)
     sink.publish(output)

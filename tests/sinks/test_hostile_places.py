@@ -14,6 +14,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import MANIFEST
 from scripts.helpers.sinks.places import HadoopPlace, LocalPlace, Place, S3Place
+from tests.support.staging import FilledSink
 
 BATCH = BatchId("repairs", "e1", 3)
 VICTIM = "the path of the victim"
@@ -222,7 +223,7 @@ def fill(place: Place, folder: str) -> None:
 def test_files_of_others_stay_when_a_link_to_them_is_in_the_folder_of_an_attempt_that_is_swept(
     tmp_path: Path, victim: Path
 ) -> None:
-    sink = FileSink(str(tmp_path / "raw"))
+    sink = FilledSink(str(tmp_path / "raw"))
     loser, winner = (sink.stage_files(BATCH, fence, fill) for fence in (6, 7))
     (tmp_path / "_raw.staging" / loser.folder / "docs").symlink_to(victim.parent)
 
@@ -237,7 +238,7 @@ def test_files_of_others_stay_when_a_link_to_them_is_in_the_folder_of_an_attempt
 @pytest.mark.parametrize("folders", [True, False])
 def test_file_of_others_stays_when_a_manifest_names_it(tmp_path: Path, victim: Path, name: str, folders: bool) -> None:
     name = name.replace(VICTIM, str(victim))
-    sink = FileSink(str(tmp_path / "raw"), batch_folders=folders)
+    sink = FilledSink(str(tmp_path / "raw"), batch_folders=folders)
     output = sink.stage_files(BATCH, 7, fill)
     manifest = tmp_path / "_raw.staging" / output.folder / MANIFEST
     found = json.loads(manifest.read_text())

@@ -45,6 +45,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support import table_formats
 from tests.support.blocked_packages import run_without
 from tests.support.outputs import output_of
+from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
 JOB = "repairs"
@@ -67,7 +68,7 @@ class Table:
         return self.spark.createDataFrame(list(zip(rows, kinds, strict=True)), "id long, kind string")
 
     def stage(self, version: int, rows: list[int], fence: int = 7, epoch: str = "e1", **options: Any) -> Output:
-        return self.sink(**options).stage(BatchId(JOB, epoch, version), fence, self.frame(rows))
+        return staged_by(self.sink(**options), BatchId(JOB, epoch, version), fence, self.frame(rows))
 
     def make(self, definition: str, schema: pa.Schema) -> None:
         if self.spark is not None:
@@ -255,7 +256,7 @@ def test_rows_are_refused_before_the_commit_when_no_folder_can_have_the_name_of_
     rows = pd.DataFrame({"id": [1, 2], "kind": [text, "k"]})
 
     with pytest.raises(UnfitPartitionError, match="'kind': 1 row has a value too long"):
-        arrow.sink(partition_by=["kind"]).stage(BatchId(JOB, "e1", 1), 7, rows)
+        staged_by(arrow.sink(partition_by=["kind"]), BatchId(JOB, "e1", 1), 7, rows)
 
     assert arrow.staged == []
 
@@ -361,7 +362,9 @@ def test_nothing_is_staged_when_the_rows_have_no_columns(table: Table) -> None:
     table.sink().publish(table.stage(1, [1]))
     before, sink = table.staged, table.sink(batch_column="batch", partition_by=["kind"])
 
-    output = sink.stage(BatchId(JOB, "e1", 2), 7, pd.DataFrame() if table.spark is None else table.frame([2]).select())
+    output = staged_by(
+        sink, BatchId(JOB, "e1", 2), 7, pd.DataFrame() if table.spark is None else table.frame([2]).select()
+    )
     sink.publish(output)
     sink.clear(output)
 
@@ -386,7 +389,7 @@ def test_write_is_refused_when_a_needed_value_is_missing(table: Table) -> None:
         frame = table.spark.createDataFrame([(1, None)], "id long, kind string")
 
     with pytest.raises(InvalidValueError, match="'kind' is NULL in 1 row"):
-        table.sink().stage(BatchId(JOB, "e1", 1), 1, frame)
+        staged_by(table.sink(), BatchId(JOB, "e1", 1), 1, frame)
     table.sink().publish(table.stage(1, [1]))
 
     assert table.seen == [1]
@@ -526,7 +529,7 @@ def test_setting_is_named_when_spark_was_started_without_what_merges(conf: dict[
 
 def test_rows_are_refused_when_they_are_no_frame(arrow: Table) -> None:
     with pytest.raises(InvalidValueError, match=r"'lake\.raw\.repairs' are a list"):
-        arrow.sink().stage(BatchId(JOB, "e1", 1), 1, [1, 2])
+        staged_by(arrow.sink(), BatchId(JOB, "e1", 1), 1, [1, 2])
 
 
 def test_rows_of_spark_are_refused_when_the_sink_was_made_without(arrow: Table) -> None:
@@ -536,7 +539,7 @@ def test_rows_of_spark_are_refused_when_the_sink_was_made_without(arrow: Table) 
 
 def test_type_is_asked_for_when_a_column_of_a_new_table_has_no_value(arrow: Table) -> None:
     with pytest.raises(InvalidValueError, match=r"Column 'kind' has no value .* 'lake\.raw\.repairs' has no type"):
-        arrow.sink().stage(BatchId(JOB, "e1", 1), 7, pa.table({"id": [1], "kind": pa.nulls(1)}))
+        staged_by(arrow.sink(), BatchId(JOB, "e1", 1), 7, pa.table({"id": [1], "kind": pa.nulls(1)}))
 
     assert arrow.catalog.list_tables("raw") == []
 
@@ -555,7 +558,7 @@ def test_column_is_named_when_a_new_table_has_no_type_for_it_on_spark(spark_with
     table = Table(f"lake.raw.v{abs(hash(tmp_path))}", spark_with_tables)
 
     with pytest.raises(InvalidValueError, match=r"Column 'kind' has no value in any row.*Cast it"):
-        table.sink().stage(BatchId(JOB, "e1", 1), 7, spark_with_tables.sql("SELECT 1L AS id, NULL AS kind"))
+        staged_by(table.sink(), BatchId(JOB, "e1", 1), 7, spark_with_tables.sql("SELECT 1L AS id, NULL AS kind"))
 
     assert not table.location.exists()
 
@@ -579,7 +582,7 @@ def test_error_of_the_rows_is_none_of_the_target_when_they_are_staged_in_files(
     rows = spark_with_tables.sql("SELECT 1L AS id, CAST(raise_error('no word') AS bigint) AS at")
 
     with pytest.raises(Exception, match="no word") as caught:
-        table.sink(merge=Merge.of("id", "at")).stage(BatchId(JOB, "e1", 1), 7, rows)
+        staged_by(table.sink(merge=Merge.of("id", "at")), BatchId(JOB, "e1", 1), 7, rows)
 
     assert not isinstance(caught.value, TargetError)
 
@@ -590,7 +593,7 @@ def test_branch_is_dropped_when_the_last_batch_was_merged_and_one_before_was_app
     table = Table(f"lake.raw.m{abs(hash(tmp_path))}", spark_with_tables)
     left = table.stage(1, [1])
     sink = table.sink(staging=str(tmp_path / "staging"), merge=Merge.of("id", "kind"))
-    merged = sink.stage(BatchId(JOB, "e1", 2), 7, table.frame([2]))
+    merged = staged_by(sink, BatchId(JOB, "e1", 2), 7, table.frame([2]))
     shown = sink.left_at(left.folder), sink.left_at(merged.folder)
 
     sink.drop(replace(merged, folder=left.folder))
@@ -613,7 +616,7 @@ def test_no_table_is_made_when_spark_cannot_tell_whether_it_is_there(
     with pytest.raises(ConnectionError):
         sink.places(rows.select())
     with pytest.raises(ConnectionError):
-        sink.stage(BatchId(JOB, "e1", 1), 7, rows)
+        staged_by(sink, BatchId(JOB, "e1", 1), 7, rows)
 
     assert not table.location.exists()
 
@@ -991,12 +994,12 @@ def test_nothing_is_staged_or_deleted_when_spark_would_put_it_aside(
         "TBLPROPERTIES ('write.wap.enabled' = 'TRUE')"
     )
     sink = table.sink(batch_column="batch_id")
-    output = sink.stage(BatchId(JOB, "e1", 1), 7, table.frame([1]))
+    output = staged_by(sink, BatchId(JOB, "e1", 1), 7, table.frame([1]))
     sink.publish(output)
     table.spark.conf.set(name, "audit")
 
     with pytest.raises(TargetError, match=f"^Target '{table.name}': .* Unset {name}"):
-        sink.stage(BatchId(JOB, "e1", 2), 7, table.frame([2]))
+        staged_by(sink, BatchId(JOB, "e1", 2), 7, table.frame([2]))
     with pytest.raises(TargetError, match=f"^Target '{table.name}': .* Unset {name}"):
         sink.retract(Retraction("iceberg", table.name, "", output.job, "e1", 1, 1, SINCE, "batch_id"))
 

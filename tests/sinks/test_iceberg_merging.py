@@ -39,6 +39,7 @@ from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.support.long import cases, is_long
 from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
+from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
 SINCE = datetime(2026, 11, 23, tzinfo=timezone.utc)
@@ -153,7 +154,7 @@ def test_versions_are_those_of_the_table_when_the_script_has_cached_it(spark_wit
     spark_with_tables.sql(f"CACHE TABLE {table.name}")
     there = spark_with_tables.createDataFrame([(1, 1, "a", 1, None)], columns)
     appending = IcebergSink(table.name, spark=spark_with_tables)
-    appending.publish(appending.stage(BatchId("other", "e1", 1), 1, there))
+    appending.publish(staged_by(appending, BatchId("other", "e1", 1), 1, there))
 
     with pytest.raises(MergeTieError, match="in the target"):
         table.stage([Event(1, 1, "b")])
@@ -381,7 +382,7 @@ def test_no_file_is_staged_when_spark_merges_what_has_nothing_new(spark_with_tab
     table = Table(spark_with_tables, "newest")
     table.spark.sql(f"CREATE TABLE {table.name} (id bigint, at bigint, word string) USING iceberg")
 
-    output = table.sink.stage(BatchId("repairs", "e1", 1), 1, table.spark.range(0).select())
+    output = staged_by(table.sink, BatchId("repairs", "e1", 1), 1, table.spark.range(0).select())
 
     assert (output.files, output.rows) == (0, 0)
 
@@ -415,7 +416,7 @@ def test_ties_are_refused_and_nothing_stays_when_spark_has_staged_them(spark_wit
     rows = table.spark.createDataFrame([(1, 1, "a"), (1, 1, "b")], SCHEMA)
 
     with pytest.raises(MergeTieError, match="as a different row of the batch"):
-        sink.stage(BatchId("repairs", "e1", 1), 1, rows)
+        staged_by(sink, BatchId("repairs", "e1", 1), 1, rows)
 
     assert sink.staged(mark_of("repairs")) == []
 
@@ -425,7 +426,7 @@ def test_missing_rows_are_deleted_when_nothing_else_is_new(catalog: Any) -> None
     table.merge([Event(1, 1, "a"), Event(2, 1, "b")])
 
     marked = events_of(frame([]), rules("newest"), missing=pd.DataFrame({"id": [1], "at": [3]}))
-    table.sink.publish(table.sink.stage(BatchId("repairs", "e1", 9), 1, marked))
+    table.sink.publish(staged_by(table.sink, BatchId("repairs", "e1", 9), 1, marked))
 
     assert table.rows == [(2, 1, "b")]
 
@@ -452,7 +453,9 @@ def test_rows_of_other_keys_stay_when_a_key_has_several_columns(catalog: Any) ->
     table.make({"id": [1, 1, 2, 2], "kind": ["x", "y", "x", "y"], "at": [1, 1, 1, 1], "word": list("abcd")})
     rows = pd.DataFrame({"id": [1, 2], "kind": ["x", "y"], "at": [2, 2], "word": ["new", "gone"]})
 
-    sink.publish(sink.stage(BatchId("repairs", "e1", 1), 1, events_of(rows, merge, lambda rows: rows.word == "gone")))
+    sink.publish(
+        staged_by(sink, BatchId("repairs", "e1", 1), 1, events_of(rows, merge, lambda rows: rows.word == "gone"))
+    )
 
     assert table.rows == [(1, 1, "b"), (1, 2, "new"), (2, 1, "c")]
 
@@ -466,7 +469,7 @@ def test_rows_find_theirs_when_a_key_is_no_whole_number(catalog: Any, key: Any) 
     sink = IcebergSink(table.name, catalog=catalog, partition_by=["word"]).merging(merge)
     for version, word in ((1, "old"), (2, "new")):
         rows = pd.DataFrame({"id": [key], "at": [datetime(2026, 1, version, tzinfo=timezone.utc)], "word": [word]})
-        sink.publish(sink.stage(BatchId("repairs", "e1", version), 1, events_of(rows, merge)))
+        sink.publish(staged_by(sink, BatchId("repairs", "e1", version), 1, events_of(rows, merge)))
 
     assert [row[::2] for row in table.rows] == [(key, "new")]
     assert [field.name for field in table.loaded.spec().fields] == ["word"]
@@ -495,7 +498,7 @@ def test_rows_are_there_once_when_two_publish_and_columns_may_not_be_null(kind: 
         rows = table.spark.createDataFrame(rows.to_dict("records"), SCHEMA)
         missing = table.spark.createDataFrame(missing.to_dict("records"), "id long, at long")
     marked = events_of(rows, rules(kind), missing=missing)
-    output = table.sink.stage(BatchId("repairs", "e1", 2), 1, marked)
+    output = staged_by(table.sink, BatchId("repairs", "e1", 2), 1, marked)
     threads = [threading.Thread(target=table.sink.publish, args=(output,)) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -613,7 +616,7 @@ def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(catalog
     table = Table(catalog, "newest")
     for word, at in (("a", 1), ("b", 2)):
         rows = events_of(frame([Event(1, at, word)]), rules("newest"))
-        table.sink.publish(table.sink.stage(BatchId("repairs", "jr_paused", 1), 1, rows, replaces=True))
+        table.sink.publish(staged_by(table.sink, BatchId("repairs", "jr_paused", 1), 1, rows, replaces=True))
 
     assert table.rows == [(1, 2, "b")]
 
@@ -625,7 +628,7 @@ def test_merge_is_refused_when_deletes_are_remembered_by_other_columns(catalog: 
     rows = events_of(frame([Event(1, 1, "a")]), other)
 
     with pytest.raises(TargetTableError, match="deletes are remembered by at, id"):
-        IcebergSink(table.name, catalog=catalog).merging(other).stage(BatchId("repairs", "e1", 9), 1, rows)
+        staged_by(IcebergSink(table.name, catalog=catalog).merging(other), BatchId("repairs", "e1", 9), 1, rows)
 
 
 def test_merge_by_spark_is_refused_when_deletes_are_remembered_by_other_columns(spark_with_tables: Any) -> None:
@@ -642,7 +645,7 @@ def test_whole_row_is_asked_for_when_a_column_is_missing(catalog: Any) -> None:
     rows = frame([Event(1, 2, "a")])[["id", "at"]]
 
     with pytest.raises(TargetSchemaError, match="word"):
-        table.sink.stage(BatchId("repairs", "e1", 9), 1, events_of(rows, rules("newest")))
+        staged_by(table.sink, BatchId("repairs", "e1", 9), 1, events_of(rows, rules("newest")))
 
 
 def test_rows_are_merged_after_the_commit_when_a_job_does(watermarks: Watermarks, catalog: Any, job_id: str) -> None:
@@ -686,7 +689,7 @@ def test_row_is_replaced_when_its_key_is_no_number(catalog: Any) -> None:
 
     for version in (1, 2):
         rows = pa.table({"k": [float("nan"), float("inf"), 1.0], "at": [version] * 3})
-        sink.publish(sink.stage(BatchId("repairs", "e1", version), 1, rows.to_pandas(types_mapper=pd.ArrowDtype)))
+        sink.publish(staged_by(sink, BatchId("repairs", "e1", version), 1, rows.to_pandas(types_mapper=pd.ArrowDtype)))
 
     found = catalog.load_table(sink.name.partition(".")[2]).scan().to_arrow()
     assert sorted((str(row["k"]), row["at"]) for row in found.to_pylist()) == [("1.0", 2), ("inf", 2), ("nan", 2)]

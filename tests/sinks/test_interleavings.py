@@ -20,6 +20,7 @@ from scripts.helpers.sinks.outputs import mark_of
 from tests.sinks.interleaving import Interleaving, MemoryPlace, let_number_decide, play
 from tests.support.long import cases
 from tests.support.patience import LONG
+from tests.support.staging import FilledSink
 
 MOST = 1_000
 """Interleavings in which each fault shows that the scheduler must find."""
@@ -79,7 +80,7 @@ def straight_to_target(patch: pytest.MonkeyPatch) -> None:
             "files", sink.target.uri(""), "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence, 2, 0
         )
 
-    patch.setattr(FileSink, "stage_files", stage)
+    patch.setattr(FilledSink, "stage_files", stage)
     for name in ("publish", "clear", "drop", "sweep"):
         patch.setattr(FileSink, name, lambda *_: None)
 

@@ -20,6 +20,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.directory_copy import JOB, DirectoryCopy
 from tests.support.outputs import output_of_run
 from tests.support.shops import Shop
+from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
 WHY: Any = {"why": "a test"}
@@ -245,7 +246,7 @@ class Waiting(Shop):
     def commit(self, table: str, row: int) -> None:
         run = self.watermarks.begin(JOB, f"jr_{row}")
         run.freeze({"rows": {"high": row}}, {"rows": {"value": row}})
-        run.commit((self.sink(table).stage(run.batch_id, run.fence, pd.DataFrame({"id": [row]})),))
+        run.commit((staged_by(self.sink(table), run.batch_id, run.fence, pd.DataFrame({"id": [row]})),))
 
     def publish(self, sinks: Sequence[Sink] = ()) -> list[tuple[str, bool]]:
         self.found = publish_waiting(self.watermarks, JOB, sinks=sinks)

@@ -32,6 +32,7 @@ from tests.support.database_fixtures import written_as
 from tests.support.long import cases
 from tests.support.merge_reference import Event, expected, frame, histories, rules
 from tests.support.patience import PATIENCE
+from tests.support.staging import staged_by
 from tests.support.written import EPOCH, JOB, Written
 
 COLUMNS = {
@@ -53,7 +54,7 @@ class Table:
         """Merge a batch from stage to clear."""
         self.version += 1
         marked = events_of(frame(events) if rows is None else rows, rules(self.kind), lambda rows: rows.word == "gone")
-        output = self.sink.stage(BatchId(JOB, EPOCH, self.version), 1, marked)
+        output = staged_by(self.sink, BatchId(JOB, EPOCH, self.version), 1, marked)
         self.sink.publish(output)
         self.sink.clear(output)
 
@@ -132,9 +133,9 @@ def test_rows_are_compared_when_the_server_has_no_equality_for_a_column(request:
     sink = written.sink(written.new_table("id integer PRIMARY KEY, at integer, doc json"), merge=rules("newest"))
     rows = pd.DataFrame({"id": [1, 1], "at": [1, 1], "doc": ['{"a": 1}'] * 2})
 
-    sink.publish(sink.stage(BatchId(JOB, EPOCH, 1), 1, rows))
+    sink.publish(staged_by(sink, BatchId(JOB, EPOCH, 1), 1, rows))
     with pytest.raises(MergeTieError, match="as a different row in the target"):
-        sink.stage(BatchId(JOB, EPOCH, 2), 1, rows.assign(doc="[]"))
+        staged_by(sink, BatchId(JOB, EPOCH, 2), 1, rows.assign(doc="[]"))
 
 
 def test_tie_with_a_delete_is_refused_when_the_row_comes_later(table: Table) -> None:
@@ -146,7 +147,7 @@ def test_tie_with_a_delete_is_refused_when_the_row_comes_later(table: Table) -> 
 
 def test_tie_is_refused_when_the_other_row_was_published_after_the_batch_was_staged(table: Table) -> None:
     first, second = (
-        table.sink.stage(BatchId(JOB, EPOCH, version), 1, events_of(frame([Event(1, 1, word)]), rules(table.kind)))
+        staged_by(table.sink, BatchId(JOB, EPOCH, version), 1, events_of(frame([Event(1, 1, word)]), rules(table.kind)))
         for version, word in enumerate("ab", 1)
     )
     table.sink.publish(first)
@@ -184,7 +185,7 @@ def test_other_key_is_refused_when_deletes_are_remembered_by_the_first_one(table
     other = table.sink.merging(Merge.of(["id", "word"], "at", table.kind == "history"))
 
     with pytest.raises(TargetTableError, match="its deletes are remembered by at, id") as caught:
-        other.stage(BatchId(JOB, EPOCH, 9), 1, frame([Event(1, 1, "a")]))
+        staged_by(other, BatchId(JOB, EPOCH, 9), 1, frame([Event(1, 1, "a")]))
 
     assert caught.value.target == other.name
 
@@ -195,7 +196,9 @@ def test_columns_of_a_history_are_those_that_are_named_when_it_is_given(written:
     sink = written.sink(name, merge=merge)
 
     for version, since in enumerate((5, 3), 1):
-        output = sink.stage(BatchId(JOB, EPOCH, version), 1, pd.DataFrame({"id": [1], "since": [since], "word": ["x"]}))
+        output = staged_by(
+            sink, BatchId(JOB, EPOCH, version), 1, pd.DataFrame({"id": [1], "since": [since], "word": ["x"]})
+        )
         sink.publish(output)
 
     assert sorted(written.rows(f"SELECT since, until FROM {name}")) == [(3, 5), (5, None)]
@@ -208,7 +211,7 @@ def test_rows_compare_from_the_first_column_on_when_several_order_them(written: 
     written.sql(f"INSERT INTO {name} VALUES (1, NULL, NULL)")
 
     for version, (at, line) in enumerate([(1, 9), (2, 1), (2, 3), (2, 2), (1, 99)], 1):
-        output = sink.stage(BatchId(JOB, EPOCH, version), 1, pd.DataFrame({"id": [1], "at": [at], "line": [line]}))
+        output = staged_by(sink, BatchId(JOB, EPOCH, version), 1, pd.DataFrame({"id": [1], "at": [at], "line": [line]}))
         sink.publish(output)
 
     assert written.rows(f"SELECT * FROM {name}") == [(1, 2, 3)]
@@ -227,7 +230,7 @@ def test_spellings_are_one_key_when_the_collation_of_the_target_says_so(
 
     for version, key in enumerate(("a", "A"), 1):
         rows = pd.DataFrame({"id": [key], "at": [version]})
-        sink.publish(sink.stage(BatchId(JOB, EPOCH, version), 1, rows))
+        sink.publish(staged_by(sink, BatchId(JOB, EPOCH, version), 1, rows))
 
     found = written.rows(f"SELECT * FROM {name} ORDER BY at")
     assert found == ([("a", 1, 1, 2), ("A", 2, 2, None)] if versions else [("A", 2)])
@@ -238,10 +241,10 @@ def test_create_table_has_key_and_history_when_the_target_is_missing(written: Wr
     written.sql(f"DROP TABLE IF EXISTS {name}")
     sink = written.sink(name, merge=rules("history"))
     with pytest.raises(TargetTableError, match="PRIMARY KEY") as caught:
-        sink.stage(BatchId(JOB, EPOCH, 1), 1, frame([Event(1, 1, "a")]))
+        staged_by(sink, BatchId(JOB, EPOCH, 1), 1, frame([Event(1, 1, "a")]))
 
     written.sql(str(caught.value).partition("Create it: ")[2])
-    sink.publish(sink.stage(BatchId(JOB, EPOCH, 1), 1, frame([Event(1, 1, "a"), Event(1, 2, "b")])))
+    sink.publish(staged_by(sink, BatchId(JOB, EPOCH, 1), 1, frame([Event(1, 1, "a"), Event(1, 2, "b")])))
 
     assert written.rows(f"SELECT valid_from, valid_to FROM {name} ORDER BY valid_from") == [(1, 2), (2, None)]
 
@@ -258,7 +261,7 @@ def test_key_is_there_once_when_two_batches_bring_it_at_once(
     outputs = []
     for version in (1, 2):
         rows = events_of(frame([Event(1, version, "a")]), rules("newest"))
-        outputs.append(table.sink.stage(BatchId(JOB, EPOCH, version), 1, rows))
+        outputs.append(staged_by(table.sink, BatchId(JOB, EPOCH, version), 1, rows))
     held = DatabaseSink(table.name, connect=written.connect, name="shop", merge=rules("newest"))
     check = held._log.check_ties
 
@@ -325,7 +328,7 @@ def test_history_is_refused_when_the_target_or_the_rows_do_not_have_its_columns(
     sink = written.sink(written.new_table(columns), merge=rules("history"))
 
     with pytest.raises(TargetTableError, match=message) as caught:
-        sink.stage(BatchId(JOB, EPOCH, 1), 1, pd.DataFrame(rows))
+        staged_by(sink, BatchId(JOB, EPOCH, 1), 1, pd.DataFrame(rows))
 
     assert caught.value.target == sink.name
 
@@ -417,7 +420,7 @@ def test_missing_rows_are_deleted_when_they_are_given_with_the_batch(table: Tabl
     table.merge([Event(1, 1, "a"), Event(2, 1, "b")])
     rows = events_of(frame([Event(3, 2, "c")]), rules(table.kind), missing=pd.DataFrame({"id": [1], "at": [3]}))
 
-    output = table.sink.stage(BatchId(JOB, EPOCH, 9), 1, rows)
+    output = staged_by(table.sink, BatchId(JOB, EPOCH, 9), 1, rows)
     table.sink.publish(output)
 
     events = [Event(1, 1, "a"), Event(2, 1, "b"), Event(3, 2, "c"), Event(1, 3, None)]

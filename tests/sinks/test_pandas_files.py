@@ -18,6 +18,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.files import FileSink, file_rows, partition_folder, write_arrow
 from scripts.helpers.sinks.given_frames import given_rows
 from scripts.helpers.sinks.places import LocalPlace
+from tests.support.staging import staged_by
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 ROWS = pa.table(
@@ -125,7 +126,7 @@ def test_column_has_its_name_when_spark_reads_folders_that_were_written_without_
     sink = FileSink(str(tmp_path / "t"), partition_by=[column])
     rows = pd.DataFrame({"id": [1, 2], column: ["x=y", "z"]})
 
-    sink.publish(sink.stage(BatchId("repairs", "e1", 1), 1, rows))
+    sink.publish(staged_by(sink, BatchId("repairs", "e1", 1), 1, rows))
 
     found = spark.read.parquet(str(tmp_path / "t"))
     assert set(found.columns) == {"id", column}
@@ -135,7 +136,7 @@ def test_column_has_its_name_when_spark_reads_folders_that_were_written_without_
 def test_decimal_is_written_with_all_digits_when_rows_are_parted_by_it(tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path / "t"), partition_by=["price"])
 
-    sink.publish(sink.stage(BatchId("repairs", "e1", 1), 1, pd.DataFrame({"id": [1], "price": [Decimal("1E+2")]})))
+    sink.publish(staged_by(sink, BatchId("repairs", "e1", 1), 1, pd.DataFrame({"id": [1], "price": [Decimal("1E+2")]})))
 
     assert [path.name for path in (tmp_path / "t").glob("*=*")] == ["price=100"]
 
@@ -150,11 +151,11 @@ def test_batch_is_refused_when_its_folders_are_not_those_of_the_batches_before(
         rows = request.getfixturevalue("spark").createDataFrame(rows)
     target, batches = str(tmp_path / "t"), [BatchId("repairs", "e1", version) for version in (1, 2, 3)]
     sink = FileSink(target, partition_by=first)
-    sink.publish(sink.stage(batches[0], 1, rows))
+    sink.publish(staged_by(sink, batches[0], 1, rows))
 
     with pytest.raises(TargetLayoutError, match="Give partition_by="):
-        FileSink(target, partition_by=second).stage(batches[1], 1, rows)
+        staged_by(FileSink(target, partition_by=second), batches[1], 1, rows)
 
     again = FileSink(target, partition_by=first)
-    again.publish(again.stage(batches[2], 1, rows))
+    again.publish(staged_by(again, batches[2], 1, rows))
     assert len(list((tmp_path / "t").rglob("*.parquet"))) in (2, 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import sqlite3
+from datetime import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.directory_copy import JOB, DirectoryCopy
 from tests.support.outputs import output_of_run
+from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
 
@@ -63,6 +65,14 @@ def test_option_is_refused_when_the_sink_has_its_own(world: DirectoryCopy) -> No
 def test_plan_stays_open_to_change_when_a_column_of_partition_by_is_missing(world: DirectoryCopy) -> None:
     with pytest.raises(InvalidValueError, match="partition_by names 'day'"), world.job().__enter__() as job:
         world.stage(job, partition_by=["day"])
+
+    assert world.watermarks.latest(JOB).plan is None
+
+
+def test_plan_stays_open_to_change_when_a_table_can_never_hold_a_type_of_the_rows(world: DirectoryCopy) -> None:
+    with pytest.raises(InvalidValueError, match=r"'at' is of type time64\[us\]"), world.job().__enter__() as job:
+        rows = job.rows_since(pd.DataFrame({"id": world.source, "at": time(12, 30)}), "id")
+        job.write(rows, str(world.target), format="delta")
 
     assert world.watermarks.latest(JOB).plan is None
 
@@ -462,7 +472,7 @@ def test_rows_are_refused_when_pyarrow_does_not_write_them(
     tmp_path: Path, rows: Any, options: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(InvalidValueError, match=why):
-        FileSink(f"{tmp_path}/raw", **options).stage(BatchId(JOB, "e1", 1), 7, rows)
+        staged_by(FileSink(f"{tmp_path}/raw", **options), BatchId(JOB, "e1", 1), 7, rows)
 
 
 def test_folders_are_those_of_spark_when_pandas_is_parted_by_a_column(

@@ -18,6 +18,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.outputs import mark_of
+from tests.support.staging import staged_by
 
 JOB, OTHER = mark_of("repairs"), mark_of("parking")
 ROWS = pa.table({"id": [1, 2, 3]})
@@ -264,7 +265,7 @@ def test_versions_of_all_epochs_are_returned_when_an_iceberg_table_has_them(
     sink = IcebergSink(name, **options)
     before = sink.recorded(JOB).epochs
     for job, epoch, version in (("repairs", "e1", 3), ("repairs", "e1", 4), ("repairs", "e2", 1), ("parking", "e1", 9)):
-        sink.publish(sink.stage(BatchId(job, epoch, version), 7, frame))
+        sink.publish(staged_by(sink, BatchId(job, epoch, version), 7, frame))
 
     found = [sink.recorded(job).epochs for job in (JOB, OTHER)]
     assert (before, *found) == ({}, {"e1": 4, "e2": 1}, {"e1": 9})

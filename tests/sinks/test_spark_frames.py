@@ -19,6 +19,7 @@ from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.watermarks import Watermarks
+from tests.support.staging import staged_by
 
 BATCH = BatchId("repairs", "e1", 1)
 
@@ -37,7 +38,7 @@ class Target:
     def write(self, rows: Any, **options: Any) -> list[Any]:
         """Write rows as one batch, and return what the table has then."""
         sink = (DeltaSink if self.is_delta else IcebergSink)(self.place, spark=self.spark, **options)
-        output = sink.stage(BATCH, 1, rows)
+        output = staged_by(sink, BATCH, 1, rows)
         sink.publish(output)
         sink.clear(output)
         return self.rows
@@ -111,7 +112,7 @@ def test_error_names_the_partition_column_when_no_folder_can_have_the_name_of_it
     rows = spark_with_tables.createDataFrame([(1, text), (2, "y")], "i long, kind string")
 
     with pytest.raises(UnfitPartitionError, match="'kind': 1 row has"):
-        FileSink(f"{tmp_path}/t", spark=spark_with_tables, partition_by=["kind"]).stage(BATCH, 1, rows)
+        staged_by(FileSink(f"{tmp_path}/t", spark=spark_with_tables, partition_by=["kind"]), BATCH, 1, rows)
 
 
 @pytest.mark.parametrize("kind", ["files", "delta", "iceberg"])
@@ -124,7 +125,7 @@ def test_streaming_rows_are_refused_by_name(kind: str, tmp_path: Path, spark_wit
     }
 
     with pytest.raises(InvalidValueError, match="streaming DataFrame"):
-        sinks[kind]().stage(BATCH, 1, rows)
+        staged_by(sinks[kind](), BATCH, 1, rows)
 
 
 @pytest.mark.parametrize("kind", ["files", "delta", "iceberg", "merge"])

@@ -11,6 +11,7 @@ import pytest
 from scripts.helpers.errors import TargetError, TargetTableError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.merging import DELETED, Merge
+from tests.support.staging import staged_by
 from tests.support.written import EPOCH, JOB, Written
 
 BATCH = BatchId(JOB, EPOCH, 3)
@@ -21,7 +22,7 @@ def staged(written: Written, table: str, columns: str, rows: list[tuple[Any, ...
     """Stage rows, and publish them."""
     sink = written.sink(table, merge=merge)
     frame = pd.DataFrame(rows, columns=columns.split())
-    output = sink.stage(BATCH, 1, frame)
+    output = staged_by(sink, BATCH, 1, frame)
     sink.publish(output)
     sink.clear(output)
     return written.rows(f"SELECT * FROM {table}")
@@ -31,7 +32,7 @@ def refused(written: Written, table: str, columns: str, rows: list[tuple[Any, ..
     """Return why rows are refused before the commit, when nothing of them is left."""
     frame = pd.DataFrame(rows, columns=columns.split())
     with pytest.raises(TargetTableError) as caught:
-        written.sink(table, merge=merge).stage(BATCH, 1, frame)
+        staged_by(written.sink(table, merge=merge), BATCH, 1, frame)
     assert (written.rows(f"SELECT * FROM {table}"), written.staged(table)) == ([], [])
     return str(caught.value)
 
@@ -87,7 +88,7 @@ def test_rows_are_published_when_the_target_takes_them(written: Written, columns
     frame = pd.DataFrame(rows, columns=["id", "word"]).astype({"id": "Int64"})
 
     sink = written.sink(table)
-    sink.publish(sink.stage(BATCH, 1, frame))
+    sink.publish(staged_by(sink, BATCH, 1, frame))
 
     assert len(written.rows(f"SELECT * FROM {table}")) == len(rows)
 
@@ -96,7 +97,7 @@ def test_duplicates_wait_for_the_publication_when_the_rows_lack_a_column_of_the_
     table = written.new_table("id integer, word varchar(20), other integer DEFAULT 7, UNIQUE (id, other)")
     sink = written.sink(table)
 
-    output = sink.stage(BATCH, 1, pd.DataFrame({"id": [1, 1], "word": ["a", "b"]}))
+    output = staged_by(sink, BATCH, 1, pd.DataFrame({"id": [1, 1], "word": ["a", "b"]}))
 
     with pytest.raises(TargetError, match="a constraint of the table is violated"):
         sink.publish(output)
@@ -178,7 +179,7 @@ def test_rows_wait_for_the_publication_when_a_check_of_mariadb_has_a_backslash(w
     assert staged(written, table, "id word", [(1, "it's")]) == [(1, "it's")]
     with pytest.raises(TargetError, match="a constraint of the table is violated"):
         written.sink(table).publish(
-            written.sink(table).stage(BatchId(JOB, EPOCH, 4), 1, pd.DataFrame({"id": [2], "word": ["c"]}))
+            staged_by(written.sink(table), BatchId(JOB, EPOCH, 4), 1, pd.DataFrame({"id": [2], "word": ["c"]}))
         )
 
 
@@ -201,10 +202,10 @@ def test_rows_are_taken_as_sqlite_takes_them_when_its_schema_has_more_to_say(
     sink = written.sink(table)
 
     if count:
-        sink.publish(sink.stage(BATCH, 1, frame))
+        sink.publish(staged_by(sink, BATCH, 1, frame))
     else:
         with pytest.raises(TargetTableError, match="refuses 2 rows"):
-            sink.stage(BATCH, 1, frame)
+            staged_by(sink, BATCH, 1, frame)
 
     assert len(written.rows(f"SELECT * FROM {table}")) == count
 

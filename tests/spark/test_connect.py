@@ -32,6 +32,7 @@ from scripts.helpers.tables.iceberg import IcebergTable
 from scripts.helpers.watermarks import Watermarks
 from tests.support.databases import SQLiteFile
 from tests.support.planted import plant_type
+from tests.support.staging import staged_by
 
 JOB = "parking"
 COUNTS = version("pyspark") >= "4"
@@ -285,7 +286,7 @@ def test_output_has_the_number_of_rows_when_files_are_staged(connect: Any, tmp_p
     sink = FileSink(f"file://{tmp_path}/raw [x]", spark=connect, format=format, partition_by=["bay"])
     rows = connect.createDataFrame([(1, "two\nlines", "north"), (2, "one", "south")], "id INT, note STRING, bay STRING")
 
-    output = sink.stage(BatchId(JOB, "e1", 1), 1, rows)
+    output = staged_by(sink, BatchId(JOB, "e1", 1), 1, rows)
     sink.publish(output)
 
     assert output.rows == 2
@@ -296,7 +297,7 @@ def test_output_is_empty_when_no_rows_are_staged(connect: Any, tmp_path: Path) -
     sink = FileSink(f"file://{tmp_path}/raw", spark=connect, partition_by=["bay"])
     rows = connect.createDataFrame([], "id INT, bay STRING")
 
-    output = sink.stage(BatchId(JOB, "e1", 1), 1, rows)
+    output = staged_by(sink, BatchId(JOB, "e1", 1), 1, rows)
 
     assert (output.rows, output.files) == (0, 0)
 
@@ -306,7 +307,7 @@ def test_empty_texts_are_counted_when_rows_are_parted_by_them(connect: Any, tmp_
     rows = connect.createDataFrame([(1, ""), (2, None), (3, "north"), (4, "")], "id INT, bay STRING")
 
     with pytest.raises(UnfitPartitionError, match="'bay': 2 rows have"):
-        sink.stage(BatchId(JOB, "e1", 1), 1, rows)
+        staged_by(sink, BatchId(JOB, "e1", 1), 1, rows)
 
     assert sink.staging.place.files() == {}
 

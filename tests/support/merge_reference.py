@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import Merge, events_of
+from tests.support.staging import staged_by
 
 SCHEMA = "id long, at long, word string"
 """That of `frame`, for Spark."""
@@ -93,7 +94,7 @@ class MergedTable:
         else:
             given = self.spark.createDataFrame(rows.to_dict("records"), SCHEMA)
             marked = events_of(given, rules(self.kind), "word = 'gone'")
-        output: Output = self.sink.stage(BatchId(job, "e1", self.version), 1, marked)
+        output: Output = staged_by(self.sink, BatchId(job, "e1", self.version), 1, marked)
         return output
 
     def merge(self, events: Sequence[Event]) -> None:

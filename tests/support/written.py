@@ -12,6 +12,7 @@ from scripts.helpers.rows.sql import SQL, Values, with_marks
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.merging import Merge
 from tests.support.databases import MariaServer, PostgresServer, SQLiteFile
+from tests.support.staging import staged_by
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -73,7 +74,7 @@ class Written:
         import pandas as pd
 
         sink = self.sink(table)
-        output = sink.stage(BatchId(JOB, EPOCH, version), 1, pd.DataFrame())
+        output = staged_by(sink, BatchId(JOB, EPOCH, version), 1, pd.DataFrame())
         sink.drop(output)
         return output
 

@@ -13,7 +13,7 @@ from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.reading.search import source_error
 from scripts.helpers.sinks.choice import Layout, sink_for
-from scripts.helpers.sinks.given_frames import check_names, given_rows
+from scripts.helpers.sinks.given_frames import check_names
 from scripts.helpers.sinks.places import is_within, place_of_name
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.sinks.staged_rows import columns_of
@@ -33,10 +33,8 @@ def write(
             f"The rows are a {type(df).__name__} and the target is a {type(target).__name__}. Give the rows first, and "
             "then a path or a sink: job.write(rows, target)."
         )
-    # From here on they are of Spark or Arrow.
-    rows = given_rows(df, fspath(target) if isinstance(target, (str, PathLike)) else target.name)
     if isinstance(target, (str, PathLike)):
-        sink = sink_for(fspath(target), rows, layout, batch.s3_client)
+        sink = sink_for(fspath(target), df, layout, batch.s3_client)
     elif layout == Layout():
         sink = target
     else:
@@ -51,19 +49,19 @@ def write(
                 f"it and the target {other!r} of this run are one in the other, so readers of the outer one would "
                 "see the rows of both. Write elsewhere.",
             )
-    check_names(rows, is_marked=sink.rules is not None)
-    sink.check(rows)
-    _check_apart_from_sources(batch, sink, rows)
+    check_names(df, is_marked=sink.rules is not None)
+    rows = sink.check(df)
+    _check_apart_from_sources(batch, sink, df)
     contexts: set[str] = set()
-    if batch.saves and (batch.frames or batch.counts.names) and hasattr(rows, "sparkSession"):
+    if batch.saves and (batch.frames or batch.counts.names) and hasattr(df, "sparkSession"):
         # Here, as only plans of Spark are looked at.
         from scripts.helpers.batch.parts import contexts_of
 
-        contexts = contexts_of(batch, sink, rows)
+        contexts = contexts_of(batch, sink, df)
     batch.wrote(df, contexts)
     batch.publication.witness.ask(sink)
     # Of a run that saves nothing, an earlier attempt may have published rows that are to go.
-    if batch.saves and not columns_of(rows) and not batch.publication.due:
+    if batch.saves and not columns_of(df) and not batch.publication.due:
         return None
     # The plan is frozen before the first byte: what another attempt would write are these rows.
     is_frozen_before = batch.run.plan is not None

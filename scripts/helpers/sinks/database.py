@@ -77,6 +77,7 @@ from scripts.helpers.sinks.staged_rows import (
     ARROW_ROWS,
     SparkRows,
     check_batch_column,
+    columns_of,
     spark_of,
     with_batch,
     without_types,
@@ -973,15 +974,11 @@ class DatabaseSink(TableSink):
             is_named = f".{record.target.removeprefix(place)}".endswith(f".{table}")
         return is_named and record.staging == self._log.schema
 
-    def check(self, df: DataFrame | pd.DataFrame) -> None:
-        """Raise InvalidValueError for a frame of the other kind, a type that no database holds, or a missing key."""
-        access = self._log.access
-        names = [column.name for column in self._log.arriving(access.taken(df, self.name))]
-        check_batch_column(self._batch_column, names, merges=self.rules is not None)
-        if self.rules is not None and names:
-            missing = [name for name in (*self.rules.keys, *self.rules.sequence_by) if name not in names]
-            if missing:
-                raise InvalidValueError(f"the merge names {missing[0]!r}, which the rows do not have. Name a column.")
+    def check(self, df: DataFrame | pd.DataFrame) -> Any:
+        """Raise InvalidValueError for a frame of the other kind, or a type that no database holds."""
+        rows = self._log.access.taken(super().check(df), self.name)
+        check_batch_column(self._batch_column, columns_of(rows), merges=self.rules is not None)
+        return rows
 
     def publish(self, output: Output) -> None:
         """Bring the rows of a committed attempt into the target, in one transaction, unless they are there.
@@ -1032,9 +1029,9 @@ class DatabaseSink(TableSink):
     def _staging_now(self) -> str:
         return self._log.schema or ""
 
-    def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
+    def _stage(self, batch: BatchId, made: Output, rows: Any) -> Output:
         log = self._log
-        rows = with_batch(log.access.taken(df, self.name), self._batch_column, value_of_batch(batch))
+        rows = with_batch(rows, self._batch_column, value_of_batch(batch))
         table = staging_table(log.table, batch, made.fence, new_token()[:5])
         attempt = _Attempt(log, self.rules, log.arriving(rows), table)
         made = replace(made, staging=attempt.statements.schema, folder=table, files=1, table=attempt.number)

@@ -159,8 +159,8 @@ class DeltaSink(LakeSink):
     def staging(self) -> Staging:
         return self._staging
 
-    def check(self, df: Any) -> None:
-        super().check(df)
+    def check(self, df: Any) -> Any:
+        rows = super().check(df)
         stored = [name for name in columns_of(df) if name != DELETED]
         check_columns_left(self._partition_by, [*stored, self._batch_column] if self._batch_column else stored)
         paths = self._log.rows.by_path(df.schema) if isinstance(self._log, _SparkLog) else ()
@@ -171,6 +171,7 @@ class DeltaSink(LakeSink):
                 f"Column {unfit[0]!r}: no name in a new Delta table of Spark has a blank, a tab, a line break, or one "
                 "of ,;{}()=. Rename it, or make the table first, with delta.columnMapping.mode=name."
             )
+        return rows
 
     def places(self, df: Any) -> list[str]:
         return [self.name, self._staging_now()]

@@ -15,11 +15,12 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from io import BytesIO
 from typing import Any
 from urllib.parse import unquote
@@ -235,7 +236,7 @@ def check_same_format(target: Place, names: Iterable[str], format: str) -> None:
 
 def fit_to_schema(
     target: Place, ours: Mapping[str, int], rows: Any, format: str, partition_by: Sequence[str],
-    options: Mapping[str, Any], *, has_dialect: bool = False,
+    options: Mapping[str, Any],
 ) -> tuple[Any, FileSchema]:  # fmt: skip
     """Compare rows with the schema of a target; return them as they are to be written, and the schema with theirs.
 
@@ -248,8 +249,6 @@ def fit_to_schema(
     ----------
     ours
         The bytes of each file that batches have left there, at least of some.
-    has_dialect
-        Files are written as `reading.dialects` has it, if none at the target are otherwise.
 
     Raises
     ------
@@ -267,8 +266,9 @@ def fit_to_schema(
         ours = _published(target)
     # Where all was taken back other columns may come.
     there = before if ours else None
-    # Readers take all files alike: those of a target whose quotes were escaped otherwise stay as they are.
-    if has_dialect and (not ours or (there is not None and "escape" in there.options)):
+    # Files are written as `reading.dialects` has it. Readers take all files alike: those of a target whose quotes were
+    # escaped otherwise stay as they are.
+    if not ours or (there is not None and "escape" in there.options):
         options = with_dialect(format, options)
     is_spark = spark_of(rows) is not None
     if there is not None and not is_spark and partition_by:
@@ -508,11 +508,12 @@ class FileSink:
     def name(self) -> str:
         return self.target.uri("")
 
-    def check(self, df: DataFrame | pd.DataFrame) -> None:
+    def check(self, df: DataFrame | pd.DataFrame) -> Any:
         """Raise InvalidValueError for no frame, a wrong `partition_by`, or a format that only Spark writes.
 
         UnfitPartitionError for a value of pandas or pyarrow there; those of Spark are counted while they are staged.
         """
+        df = given_rows(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
         check_columns_left(self._partition_by, columns_of(df))
         if spark_of(df) is None:
@@ -526,19 +527,18 @@ class FileSink:
                     "partition_by needs all rows in memory, and these come in batches. Write rows.read_all()."
                 )
             check_partition_counts(self._partition_by, unfit_counts(df, self._partition_by, UNFIT, MAX_KEY))
+        return df
 
     def places(self, df: Any) -> list[str]:
         return [self.name, self.staging.place.uri("")]
 
-    def stage(self, batch: BatchId, fence: int, df: DataFrame | pd.DataFrame, *, replaces: bool = False) -> Output:
+    def stage(self, batch: BatchId, fence: int, rows: Any, *, replaces: bool = False) -> Output:
         """Write rows to a folder of this attempt alone. Nobody sees them yet.
 
         Rows of Spark are counted while they are written (Spark's Observation), without a second pass.
 
         Raises
         ------
-        InvalidValueError
-            See `check`.
         UnfitPartitionError
             Rows with a value in a column of `partition_by` that no folder keeps. What was staged is deleted.
         TargetTakenError, TargetLayoutError, TargetSchemaError, ReservedNameError
@@ -548,33 +548,6 @@ class FileSink:
         TargetError
             A folder or file that cannot be listed or written.
         """
-        df = given_rows(df, self.name)
-        self.check(df)
-        return self._stage(batch, fence, self._write, df, replaces, is_written_here=True)
-
-    def stage_files(
-        self,
-        batch: BatchId,
-        fence: int,
-        write: Callable[[Place, str], Any],
-        *,
-        rows: Any = None,
-    ) -> Output:
-        """Let `write` fill a folder of this attempt alone, and return what it left there; see `stage`.
-
-        Parameters
-        ----------
-        write
-            Called with a place and an empty folder there. It may return how many rows it wrote.
-        rows
-            The rows that it writes, of Spark or pyarrow: their columns are compared with what is at the target.
-        """
-        return self._stage(batch, fence, lambda _, place, folder, __: write(place, folder), rows, replaces=False)
-
-    def _stage(
-        self, batch: BatchId, fence: int, write: Callable[[Any, Place, str, FileSchema | None], Any], rows: Any,
-        replaces: bool, *, is_written_here: bool = False,
-    ) -> Output:  # fmt: skip
         listed = self.target.files(most=LOOKED_AT)
         found = {name: size for name, size in listed.items() if not is_hidden(name)}
         for folder, is_record, _ in (name.partition(f"/{RECORDS}/") for name in listed):
@@ -585,12 +558,12 @@ class FileSink:
                 )
         batch_folders = self._layout(list(found))
         # A reader takes a column of that name from the folders: one in the rows would be hidden by it, or clash.
-        if batch_folders and rows is not None and BATCH_COLUMN in (name.lower() for name in columns_of(rows)):
+        if batch_folders and BATCH_COLUMN in (name.lower() for name in columns_of(rows)):
             raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
         ours = {name: size for name, size in found.items() if batch_of(name)}
-        if rows is not None and columns_of(rows):
+        if columns_of(rows):
             self._check_parted(ours)
-        rows, schema = self._compared(rows, ours, is_written_here=is_written_here)
+        rows, schema = self._compared(rows, ours)
         # S3 is asked with three requests: not again once a batch of the job is there. What the role may no longer do
         # is an error all the same, at the latest when the batch is published, which then waits for the next run.
         mark, jobs = mark_of(batch.job_id), {name.split("/")[1] for name in listed if name.startswith(f"{RECORDS}/")}
@@ -606,7 +579,7 @@ class FileSink:
             batch_folders=batch_folders, replaces=replaces, beside_others=self._beside_others,
             columns=new is not None, job_id=batch.job_id,
         )  # fmt: skip
-        output, staged = self.staging.stage(batch, made, lambda place, folder: write(rows, place, folder, schema), new)
+        output, staged = self.staging.stage(batch, made, partial(self._write, rows, schema), new)
         # Once, and before anything is there that could be taken back.
         if staged.names and not any(found and found[0] == made.job for found in map(batch_of, ours)):
             self.staging.place.write(f"{made.job}/{NOTE}", self.name.encode())
@@ -746,26 +719,24 @@ class FileSink:
     def left_at(self, folder: str) -> str:
         return self.staging.left_at(folder)
 
-    def _write(self, rows: Any, place: Place, folder: str, schema: FileSchema | None) -> WrittenFiles | int:
+    def _write(self, rows: Any, schema: FileSchema | None, place: Place, folder: str) -> WrittenFiles | int:
         if spark_of(rows) is not None:
             dialect = {name: text for name, text in (schema.options if schema else {}).items() if name == "escape"}
             return write_spark(rows, place.uri(folder), self._format, {**self._options, **dialect}, self._partition_by)
         return write_arrow(rows, place, folder, self._options, self._partition_by)
 
-    def _compared(self, rows: Any, ours: Mapping[str, int], *, is_written_here: bool) -> tuple[Any, FileSchema | None]:
+    def _compared(self, rows: Any, ours: Mapping[str, int]) -> tuple[Any, FileSchema | None]:
         """Compare rows with the schema of the target; return them as they are written, and the schema with theirs."""
         kind = self._format.lower()
-        if rows is not None and spark_of(rows) is None:
+        if spark_of(rows) is None:
             rows = file_rows(rows, self._partition_by)
         # A frame without columns is that of a source where nothing is new.
-        if rows is None or not columns_of(rows):
+        if not columns_of(rows):
             return rows, None
         check_same_format(self.target, ours, kind)
         if kind not in FORMATS:
             return rows, None
-        return fit_to_schema(
-            self.target, ours, rows, kind, self._partition_by, self._options, has_dialect=is_written_here
-        )  # fmt: skip
+        return fit_to_schema(self.target, ours, rows, kind, self._partition_by, self._options)
 
     def _move(self, output: Output, moves: Mapping[str, str], sizes: Mapping[str, int]) -> None:
         """Move staged files to the target, which lies below another root of the same bucket or file system."""

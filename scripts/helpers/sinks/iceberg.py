@@ -559,8 +559,8 @@ class IcebergSink(LakeSink):
     def staging(self) -> Staging:
         return self._staging_at(self._chosen or staging_beside(self._log.location()))
 
-    def check(self, df: Any) -> None:
-        super().check(df)
+    def check(self, df: Any) -> Any:
+        rows = super().check(df)
         if "" in columns_of(df):
             raise InvalidValueError(f"The rows for {self.name!r} have a column without a name. Give it one.")
         names = self.rules.keys if self.rules is not None else filter(None, [self._batch_column])
@@ -569,6 +569,7 @@ class IcebergSink(LakeSink):
                 raise KeyColumnError(
                     name, "pyiceberg takes the dot for a field of a struct. Rename the column, or give the sink spark=."
                 )
+        return rows
 
     def places(self, df: Any) -> list[str]:
         return self._done(lambda: self._places(columns_of(df)))

@@ -113,11 +113,17 @@ class Sink(Protocol):
     def name(self) -> str:
         """Of the target, in errors, logs and the head: a URI, or a database and table. Nothing secret is in it."""
 
-    def check(self, df: Any) -> None:
-        """Raise what speaks against these rows at this target, as far as it is told without a look at the target.
+    def check(self, df: Any) -> Any:
+        """Return the rows of a script as `stage` takes them.
 
+        Raises what makes these rows impossible at this target, as far as that is known without a look at the target.
         Called before the plan is frozen: a mistake in the script leaves nothing behind. A request may be sent all the
         same: to open a catalog, and for the columns of a frame of Spark Connect.
+
+        Parameters
+        ----------
+        df
+            A DataFrame of Spark or pandas, a table of pyarrow, or an `ArrowStream`.
         """
 
     def places(self, df: Any) -> list[str]:
@@ -127,16 +133,16 @@ class Sink(Protocol):
         catalog does not answer.
         """
 
-    def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
+    def stage(self, batch: BatchId, fence: int, rows: Any, *, replaces: bool = False) -> Output:
         """Leave the rows of an attempt where nobody sees them.
 
-        Whatever speaks against rows and target is raised here, before the commit. Most of it before anything is
+        Raises, before the commit, what makes them impossible at the target as it is now. Most of it before anything is
         written; what only the staged rows show, such as ties of a merge, after that: they are deleted then, or swept.
 
         Parameters
         ----------
-        df
-            A DataFrame of Spark or pandas, a table of pyarrow, or an `ArrowStream`.
+        rows
+            As `check` returned them.
         replaces
             Whether what an earlier attempt published under this batch goes: see `Output`.
         """

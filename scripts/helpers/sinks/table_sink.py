@@ -220,22 +220,23 @@ class TableSink(ABC):
         made.rules = rules
         return made
 
-    @abstractmethod
-    def check(self, df: Any) -> None:
-        """Raise what speaks against rows without a look at the table; see `Sink`."""
+    def check(self, df: Any) -> Any:
+        """Return the rows as `stage` takes them; see `Sink`."""
+        # `IncrementalJob.merge` has marked deletes already; rows that come otherwise are all upserts.
+        if self.rules is not None and DELETED not in columns_of(df):
+            df = events_of(df, self.rules)
+        return given_rows(df, self.name)
 
     def places(self, df: Any) -> list[str]:
         return []
 
-    def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
+    def stage(self, batch: BatchId, fence: int, rows: Any, *, replaces: bool = False) -> Output:
         """Write the rows where this attempt alone stages. No reader of the table sees it.
-
-        Whatever speaks against the rows is raised here, before the commit.
 
         Parameters
         ----------
-        df
-            A DataFrame of Spark or pandas; a table of pyarrow where `check` takes it.
+        rows
+            As `check` returned them.
         replaces
             A table does not tell which rows are of which attempt, so nothing is replaced: the first attempt stays. A
             merge is done once more.
@@ -250,17 +251,12 @@ class TableSink(ABC):
             What cannot be listed, read or written.
         """
         log, rules = self._log, self.rules
-        # `IncrementalJob.merge` has marked deletes already; rows that come otherwise are all upserts.
-        if rules is not None and DELETED not in columns_of(df):
-            df = events_of(df, rules)
-        df = given_rows(df, self.name)
-        self.check(df)
         made = Output(
             log.format, self.name, "", "", mark_of(batch.job_id), batch.epoch, batch.version, fence,
             replaces=replaces, engine=log.engine, batch_column=self._batch_column, job_id=batch.job_id,
             merge=rules.columns if rules is not None else None,
         )  # fmt: skip
-        return self._stage(batch, made, df)
+        return self._stage(batch, made, rows)
 
     def publish(self, output: Output) -> None:
         """Append or merge the staged rows in one commit that records the batch; nothing if it is recorded already.
@@ -363,7 +359,7 @@ class TableSink(ABC):
         """Return where attempts stage, as `Output.staging` has it."""
 
     @abstractmethod
-    def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
+    def _stage(self, batch: BatchId, made: Output, rows: Any) -> Output:
         """Write rows where no reader looks, and check them; return `made` with where that is."""
 
     # --- within ------------------------------------------------------------------------------------
@@ -475,11 +471,13 @@ class LakeSink(TableSink):
     def staging(self) -> Staging:
         """Where attempts stage files."""
 
-    def check(self, df: Any) -> None:
+    def check(self, df: Any) -> Any:
         """Raise InvalidValueError for no frame or a wrong `partition_by`, MissingConnectorError for no connector."""
-        merges = self.rules is not None
-        check_rows(df, self.name, self._partition_by, self._batch_column, self._log.engine, merges=merges)
-        self._log.check(merges=merges)
+        log, merges = self._log, self.rules is not None
+        log.check(merges=merges)
+        rows = super().check(df)
+        check_rows(rows, self.name, self._partition_by, self._batch_column, log.engine, merges=merges)
+        return log.rows.taken(without_columns_if_empty(rows), self.name, log.held)
 
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
         return [self.staging]
@@ -491,10 +489,9 @@ class LakeSink(TableSink):
         """Return whether files, if there are any, are staged where this job stages."""
         return not of.staging or self.staging.is_own_place(of)
 
-    def _stage(self, batch: BatchId, made: Output, df: Any) -> Output:
+    def _stage(self, batch: BatchId, made: Output, rows: Any) -> Output:
         log = self._log
-        taken = log.rows.taken(without_columns_if_empty(df), self.name, log.held)
-        rows = with_batch(taken, self._batch_column, value_of_batch(batch))
+        rows = with_batch(rows, self._batch_column, value_of_batch(batch))
         rows, shape = self._checked(rows) if columns_of(rows) else (rows, None)
         # A table that is made with the first publication is made as the output says.
         made = replace(made, partition_by=() if log.is_made_early else tuple(self._partition_by))
