@@ -144,7 +144,7 @@ def render_job(facts: JobFacts, most_rows: int, values: bool = False) -> str:
     """Return the details of one job as HTML."""
     shown = facts.entries[:most_rows]
     since = {name: time_text(facts.now - span) for name, span in RANGES.items() if span is not None}
-    failures = [entry for entry in facts.entries if entry.failed]
+    failures = [entry for entry in facts.entries if entry.change.failed]
     has = _source_columns(facts, values) | _history_columns(shown) | _failure_columns(facts, failures)
     return _environment().get_template("job.html").render(
         facts=facts, entries=shown, has=has, values=values,

@@ -56,7 +56,7 @@ class Period:
     def add(self, entry: LogEntry) -> None:
         """Count a version."""
         self.versions += 1
-        self.failed += entry.failed
+        self.failed += entry.change.failed
         self.rows = _sum(self.rows, counted(entry, ROWS))
         self.files = _sum(self.files, counted(entry, FILES))
         self.bytes = _sum(self.bytes, counted(entry, BYTES))

@@ -188,7 +188,7 @@ def test_run_is_not_counted_when_the_doctor_raises_the_fence(watermarks: Waterma
     after = watermarks.latest(job_id)
     assert (after.version, after.fence) == (before.version, before.fence + 1)
     commit(watermarks, job_id, "r2", {"n": 2})
-    assert watermarks.history(job_id)[0].failed == 0
+    assert watermarks.history(job_id)[0].change.failed == 0
 
 
 def test_nothing_is_written_when_the_doctor_finds_no_orphan(hooked: Watermarks, job_id: str, wire: Wire) -> None:

@@ -36,7 +36,7 @@ def make_plan(plan_id: str = "p1", **next_watermarks: object) -> Plan:
 
 
 def idle(version: int = 3) -> Head:
-    change = Change("COMMIT", "c0", NOW, run_id="jr_0", plan_id="p0", metrics={"rows": 5})
+    change = Change("COMMIT", "c0", NOW, run_id="jr_0", plan_id="p0", metrics={"rows": 5}, fence=7, runs=version)
     return Head("parking", "e1", version, 7, {"repairs": 1}, last=change)
 
 
@@ -95,11 +95,6 @@ def test_rows_that_stay_are_told_when_their_target_cannot_take_them_back() -> No
     }  # fmt: skip
     assert after.unpublished == unseen[-1:]
     assert after.retracted == ((2, 3),)
-
-
-def test_no_run_has_begun_when_nobody_counted_and_nobody_is_there() -> None:
-    """The change of an earlier release has no fence to count from."""
-    assert (idle().begun, claimed().begun) == (0, 1)
 
 
 def test_first_head_has_nothing_and_an_epoch_of_its_own_when_made() -> None:
@@ -351,7 +346,7 @@ def committed_after(head: Head, *runs: str) -> Head:
 
 def counts(head: Head) -> tuple[int, int, int, str | None]:
     assert head.log_entry is not None
-    return head.version, head.runs, head.log_entry.failed, head.log_entry.change.previous_run_id
+    return head.version, head.runs, head.log_entry.change.failed, head.log_entry.change.previous_run_id
 
 
 def test_runs_grow_by_one_per_success_and_failures_are_told_when_runs_fail_in_between() -> None:
@@ -393,21 +388,3 @@ def test_version_grows_and_runs_do_not_when_a_person_decides(
 
     assert counts(after) == (3, runs, 0, previous)
     assert after.begun == 0
-
-
-def test_runs_are_as_many_as_versions_when_they_were_not_counted_before() -> None:
-    old = idle()
-
-    head = committed_after(old, "jr_1", "jr_2")
-
-    assert (old.runs, head.runs) == (old.version, old.version + 1)
-    assert head.log_entry is not None
-    assert head.log_entry.failed == 0
-
-
-def test_attempts_of_the_same_run_are_told_when_failures_were_not_counted_before() -> None:
-    head = claimed(claimed(), token="t2").planned(make_plan()).committed(token="c1", now=NOW)
-
-    entry = LogEntry("parking", 4, {}, Change("COMMIT", "c1", NOW, "jr_1", attempt=3))
-
-    assert (head.log_entry and head.log_entry.failed, entry.failed, entry.runs) == (1, 2, 4)

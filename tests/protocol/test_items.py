@@ -152,20 +152,13 @@ def test_log_keys_sort_as_versions_when_digits_grow() -> None:
     assert {len(key) for key in keys} == {len("!c#") + 19}
 
 
-@pytest.mark.parametrize("write", [items.log_to_item, items.run_to_item])
-def test_counts_stand_in_the_item_when_they_are_known(write: Callable[[LogEntry], items.Item]) -> None:
-    counted = replace(ENTRY, change=replace(CHANGE, fence=9, runs=3, failed=0))
+@pytest.mark.parametrize("name", ["fence", "runs", "failed"])
+def test_entry_is_refused_when_a_count_is_missing(name: str) -> None:
+    item = items.log_to_item(ENTRY)
+    del item[name]
 
-    added = {name: value for name, value in write(counted).items() if name not in write(ENTRY)}
-
-    assert added == {"fence": {"N": "9"}, "runs": {"N": "3"}, "failed": {"N": "0"}}
-
-
-def test_counts_survive_storage_and_stay_unknown_when_an_item_has_none() -> None:
-    counted = replace(ENTRY, change=replace(CHANGE, fence=9, runs=3, failed=0))
-
-    assert items.log_from_item(items.log_to_item(counted)) == counted
-    assert items.log_from_item(items.log_to_item(ENTRY)).change.runs is None
+    with pytest.raises(CorruptItemError, match=f"{name} is missing"):
+        items.log_from_item(item)
 
 
 # --- refused before anything is built ----------------------------------------------------------

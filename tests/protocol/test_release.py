@@ -195,7 +195,7 @@ def test_run_counts_as_failed_once_when_it_was_released() -> None:
         assert failed_since(job.head, job.clock.now) == 1
 
         job.process().begin(JOB, "jr_next").commit()
-        assert job.watermarks.history(JOB)[0].failed == 1
+        assert job.watermarks.history(JOB)[0].change.failed == 1
 
 
 @pytest.mark.parametrize("commits", [0, 2])

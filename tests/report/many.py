@@ -26,7 +26,7 @@ def facts_of(number: int, versions: int) -> JobFacts:
         at = NOW - timedelta(minutes=(versions - version) * 80 + number % 60 + version * 7 % 11)
         change = Change(
             "COMMIT", f"c{version}", at, run_id=f"jr_{number:032x}{version:032x}",
-            started_at=at - timedelta(seconds=40), failed=int((version * 31 + number) % 97 == 0),
+            started_at=at - timedelta(seconds=40), fence=version, failed=int((version * 31 + number) % 97 == 0),
             metrics={"rows_collected": version * 7919 % 10_000, "files_read": version % 7, "bytes_read": version},
         )  # fmt: skip
         read_to = at - timedelta(minutes=5 + version % 9)

@@ -33,7 +33,9 @@ def rows(value: Any, column: Any = "at", kind: Any = "timestamp") -> dict[str, A
 def entry(version: int, ago: timedelta, read_to: datetime, **given: Any) -> LogEntry:
     """Return a version that was made some time ago, and took 40 seconds."""
     at = NOW - ago
-    change = Change("COMMIT", f"c{version}", at, run_id=f"jr_{version}", started_at=at - timedelta(seconds=40), **given)
+    change = Change(
+        "COMMIT", f"c{version}", at, run_id=f"jr_{version}", started_at=at - timedelta(seconds=40), fence=1, **given
+    )  # fmt: skip
     return LogEntry("repairs", version, {"tickets": rows(read_to)}, change)
 
 
@@ -60,7 +62,7 @@ RUN = RunRecord("repairs", "jr_lost", "FAILED", NOW - 3 * HOUR, NOW, {}, complet
 FACTS = JobFacts(
     "repairs",
     NOW,
-    Head("repairs", "e1", 1_003, 5, STATES, ENTRIES_OF_JOB[0].change),
+    Head("repairs", "e1", 1_003, 1, STATES, ENTRIES_OF_JOB[0].change),
     "",
     ENTRIES_OF_JOB,
     False,
@@ -74,7 +76,8 @@ PLAN = Plan("p1", {"tickets": {}, "letters": {}}, {}, NOW - timedelta(minutes=90
 def job(name: str, **given: Any) -> JobFacts:
     """Return a job that has one version and no gap, but for what is given of its head."""
     last = ENTRIES_OF_JOB[0].change
-    head = Head(name, "e1", 1, 1, {"scans": {"kind": "files"}}, given.pop("last", last), **given)
+    fence = 1 + (given["claim"].attempt if "claim" in given else 0)
+    head = Head(name, "e1", 1, fence, {"scans": {"kind": "files"}}, given.pop("last", last), **given)
     return JobFacts(name, NOW, head)
 
 

@@ -289,7 +289,7 @@ def test_periods_hold_every_version_once_when_summed() -> None:
     assert found is not None
     assert len(found.periods) <= 60
     assert sum(period.versions for period in found.periods) == 1_000
-    assert sum(period.failed for period in found.periods) == sum(entry.failed for entry in facts.entries)
+    assert sum(period.failed for period in found.periods) == sum(entry.change.failed for entry in facts.entries)
     starts = [period.start for period in found.periods]
     assert {later - one for one, later in pairwise(starts)} == {found.length}
 

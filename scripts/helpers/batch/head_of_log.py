@@ -100,7 +100,7 @@ def head_of_log(
     entry, last = history[0], next(reversed(epochs), None)
     epochs |= {} if last is None else {last: entry.version}
     # Sinks of users may refuse a fence that is lower than one they know.
-    fence = max(entry.change.fence or 0, _number(item, "fence"))
+    fence = max(entry.change.fence, _number(item, "fence"))
     head = replace(
         Head.first(job_id), version=entry.version, fence=fence, watermarks=entry.watermarks, last=entry.change,
         epochs=epochs,

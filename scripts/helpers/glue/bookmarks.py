@@ -244,8 +244,8 @@ class JobBookmarks:
         return {
             "JobName": entry.job_id,
             "Version": entry.version,
-            "Run": entry.runs,
-            "Attempt": entry.failed,
+            "Run": entry.change.runs,
+            "Attempt": entry.change.failed,
             **{name: run_id for name, run_id in runs.items() if run_id is not None},
             "JobBookmark": job_bookmark(entry.watermarks),
         }

@@ -60,7 +60,7 @@ class Claim:
     lease_until: datetime
     since: datetime
     lease: timedelta | None = None
-    """From a begin or a heartbeat to `lease_until`; None in items of before that was kept."""
+    """From a begin or a heartbeat to `lease_until`; None if what is stored is implausible."""
 
     @property
     def last_beat(self) -> datetime | None:
@@ -112,9 +112,8 @@ class Change:
     """What made a version: who, when, why, and what it counted.
 
     `run_id` is the run whose watermarks are in force from then on: after a rewind that of the
-    version gone back to, after a reset none. The three counts are None in items of before they were
-    kept: `fence` is that of the head, `runs` how many runs have succeeded so far, `failed` how many
-    began since the version before and did not commit.
+    version gone back to, after a reset none. `fence` is that of the head, `runs` how many runs have
+    succeeded so far, `failed` how many began since the version before and did not commit.
     """
 
     op: str
@@ -128,9 +127,9 @@ class Change:
     previous_run_id: str | None = None
     started_at: datetime | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    fence: int | None = None
-    runs: int | None = None
-    failed: int | None = None
+    fence: int = 0
+    runs: int = 0
+    failed: int = 0
     outputs: Outputs = ()
     """What the run left for each of its targets; the version stands for this attempt's output and no other."""
     releases: tuple[Release, ...] = ()
@@ -150,16 +149,6 @@ class LogEntry:
     def duration(self) -> timedelta | None:
         """Time from the begin of the run to its commit; None for what no run did."""
         return self.change.at - self.change.started_at if self.change.started_at else None
-
-    @property
-    def runs(self) -> int:
-        """How many runs have succeeded up to this version; where none were counted, as many as versions."""
-        return self.version if self.change.runs is None else self.change.runs
-
-    @property
-    def failed(self) -> int:
-        """How many runs failed before this version was made; where none were counted, those of the same run id."""
-        return self.change.attempt - 1 if self.change.failed is None else self.change.failed
 
     def __repr__(self) -> str:
         metrics = sorted(self.change.metrics.items())
@@ -278,16 +267,14 @@ class Head:
 
     @property
     def runs(self) -> int:
-        """How many runs have succeeded; where they were not counted, as many as there are versions."""
-        return self.log_entry.runs if self.log_entry else 0
+        """How many runs have succeeded."""
+        return self.last.runs if self.last else 0
 
     @property
     def begun(self) -> int:
         """How many runs, or attempts of one, have begun since the last version."""
         if self.last is None:
             return self.fence - len(self.releases)
-        if self.last.fence is None:
-            return self.claim.attempt if self.claim else 0
         return self.fence - self.last.fence
 
     @property
@@ -516,9 +503,7 @@ class Head:
         It is no begin of a run, so `begun` stays what it was, but for a job that has no version yet.
         """
         last = self.last
-        if last is not None and last.fence is not None:
-            last = replace(last, fence=last.fence + 1)
-        return replace(self, fence=self.fence + 1, last=last)
+        return replace(self, fence=self.fence + 1, last=replace(last, fence=last.fence + 1) if last else None)
 
     def moved(self, to: str) -> Head:
         """Give the job to another table: who has read the head before can write nothing on it, and nobody after.

@@ -45,7 +45,7 @@ MAX_FAILURE_BYTES = 1_000
 CHANGE_TEXTS = {"byRun": "run_id", "planId": "plan_id", "why": "why", "who": "who", "previousRun": "previous_run_id"}
 """Attributes of a change that it need not have, and its fields."""
 CHANGE_COUNTS = ("fence", "runs", "failed")
-"""Likewise, each under its own name."""
+"""Attributes that each change has, and its fields of the same names."""
 
 
 def log_key(version: int) -> str:
@@ -200,8 +200,7 @@ def _releases(releases: tuple[Release, ...]) -> Attribute:
 
 
 def _counts_to_map(change: Change) -> Item:
-    counts = {name: getattr(change, name) for name in CHANGE_COUNTS}
-    return {name: number(count) for name, count in counts.items() if count is not None}
+    return {name: number(getattr(change, name)) for name in CHANGE_COUNTS}
 
 
 def _plan_to_map(plan: Plan) -> Item:
@@ -346,7 +345,7 @@ def _log_entry(item: Item) -> LogEntry:
 
 def _change(item: Item, job_id: str) -> Change:
     given: dict[str, Any] = {field: _text_or_none(item, name) for name, field in CHANGE_TEXTS.items()}
-    given |= {name: _whole(item, name) for name in CHANGE_COUNTS if name in item}
+    given |= {name: _whole(item, name) for name in CHANGE_COUNTS}
     return Change(
         **given,
         op=_text(item, "op"),
