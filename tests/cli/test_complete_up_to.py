@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.rows.arrow_tables import ArrowRows
 from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.memory import ArrowRows
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_DATA, FAILED
 from tests.cli.stories import NOW, Command, commit_rows, rows_state

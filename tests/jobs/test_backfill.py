@@ -31,7 +31,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import MAX_SLICES, BackfillRecord, backfill_record_id, slices
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.pandas_frames import PandasRows
+from scripts.helpers.rows.memory import PandasRows
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.states import RowsState
 from scripts.helpers.watermarks import Watermarks

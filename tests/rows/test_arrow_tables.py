@@ -18,8 +18,7 @@ import pytest
 
 from scripts.helpers.errors import CursorError, InvalidValueError, SourceError, TargetSchemaError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.rows.arrow_tables import ArrowRows, is_arrow
-from scripts.helpers.rows.pandas_frames import PandasRows
+from scripts.helpers.rows.memory import ArrowRows, PandasRows, is_arrow
 from scripts.helpers.rows.plan import whole_window
 from scripts.helpers.watermarks import Watermarks
 from tests.support.row_windows import plan

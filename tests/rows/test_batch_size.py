@@ -11,8 +11,8 @@ import pytest
 
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.memory import PandasRows
 from scripts.helpers.rows.options import RowOptions
-from scripts.helpers.rows.pandas_frames import PandasRows
 from scripts.helpers.rows.plan import plan_window, window_between
 from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.window import RowWindow

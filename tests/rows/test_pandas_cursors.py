@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pandas as pd
 import pytest
 
-from scripts.helpers.rows.pandas_frames import PandasRows
+from scripts.helpers.rows.memory import PandasRows
 
 MOMENT = datetime(2026, 3, 16, 15, 45, 1, tzinfo=timezone.utc)
 

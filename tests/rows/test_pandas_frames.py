@@ -35,7 +35,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.pandas_frames import PandasRows
+from scripts.helpers.rows.memory import PandasRows
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.watermarks import Watermarks
 from tests.support.listed_rows import ListedRows

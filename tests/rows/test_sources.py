@@ -79,8 +79,7 @@ def test_frame_and_table_of_each_kind_is_a_source_when_its_questions_are_listed(
     """Without the base class a question that is added later would have no answer."""
     from scripts.helpers.databases.snapshot import PostgresSnapshot
     from scripts.helpers.databases.table import JdbcTable
-    from scripts.helpers.rows.arrow_tables import ArrowRows
-    from scripts.helpers.rows.pandas_frames import PandasRows
+    from scripts.helpers.rows.memory import ArrowRows, PandasRows
     from scripts.helpers.rows.spark_frames import DataFrameRows
 
     kinds = [ArrowRows, DataFrameRows, JdbcTable, PandasRows, PostgresSnapshot, SliceSource]

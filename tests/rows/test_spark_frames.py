@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import CursorError, SourceError
-from scripts.helpers.rows.arrow_tables import ArrowRows
 from scripts.helpers.rows.date_partitions import DatePartitions
-from scripts.helpers.rows.pandas_frames import PandasRows
+from scripts.helpers.rows.memory import ArrowRows, PandasRows
 from scripts.helpers.rows.spark_frames import DataFrameRows, as_source
 from scripts.helpers.rows.window import RowWindow
 from tests.support.dynamic_frames import DynamicFrame

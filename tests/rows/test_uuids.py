@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.rows.cursors import EPOCH, CursorColumn
+from scripts.helpers.rows.memory import PandasRows
 from scripts.helpers.rows.options import RowOptions
-from scripts.helpers.rows.pandas_frames import PandasRows
 from scripts.helpers.rows.plan import first_at, moment_of, plan_window
 from tests.support.listed_rows import ListedRows
 from tests.support.row_windows import plan_after, replayed

@@ -17,10 +17,9 @@ from scripts.helpers.errors import PlanConflictError, SourceOptionError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.relational.ids import KIND, IdBlock
-from scripts.helpers.rows.arrow_tables import ArrowRows, is_arrow
 from scripts.helpers.rows.identity import check_same_plan
+from scripts.helpers.rows.memory import ArrowRows, PandasRows, is_arrow, is_pandas
 from scripts.helpers.rows.options import DEFAULTS, RowOptions, RowOptionsGiven
-from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
 from scripts.helpers.rows.plan import plan_window, whole_window, window_between
 from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import as_source

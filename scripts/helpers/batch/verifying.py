@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa
 from scripts.helpers.batch.rows import as_rows
 from scripts.helpers.errors import CursorError, InvalidValueError, UnpublishedError
-from scripts.helpers.rows.arrow_columns import MemoryRows
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, as_list, decimal_type
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.identity import check_same_source
+from scripts.helpers.rows.memory import MemoryRows
 from scripts.helpers.rows.sources import UNKNOWN, RowSource
 from scripts.helpers.rows.sql import SQL, joined, sql
 from scripts.helpers.rows.verification import (

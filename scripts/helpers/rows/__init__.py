@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.rows.arrow_tables import ArrowRows as ArrowRows
     from scripts.helpers.rows.coverage import slices as slices
     from scripts.helpers.rows.cursors import CursorColumn as CursorColumn
     from scripts.helpers.rows.date_partitions import DatePartitions as DatePartitions
+    from scripts.helpers.rows.memory import ArrowRows as ArrowRows
+    from scripts.helpers.rows.memory import PandasRows as PandasRows
     from scripts.helpers.rows.missing import missing_keys as missing_keys
     from scripts.helpers.rows.options import RowOptions as RowOptions
-    from scripts.helpers.rows.pandas_frames import PandasRows as PandasRows
     from scripts.helpers.rows.progress import RowsProgress as RowsProgress
     from scripts.helpers.rows.progress import Spans as Spans
     from scripts.helpers.rows.sources import RowSource as RowSource
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "arrow_tables": ["ArrowRows"],
         "coverage": ["slices"],
         "cursors": ["CursorColumn"],
         "date_partitions": ["DatePartitions"],
+        "memory": ["ArrowRows", "PandasRows"],
         "missing": ["missing_keys"],
         "options": ["RowOptions"],
-        "pandas_frames": ["PandasRows"],
         "progress": ["RowsProgress", "Spans"],
         "sources": ["RowSource"],
         "spark_frames": ["DataFrameRows"],

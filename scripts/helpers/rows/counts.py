@@ -10,10 +10,10 @@ from typing import Any
 from scripts.helpers._lazy import DataFrame, F
 from scripts.helpers.errors import CursorError
 from scripts.helpers.protocol.names import new_token
-from scripts.helpers.rows.arrow_columns import as_cursor, ends_in
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.memory import as_cursor, ends_in
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.spark.observed import CANNOT_OBSERVE, Observed, observe

@@ -13,9 +13,8 @@ from typing import Any
 from scripts.helpers._lazy import DataFrame, F, pd
 from scripts.helpers.errors import InvalidValueError, KeyColumnError, MissingConnectorError, ReservedNameError
 from scripts.helpers.rows.arrow_streams import ArrowStream
-from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.rows.memory import is_arrow, is_pandas
 from scripts.helpers.rows.sql import internal
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.staged_rows import columns_of, spark_of

@@ -11,7 +11,7 @@ from uuid import uuid4
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pq
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, TargetError
 from scripts.helpers.listing.paths import is_hidden
-from scripts.helpers.rows.arrow_tables import ArrowRows
+from scripts.helpers.rows.memory import ArrowRows
 from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.sinks.connectors import (

@@ -1,20 +1,19 @@
-"""Columns of pyarrow as cursors: their types, the last value, and which rows a window takes, compared exactly.
-
-What holds the columns, a frame of pandas or a table of pyarrow, is for others to know.
-"""
+"""Rows in memory as a source, without Spark: a frame of pandas or a table of pyarrow, compared exactly by pyarrow."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import reduce
-from typing import Any, Generic
+from numbers import Integral
+from typing import Any, Generic, TypeGuard
 
-from scripts.helpers._lazy import pa, pc
-from scripts.helpers.errors import CursorError
+from scripts.helpers._lazy import pa, pc, pd
+from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.cursors import (
     EPOCH,
     OUTSIDE,
@@ -24,6 +23,7 @@ from scripts.helpers.rows.cursors import (
     as_number,
     decimal_type,
     from_number,
+    missing_column,
     unordered,
 )
 from scripts.helpers.rows.sources import Facts, Rows, RowSource, named_zone, says_zone
@@ -39,6 +39,9 @@ OBJECTS = "decimal(38,18)"
 NS_PER_US = 1_000
 UNREADABLE = "it holds times outside the years 1 to 9999. Fix or filter those rows."
 FIRST_DAY = EPOCH.toordinal()
+HOW_TO_READ = {"RecordBatchReader": "read_all()", "Dataset": "to_table()", "Scanner": "to_table()"}
+"""What makes a table of the other things of pyarrow that hold rows. Each is read anew or only once, so a plan and the
+read after it could see other rows."""
 
 
 class MemoryRows(RowSource, Generic[Rows]):
@@ -264,3 +267,148 @@ def as_cursor(column: CursorColumn, value: Any) -> Cursor:
         raise CursorError(
             column.name, "its largest value is outside the years 1 to 9999. Fix or filter that row."
         ) from error
+
+
+# --- pyarrow ------------------------------------------------------------------------------------
+
+
+def is_arrow(source: Any) -> TypeGuard[pa.Table | pa.RecordBatch]:
+    """Tell whether something is a table or a batch of pyarrow, without importing pyarrow.
+
+    Raises
+    ------
+    SourceError
+        It is a reader or a dataset of pyarrow.
+    """
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is None:
+        return False
+    for kind in type(source).__mro__:
+        if kind.__module__.startswith("pyarrow") and kind.__name__ in HOW_TO_READ:
+            raise SourceError(
+                kind.__name__, f"its rows could be others at the next look. Give .{HOW_TO_READ[kind.__name__]} of it."
+            )
+    return isinstance(source, (getattr(pyarrow, "Table", ()), getattr(pyarrow, "RecordBatch", ())))
+
+
+class ArrowRows(MemoryRows["pa.Table"]):
+    """The rows of a table or record batch of pyarrow; needs no Spark, and returns tables of pyarrow.
+
+    Types are those of `PandasRows`: timestamps with a zone are ``timestamp``, others ``timestamp_ntz``, and both are
+    compared in whole microseconds of UTC, whatever their unit.
+
+    Parameters
+    ----------
+    table
+        All rows, or at least those past the watermark.
+    zone
+        As that of `DataFrameRows`: of columns without zone, and of dates.
+    name
+        For messages.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> rows = ArrowRows(pa.table({"id": [3, 1, 2]}))
+    >>> rows.facts(rows.columns(["id"], strings=False), None, descending=False).largest
+    (3,)
+    """
+
+    def __init__(self, table: pa.Table | pa.RecordBatch, *, zone: str | None = None, name: str = "Table") -> None:
+        super().__init__(zone, name)
+        self.table: pa.Table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
+
+    def _those(self, taken: pa.Array | None) -> pa.Table:
+        return self.table if taken is None else self.table.filter(taken)
+
+    def _array(self, name: str) -> tuple[pa.Array, bool]:
+        there = self.table.column_names
+        if there.count(name) != 1:
+            raise missing_column(name, there)
+        column = self.table.column(name)
+        # Texts of many chunks may be more than 32 bits can address together.
+        if pa.types.is_string(column.type):
+            column = column.cast(pa.large_string())
+        try:
+            found = column.combine_chunks()
+        except pa.ArrowException:
+            raise CursorError(name, "its chunks are too large to be joined. Give the rows in smaller tables.") from None
+        return found, False
+
+
+# --- pandas -------------------------------------------------------------------------------------
+
+
+def is_pandas(source: Any) -> TypeGuard[pd.DataFrame]:
+    """Tell whether something is a DataFrame of pandas, without importing pandas."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(source, getattr(pandas, "DataFrame", ()))
+
+
+class PandasRows(MemoryRows["pd.DataFrame"]):
+    """The rows of a DataFrame of pandas; needs pyarrow, and no Spark.
+
+    Types are those that pyarrow finds: aware datetimes are ``timestamp``, others ``timestamp_ntz``, and both
+    are compared in whole microseconds of UTC, whatever their unit. A column that was whole numbers
+    before pandas put NaN into it is floats, and refused: read it as ``Int64``. A column of objects
+    must hold one kind of them.
+
+    Parameters
+    ----------
+    frame
+        All rows, or at least those past the watermark.
+    zone
+        As that of `DataFrameRows`: of columns without zone, and of dates.
+    name
+        For messages.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = PandasRows(pd.DataFrame({"id": [3, 1, 2]}))
+    >>> rows.facts(rows.columns(["id"], strings=False), None, descending=False).largest
+    (3,)
+    """
+
+    def __init__(self, frame: pd.DataFrame, *, zone: str | None = None, name: str = "DataFrame") -> None:
+        super().__init__(zone, name)
+        self.frame = frame
+
+    def _those(self, taken: pa.Array | None) -> pd.DataFrame:
+        return self.frame if taken is None else self.frame[taken.to_numpy(zero_copy_only=False)]
+
+    def _array(self, name: str) -> tuple[pa.Array, bool]:
+        there = [str(column) for column in self.frame.columns]
+        if there.count(name) != 1:
+            raise missing_column(name, there)
+        series = self.frame.iloc[:, there.index(name)]
+        # pyarrow makes one type of some mixtures without a word, such as of datetimes with and without zone, and they
+        # would compare otherwise than where they come from.
+        of_objects = str(series.dtype) == "object"
+        kinds = sorted(set(map(_kind, series.dropna()))) if of_objects else []
+        if len(kinds) > 1:
+            raise CursorError(
+                name, f"its values are not all of one type ({series.dtype}): {', '.join(kinds)}. Give it one."
+            )
+        try:
+            array = pa.Array.from_pandas(series)
+        except OverflowError:
+            raise CursorError(
+                name, "it holds numbers of more than 64 bits. Give it an Arrow decimal type, as in df.astype."
+            ) from None
+        except (pa.ArrowException, TypeError, ValueError):
+            raise CursorError(
+                name, f"its values are not all of one type ({series.dtype}). Give it one, as in df.astype."
+            ) from None
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks()
+        return array, of_objects
+
+
+def _kind(value: object) -> str:
+    """Name the kind of an object, so that those of one kind compare."""
+    if isinstance(value, datetime):
+        return "datetime" if value.tzinfo is None else "aware datetime"
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return "int"
+    return type(value).__name__
