@@ -301,7 +301,7 @@ def test_files_of_other_ranges_are_not_read_when_a_range_is_looked_at(uri: str, 
     memory = RangeMemory(FileLedger(SOURCE, ()), then, by_time=False)
     rows = [{"key": key, "etag": "e", "size": 1, "modified": NOON} for key in "abc"]
 
-    memory.within(None, "c")
+    memory.known([(None, "c")])
 
     found = memory.candidates(pa.RecordBatch.from_pylist(rows, LISTED))
     assert found.column("key").to_pylist() == ["a", "b"]
@@ -389,17 +389,17 @@ def test_range_of_runs_has_what_they_took_when_its_keys_are_between_two(
     source.put("b.csv", "d.csv")
     source.take()
     source.put("c.csv")
-    asked, within = list[Any](), RangeMemory.within
+    asked, known = list[Any](), RangeMemory.known
 
-    def noted(self: RangeMemory, after: str | None, until: str | None) -> None:
-        asked.append((after, until))
-        within(self, after, until)
+    def noted(self: RangeMemory, ranges: Any) -> Any:
+        asked.append(ranges)
+        return known(self, ranges)
 
-    monkeypatch.setattr(RangeMemory, "within", noted)
+    monkeypatch.setattr(RangeMemory, "known", noted)
     until, source.state = source.state, before
 
     assert taken_in(source.bookmark(until=until), None, "c.csv") == {"b.csv": TAKEN}
-    assert asked == [(None, "c.csv")]
+    assert asked == [[(None, "c.csv")]]
 
 
 def test_of_files_set_aside_only_those_to_retry_are_taken_when_a_range_has_them(source: Source) -> None:

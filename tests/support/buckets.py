@@ -12,6 +12,7 @@ import pyarrow as pa
 from scripts.helpers.files.bookmark import FileBookmark, FilesTaken
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.sources import ListingSource, Told
+from scripts.helpers.listing.cuts import parted
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LISTED, Interval, byte_order
 from scripts.helpers.protocol.chunks import join, lazy_blobs, take_blobs
@@ -85,13 +86,22 @@ class Bucket:
 
 
 class LiveListing:
-    """A bucket in the place of a `Listing` of S3."""
+    """A bucket in the place of a `Listing` of S3, of the keys above `after` and not above `until`."""
 
-    def __init__(self, bucket: Bucket, location: Location) -> None:
+    def __init__(self, bucket: Bucket, location: Location, after: str | None = None, until: str | None = None) -> None:
         self.started, self._bucket, self._location = bucket.now, bucket, location
+        self._after, self._until = after, until
 
     def __iter__(self) -> Iterator[Interval]:
-        return self._bucket.list_objects(self._location)
+        ends = [end for end in (self._after, self._until) if end is not None]
+        for interval in self._bucket.list_objects(self._location):
+            keys = interval.rows.column("key").to_pylist()
+            for after, until in parted(ends, interval.after, interval.until):
+                is_below = self._after is not None and (after is None or after < self._after)
+                is_above = self._until is not None and (until is None or until > self._until)
+                if not is_below and not is_above:
+                    inside = [(after is None or key > after) and (until is None or key <= until) for key in keys]
+                    yield Interval(after, until, interval.rows.filter(pa.array(inside, pa.bool_())))
 
 
 class BucketLister:
@@ -102,6 +112,9 @@ class BucketLister:
 
     def below(self, _folders: Sequence[str]) -> LiveListing:
         return LiveListing(self._bucket, self._location)
+
+    def between(self, after: str | None, until: str | None) -> LiveListing:
+        return LiveListing(self._bucket, self._location, after, until)
 
     def look_at(self, key: str) -> Any:
         return self._bucket.objects.get(key)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
+from itertools import chain
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -19,6 +21,7 @@ from scripts.helpers.display.units import MAX_AHEAD, count_of
 from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, SourceError, SourceOptionError
 from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, FileChoice, Memory, Piece, RangeMemory
 from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.files.diff import Known
 from scripts.helpers.files.explanation import Explanation, explained
 from scripts.helpers.files.ledger import FileLedger, MergeElsewhere
 from scripts.helpers.files.rules import FileOptions, folders_since, outside_layout
@@ -26,6 +29,7 @@ from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.files.states import FilesPlan, FilesState, Segment, opened_state
+from scripts.helpers.listing.cuts import LAST, parted
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import ARCHIVED, GONE, OVERWRITABLE, TAKEN, Interval, is_same, is_status, no_rows
 from scripts.helpers.listing.paths import check_keys
@@ -211,14 +215,24 @@ class FileBookmark:
         ModifiedObjectError, ArchivedObjectError
             As `on_modified` and `on_archived` ask for.
         """
-        sees_all = False
+        sees_all, ranges = False, parted(self._memory.cuts)
+        parts: Iterable[Iterable[Interval]]
         if listing is None:
             folders = self.folders()
-            found, sees_all = self.lister.below(folders), folders == [""]
-            started = found.started
-            intervals: Iterable[Interval] = iter(found)
+            sees_all = folders == [""]
+            if not sees_all:
+                ranges = [(min(folders), max(folders) + LAST)]
+            if sees_all and self.location.has_ranges:
+                # Not in one listing: its workers would need what is known of many places at once.
+                listings = (self.lister.between(*ends) for ends in ranges)
+                first = next(listings)
+                parts = chain([first], listings)
+            else:
+                first = self.lister.below(folders)
+                parts = [first]
+            started = first.started
         else:
-            started, intervals = listing.created, iter(listing.list_objects(self.location))
+            started, parts = listing.created, [listing.list_objects(self.location)]
             before, limit = self.listed, datetime.now(timezone.utc) + MAX_AHEAD
             if started > limit:
                 raise SourceError(
@@ -232,7 +246,8 @@ class FileBookmark:
                     f"the report of {started} is older than the last listing of {before}. Wait for the next report.",
                 )
         look = self.lister.look_at_each if listing is not None else None
-        taken = self._taken(intervals, started, look=look, position=position)
+        with closing(_intervals(parts)) as intervals:
+            taken = self._taken(intervals, started, self._memory.known(ranges), look=look, position=position)
         if sees_all and self.options.layout is not None:
             self._warn_of_layout(self.options.layout, taken)
         return taken
@@ -283,8 +298,8 @@ class FileBookmark:
             Interval(_before(batch), batch.column("key")[-1].as_py(), batch)
             for batch in there.combine_chunks().to_batches()
         ]
-        among = named.union(self._aside)
-        return self._taken(intervals, started, deleted=deleted, position=position, has_more=told.has_more, among=among)
+        known = self.ledger.known_of(named.union(self._aside))
+        return self._taken(intervals, started, known, deleted, position=position, has_more=told.has_more)
 
     def find_recorded(self, changes: pa.Table, started: datetime, position: Mapping[str, Any]) -> FilesTaken | None:
         """Take those of the objects that a journal names that are new; None if S3 cannot be asked about so many.
@@ -388,7 +403,7 @@ class FileBookmark:
 
     def explain(self, key: str) -> Explanation:
         """Say when and by which run a key was taken, or why not. The key is relative to the source."""
-        row, now = self.ledger.known().latest(key), self.lister.look_at(key)
+        row, now = self.ledger.known_of([key]).latest(key), self.lister.look_at(key)
         unlisted = None
         if now is None:
             unlisted = self.location.why_unlisted(key)
@@ -400,17 +415,14 @@ class FileBookmark:
         self,
         intervals: Iterable[Interval],
         started: datetime,
+        known: Known,
         deleted: Sequence[str] | None = None,
         look: Callable[[Collection[str]], pa.Table] | None = None,
         position: Mapping[str, Any] | None = None,
         has_more: bool = False,
-        among: Collection[str] | None = None,
     ) -> FilesTaken:
-        """Choose among the objects of intervals; `deleted` and `look` are those of `BatchChooser.choose`.
-
-        `among` says which keys the intervals can have, where they are no listing of the whole source.
-        """
-        choice = self._chooser.choose(intervals, started, self._memory.known(among), deleted, look)
+        """Choose among the objects of intervals; `known`, `deleted` and `look` are those of `BatchChooser.choose`."""
+        choice = self._chooser.choose(intervals, started, known, deleted, look)
         rows, left = choice.rows, choice.left
         later = self.options.waiting(left)
         rest = self._rest_of_partitions(rows, choice)
@@ -483,7 +495,7 @@ class FileBookmark:
 
         Each record counts, and not only the newest of a key: the last one may be of an older version that was deleted.
         """
-        known = self._memory.known({*changes.column("key").to_pylist(), *self._aside})
+        known = self.ledger.known_of({*changes.column("key").to_pylist(), *self._aside})
         by_key: dict[str, Mapping[str, Any] | None] = {}
         asked = set()
         for row in changes.to_pylist():
@@ -513,7 +525,9 @@ class FileBookmark:
         """Return the known files of partitions that are read whole, beside those that the batch has itself."""
         if self.partitions is None or not self.partitions.whole:
             return no_rows()
-        rest = self.partitions.rest(self._memory.known().between(None, None), rows, self.options.chosen)
+        ranges, chosen = parted(self.ledger.cuts), self.options.chosen
+        known = self.ledger.known_in(ranges)
+        rest = pa.concat_tables([self.partitions.rest(known.between(*ends), rows, chosen) for ends in ranges])
         rest = rest.filter(pc.invert(pc.is_in(rest.column("key"), value_set=pa.array(choice.too_small, pa.string()))))
         # Known objects are archived by lifecycle rules, long after they were taken. Their read would fail, each time.
         refused = pc.is_in(rest.column("key"), value_set=pa.array(choice.archived, pa.string()))
@@ -569,12 +583,10 @@ class FileBookmark:
         """
         from scripts.helpers.files.pieces import in_pieces
 
-        if isinstance(self._memory, RangeMemory):
-            self._memory.within(after, until)
         # Rows of what a person marked as done would come from every task.
         aside = _all_waiting(self.aside_on_executors)
         chooser = replace(self._chooser, aside=aside, look_again=None, is_part=True)
-        known = self.ledger.known(after, until)
+        known = self._memory.known([(after, until)])
         for piece in in_pieces(self.lister.between(after, until), most_rows):
             ends = piece[0].after, piece[-1].until
             of_piece = replace(chooser, markers=partial(self._marked, ends))
@@ -590,6 +602,12 @@ class FileBookmark:
 def _is_cut(folder: str, ends: tuple[str | None, str | None]) -> bool:
     """Tell whether one of the ends of a range of keys lies in a folder."""
     return any((end or "").startswith(folder) for end in ends)
+
+
+def _intervals(listings: Iterable[Iterable[Interval]]) -> Generator[Interval, None, None]:
+    """Yield the intervals of listings, one listing after another. The one that goes on ends when this is closed."""
+    for listing in listings:
+        yield from listing
 
 
 class _Named(NamedTuple):

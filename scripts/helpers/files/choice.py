@@ -16,6 +16,7 @@ from scripts.helpers.files.diff import Known, ListingDifference, compare, withou
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, oldest_first
 from scripts.helpers.files.set_aside import GONE_REASON, RETRY, SKIP, WAITING, SetAside, entry_of
+from scripts.helpers.listing.cuts import Ends
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import (
     ARCHIVED,
@@ -54,9 +55,14 @@ class Memory:
         """Return the listed objects that can be new: all."""
         return rows
 
-    def known(self, keys: Collection[str] | None = None) -> Known:
-        """Return what is remembered, of all objects or of some."""
-        return self.ledger.known() if keys is None else self.ledger.known_of(keys)
+    @property
+    def cuts(self) -> list[str]:
+        """Keys that part what is remembered into ranges; see `FileLedger.cuts`."""
+        return self.ledger.cuts
+
+    def known(self, ranges: Sequence[Ends]) -> Known:
+        """Return what is remembered in ranges that follow one another, of which one at a time is in memory."""
+        return self.ledger.known_in(ranges)
 
 
 class RangeMemory(Memory):
@@ -79,9 +85,15 @@ class RangeMemory(Memory):
         self._until, self._by_time = until, by_time
         self._then: Known | None = None
 
-    def within(self, after: str | None, until: str | None) -> None:
-        """Look only at keys above one and not above another."""
-        self._then = self._until.known(after, until)
+    @property
+    def cuts(self) -> list[str]:
+        """Return what `Memory.cuts` does, of the larger one of the two ledgers."""
+        return max(self.ledger.cuts, self._until.cuts, key=len)
+
+    def known(self, ranges: Sequence[Ends]) -> Known:
+        """Return what `Memory.known` does; listed objects of these ranges can be asked about then."""
+        self._then = self._until.known_in(ranges)
+        return super().known(ranges)
 
     def candidates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the listed objects that were taken when the range ended."""
@@ -203,7 +215,7 @@ class BatchChooser:
         if self.begins and (self._starts_partitions or self.options.start_from is not None):
             new, before = self._begun(new, started)
             remembered.append(ledger_rows(before, IGNORED, *self.taken_by))
-        again, aside = self._again(known)
+        again, aside = self._again()
         if again.num_rows:
             new = pa.concat_tables([new.filter(pc.invert(_is_among(new, again))), again])
         # Before anything is left out: a key that Spark cannot read is an error now, not in the run that reaches it.
@@ -291,7 +303,7 @@ class BatchChooser:
         out = [entry.key for entry, row in entries if entry.decision != RETRY and is_same(vars(entry), row)]
         return new.filter(pc.invert(_is_among(new, out))) if out else new
 
-    def _again(self, known: Known) -> tuple[pa.Table, dict[str, SetAside]]:
+    def _again(self) -> tuple[pa.Table, dict[str, SetAside]]:
         """Look at what is to be taken again; return that, and the list after it.
 
         By itself, since a listing of date folders, and events, do not show old files.
@@ -304,7 +316,7 @@ class BatchChooser:
         for key in set(wanted).difference(there.column("key").to_pylist()):
             aside[key] = replace(aside[key], decision=WAITING, reason=GONE_REASON)
             logger.warning("event=retry_is_gone source=%s key=%r: it stays set aside", self.location, key)
-        parts = [no_rows(LISTED)]
+        parts, known = [no_rows(LISTED)], self.memory.ledger.known_of(wanted)
         for batch in there.combine_chunks().to_batches():
             chosen = self.options.chosen(batch)
             if chosen.num_rows:

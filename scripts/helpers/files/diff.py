@@ -31,7 +31,8 @@ class Known:
     """
 
     def __init__(self, segments: Sequence[pa.Table]) -> None:
-        self._segments = [table.combine_chunks() for table in reversed(segments) if table.num_rows]
+        # As they are: to join the chunks of tables would copy what may be all of a ledger.
+        self._segments = [table for table in reversed(segments) if table.num_rows]
         self._keys = [_Keys(table.column("key")) for table in self._segments]
 
     def parts(self, after: str | None, until: str | None) -> list[pa.Table]:

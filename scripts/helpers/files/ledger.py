@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import chain, islice, pairwise
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from scripts.helpers.errors import LedgerError, TooLargeError
 from scripts.helpers.files.diff import Known
 from scripts.helpers.files.segment_files import SegmentFiles, checksum, from_bytes, merged_segments, merges, to_bytes
 from scripts.helpers.files.states import damaged, files_of, segment_of
+from scripts.helpers.listing.cuts import Ends, parted
 from scripts.helpers.listing.objects import byte_order, no_rows
 from scripts.helpers.protocol.chunks import Blob
 
@@ -25,8 +26,6 @@ FILE_ROWS = 500_000
 
 Files = Sequence[Mapping[str, Any]]
 """Files of a segment, in the order of their keys."""
-Ends = tuple[str | None, str | None]
-"""The ends of a range of keys: above the first and not above the second; None as in `Interval`."""
 
 
 def files_between(files: Files, after: str | None, until: str | None) -> list[Mapping[str, Any]]:
@@ -50,6 +49,22 @@ def files_with(files: Files, keys: Sequence[bytes]) -> list[Mapping[str, Any]]:
     return held
 
 
+def rows_in(files: Files) -> int:
+    """Return the rows of some files of a segment."""
+    return sum(int(file["count"]) for file in files)
+
+
+def cuts_of(segments: Sequence[Files], rows_each: int) -> list[str]:
+    """Return keys that part the largest of some segments into ranges, each with so many of its rows at least."""
+    cuts, rows = set[str](), 0
+    for file in max(segments, key=rows_in, default=[])[:-1]:
+        rows += int(file["count"])
+        if rows >= rows_each:
+            cuts.add(file["last"])
+            rows = 0
+    return sorted(cuts, key=byte_order)
+
+
 MergeElsewhere = Callable[[Sequence[Mapping[str, Any]], bool], "list[dict[str, Any]] | None"]
 """Returns segments that are merged, in the order of their keys; the second argument is `oldest` of `FileLedger.merged`.
 """
@@ -69,7 +84,7 @@ class FileLedger:
     def __init__(self, source: str, segments: Sequence[Mapping[str, Any]], files: SegmentFiles | None = None) -> None:
         self._source, self._files = source, files
         self.segments = list(segments)
-        self._tables: dict[int, pa.Table] = {}
+        self._held: dict[str, pa.Table] = {}
         self._known: Known | None = None
         self._some: tuple[frozenset[str], Known] | None = None
 
@@ -83,8 +98,18 @@ class FileLedger:
         if after is not None or until is not None:
             return Known(self._read_several(self.segments, after, until))
         if self._known is None:
-            self._known = Known(self._from(0))
+            self._known = Known(self._read_several(self.segments))
         return self._known
+
+    def known_in(self, ranges: Sequence[Ends]) -> Known:
+        """Return what is known in ranges that follow one another. One of them at a time is in memory."""
+        return self.known(*ranges[0]) if len(ranges) == 1 else _KnownByRanges(self, ranges)
+
+    @property
+    def cuts(self) -> list[str]:
+        """Keys between which a few files hold what is known; none in the table, which is read as a whole."""
+        files = [self.files(segment) for segment in self.segments if self._files and "data" not in segment]
+        return cuts_of(files, FILE_ROWS)
 
     def known_of(self, keys: Collection[str]) -> Known:
         """Read what all segments say of some keys, or of more."""
@@ -128,12 +153,12 @@ class FileLedger:
         # Objects that are gone are dropped only where nothing older is left: their row hides older ones of its key.
         merged = elsewhere(segments[first:], first == 0) if elsewhere is not None else None
         if merged is None:
-            tables = [*self._from(first), self.read(segment) if rows is None else rows]
+            older, new = (self.segments[first:], [rows]) if rows is not None else (segments[first:], [])
+            merged = []
             # By ranges: to sort all rows Arrow would put all keys into one array, which holds 2 GiB.
-            known, keys = Known(tables), max(tables, key=len).column("key")
-            cuts = range(FILE_ROWS, len(keys) if self._files is not None else 0, FILE_ROWS)
-            ends = pairwise([None, *(keys[row].as_py() for row in cuts), None])
-            merged = [one for after, until in ends for one in self.merged(known, after, until, first == 0)]
+            for after, until in parted(self.again(segments[first:]).cuts):
+                known = Known([*self._read_several(older, after, until), *new])
+                merged += self.merged(known, after, until, first == 0)
         if len(merged) > 1:
             merged = [segment_of([file for one in merged for file in files_of(one)])]
         return [*segments[:first], *merged]
@@ -180,13 +205,6 @@ class FileLedger:
         except ValueError as error:
             raise damaged(self._source, error) from error
 
-    def _from(self, first: int) -> list[pa.Table]:
-        """Read all segments from one on, each once."""
-        missing = [index for index in range(first, len(self.segments)) if index not in self._tables]
-        read = self._read_several([self.segments[index] for index in missing])
-        self._tables.update(zip(missing, read, strict=True))
-        return [self._tables[index] for index in range(first, len(self.segments))]
-
     def _read_several(
         self,
         segments: Sequence[Mapping[str, Any]],
@@ -204,11 +222,49 @@ class FileLedger:
         else:
             keys, wanted = pa.array(list(of_keys), pa.string()), sorted(map(byte_order, of_keys))
             held = [files_with(self.files(segment), wanted) for segment in in_files]
-        rows = iter(self._files.rows_of(list(chain.from_iterable(held)), keys) if self._files is not None else [])
-        counts, tables = iter(map(len, held)), []
+        files = {file["file"]: file for file in chain.from_iterable(held)}
+        read: dict[str, pa.Table] = {}
+        if keys is None:
+            # Ranges that follow one another share files and small segments: these stay in memory, and no others.
+            names = {*files, *(segment["sha256"] for segment in segments if "data" in segment)}
+            read = self._held = {name: rows for name, rows in self._held.items() if name in names}
+        if self._files is not None:
+            missing = [file for name, file in files.items() if name not in read]
+            read |= zip((file["file"] for file in missing), self._files.rows_of(missing, keys), strict=True)
+        of_segments, tables = iter(held), []
         for segment in segments:
-            if "data" in segment:
-                tables.append(self._in_table(segment, keys))
-            else:
-                tables.append(pa.concat_tables([no_rows(), *islice(rows, next(counts))]))
+            if "data" not in segment:
+                parts = [read[file["file"]] for file in next(of_segments)]
+                tables.append(pa.concat_tables(parts) if parts else no_rows())
+                continue
+            if segment["sha256"] not in read:
+                read[segment["sha256"]] = self._in_table(segment, keys)
+            tables.append(read[segment["sha256"]])
         return tables
+
+
+class _KnownByRanges(Known):
+    """What is known in ranges that tile all keys, of which the one that was asked for last is in memory."""
+
+    def __init__(self, ledger: FileLedger, ranges: Sequence[Ends]) -> None:
+        super().__init__([])
+        self._ledger, self._ranges = ledger, ranges
+        self._starts = [after or "" for after, _ in ranges]
+        self._place, self._here = -1, Known([])
+
+    def parts(self, after: str | None, until: str | None) -> list[pa.Table]:
+        """Return what `Known.parts` does, range by range."""
+        found = []
+        for ends in parted(self._starts[1:], after, until):
+            # Texts compare by code points, which is the order of their UTF-8 bytes.
+            place = bisect_right(self._starts, ends[0] or "") - 1
+            if place != self._place:
+                # Before the next range is read: both would be in memory.
+                self._place, self._here = -1, Known([])
+                self._place, self._here = place, self._ledger.known(*self._ranges[place])
+            found += self._here.parts(*ends)
+        return found
+
+    def latest(self, key: str) -> dict[str, Any] | None:
+        """Return what `Known.latest` does."""
+        return self._ledger.known_of([key]).latest(key)

@@ -27,7 +27,7 @@ from scripts.helpers.errors import ChangedObjectError, InvalidValueError, Source
 from scripts.helpers.files.bookmark import FileBookmark, Found, check_planned
 from scripts.helpers.files.choice import Piece
 from scripts.helpers.files.delta import FileDelta
-from scripts.helpers.files.ledger import FILE_ROWS, Ends, FileLedger, Files, files_between
+from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, Files, cuts_of, files_between, rows_in
 from scripts.helpers.files.pieces import PIECE_ROWS, Gathered
 from scripts.helpers.files.readable import ReadableWhenSmall
 from scripts.helpers.files.rules import OLDEST_FIRST, FileOptions, Limits
@@ -35,7 +35,7 @@ from scripts.helpers.files.segment_files import SegmentFiles, from_bytes, to_byt
 from scripts.helpers.files.states import FilesPlan, FilesState, files_of, segment_of
 from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
-from scripts.helpers.listing.cuts import between
+from scripts.helpers.listing.cuts import Ends, parted
 from scripts.helpers.listing.listing import Location, bounds_of
 from scripts.helpers.listing.objects import GONE, IGNORED, LEDGER, LISTED, TAKEN, byte_order, is_status, no_rows
 from scripts.helpers.listing.parting import AT_ONCE, find_cuts, places, quantiles
@@ -312,7 +312,7 @@ class SparkFileDelta(ReadableWhenSmall):
             for names, count in share:
                 layouts[tuple(names)] += count
         folders = check_layouts(self.location, layouts)
-        parts = _slices(self.ledger_files, files_per_task(spark, _rows_in(self.ledger_files), self.bytes))
+        parts = _slices(self.ledger_files, files_per_task(spark, rows_in(self.ledger_files), self.bytes))
         first = self._first_file()
         header = _header_of_first(self, first, asked.options) if asked.finds_by_header else None
         small = SmallFiles(spark, self.location, asked.format, asked.path_column, on_changed, self.request_payer)
@@ -407,7 +407,7 @@ class SparkFileBookmark:
                 "On Spark on_unreadable cannot be used: the list of what is set aside is one for all ranges. Use "
                 "new_files instead."
             )
-        if chosen.layout is not None and self._is_one_range:
+        if chosen.layout is not None and not self.location.has_ranges:
             raise InvalidValueError(
                 "On Spark layout cannot be used: directories and directory buckets are listed as a whole there. Use "
                 "new_files instead."
@@ -500,11 +500,6 @@ class SparkFileBookmark:
             raise ChangedObjectError(str(self.location), overwritten, deleted)
 
     @property
-    def _is_one_range(self) -> bool:
-        """Tell a source that is not listed by ranges of keys: a directory, or a bucket without an order."""
-        return self.location.is_local or self.location.is_unordered
-
-    @property
     def _taken(self) -> _Taken:
         return _Taken(str(self._ledger_location), str(self.location))
 
@@ -557,10 +552,10 @@ class SparkFileBookmark:
     def _merged(self, segments: Sequence[Mapping[str, Any]], oldest: bool) -> list[dict[str, Any]] | None:
         """Let executors merge segments; None for no more than one file, which the driver writes sooner."""
         together = self._local.ledger.again(segments).in_files()
-        if sum(map(_rows_in, together)) <= FILE_ROWS:
+        if sum(map(rows_in, together)) <= FILE_ROWS:
             return None
         parts = []
-        for after, until in _ranges_of(max(together, key=_rows_in)):
+        for after, until in parted(cuts_of(together, MERGED_FILE_ROWS)):
             parts.append({"after": after, "until": until, "segments": _between(together, after, until)})
         merge = partial(_merge, str(self.location), str(self._ledger_location), oldest)
         files = chain.from_iterable(_executed(self._spark, merge, parts))
@@ -577,7 +572,7 @@ class SparkFileBookmark:
 
     def _ranges(self, known: Sequence[Files]) -> tuple[list[Ends], datetime]:
         """Cut the key space; return the ranges and the time of the source before any of them is listed."""
-        if self._is_one_range:
+        if not self.location.has_ranges:
             return [(None, None)], datetime.now().astimezone()
         bounds = sorted(map(bounds_of, self._local.folders()), key=lambda ends: byte_order(ends[0] or ""))
         wanted = TASKS_PER_CORE * slots_of(self._spark)
@@ -590,7 +585,7 @@ class SparkFileBookmark:
         held = known
         if bounds != [(None, None)]:
             held = [[file for file in files if any(files_between([file], *ends) for ends in bounds)] for files in known]
-        rows = sum(map(_rows_in, held))
+        rows = sum(map(rows_in, held))
         cuts: list[str] = []
         # Fewer would make a single range.
         if rows >= 2 * LEAST_KEYS:
@@ -602,11 +597,7 @@ class SparkFileBookmark:
             pages.first_key("")
         # The time of the first of these answers: no task has listed anything before it.
         assert pages.date is not None
-        ranges: list[Ends] = []
-        for after, until in bounds:
-            inside = between(cuts, after or "", until)
-            ranges += zip([after, *inside], [*inside, until], strict=True)
-        return ranges, pages.date
+        return [ends for bound in bounds for ends in parted(cuts, *bound)], pages.date
 
     def _marks(self, known: Sequence[Files], step: int, rows: int) -> list[str]:
         """Return every so many-th key of the ledger: read here where it is small, by executors where it is large."""
@@ -646,23 +637,7 @@ def _blocks_in(share: Mapping[str, Any]) -> Blocks:
 def _between(segments: Sequence[Files], after: str | None, until: str | None) -> list[dict[str, Any]]:
     """Return segments of those files that can hold keys above `after` and not above `until`."""
     found = filter(None, (files_between(files, after, until) for files in segments))
-    return [{"count": _rows_in(held), "files": held} for held in found]
-
-
-def _rows_in(files: Files) -> int:
-    return sum(int(file["count"]) for file in files)
-
-
-def _ranges_of(files: Files) -> list[Ends]:
-    """Cut the key space behind files of a segment, so that each range has enough of its rows for a file."""
-    cuts: list[str] = []
-    rows = 0
-    for file in files[:-1]:
-        rows += int(file["count"])
-        if rows >= MERGED_FILE_ROWS:
-            cuts.append(str(file["last"]))
-            rows = 0
-    return list(zip([None, *cuts], [*cuts, None], strict=True))
+    return [{"count": rows_in(held), "files": held} for held in found]
 
 
 def _slices(files: Files, rows: int) -> list[list[dict[str, Any]]]:

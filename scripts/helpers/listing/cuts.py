@@ -12,6 +12,8 @@ from typing import Protocol
 
 from scripts.helpers.listing.objects import byte_order
 
+Ends = tuple[str | None, str | None]
+"""The ends of a range of keys: above the first and not above the second; None is the start or the end of all."""
 LAST = "\U0010ffff"
 """Sorts after every character, in UTF-8."""
 
@@ -143,6 +145,12 @@ def between(cuts: Sequence[str], position: str, until: str | None) -> list[str]:
     if until is None:
         return above
     return [cut for cut in above if byte_order(cut) < byte_order(until)]
+
+
+def parted(cuts: Sequence[str], after: str | None = None, until: str | None = None) -> list[Ends]:
+    """Return the ranges that cuts make of the keys above `after` and not above `until`, in order."""
+    inside = between(cuts, after or "", until)
+    return list(zip([after, *inside], [*inside, until], strict=True))
 
 
 def _spread(lengths: range, count: int) -> list[int]:

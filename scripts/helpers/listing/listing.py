@@ -169,6 +169,11 @@ class Location:
         return self.bucket.endswith(("--x-s3", "--xa-s3"))
 
     @property
+    def has_ranges(self) -> bool:
+        """Return whether ranges of keys are listed by themselves: not those of a directory, nor without an order."""
+        return self.is_s3 and not self.is_unordered
+
+    @property
     def name(self) -> str:
         """Return the source without its spelling: s3:// and s3a:// name the same objects."""
         return self.uri("").replace("s3a://", "s3://", 1)
