@@ -385,15 +385,6 @@ def test_plan_of_many_contexts_is_stored_when_frozen(options: dict[str, Any]) ->
     assert watermarks.gaps("parking", "c139") == [(5, 7)]
 
 
-@pytest.mark.parametrize(
-    ("live", "expected"),
-    [(state(10), (None, 10)), (state(10, descending=True), (11, None))],
-    ids=["rising", "falling"],
-)
-def test_region_is_what_the_job_went_past_when_it_has_a_watermark(live: Any, expected: Any) -> None:
-    assert passed_range(live) == intervals(expected)[0]
-
-
 def test_region_is_empty_when_the_job_found_no_row_yet() -> None:
     assert uncovered(passed_range(state(None)), []) == []
 

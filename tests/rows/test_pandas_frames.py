@@ -112,15 +112,6 @@ def test_only_new_rows_are_taken_when_the_column_has_an_exact_order(
     assert watermarks.latest(JOB).watermarks["rows"]["type"] == kind
 
 
-def test_hour_that_comes_twice_is_kept_apart_when_clocks_turn_back(run: Callable[..., list[Any]]) -> None:
-    frame = pd.DataFrame({"at": times(0, zone="Europe/London"), "id": [1]})
-    run(frame, "at")
-
-    later = pd.DataFrame({"at": times(0, 60, zone="Europe/London"), "id": [1, 2]})
-
-    assert [number for _, number in run(later, "at")] == [2]
-
-
 def test_nanoseconds_are_rounded_down_when_compared(run: Callable[..., list[Any]]) -> None:
     stamps = pd.to_datetime(["1969-12-31T23:59:59.999999999", "2026-01-01T00:00:00.000000999"]).tz_localize("UTC")
 
