@@ -26,37 +26,14 @@ pytestmark = pytest.mark.both_stores
 
 PRIVATE = "a-private-value"
 
-JOB_IDS: list[Any] = [
-    pytest.param("", "Job name ''", id="empty"),
-    pytest.param("j" * 256, "(256 characters)", id="256-characters"),
-    pytest.param("job\n1", r"'job\n1'", id="newline"),
-    pytest.param("job1\n", r"'job1\n'", id="newline-at-end"),
-    pytest.param("job\x00", r"'job\x00'", id="nul"),
-    pytest.param("job\x7f", r"'job\x7f'", id="delete"),
-    pytest.param("!job", "'!job'", id="bang"),
-    pytest.param("~job", "'~job'", id="tilde"),
-    pytest.param(" job", "' job'", id="space"),
-    pytest.param("job*", "'job*'", id="wildcard"),
-    pytest.param("jöb", "'jöb'", id="non-ascii"),
-    pytest.param("job🎉", "'job🎉'", id="emoji"),
+BAD_IDS: list[Any] = [
+    pytest.param("", " '' ", id="empty"),
+    pytest.param("x\n1", r"'x\n1'", id="newline"),
+    pytest.param("!x", "'!x'", id="bang"),
     pytest.param(None, "must be a str, not NoneType", id="none"),
-    pytest.param(7, "must be a str, not int", id="int"),
-    pytest.param(b"job", "must be a str, not bytes", id="bytes"),
-    pytest.param(["job"], "must be a str, not list", id="list"),
+    pytest.param(["x"], "must be a str, not list", id="list"),
 ]
-RUN_IDS: list[Any] = [
-    pytest.param("", "Run id ''", id="empty"),
-    pytest.param("r" * 256, "(256 characters)", id="256-characters"),
-    pytest.param("r\n1", r"'r\n1'", id="newline"),
-    pytest.param("r1\n", r"'r1\n'", id="newline-at-end"),
-    pytest.param("r\x1b[31m", r"'r\x1b[31m'", id="escape"),
-    pytest.param("!c#0000000000000000001", "'!c#0000000000000000001'", id="bang"),
-    pytest.param("~latest", "'~latest'", id="tilde"),
-    pytest.param(" r", "' r'", id="space"),
-    pytest.param("rün", "'rün'", id="non-ascii"),
-    pytest.param(7, "must be a str, not int", id="int"),
-    pytest.param(b"r1", "must be a str, not bytes", id="bytes"),
-]
+"""Ids of jobs and runs; `tests/protocol/test_names.py` has more of each."""
 JOB_CALLS: dict[str, Callable[[Watermarks, Any], Any]] = {
     "begin": lambda watermarks, job_id: watermarks.begin(job_id, "r1"),
     "add_watermark": lambda watermarks, job_id: watermarks.add_watermark(
@@ -114,7 +91,7 @@ def seeded(hooked: Watermarks, wire: Wire, job_id: str) -> Watermarks:
 
 
 @pytest.mark.parametrize("call", JOB_CALLS)
-@pytest.mark.parametrize(("bad", "text"), JOB_IDS)
+@pytest.mark.parametrize(("bad", "text"), BAD_IDS)
 def test_job_name_is_refused_before_anything_is_sent_when_it_is_bad(
     client: Any, wire: Wire, bad: Any, text: str, call: str
 ) -> None:
@@ -130,7 +107,7 @@ def test_job_name_is_refused_before_anything_is_sent_when_it_is_bad(
 
 
 @pytest.mark.parametrize("call", RUN_CALLS)
-@pytest.mark.parametrize(("bad", "text"), RUN_IDS)
+@pytest.mark.parametrize(("bad", "text"), BAD_IDS)
 def test_run_id_is_refused_before_anything_is_sent_when_it_is_bad(
     client: Any, wire: Wire, job_id: str, bad: Any, text: str, call: str
 ) -> None:
