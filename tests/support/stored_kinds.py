@@ -8,10 +8,8 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.set_aside import RETRY, SetAside
 from scripts.helpers.files.states import segment_of
-from scripts.helpers.listing.objects import LEDGER
 from scripts.helpers.protocol.lookups import PLANS, STATES
 from scripts.helpers.relational.ids import IdBlock
 from scripts.helpers.rows.coverage import BackfillRecord
@@ -102,14 +100,6 @@ def kinds() -> dict[str, tuple[str, dict[str, Any]]]:
         "backfills": (STATES, record.to_store(rows_state(rows_of((number,), (5,), (9,))))),
         "nothing": (PLANS, {"kind": "nothing"}),
     }
-
-
-def ledger_in(folder: str, keys: list[str]) -> dict[str, Any]:
-    """Write rows to a ledger in files; return their segment."""
-    import pyarrow as pa
-
-    row = {"etag": "e", "size": 1, "modified": NOW, "status": "taken", "version": 1, "run_id": "r"}
-    return segment_of([SegmentFiles(folder).put(pa.Table.from_pylist([row | {"key": key} for key in keys], LEDGER))])
 
 
 def paths_of(value: Any, before: Path = ()) -> Iterator[Path]:
