@@ -164,20 +164,18 @@ def test_job_name_rule_is_the_given_one_when_one_is_given(watermarks: Watermarks
 # --- values ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", ["create", "add"])
 @pytest.mark.parametrize(("bad", "error", "text"), BAD_VALUES)
 def test_value_is_refused_before_anything_is_sent_when_it_cannot_be_stored(
-    seeded: Watermarks, wire: Wire, job_id: str, bad: Any, error: type[InvalidValueError], text: str, call: str
+    seeded: Watermarks, wire: Wire, job_id: str, bad: Any, error: type[InvalidValueError], text: str
 ) -> None:
     values = {"good": PRIVATE, "mark": bad}
-    acts: dict[str, Callable[[], Any]] = {
-        "create": lambda: seeded.create_watermark_item(job_id=job_id, run_id="r2", **values),
-        "add": lambda: seeded.add_watermark({"jobName": job_id, "runId": "r2", "watermarks": values}),
-    }
 
+    with pytest.raises(error) as created:
+        seeded.create_watermark_item(job_id=job_id, run_id="r2", **values)
     with pytest.raises(error) as caught:
-        acts[call]()
+        seeded.add_watermark({"jobName": job_id, "runId": "r2", "watermarks": values})
 
+    assert str(created.value) == str(caught.value)
     assert text in str(caught.value)
     assert ("watermark map" if error is TooLargeError else "mark") in str(caught.value)
     assert PRIVATE not in str(caught.value)
