@@ -1,4 +1,4 @@
-"""Backfills with real Spark: old ranges read once beside the live job, and what is covered and what is missing."""
+"""Backfills: old ranges read once beside the live job, with Spark and without; what is covered and what is missing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import MAX_SLICES, BackfillRecord, backfill_record_id, slices
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.memory import PandasRows
-from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.states import RowsState
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
@@ -61,15 +60,19 @@ class Covered:
 
 
 class GrowingTable(Covered):
-    """A table of numbered rows that only grows, a target, the live job and its backfills."""
+    """A table of numbered rows that only grows, a target, the live job and its backfills; of pandas, or of Spark."""
 
-    def __init__(self, spark: Any, watermarks: Watermarks, clock: Any, root: Path) -> None:
-        self.spark, self.watermarks, self.clock, self.target = spark, watermarks, clock, f"{root}/target"
+    spark: Any = None
+
+    def __init__(self, watermarks: Watermarks, clock: Any, root: Path) -> None:
+        self.watermarks, self.clock, self.target = watermarks, clock, root / "target"
         self.last_id = 0
 
     @property
     def source(self) -> Any:
-        return self.spark.range(1, self.last_id + 1)
+        if self.spark is not None:
+            return self.spark.range(1, self.last_id + 1)
+        return pd.DataFrame({"id": range(1, self.last_id + 1)}, dtype="int64")
 
     def declare(self, value: int) -> None:
         self.last_id = max(self.last_id, value - 1)
@@ -78,18 +81,15 @@ class GrowingTable(Covered):
     def live(self, rows: int = 0) -> int:
         self.last_id += rows
         with IncrementalJob(self.watermarks, JOB, clock=self.clock) as job:
-            return job.write(job.rows_since(self.source, "id", transformation_ctx=CONTEXT), self.target)
+            return job.write(job.rows_since(self.source, "id", transformation_ctx=CONTEXT), str(self.target))
 
     def backfill(self, low: Any, high: Any, run_id: str | None = None, **options: Any) -> Backfill:
         options = {"transformation_ctx": CONTEXT, "clock": self.clock} | options
         return Backfill(self.watermarks, JOB, run_id, low=low, high=high, **options)
 
-    def fill(self, low: Any, high: Any, *, die: bool = False, **options: Any) -> int:
+    def fill(self, low: Any, high: Any, **options: Any) -> int:
         with self.backfill(low, high, **options) as backfill:
-            rows = backfill.write(backfill.rows(self.source, "id"), self.target)
-            if die:
-                raise KilledError
-            return rows
+            return backfill.write(backfill.rows(self.source, "id"), str(self.target))
 
     @property
     def jobs(self) -> set[str]:
@@ -97,12 +97,18 @@ class GrowingTable(Covered):
 
     @property
     def written(self) -> list[int]:
-        return sorted(row.id for row in self.spark.read.schema("id bigint").parquet(self.target).collect())
+        return sorted(value for path in self.target.glob("part-*") for value in pd.read_parquet(path)["id"])
 
 
 @pytest.fixture
-def table(spark: Any, watermarks: Watermarks, clock: Any, tmp_path: Path) -> GrowingTable:
-    return GrowingTable(spark, watermarks, clock, tmp_path)
+def table(watermarks: Watermarks, clock: Any, tmp_path: Path) -> GrowingTable:
+    return GrowingTable(watermarks, clock, tmp_path)
+
+
+@pytest.fixture
+def on_spark(table: GrowingTable, spark: Any) -> None:
+    """Let Spark read and write the rows."""
+    table.spark = spark
 
 
 # --- the live job alone ------------------------------------------------------------------------------------
@@ -173,8 +179,9 @@ def test_everything_below_counts_as_covered_when_the_state_is_from_before_covera
 
 
 def test_values_above_are_covered_when_the_cursor_descends(table: GrowingTable) -> None:
+    table.last_id = 9
     with IncrementalJob(table.watermarks, JOB, clock=table.clock) as job:
-        job.rows_since(table.spark.range(5, 10), "id", transformation_ctx=CONTEXT, descending=True)
+        job.rows_since(table.source[4:], "id", transformation_ctx=CONTEXT, descending=True)
     state = STATE | {"value": 1, "descending": True}
     table.watermarks.set_watermark(JOB, state, transformation_ctx=CONTEXT, why="a jump down")
 
@@ -183,20 +190,21 @@ def test_values_above_are_covered_when_the_cursor_descends(table: GrowingTable) 
 
 def test_ends_have_a_value_for_each_column_when_the_cursor_is_compound(table: GrowingTable) -> None:
     first, last = (date(2026, 2, 1), 7), (date(2026, 3, 1), 4)
-    days = table.spark.sql("SELECT date_add(DATE '2026-02-28', CAST(sign(id) AS INT)) AS day, id FROM range(1, 4)")
-    source = DataFrameRows(days, zone="UTC")
+    source = PandasRows(pd.DataFrame({"day": [date(2026, 3, 1)] * 3, "id": [1, 2, 3]}), zone="UTC")
     with IncrementalJob(table.watermarks, JOB, clock=table.clock) as job:
         job.rows_since(source, ["day", "id"], transformation_ctx=CONTEXT, initial_value=first)
 
     assert (table.coverage, table.gaps) == ([(first, last)], [(None, first)])
     with table.backfill(*table.gaps[0]) as backfill:
-        assert backfill.rows(source, ["day", "id"]).count() == 0
+        rows: Any = backfill.rows(source, ["day", "id"])
+    assert len(rows) == 0
     assert table.gaps == []
 
 
 # --- a slice -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("on_spark")
 def test_slice_takes_its_rows_and_leaves_the_live_job_alone_when_it_fills_a_gap(table: GrowingTable) -> None:
     table.declare(10)
     before = table.watermarks.latest(JOB)
@@ -212,7 +220,7 @@ def test_slice_is_in_the_history_of_its_own_job_when_done(table: GrowingTable) -
     table.declare(10)
 
     with table.backfill(3, 7, "jr_1") as backfill:
-        backfill.write(backfill.rows(table.source, "id"), table.target)
+        backfill.write(backfill.rows(table.source, "id"), str(table.target))
 
     (entry,) = table.watermarks.history(backfill.job_id)
     assert backfill.job_id.startswith("parking-backfill-")
@@ -222,17 +230,18 @@ def test_slice_is_in_the_history_of_its_own_job_when_done(table: GrowingTable) -
     assert recorded == [("jr_1", f"slice {backfill.job_id} is {verb}") for verb in ("done", "begun")]
 
 
+@pytest.mark.usefixtures("on_spark")
 def test_slice_takes_nothing_and_writes_nothing_when_it_was_done_before(table: GrowingTable) -> None:
     table.declare(10)
     table.fill(3, 7)
 
     with table.backfill(3, 7) as backfill:
         rows = backfill.rows(table.source, "id")
-        found = backfill.is_done, rows.count(), backfill.write(rows, table.target)
+        found = backfill.is_done, rows.count(), backfill.write(rows, str(table.target))
 
     assert found == (True, 0, 0)
     assert table.written == [3, 4, 5, 6]
-    assert {path.name.partition(".")[0][-10:] for path in Path(table.target).glob("part-*")} == {"0000000001"}
+    assert {path.name.partition(".")[0][-10:] for path in table.target.glob("part-*")} == {"0000000001"}
 
 
 def test_slice_takes_the_rows_again_when_it_has_another_name_and_the_sink_merges(table: GrowingTable) -> None:
@@ -241,17 +250,6 @@ def test_slice_takes_the_rows_again_when_it_has_another_name_and_the_sink_merges
 
     assert table.fill(3, 7, name="the source was mended", sink="merge") == 4
     assert table.coverage == [(3, 7)]
-
-
-def test_slice_replays_its_plan_when_a_run_of_it_died(table: GrowingTable) -> None:
-    table.declare(10)
-    with pytest.raises(KilledError):
-        table.fill(3, 7, die=True)
-    unrecorded = table.coverage
-
-    rows = table.fill(3, 7)
-
-    assert (unrecorded, rows, table.written, table.coverage) == ([], 4, [3, 4, 5, 6], [(3, 7)])
 
 
 def test_slice_is_recorded_by_the_next_run_when_the_one_that_committed_died_before(
@@ -298,6 +296,7 @@ def test_backfill_is_refused_when_an_option_would_keep_it_from_saving(table: Gro
 # --- many slices ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("on_spark")
 def test_sink_has_each_row_once_when_the_live_job_goes_on_while_slices_finish_in_any_order(table: GrowingTable) -> None:
     """Slices run side by side in threads; the first waits until the second, and a live run, are done."""
     table.declare(1_001)
@@ -308,7 +307,7 @@ def test_sink_has_each_row_once_when_the_live_job_goes_on_while_slices_finish_in
             rows = backfill.rows(table.spark.range(1, 1_001), "id")
             if number == 0:
                 assert second_is_done.wait(PATIENCE)
-            return backfill.write(rows, table.target)
+            return backfill.write(rows, str(table.target))
 
     with ThreadPoolExecutor() as pool:
         first, second = (pool.submit(fill, *each) for each in enumerate(slices(0, 1_001, 2)))
@@ -338,10 +337,7 @@ def test_every_slice_is_recorded_when_many_finish_at_once() -> None:
 
 def test_instants_tile_when_bounds_of_times_are_cut(table: GrowingTable) -> None:
     start = datetime(2026, 3, 1, tzinfo=timezone.utc)
-    source = table.spark.sql(
-        "SELECT explode(sequence(TIMESTAMP '2026-03-01 00:00:00Z', TIMESTAMP '2026-03-02 00:00:00Z', "
-        "INTERVAL 1 HOUR)) AS at"
-    )
+    source = pd.DataFrame({"at": [start + timedelta(hours=hour) for hour in range(25)]})
     state = {"kind": "rows", "cursor_column": "at", "type": "timestamp", "value": start + timedelta(days=1)}
     table.watermarks.set_watermark(JOB, state, transformation_ctx=CONTEXT, why="a test")
     (gap,) = table.watermarks.gaps(JOB, CONTEXT, start=start)
@@ -349,7 +345,8 @@ def test_instants_tile_when_bounds_of_times_are_cut(table: GrowingTable) -> None
     taken = []
     for low, high in slices(*gap, 7):
         with table.backfill(low, high) as backfill:
-            taken.append(backfill.rows(source, "at").count())
+            rows: Any = backfill.rows(source, "at")
+            taken.append(len(rows))
 
     assert (sum(taken), len(taken), min(taken)) == (24, 7, 3)
     assert table.watermarks.gaps(JOB, CONTEXT, start=start) == []
@@ -874,13 +871,13 @@ def test_slice_is_refused_and_nothing_is_stored_when_its_bounds_are_wrong(table:
 
 @pytest.mark.parametrize(
     ("column", "cast", "error", "told"),
-    [("other", "bigint", SourceChangedError, "remembers 'id'"), ("id", "int", CursorError, "its type was bigint")],
+    [("other", "int64", SourceChangedError, "remembers 'id'"), ("id", "int32", CursorError, "its type was bigint")],
 )
 def test_slice_is_refused_when_its_cursor_is_not_that_of_the_live_job(
     table: GrowingTable, column: str, cast: str, error: type[WatermarkError], told: str
 ) -> None:
     table.declare(10)
-    source = table.source.selectExpr(f"CAST(id AS {cast}) AS {column}")
+    source = table.source.astype(cast).rename(columns={"id": column})
 
     with pytest.raises(error, match=told), table.backfill(3, 7) as backfill:
         backfill.rows(source, column)
@@ -934,7 +931,7 @@ def test_log_has_names_and_no_value_when_a_slice_is_read(table: GrowingTable, ca
     table.watermarks.set_watermark(JOB, state, transformation_ctx=CONTEXT, why="a test")
 
     with caplog.at_level("INFO", "scripts"), table.backfill(987_654_123, 987_654_125) as backfill:
-        backfill.rows(table.spark.range(987_654_120, 987_654_130), "id")
+        backfill.rows(pd.DataFrame({"id": range(987_654_120, 987_654_130)}), "id")
 
     assert f"event=backfill job={JOB} slice=parking-backfill-" in caplog.text
     assert "987654" not in caplog.text

@@ -82,19 +82,33 @@ def kill_after_write(load: Load) -> None:
         load.run(die=True)
 
 
-# --- runs that go well ---------------------------------------------------------------------------------
+# --- one run after the other -----------------------------------------------------------------------------
 
 
-def test_run_takes_everything_and_commits_all_sources_at_once_when_it_is_the_first(load: Load) -> None:
+def test_each_row_and_file_is_written_once_when_sources_grow_and_a_run_dies_after_its_writes(load: Load) -> None:
     load.grow(3)
     load.land("a.json", "b.json")
-
-    taken = load.run()
-
-    assert taken == ([1, 2, 3], ["a.json", "b.json"])
-    assert load.version == 1
+    taken = [load.run()]
+    written = {path: path.stat().st_mtime_ns for path in [*load.files(), *load.files("files")]}
     values = load.watermarks.get_watermark_values(JOB)
+    load.grow(2)
+    load.land("c.json")
+    kill_after_write(load)
+    seen, version = [*load.files(), *load.files("files")], load.version
+    load.grow(1)
+    load.land("0.json")
+
+    taken += [load.run() for _ in range(3)]
+
     assert (values["repairs"]["value"], [part["count"] for part in values["files"]["segments"]]) == (4, [2])
+    assert (seen, version) == (list(written), 1)
+    assert taken == [([1, 2, 3], ["a.json", "b.json"]), ([4, 5], ["c.json"]), ([6], ["0.json"]), ([], [])]
+    assert load.version == 4
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    assert load.written() == [(number,) for number in range(1, 7)]
+    assert load.written("files") == [(name,) for name in ("0.json", "a.json", "b.json", "c.json")]
+    counts = [entry.change.metrics for entry in load.watermarks.history(JOB)]
+    assert [(one.get("rows_written", 0), one["files_read"]) for one in counts] == [(0, 0), (2, 1), (3, 1), (5, 2)]
 
 
 def test_run_warns_that_it_reads_everything_when_it_is_the_first(load: Load, caplog: pytest.LogCaptureFixture) -> None:
@@ -103,32 +117,6 @@ def test_run_warns_that_it_reads_everything_when_it_is_the_first(load: Load, cap
         load.run()
 
     assert [record.levelname for record in caplog.records if "event=first_run" in record.getMessage()] == ["WARNING"]
-
-
-def test_run_takes_nothing_and_still_commits_when_nothing_is_new(load: Load) -> None:
-    load.grow(3)
-    load.land("a.json")
-    load.run()
-
-    taken = load.run()
-
-    assert taken == ([], [])
-    assert load.version == 2
-    assert load.written() == [(1,), (2,), (3,)]
-
-
-def test_run_takes_only_what_is_new_when_sources_grew(load: Load) -> None:
-    load.grow(3)
-    load.land("a.json")
-    load.run()
-    load.grow(2)
-    load.land("b.json")
-
-    taken = load.run()
-
-    assert taken == ([4, 5], ["b.json"])
-    assert load.written() == [(number,) for number in range(1, 6)]
-    assert load.written("files") == [("a.json",), ("b.json",)]
 
 
 def test_run_leaves_the_other_context_as_it_was_when_it_asks_for_one_only(load: Load) -> None:
@@ -167,15 +155,6 @@ def test_run_keeps_batches_apart_when_source_and_target_are_in_s3(load: Load, s3
     ]
 
 
-def test_from_args_takes_names_as_glue_gives_them_when_run_id_is_among_them(load: Load) -> None:
-    args = {"JOB_NAME": JOB, "JOB_RUN_ID": "jr_7"}
-
-    with IncrementalJob.from_args(args, load.watermarks, load.spark, clock=load.clock) as job:
-        load.repairs(job)
-
-    assert load.watermarks.get_most_recent_run_id(JOB) == "jr_7"
-
-
 # --- what is counted -----------------------------------------------------------------------------------
 
 
@@ -190,46 +169,6 @@ def test_write_returns_the_rows_written_when_there_are_some_or_none(load: Load, 
     # A batch without rows leaves nothing, the first one no target.
     assert load.target.exists() == bool(rows)
     assert not rows or load.spark.read.parquet(str(load.target)).count() == rows
-
-
-def test_write_runs_one_spark_job_when_it_counts_rows(load: Load, tmp_path: Path) -> None:
-    load.spark.range(1, 101).write.parquet(str(tmp_path / "source"))
-    source = load.spark.read.parquet(str(tmp_path / "source"))
-    context = load.spark.sparkContext
-
-    with load.job() as job:
-        repairs = job.rows_since(source, "id")
-        context.setJobGroup("one pass", "one pass")
-        rows = job.write(repairs, str(load.target))
-
-    started = context.statusTracker().getJobIdsForGroup("one pass")
-    context.setLocalProperty("spark.jobGroup.id", None)
-    assert rows == 100
-    assert len(started) == 1
-
-
-def test_history_shows_counts_when_rows_and_files_were_taken(load: Load) -> None:
-    load.grow(3)
-    load.land("a.json", "b.json")
-    size = sum(path.stat().st_size for path in load.landing.iterdir())
-
-    load.run()
-
-    (entry,) = load.watermarks.history(JOB)
-    expected = {"rows_written": 5, "files_read": 2, "bytes_read": size}
-    assert {name: entry.change.metrics[name] for name in expected} == expected
-
-
-def test_history_shows_the_same_counts_when_the_plan_was_replayed(load: Load) -> None:
-    load.grow(3)
-    load.land("a.json")
-    kill_after_write(load)
-    load.grow(1)
-
-    load.run()
-
-    (entry,) = load.watermarks.history(JOB)
-    assert (entry.change.metrics["rows_written"], entry.change.metrics["files_read"]) == (4, 1)
 
 
 def test_counts_are_those_of_one_run_when_its_commit_is_tried_again(
@@ -252,62 +191,6 @@ def test_counts_are_those_of_one_run_when_its_commit_is_tried_again(
 
 
 # --- runs that go wrong ----------------------------------------------------------------------------------
-
-
-def test_run_takes_exactly_the_frozen_plan_when_an_error_ended_the_one_before(load: Load) -> None:
-    load.grow(3)
-    load.land("a.json")
-    kill_after_write(load)
-    load.grow(2)
-    load.land("0.json", "b.json")
-
-    taken = load.run()
-
-    assert taken == ([1, 2, 3], ["a.json"])
-    assert load.version == 1
-
-
-def test_run_after_the_replay_takes_what_came_meanwhile_when_an_error_ended_the_first(load: Load) -> None:
-    load.grow(3)
-    load.land("a.json")
-    kill_after_write(load)
-    load.grow(2)
-    load.land("0.json")
-    load.run()
-
-    taken = load.run()
-
-    assert taken == ([4, 5], ["0.json"])
-    assert load.written() == [(number,) for number in range(1, 6)]
-    assert load.written("files") == [("0.json",), ("a.json",)]
-
-
-def test_replay_leaves_the_same_rows_and_no_second_copy_when_the_dead_run_had_written(load: Load) -> None:
-    load.grow(3)
-    load.land("a.json")
-    kill_after_write(load)
-    before = load.files(), load.files("files")
-    load.grow(2)
-
-    load.run()
-
-    assert before == ([], [])
-    assert (load.written(), load.written("files")) == ([(1,), (2,), (3,)], [("a.json",)])
-
-
-def test_replay_leaves_other_batches_untouched_when_it_overwrites_its_own(load: Load) -> None:
-    load.grow(3)
-    load.run()
-    before = {path: path.stat().st_mtime_ns for path in load.files()}
-    load.grow(2)
-    kill_after_write(load)
-
-    load.run()
-
-    after = {path: path.stat().st_mtime_ns for path in load.files() if path in before}
-    assert after == before
-    assert len(load.files()) > len(before)
-    assert load.written() == [(number,) for number in range(1, 6)]
 
 
 def test_run_plans_anew_when_the_error_came_before_the_plan_was_frozen(load: Load) -> None:
@@ -368,24 +251,6 @@ def test_fenced_run_writes_nothing_when_another_run_took_over(load: Load, frozen
 # --- refused ---------------------------------------------------------------------------------------------
 
 
-def test_context_is_refused_when_the_plan_is_frozen(load: Load) -> None:
-    load.grow(3)
-
-    def ask_late() -> None:
-        with load.job() as job:
-            load.repairs(job)
-            job.freeze()
-            job.new_files(str(load.landing), transformation_ctx="late")
-
-    with pytest.raises(PlanConflictError) as caught:
-        ask_late()
-
-    assert str(caught.value) == (
-        "Job 'parking': context 'late' comes after the plan is frozen. Plan all sources before writing."
-    )
-    assert load.version == 0
-
-
 @pytest.mark.parametrize("replay", [False, True], ids=["first attempt", "replay"])
 @pytest.mark.parametrize("name", ["repairs", "new in a replay"])
 def test_context_is_refused_when_its_name_is_taken(load: Load, replay: bool, name: str) -> None:
@@ -406,15 +271,9 @@ def test_context_is_refused_when_its_name_is_taken(load: Load, replay: bool, nam
 
 
 @pytest.mark.parametrize("name", METRICS)
-@pytest.mark.parametrize("kind", ["rows", "files"])
-def test_context_is_refused_when_its_name_is_that_of_a_count(load: Load, name: str, kind: str) -> None:
-    plan: dict[str, Callable[[IncrementalJob], Any]] = {
-        "rows": lambda job: load.repairs(job, name),
-        "files": lambda job: job.new_files(str(load.landing), transformation_ctx=name),
-    }
-
+def test_context_is_refused_when_its_name_is_that_of_a_count(load: Load, name: str) -> None:
     with pytest.raises(ReservedNameError) as caught, load.job() as job:
-        plan[kind](job)
+        load.repairs(job, name)
 
     assert (caught.value.name, caught.value.reserved) == (name, tuple(METRICS))
     assert load.version == 0
@@ -513,14 +372,3 @@ def test_context_is_refused_when_its_name_is_that_of_a_value_stored_by_hand(load
         load.repairs(job)
 
     assert load.version == 1
-
-
-def test_values_stored_by_hand_stay_when_contexts_are_committed_beside_them(load: Load) -> None:
-    item = load.watermarks.create_watermark_item(job_id=JOB, run_id="jr_1", latest_data="2023-03-16 15:45:00")
-    load.watermarks.add_watermark(item)
-    load.grow(2)
-
-    load.run()
-
-    values = load.watermarks.get_watermark_values(JOB)
-    assert (values["latest_data"], values["repairs"]["value"]) == ("2023-03-16 15:45:00", 3)

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -398,16 +397,6 @@ def test_job_uses_glues_session_and_passes_over_its_arguments_when_awsglue_is_pr
     assert done.returncode == 0, done.stderr[-3000:]
     assert "made by GlueContext" in done.stdout
     assert '"rows_written": 1' in done.stdout
-
-
-def test_lease_option_decides_how_long_others_stay_away_when_given(
-    refused_here: Callable[..., tuple[Any, str]], live: Watermarks
-) -> None:
-    with live.begin("parking", "jr_other", lease=timedelta(seconds=300)):
-        ended, said = refused_here()
-
-    assert ended == exit_codes.TRY_LATER
-    assert "jr_other" in said
 
 
 def test_plan_of_a_dead_run_is_finished_when_the_command_takes_its_job_over(

@@ -143,30 +143,20 @@ def test_ledger_in_files_stays_as_it_was_when_the_job_is_paused(world: World, tm
     assert sorted(path.name for path in (tmp_path / "ledger").iterdir()) == before
 
 
-def test_events_are_not_acknowledged_when_the_job_is_paused(world: World) -> None:
-    world.grow()
-    events = DirectoryEvents()
-
-    with IncrementalJob(world.watermarks, JOB, mode="pause") as job:
-        count = job.new_files(str(world.landing), events=events).count
-
-    assert (count, events.acknowledged) == (1, 0)
-
-
 @pytest.mark.parametrize("end", ["commit", "abort", "error"])
-def test_events_are_shown_to_others_at_once_when_a_paused_run_ends(world: World, end: str) -> None:
+def test_events_are_shown_to_others_at_once_and_not_acknowledged_when_a_paused_run_ends(world: World, end: str) -> None:
     world.grow()
     events = DirectoryEvents()
     job = IncrementalJob(world.watermarks, JOB, mode="pause")
 
     with suppress(KilledError), job:
-        job.new_files(str(world.landing), events=events)
+        count = job.new_files(str(world.landing), events=events).count
         before = list(events.extended)
         if end == "error":
             raise KilledError
         getattr(job, end)()
 
-    assert (before, events.extended) == ([], [0])
+    assert (count, before, events.extended, events.acknowledged) == (1, [], [0], 0)
 
 
 def test_events_stay_with_the_run_until_they_are_acknowledged_when_the_job_saves(world: World) -> None:

@@ -253,14 +253,6 @@ def test_value_stored_by_hand_stays_when_it_has_the_name_of_a_count(runs: Counte
     assert (metrics["rows_written"], "rows_collected" in metrics) == (3, False)
 
 
-def test_long_texts_are_not_kept_when_they_are_the_ends(runs: CountedRuns) -> None:
-    source = runs.spark.sql("SELECT repeat('k', 20000) AS key UNION ALL SELECT 'a'")
-
-    metrics = runs.write(source, "key", strings=True)
-
-    assert metrics["contexts"] == {"repairs": {"rows": 2, "minimum": "a"}}
-
-
 def test_sum_alone_is_kept_when_there_are_more_contexts_than_a_history_holds(runs: CountedRuns) -> None:
     with runs.job() as job:
         for number in range(40):

@@ -15,7 +15,6 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.fields import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.options import check_rows_plan
-from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.support.listed_rows import ListedRows
 
@@ -224,34 +223,6 @@ def test_watermark_stays_and_rows_come_later_when_the_sources_clock_went_back(wa
     assert run(watermarks, source) == [(ago(50),)]
 
 
-def test_nothing_is_taken_and_everything_next_time_when_the_replayed_plan_does_not_know_the_source(
-    watermarks: Watermarks,
-) -> None:
-    first, second = ListedRows((ID,), [(1,)]), ListedRows((AT,), [(ago(60),)], NOW)
-    with pytest.raises(ZeroDivisionError):
-        run(watermarks, first, "id", die=True)
-
-    taken = []
-    for _ in range(2):
-        with IncrementalJob(watermarks, "repairs", clock=lambda: NOW) as job:
-            job.rows_since(first, "id", transformation_ctx="public")
-            taken.append(job.rows_since(second, "at", transformation_ctx="other"))
-
-    assert taken == [[], [(ago(60),)]]
-
-
-def test_rows_of_a_dataframe_come_with_options_when_they_are_given(spark: Any, watermarks: Watermarks) -> None:
-    df = spark.sql("SELECT * FROM VALUES ('a', 1), ('b', 2), (NULL, 3) AS source (id, n)")
-    options: dict[str, Any] = {"strings": True, "nulls": "take", "sink": "merge"}
-
-    first = [
-        row[1] for row in run(watermarks, df.where("n <> 2").select("id", "n"), "id", **options | {"nulls": "skip"})
-    ]
-    second = sorted(row.n for row in _rows(watermarks, DataFrameRows(df), "id", **options))
-
-    assert (first, second) == ([1], [2, 3])
-
-
 @pytest.mark.parametrize(
     ("options", "first", "second"),
     [({"delay": timedelta(hours=3)}, [1], [2, 3]), ({}, [1, 2], [])],
@@ -286,9 +257,3 @@ def test_rows_of_a_file_that_lands_late_are_taken_when_the_delay_is_the_lag_of_t
         spark.read.parquet(str(lake)), str(tmp_path / "raw"), transformation_ctx="public", everything=True
     )
     assert verified.is_equal == (3 in after)
-
-
-def _rows(watermarks: Watermarks, source: Any, column: str, **options: Any) -> list[Any]:
-    with IncrementalJob(watermarks, "repairs", clock=lambda: NOW) as job:
-        rows: list[Any] = job.rows_since(source, column, transformation_ctx="public", **options).collect()
-        return rows
