@@ -14,7 +14,7 @@ import pytest
 
 from scripts.helpers.batch.rows import RowsSinceOptions
 from scripts.helpers.databases import SqlTable
-from scripts.helpers.errors import InvalidValueError, RunClosedError, SourceError, SourceOptionError
+from scripts.helpers.errors import InvalidValueError, SourceError, SourceOptionError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.rules import FileOptions, FileOptionsGiven
 from scripts.helpers.job import IncrementalJob
@@ -152,16 +152,6 @@ def test_order_of_arguments_is_said_when_two_are_swapped(watermarks: Watermarks,
         with pytest.raises(InvalidValueError, match="A DataFrame is not a target that rows can be merged into"):
             job.merge(rows, rows, keys="id", sequence_by="at")
         job.abort()
-
-
-def test_block_is_named_when_rows_are_written_after_it(watermarks: Watermarks, tmp_path: Path) -> None:
-    with IncrementalJob(watermarks, "repairs") as job:
-        rows = job.rows_since(ROWS, "id", delay=AT_ONCE)
-
-    with pytest.raises(
-        RunClosedError, match=r"is committed already, so it cannot write. Do this inside the `with` block"
-    ):
-        job.write(rows, f"{tmp_path}/raw")
 
 
 @pytest.mark.parametrize(

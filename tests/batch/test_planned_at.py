@@ -118,8 +118,11 @@ def test_no_source_is_planned_any_more_when_the_time_was_asked_for(watermarks: W
         job.rows_since(ROWS, "id")
         _ = job.freeze().planned_at
 
-        with pytest.raises(PlanConflictError, match="after the plan is frozen"):
+        with pytest.raises(PlanConflictError) as caught:
             job.rows_since(ROWS, "id", transformation_ctx="more")
+        assert str(caught.value) == (
+            "Job 'repairs': context 'more' comes after the plan is frozen. Plan all sources before writing."
+        )
 
 
 def test_time_is_refused_when_the_run_was_aborted(watermarks: Watermarks) -> None:

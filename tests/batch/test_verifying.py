@@ -100,17 +100,22 @@ def test_target_is_equal_when_two_columns_say_what_is_new(
     ids=["array", "struct", "without zone", "deep"],
 )
 def test_interval_differs_when_times_within_other_types_differ_by_a_microsecond(
-    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path, spark: Any, kind: str, value: str
+    watermarks: Watermarks, job: IncrementalJob, spark: Any, kind: str, value: str
 ) -> None:
     source, other = (spark.sql(f"SELECT 1 AS id, CAST({value.format(last)} AS {kind}) AS v") for last in (6, 7))
-    load(watermarks, source, str(tmp_path / "raw"), "id")
+    with IncrementalJob(watermarks, JOB, clock=lambda: NOW) as run:
+        run.rows_since(source, "id")
 
     assert job.verify(source, source).is_equal
     assert not job.verify(source, other).is_equal
 
 
-@pytest.mark.parametrize("cursor", [["tenant", "id"], ["stamp", "id"], ["tenant", "at", "id"]], ids="-".join)
-@pytest.mark.parametrize("engine", ["pyarrow", "Spark"])
+@pytest.mark.parametrize(
+    ("engine", "cursor"),
+    [("pyarrow", ["tenant", "id"]), ("pyarrow", ["stamp", "id"]), ("pyarrow", ["tenant", "at", "id"]),
+     ("Spark", ["stamp", "id"])],
+    ids=["numbers", "times", "three", "times of Spark"],
+)  # fmt: skip
 @pytest.mark.parametrize(("limit", "taken"), [(None, 4), (3, 3)], ids=["all", "in part"])
 def test_rows_of_one_first_value_are_compared_when_a_compound_cursor_has_read_them(
     watermarks: Watermarks,
