@@ -286,26 +286,6 @@ def test_run_is_named_when_it_has_not_committed(watermarks: Watermarks, job_id: 
 # --- history ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(None, [12, 11, 10, 9]), (1, [12]), (3, [12, 11, 10])])
-def test_history_is_newest_first_when_runs_have_committed(
-    watermarks: Watermarks, job_id: str, limit: int | None, expected: list[int]
-) -> None:
-    for number in range(12):
-        watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id=f"r{number}", n=number))
-
-    found = watermarks.history(job_id, limit)
-
-    assert [entry.version for entry in found[:4]] == expected
-    assert len(found) == (12 if limit is None else limit)
-    assert [entry.watermarks["n"] for entry in found] == [entry.version - 1 for entry in found]
-
-
-def test_history_is_empty_when_the_job_never_committed(watermarks: Watermarks, job_id: str) -> None:
-    watermarks.begin(job_id, "r1").freeze({}, {"n": 1})
-
-    assert watermarks.history(job_id) == []
-
-
 def test_history_entry_shows_no_values_when_it_is_printed(watermarks: Watermarks, job_id: str) -> None:
     run = watermarks.begin(job_id, "r1")
     run.freeze({}, {"mark": PRIVATE})
