@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import pytest
 
 from scripts.helpers.databases.table import JdbcTable
 from tests.support.databases import PostgresServer
@@ -38,21 +35,19 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("declared", VALUES)
-def test_value_is_that_of_text_when_it_comes_in_binary(
-    declared: str, table_in: Callable[..., JdbcTable], postgres: PostgresServer
+def test_values_are_those_of_text_when_they_come_in_binary(
+    table_in: Callable[..., JdbcTable], postgres: PostgresServer
 ) -> None:
-    name = f"binary_{list(VALUES).index(declared)}"
-    postgres.sql(
-        f"CREATE TABLE {name} (id bigint PRIMARY KEY, value {declared})",
-        f"INSERT INTO {name} VALUES (1, {VALUES[declared]}), (2, NULL)",
-    )
+    columns = ", ".join(f'"{declared}" {declared}' for declared in VALUES)
+    name = postgres.new_table(f"id bigint PRIMARY KEY, {columns}")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, {', '.join(VALUES.values())}), (2{', NULL' * len(VALUES)})")
     as_text = table_in(name, properties=postgres.properties | {"prepareThreshold": "0", "binaryTransfer": "false"})
 
-    found: list[list[Any]] = [
-        source.rows(plan(source, "id")).orderBy("id").collect() for source in (table_in(name), as_text)
-    ]
+    found, expected = (
+        [row.asDict() for row in source.rows(plan(source, "id")).orderBy("id").collect()]
+        for source in (table_in(name), as_text)
+    )
 
-    assert found[0] == found[1]
-    assert found[0][0].value is not None
-    assert found[0][1].value is None
+    assert found == expected
+    assert [declared for declared in VALUES if found[0][declared] is None] == []
+    assert found[1] == dict.fromkeys(VALUES) | {"id": 2}

@@ -11,8 +11,7 @@ import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from datetime import date, datetime, timezone
-from decimal import Decimal
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -285,41 +284,22 @@ def test_first_run_is_refused_when_the_zone_of_its_column_is_not_named(
     assert live.latest("parking").version == 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "value"),
-    [
-        ("timestamp", "2026-01-31T10:00:00+01:00", datetime(2026, 1, 31, 9, tzinfo=timezone.utc)),
-        ("timestamp_ntz", "2026-01-31T10:00:00", datetime(2026, 1, 31, 10, tzinfo=timezone.utc)),
-        ("date", "2026-01-31", date(2026, 1, 31)),
-        ("bigint", "-9007199254740993", -9007199254740993),
-        ("decimal(38,10)", "0.1000000001", Decimal("0.1000000001")),
-        ("string", "007", "007"),
-    ],
-)
 @pytest.mark.parametrize("name", ["high", "initial_value"])
-def test_bound_is_read_as_the_columns_type_says_when_it_is_given(name: str, kind: str, text: str, value: Any) -> None:
-    source = ListedRows((CursorColumn("at", kind),))
-    arguments = Namespace(**{name: text}, cursor_column=["at"], strings=True)
+def test_bound_is_read_as_the_columns_type_says_when_it_is_given(name: str) -> None:
+    source = ListedRows((CursorColumn("at", "timestamp"),))
+    arguments = Namespace(**{name: "2026-01-31T10:00:00+01:00"}, cursor_column=["at"], strings=True)
 
-    assert ingest_table.value_of(source, arguments, name) == (value,)
+    assert ingest_table.value_of(source, arguments, name) == (datetime(2026, 1, 31, 9, tzinfo=timezone.utc),)
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ("timestamp", "2026-01-31T10:00:00"), ("timestamp", "20260131"), ("timestamp", "-5"), ("timestamp", ""),
-        ("timestamp_ntz", "2026-01-31T10:00:00Z"), ("timestamp_ntz", "2026"), ("date", "31.1.2026"),
-        ("date", "20260131"), ("bigint", "1.5"), ("decimal(9,2)", "NaN"),
-    ],
-)  # fmt: skip
-def test_bound_is_refused_when_it_is_no_value_of_the_column(kind: str, text: str) -> None:
-    source = ListedRows((CursorColumn("at", kind),))
-    arguments = Namespace(initial_value=text, cursor_column=["at"], strings=False)
+def test_bound_is_refused_with_its_option_when_it_is_no_value_of_the_column() -> None:
+    source = ListedRows((CursorColumn("at", "timestamp"),))
+    arguments = Namespace(initial_value="2026-01-31T10:00:00", cursor_column=["at"], strings=False)
 
     with pytest.raises(CursorError) as caught:
         ingest_table.value_of(source, arguments, "initial_value")
 
-    told = f"'at': --initial-value is not of type {kind}. Write a timestamp as 2026-01-31T10:00:00+00:00"
+    told = "'at': --initial-value is not of type timestamp. Write a timestamp as 2026-01-31T10:00:00+00:00"
     assert told in str(caught.value)
 
 

@@ -327,8 +327,8 @@ def test_columns_and_rows_of_a_query_are_those_of_a_view_when_mariadb_describes_
 
     assert of_query.schema == of_view.schema
     assert of_query.select(names) == of_view.select(names)
-    for name in names:
-        assert cursor_of(source, name) == cursor_of(view, name)
+    with source.asking(), view.asking():
+        assert {name: cursor_of(source, name) for name in names} == {name: cursor_of(view, name) for name in names}
 
 
 def cursor_of(source: SqlTable, name: str) -> Any:
