@@ -15,7 +15,6 @@ from scripts.helpers.errors import (
     CorruptItemError,
     NameCollisionError,
     PlanConflictError,
-    SourceChangedError,
     TooManyIdsError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -407,16 +406,6 @@ def test_error_names_both_fields_when_they_would_be_one_column(spark: Any, water
     assert (watermarks.latest(JOB).version, watermarks.latest(JOB).plan) == (0, None)
 
 
-def test_context_is_refused_when_it_remembers_rows(spark: Any, watermarks: Watermarks) -> None:
-    with IncrementalJob(watermarks, JOB) as job:
-        job.rows_since(spark.range(3), "id", transformation_ctx="ids")
-
-    with pytest.raises(SourceChangedError, match="context 'ids' remembers 'rows'"):
-        run(watermarks, lists(spark))
-
-    assert watermarks.latest(JOB).version == 1
-
-
 def test_bookmark_is_refused_when_it_was_set_without_a_number(spark: Any, watermarks: Watermarks) -> None:
     commit(watermarks, JOB, "jr_1", {"ids": {"kind": "ids", "next": 7}})
 
@@ -453,16 +442,6 @@ def test_write_fails_and_nothing_is_committed_when_a_bucket_of_ids_is_full(
         "rows, or remove duplicates."
     )
     assert watermarks.latest(JOB).version == 0
-
-
-def test_error_says_so_when_no_block_of_ids_is_left(spark: Any, watermarks: Watermarks) -> None:
-    watermarks.set_watermark(JOB, {"ids": {"kind": "ids", "next_id": 2**63 - BLOCK}}, why="test")
-
-    with pytest.raises(TooManyIdsError) as caught:
-        run(watermarks, lists(spark))
-
-    assert str(caught.value) == "Ids of context 'ids': no block of them is left. Continue in a job with another name."
-    assert (watermarks.latest(JOB).version, watermarks.latest(JOB).plan) == (1, None)
 
 
 # --- the page --------------------------------------------------------------------------------------------

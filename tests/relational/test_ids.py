@@ -100,6 +100,13 @@ def test_error_says_so_when_a_batch_has_too_many_contexts() -> None:
     )
 
 
+def test_error_says_so_when_no_block_is_left() -> None:
+    with pytest.raises(TooManyIdsError) as caught:
+        IdBlock.of_batch("p", 2, 0, {"p": {"kind": "ids", "next_id": 2**63 - BLOCK}})
+
+    assert str(caught.value) == "Ids of context 'p': no block of them is left. Continue in a job with another name."
+
+
 def test_error_of_a_read_is_left_as_it_is_when_it_says_nothing_of_ids() -> None:
     error = RuntimeError("Job aborted")
     relations: Any = SimpleNamespace(block=SimpleNamespace(context="p"))
