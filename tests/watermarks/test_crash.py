@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -217,19 +216,3 @@ def test_commit_warns_of_no_values_when_the_log_is_deferred(
 
     assert "log_deferred" in caplog.text
     assert not [r for r in caplog.records if r.name.startswith("scripts") and "a-private-value" in r.getMessage()]
-
-
-def test_abort_lets_go_when_a_freeze_before_it_took_effect_without_an_answer(
-    watermarks: Watermarks, job_id: str
-) -> None:
-    run = watermarks.begin(job_id, "jr_1")
-    other = watermarks.begin(job_id, "jr_1")
-    unaware = Run(watermarks.store, other.head, watermarks.clock, timedelta(minutes=15))
-    other.freeze({"rows": 1}, {"rows": 2})
-
-    unaware.abort()
-
-    head = watermarks.latest(job_id)
-    assert head.claim is None
-    assert head.plan is not None
-    assert run.fence < head.fence

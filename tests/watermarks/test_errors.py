@@ -186,7 +186,9 @@ def test_value_is_refused_before_anything_is_sent_when_it_cannot_be_stored(
 def test_name_is_refused_before_anything_is_sent_when_it_is_reserved(
     seeded: Watermarks, wire: Wire, job_id: str, name: str
 ) -> None:
-    with pytest.raises(ReservedNameError, match=f"'{name}' is a reserved name.*Rename it") as caught:
+    with pytest.raises(
+        ReservedNameError, match=f"'{name}' is a reserved name.*jobName, runId, watermarks.*Rename it"
+    ) as caught:
         seeded.create_watermark_item(job_id=job_id, run_id="r2", **{name: PRIVATE})
 
     assert caught.value.name == name
@@ -224,9 +226,10 @@ def test_add_watermark_is_refused_before_anything_is_sent_when_the_item_is_malfo
 def test_add_watermark_is_refused_before_anything_is_sent_when_a_name_is_no_text(
     seeded: Watermarks, wire: Wire, job_id: str, name: Any
 ) -> None:
-    with pytest.raises(InvalidValueError, match="has a name that is not a non-empty str"):
+    with pytest.raises(InvalidValueError) as caught:
         seeded.add_watermark({"jobName": job_id, "runId": "r2", "watermarks": {name: 1}})
 
+    assert str(caught.value).startswith(f"The watermark {repr(name)!r} has a name that is not a non-empty str")
     assert wire.requests == []
 
 

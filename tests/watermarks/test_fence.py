@@ -17,8 +17,6 @@ from tests.support.table_items import Stored, item_of, put_item
 
 pytestmark = pytest.mark.both_stores
 
-Takeover = Callable[[], tuple[Run, Run]]
-
 
 @pytest.fixture(params=["lease-over", "same-run-id"])
 def take_over(request: pytest.FixtureRequest, watermarks: Watermarks, clock: Clock, job_id: str) -> Callable[..., Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -268,16 +267,6 @@ def test_unknown_run_is_named_when_there_are_several_items(
 
 
 # --- no items, or a head that is gone --------------------------------------------------------------------------
-
-
-def test_begin_is_a_first_run_when_there_are_no_items(
-    watermarks: Watermarks, job_id: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        run = watermarks.begin(job_id, "r1")
-
-    assert (run.version, run.watermarks) == (0, {})
-    assert "first_run" in caplog.text
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -222,14 +222,13 @@ def test_region_is_the_given_one_when_none_is_set(without_settings: pytest.Monke
         "MissingAuthenticationTokenException",
     ],
 )
-@pytest.mark.parametrize("call", CALLS)
 def test_call_says_to_renew_credentials_when_aws_does_not_accept_them(
-    hooked: Watermarks, faults: ClientFaults, job_id: str, stored: Stored, call: str, code: str
+    hooked: Watermarks, faults: ClientFaults, job_id: str, stored: Stored, code: str
 ) -> None:
     faults.refuse(code, times=100)
 
     with pytest.raises(CredentialsError, match=rf"does not accept the credentials \({code}\)\. Renew them\."):
-        CALLS[call](hooked, job_id)
+        hooked.begin(job_id, "r1")
 
     assert faults.hits == 1
     assert stored() == {}
@@ -284,8 +283,9 @@ def test_write_names_its_action_when_only_reads_are_allowed(
     assert stored() == before
 
 
-@pytest.mark.parametrize("code", ["LimitExceededException", "ValidationException"])
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("call", "code"), [("begin", "LimitExceededException"), ("add_watermark", "ValidationException")]
+)
 def test_error_names_the_code_when_dynamodb_refuses_for_another_reason(
     hooked: Watermarks, faults: ClientFaults, job_id: str, stored: Stored, call: str, code: str
 ) -> None:

@@ -17,6 +17,7 @@ from scripts.helpers.listing.listing import Lister
 from scripts.helpers.protocol import chunks as spill
 from scripts.helpers.protocol import run as run_module
 from scripts.helpers.protocol.chunks import CHUNK_BYTES, Blob
+from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.values import Spilled, same_values
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.support import steps
@@ -46,6 +47,17 @@ def large(seed: int = 0, size: int = 400_000) -> dict[str, Any]:
 def chunks(stored: Stored, prefix: str = "!") -> list[str]:
     """Return the range keys of all chunks."""
     return [key for key in stored() if key.startswith(prefix) and not key.startswith("!c#")]
+
+
+def frozen_without_an_answer(hooked: Watermarks, faults: Faults, job_id: str, contexts: Any, following: Any) -> Run:
+    """Return a run whose freeze took effect, though its caller got an error."""
+    run = hooked.begin(job_id, "r1")
+    faults.reply_lost(head_write)
+    faults.drop(lambda request: faults.hits > 0 and not faults.healed, times=100)
+    with pytest.raises(StoreUnavailableError):
+        run.freeze(contexts, following)
+    faults.heal()
+    return run
 
 
 # --- freeze, replay, commit ------------------------------------------------------------------------------------
@@ -137,12 +149,7 @@ def test_freeze_is_refused_when_another_large_plan_is_given(watermarks: Watermar
 def test_retried_freeze_keeps_the_first_plan_when_its_answer_was_lost(
     hooked: Watermarks, faults: Faults, job_id: str, stored: Stored
 ) -> None:
-    run = hooked.begin(job_id, "r1")
-    faults.reply_lost(head_write)
-    faults.drop(lambda request: faults.hits > 0 and not faults.healed, times=100)
-    with pytest.raises(StoreUnavailableError):
-        run.freeze({"parking": large(1)}, {"parking": large(2)})
-    faults.heal()
+    run = frozen_without_an_answer(hooked, faults, job_id, {"parking": large(1)}, {"parking": large(2)})
     kept = stored()["~latest"]["planId"]["S"]
 
     plan = run.freeze({"parking": large(1)}, {"parking": large(2)})
@@ -157,12 +164,7 @@ def test_retried_freeze_stores_a_blob_once_when_its_answer_was_lost(
     hooked: Watermarks, faults: Faults, job_id: str
 ) -> None:
     following = {"parking": {"ledger": Blob(large(1)["packed"])}}
-    run = hooked.begin(job_id, "r1")
-    faults.reply_lost(head_write)
-    faults.drop(lambda request: faults.hits > 0 and not faults.healed, times=100)
-    with pytest.raises(StoreUnavailableError):
-        run.freeze({}, following)
-    faults.heal()
+    run = frozen_without_an_answer(hooked, faults, job_id, {}, following)
 
     run.freeze({}, following)
 
@@ -173,12 +175,7 @@ def test_retried_freeze_stores_a_blob_once_when_its_answer_was_lost(
 def test_heartbeat_goes_on_when_a_freeze_took_effect_without_an_answer(
     hooked: Watermarks, faults: Faults, job_id: str
 ) -> None:
-    run = hooked.begin(job_id, "r1")
-    faults.reply_lost(head_write)
-    faults.drop(lambda request: faults.hits > 0 and not faults.healed, times=100)
-    with pytest.raises(StoreUnavailableError):
-        run.freeze({}, {"n": 1})
-    faults.heal()
+    run = frozen_without_an_answer(hooked, faults, job_id, {}, {"n": 1})
 
     assert run.heartbeat() is True
 
@@ -247,12 +244,7 @@ def test_state_that_a_dropped_plan_repeats_stays_when_a_decision_is_made(
 def test_job_is_let_go_with_its_plan_when_a_freeze_took_effect_without_an_answer(
     hooked: Watermarks, faults: Faults, job_id: str
 ) -> None:
-    run = hooked.begin(job_id, "r1")
-    faults.reply_lost(head_write)
-    faults.drop(lambda request: faults.hits > 0 and not faults.healed, times=100)
-    with pytest.raises(StoreUnavailableError):
-        run.freeze({}, {"n": 1})
-    faults.heal()
+    run = frozen_without_an_answer(hooked, faults, job_id, {}, {"n": 1})
 
     run.abort()
 
@@ -345,7 +337,7 @@ def test_nothing_is_sent_when_small_values_are_too_many_for_the_head(
     run = hooked.begin(job_id, "r1")
     wire.clear()
 
-    with pytest.raises(TooLargeError, match="the limit is 65,536"):
+    with pytest.raises(TooLargeError, match=r"the limit is 65,536\. Store a reference to the data"):
         run.freeze({}, {f"{number:03}": "x" * 100 for number in range(900)})
 
     assert wire.requests == []
