@@ -12,8 +12,6 @@ from scripts.helpers.decisions.decisions import check_expected
 from scripts.helpers.errors import StaleError
 from scripts.helpers.protocol.head import Change, Head
 
-pytestmark = pytest.mark.both_stores
-
 AT = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 SHOWN = Head("parking", "e1", 1, 0, {"seen": 7}, Change("ADOPT", "c1", AT, run_id="jr_1"))
 """A head as it is made of an item of the original class: no run or decision has touched it."""
@@ -21,10 +19,6 @@ SHOWN = Head("parking", "e1", 1, 0, {"seen": 7}, Change("ADOPT", "c1", AT, run_i
 
 def test_decision_is_taken_when_an_item_of_the_original_class_was_read_again() -> None:
     check_expected(replace(SHOWN, epoch="e2"), SHOWN)
-
-
-def test_decision_is_taken_when_nobody_says_what_was_shown() -> None:
-    check_expected(SHOWN, None)
 
 
 @pytest.mark.parametrize(

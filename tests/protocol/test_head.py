@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
+from scripts.helpers.errors import PlanConflictError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import (
     MOST_ANSWERS,
@@ -22,7 +22,6 @@ from scripts.helpers.protocol.head import (
     Plan,
     Release,
 )
-from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import MergeColumns, Output
 from scripts.helpers.protocol.recent import PastCommit
 from tests.support.outputs import output_of
@@ -105,11 +104,6 @@ def test_first_head_has_nothing_and_an_epoch_of_its_own_when_made() -> None:
     assert head.epoch != other.epoch
 
 
-def test_run_id_raises_naming_the_job_when_nothing_was_committed() -> None:
-    with pytest.raises(NoWatermarkError, match="Job 'parking' has not committed a watermark yet"):
-        _ = claimed(Head.first("parking")).run_id
-
-
 def test_imported_head_is_version_1_with_its_run_when_a_legacy_item_is_taken_over() -> None:
     head = Head.imported("parking", "jr_9", {"latest_data": 0}, now=NOW, token="t")
 
@@ -136,29 +130,6 @@ def test_claimed_reenters_with_next_attempt_when_the_run_is_the_same(start: Head
     assert head.claim is not None
     assert (head.fence, head.claim.attempt, head.claim.token) == (start.fence + 1, 2, "t2")
     assert head.plan == start.plan
-
-
-@pytest.mark.parametrize("start", [claimed(), planned()])
-def test_claimed_refuses_with_owner_and_end_of_lease_when_another_run_holds_it(start: Head) -> None:
-    late = NOW + LEASE - timedelta(microseconds=1)
-
-    with pytest.raises(RunInProgressError) as caught:
-        start.claimed("jr_2", token="t2", now=late, lease=LEASE)
-
-    assert "Run 'jr_1' works on job 'parking'; its lease ends at 2026-03-16T16:00:00+00:00" in str(caught.value)
-    assert "Start again after that" in str(caught.value)
-    assert (caught.value.owner, caught.value.lease_until) == ("jr_1", NOW + LEASE)
-
-
-def test_claimed_inherits_the_plan_with_attempt_1_when_the_lease_is_over() -> None:
-    start = planned()
-
-    head = start.claimed("jr_2", token="t2", now=NOW + LEASE, lease=LEASE)
-
-    assert head.claim is not None
-    assert (head.fence, head.claim.run_id, head.claim.attempt) == (start.fence + 1, "jr_2", 1)
-    assert head.plan == start.plan
-    assert head.next_batch == start.next_batch
 
 
 def test_lease_is_stored_in_utc_when_the_clock_has_another_zone() -> None:
@@ -203,12 +174,6 @@ def test_committed_takes_the_plans_own_next_and_lets_go_when_planned() -> None:
     assert head == Head("parking", "e1", 4, start.fence, {"repairs": 9}, last=change, recent=recent)
     assert head.run_id == "jr_1"
     assert head.log_entry == LogEntry("parking", 4, {"repairs": 9}, change)
-
-
-def test_committed_counts_a_version_when_the_watermark_is_the_same_again() -> None:
-    head = claimed().planned(make_plan("p1", repairs=1)).committed(token="c1", now=NOW)
-
-    assert (head.version, head.watermarks) == (4, {"repairs": 1})
 
 
 @pytest.mark.parametrize("start", [Head.first("parking"), idle(), claimed(), aborted(), committed()])
@@ -314,16 +279,6 @@ def test_identity_differs_and_original_stays_when_a_transition_is_made(
 )
 def test_identity_differs_when_two_writers_make_the_same_step_from_one_head(mine: Head, other: Head) -> None:
     assert mine.identity != other.identity
-
-
-def test_batch_id_is_that_of_the_next_version_when_a_batch_is_open() -> None:
-    assert planned().next_batch == BatchId("parking", "e1", 4)
-
-
-def test_batch_id_is_the_same_for_every_attempt_when_a_plan_is_replayed() -> None:
-    replayed = aborted().claimed("jr_2", token="t2", now=NOW, lease=LEASE)
-
-    assert replayed.next_batch == planned().next_batch
 
 
 def test_repr_shows_no_values_when_printed() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
 from scripts.helpers.protocol import items, requests
-from scripts.helpers.protocol.dynamodb import create_table, get_item, query, write_item
+from scripts.helpers.protocol.dynamodb import create_table, query, write_item
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
 from scripts.helpers.protocol.outputs import MergeColumns, Retraction
 from scripts.helpers.protocol.requests import Between
@@ -90,28 +90,6 @@ def test_run_item_reads_as_the_playbooks_dict_when_stored() -> None:
         "committedAt": NOW,
         "metrics": {"rows": 0, "s": 1.5},
     }
-
-
-def test_run_item_reads_plain_values_when_it_is_of_the_original_class() -> None:
-    item = items.key("parking", "jr_1") | {"watermarks": {"M": {"rows": {"N": "808"}, "last": {"S": "2023-03-16"}}}}
-
-    assert items.run_from_item(item) == {
-        "jobName": "parking",
-        "runId": "jr_1",
-        "watermarks": {"rows": 808, "last": "2023-03-16"},
-    }
-
-
-def test_head_shows_plain_values_to_legacy_readers_when_stored() -> None:
-    item = items.head_to_item(IDLE)
-
-    assert item["watermarks"]["M"]["seen"] == {"S": "2026-03-16T15:45:00.000250+00:00"}
-    assert item["watermarks"]["M"]["id"] == {"N": "0"}
-
-
-@pytest.mark.parametrize("head", [IDLE, PLANNED])
-def test_head_never_expires_when_stored(head: Head) -> None:
-    assert items.TTL_ATTRIBUTE not in items.head_to_item(head)
 
 
 def test_error_of_a_run_is_cut_when_somebody_made_it_longer() -> None:
@@ -331,13 +309,6 @@ def test_head_write_is_bound_to_version_fence_epoch_and_plan_when_a_head_exists(
     assert request["ExpressionAttributeValues"].get(":plan") == ({"S": "p2"} if before.plan else None)
 
 
-def test_head_write_demands_an_empty_place_when_there_was_no_head() -> None:
-    request = write_item("t", requests.put_head(None, CLAIMED))
-
-    assert request["ConditionExpression"] == "attribute_not_exists(#job)"
-    assert request["ExpressionAttributeNames"] == {"#job": "jobName"}
-
-
 def test_log_write_never_replaces_an_entry_when_one_exists() -> None:
     assert write_item("t", requests.put_log(ENTRY))["ConditionExpression"] == "attribute_not_exists(#job)"
 
@@ -368,13 +339,6 @@ def test_expression_holds_placeholders_only_and_each_is_bound_when_built(name: s
     assert rest == ""
     assert set(re.findall(r"#\w+", expression)) == set(request["ExpressionAttributeNames"])
     assert set(re.findall(r":\w+", expression)) == set(request.get("ExpressionAttributeValues", {}))
-
-
-@pytest.mark.parametrize(
-    "request_", [get_item("t", items.key("parking", "jr_1")), REQUESTS["query_log"], REQUESTS["query_job"]]
-)
-def test_read_is_strongly_consistent_when_built(request_: dict[str, Any]) -> None:
-    assert request_["ConsistentRead"] is True
 
 
 def test_table_has_two_text_keys_and_no_index_when_created() -> None:

@@ -95,12 +95,6 @@ def test_check_refuses_with_the_type_when_it_is_no_text(check: Callable[[Any], s
         check(value)
 
 
-def test_job_id_follows_the_callers_rule_when_one_is_given() -> None:
-    assert check_job_id("a*", rule=r"[a*]+") == "a*"
-    with pytest.raises(InvalidIdError, match=r"'parking' \(7 characters\) is not allowed. It must match \[a\*\]\+"):
-        check_job_id("parking", rule=r"[a*]+")
-
-
 @pytest.mark.parametrize(
     ("make", "shape"), [(new_token, "[0-9a-f]{16}"), (new_epoch, "e[0-9a-f]{16}"), (new_run_id, "jr_[0-9a-f]{64}")]
 )

@@ -114,23 +114,6 @@ def test_walk_finds_every_item_once_when_pages_are_small(marks: Watermarks) -> N
 # --- what users do --------------------------------------------------------------------------------
 
 
-def test_example_of_the_playbook_works_when_the_table_is_a_file(marks: Watermarks) -> None:
-    item = marks.create_watermark_item(job_id="parking", run_id="jr_1", latest_data="2023-03-16", rows_collected=808)
-    marks.add_watermark(item)
-
-    assert marks.get_most_recent_run_id(job_id="parking") == "jr_1"
-    assert marks.get_watermark_values(job_id="parking") == {"latest_data": "2023-03-16", "rows_collected": 808}
-    assert [job.job_id for job in marks.list_jobs()] == ["parking"]
-    assert marks.doctor("parking") == []
-
-
-def test_large_state_is_stored_and_read_back_when_it_needs_chunks(marks: Watermarks) -> None:
-    state = large(7)
-    commit(marks, "parking", "jr_1", state)
-
-    assert marks.get_watermark_values("parking") == state
-
-
 def test_nobody_waits_for_write_units_when_a_large_state_is_stored(marks: Watermarks) -> None:
     waits: list[float] = []
     marks.store.sleep = waits.append
