@@ -33,18 +33,6 @@ def define(jobs: Jobs, *names: str, **more: Any) -> None:
         jobs.create_job(Name=name, Command=COMMAND, **more)
 
 
-def ended(jobs: Jobs, name: str, *moves: str) -> str:
-    """Start a run and move it to its end, as a launcher that dies before it does anything more."""
-    run_id = jobs.start(name)
-    jobs.pass_through(name, run_id, "RUNNING", *(moves or ("SUCCEEDED",)))
-    return run_id
-
-
-def watermarks_of(jobs: Jobs) -> Watermarks:
-    store = jobs.scheduler.records.store
-    return Watermarks(store.table_name, store.client)
-
-
 CALLS: dict[str, Callable[[JobRuns, str], Any]] = {
     "StartJobRun": lambda jobs, _: jobs.start_job_run(JobName="parking"),
     "GetJobRun": lambda jobs, run_id: jobs.get_job_run(JobName="parking", RunId=run_id),
@@ -68,9 +56,6 @@ def refuses(code: str) -> Callable[..., Any]:
 
 def down(*_: Any, **__: Any) -> Any:
     raise StoreUnavailableError("t", "put_item", "Throttled")
-
-
-# --- stops ---------------------------------------------------------------------------------------
 
 
 # --- starts --------------------------------------------------------------------------------------
@@ -229,7 +214,8 @@ def test_call_ends_with_glue_s_error_and_changes_nothing_when_the_table_fails(
 def test_call_times_out_and_changes_nothing_when_others_keep_changing_the_job(
     parked: Jobs, everything: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
-    run_id = ended(parked, "parking")
+    run_id = parked.start("parking")
+    parked.pass_through("parking", run_id, "RUNNING", "SUCCEEDED")
     before = everything()
     monkeypatch.setattr(RunStore, "write", lambda *_: False)
     monkeypatch.setattr(parked.scheduler.records.store, "sleep", lambda _: None)

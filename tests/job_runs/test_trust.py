@@ -46,12 +46,8 @@ def plant(jobs: Jobs, name: str, script: str, run_id: str = RUN_ID, **told: Any)
 def run_of(script: str, **arguments: str) -> RunRecord:
     told = {"Arguments": {f"--{name.replace('_', '-')}": value for name, value in arguments.items()}}
     command = {"Name": "glueetl", "ScriptLocation": script}
-    moment = engines_clock()
+    moment = Clock()()
     return RunRecord("parking", RUN_ID, "STARTING", moment, moment, told, command)
-
-
-def engines_clock() -> Any:
-    return Clock()()
 
 
 # --- who looks -----------------------------------------------------------------------------------
