@@ -238,10 +238,6 @@ def test_what_a_target_lacked_is_kept_until_its_rows_are_read_again_when_later_b
     assert (lacks(2), lost.reset(order).at_targets) == ([], ())
 
 
-def test_released_keeps_plan_and_fence_when_a_plan_is_frozen() -> None:
-    assert planned().released() == replace(planned(), claim=None)
-
-
 @pytest.mark.parametrize(
     ("before", "step"),
     [

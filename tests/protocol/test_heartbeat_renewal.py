@@ -86,18 +86,6 @@ def test_only_the_end_of_the_lease_changes_when_the_heart_beats(
     assert stored() == before | {"~latest": expected}
 
 
-@pytest.mark.usefixtures("dynamodb")
-def test_one_request_bound_to_the_claim_is_sent_when_the_heart_beats(run: Run, wire: Wire) -> None:
-    wire.clear()
-
-    run.heartbeat()
-
-    [request] = wire.requests
-    assert request.operation == "UpdateItem"
-    names = set(request.body["ExpressionAttributeNames"].values())
-    assert names == {"version", "fence", "epoch", "planId", "ownerTok", "leaseUntil"}
-
-
 @pytest.mark.parametrize("planned", [False, True])
 @pytest.mark.parametrize("how", ["lease-over", "same-id", "take-over", "reset"])
 def test_fenced_heartbeat_is_false_and_changes_nothing_when_the_job_was_taken(

@@ -18,8 +18,6 @@ from tests.support.outputs import output_of, output_of_run
 from tests.support.steps import frozen
 from tests.support.table_items import plant
 
-pytestmark = pytest.mark.both_stores
-
 JOB = "parking"
 FULL = output_of(
     "s3://raw/repairs",
