@@ -109,8 +109,8 @@ def test_every_item_arrives_as_it_is_when_a_job_is_copied(pair: tuple[Watermarks
     assert [finding.kind for finding in target.doctor(JOB)] == ["open plan"]
 
 
-def test_open_plan_is_replayed_under_its_batch_id_when_a_job_was_copied(pair: tuple[Watermarks, Watermarks]) -> None:
-    source, target = with_a_history(pair[0]), pair[1]
+def test_open_plan_is_replayed_under_its_batch_id_when_a_job_was_copied(two: tuple[Watermarks, Watermarks]) -> None:
+    source, target = with_a_history(two[0]), two[1]
     expected = source.latest(JOB).next_batch
     copy(source, target)
 
@@ -121,8 +121,8 @@ def test_open_plan_is_replayed_under_its_batch_id_when_a_job_was_copied(pair: tu
     assert target.get_watermark_values(JOB) == {"n": 4}
 
 
-def test_item_of_the_original_class_is_adopted_when_its_job_is_copied(pair: tuple[Watermarks, Watermarks]) -> None:
-    source, target = pair
+def test_item_of_the_original_class_is_adopted_when_its_job_is_copied(two: tuple[Watermarks, Watermarks]) -> None:
+    source, target = two
     source.store.put(items.key(JOB, "jr_old") | {"watermarks": {"M": {"n": {"N": "808"}}}}, if_new=True)
 
     copy(source, target)
@@ -223,8 +223,8 @@ def test_dead_run_can_commit_nothing_when_its_job_was_copied(two: tuple[Watermar
 # --- there and back -------------------------------------------------------------------------------
 
 
-def test_nothing_changes_when_a_job_is_copied_again(pair: tuple[Watermarks, Watermarks]) -> None:
-    source, target = with_a_history(pair[0]), pair[1]
+def test_nothing_changes_when_a_job_is_copied_again(two: tuple[Watermarks, Watermarks]) -> None:
+    source, target = with_a_history(two[0]), two[1]
     copy(source, target)
     target.begin(JOB, "jr_5").commit()
     before = list(target.store.query(Between(JOB)))
@@ -235,9 +235,9 @@ def test_nothing_changes_when_a_job_is_copied_again(pair: tuple[Watermarks, Wate
 
 
 def test_job_comes_back_with_what_was_done_elsewhere_when_it_is_copied_back(
-    pair: tuple[Watermarks, Watermarks],
+    two: tuple[Watermarks, Watermarks],
 ) -> None:
-    source, target = with_a_history(pair[0]), pair[1]
+    source, target = with_a_history(two[0]), two[1]
     copy(source, target)
     target.begin(JOB, "jr_5").commit()
     target.store.delete(JOB, items.log_key(1))  # As it expires.
