@@ -528,17 +528,6 @@ def test_version_is_in_the_last_period_when_it_is_newer_than_now() -> None:
     assert sum(period.versions for period in found.periods) == 4
 
 
-def test_period_has_no_lag_when_no_cursor_is_known_in_it() -> None:
-    older = replace(ENTRIES_OF_JOB[2], watermarks={"scans": {"kind": "files"}})
-    found = in_periods(replace(FACTS, entries=[*ENTRIES_OF_JOB[:2], older]))
-
-    assert found is not None
-    # The first cursor comes with the version of 13:45, at the end of the period that begins at 13:40.
-    lags = [(period.start, period.lag) for period in found.periods]
-    assert {lag for start, lag in lags if start < NOW - 2 * HOUR - timedelta(minutes=5)} == {None}
-    assert None not in [lag for start, lag in lags if start >= NOW - 2 * HOUR - timedelta(minutes=5)]
-
-
 # --- all jobs -----------------------------------------------------------------------------------
 
 

@@ -174,8 +174,6 @@ def test_command_is_copied_when_its_button_is_pressed(page: Page, url: str) -> N
     ("job_id", "said"),
     [
         ("waits-for-replay", "Run the job again: it replays exactly this plan."),
-        ("abandoned", "had planned nothing; its lease ended"),
-        ("running-now", "has worked on it since 2026-03-17 22:35:00"),
         ("with-gap", "duty officer: the archive comes later"),
         ("repairs-hourly", "3 runs failed"),
     ],

@@ -30,7 +30,6 @@ from tests.report.listed_histories import ListedHistories
 from tests.report.many import NOW, facts_of, names_of
 from tests.report.world import JOBS, MARKUP_JOB, SECRET, World, hourly, rows_state
 from tests.support.clock import Clock
-from tests.support.files_states import state_of
 from tests.support.steps import commit
 from tests.support.table_items import put_item
 
@@ -310,21 +309,6 @@ def test_lag_falls_when_two_versions_have_the_same_time(world: World) -> None:
 
     assert found is not None
     assert (found.periods[0].lag, found.periods[-1].lag) == (timedelta(days=9), timedelta(minutes=54))
-
-
-def test_periods_show_the_age_when_a_job_has_no_cursor_of_time(watermarks: Watermarks, clock: Clock) -> None:
-    commit(
-        watermarks,
-        "landing",
-        "jr_1",
-        {"parking": state_of("s3://landing/parking/", None, [])},
-    )
-    clock.move(hours=3)
-
-    found = in_periods(read_facts(watermarks, look_up(watermarks, "landing"), clock.now))
-
-    assert found is not None and found.measure == "age"
-    assert found.periods[-1].lag == timedelta(hours=3)
 
 
 def test_periods_are_none_when_nothing_was_committed() -> None:
