@@ -152,19 +152,8 @@ def test_column_has_the_type_of_its_values_when_a_file_has_only_a_header(tmp_pat
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ({"id": [BIG]}, {"id": [1.5]}),
-        ({"id": [BIG]}, {"id": ["x"]}),
-        ({"id": [-1]}, {"id": pa.array([2**64 - 1], pa.uint64())}),
-    ],
-    ids=["float", "text", "uint64"],
-)
-def test_read_stops_and_names_the_column_when_files_of_parquet_have_types_that_do_not_fit(
-    tmp_path: Path, first: dict[str, Any], second: dict[str, Any]
-) -> None:
-    delta = landed(tmp_path, pa.table(first), pa.table(second))
+def test_read_stops_and_names_the_column_when_files_of_parquet_have_types_that_do_not_fit(tmp_path: Path) -> None:
+    delta = landed(tmp_path, pa.table({"id": [-1]}), pa.table({"id": pa.array([2**64 - 1], pa.uint64())}))
 
     with pytest.raises(MisfitError, match="column 'id'"):
         delta.read_pandas("parquet")
@@ -362,7 +351,6 @@ def test_reason_is_in_the_error_and_behind_it_when_a_file_cannot_be_read(tmp_pat
 @pytest.mark.parametrize(
     ("format", "options"),
     [
-        ("csv", {"seperator": ";"}),
         ("csv", {"on_bad_lines": "boom"}),
         ("csv", {"dtype": "boom"}),
         ("csv", {"encoding": "boom"}),
@@ -374,7 +362,6 @@ def test_reason_is_in_the_error_and_behind_it_when_a_file_cannot_be_read(tmp_pat
         ("json", {"seperator": ";"}),
         ("json", {"typ": "boom"}),
         ("json", {"encoding": "boom"}),
-        ("parquet", {"column": ["id"]}),
         ("parquet", {"columns": 5, "filters": 5}),
     ],
 )

@@ -15,15 +15,16 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 def frame_of(way: str, case: Case, folder: Path, spark: Any) -> Any:
     """Return what one way reads of a case, lazily where it is Spark's."""
+    is_csv = case.format == "csv"
     if way == "glue":
+        options = dict(case.options) | ({"withHeader": True} if is_csv else {})
         context = GlueContext(spark.sparkContext)
-        sources = {"paths": [str(folder)]}
-        return context.create_data_frame.from_options("file", sources, case.format, dict(case.options))
+        return context.create_data_frame.from_options("file", {"paths": [str(folder)]}, case.format, options)
     delta = FileBookmark(str(folder)).new_files()
     if way == "read_pandas":
         return delta.read_pandas(case.format, **case.options)
-    header: dict[str, Any] = {"header": True} if case.format == "csv" else {}
-    return delta.read(spark, case.format, schema=case.schema, **header, **case.options)
+    header = {"header": True} if is_csv else {}
+    return getattr(delta, way)(spark, case.format, schema=case.schema, **header, **case.options)
 
 
 def rows_of(frame: Any) -> list[Row]:

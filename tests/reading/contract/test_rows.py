@@ -11,23 +11,10 @@ from typing import Any
 import pytest
 
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.glue import GlueContext
 from scripts.helpers.reading.fetched_lines import unmarked
 from scripts.helpers.spark.settings import settings
 from tests.reading.contract.cases import CASES, EVERY, OWN, Case, in_order, put
-
-
-def frame_of(way: str, case: Case, folder: Path, spark: Any) -> Any:
-    """Return what one way reads of a case, lazily where it is Spark's."""
-    header = {"header": True} if case.format == "csv" else {}
-    if way == "glue":
-        options = dict(case.options) | ({"withHeader": True} if case.format == "csv" else {})
-        context = GlueContext(spark.sparkContext)
-        return context.create_data_frame.from_options("file", {"paths": [str(folder)]}, case.format, options)
-    delta = FileBookmark(str(folder)).new_files()
-    if way == "read_pandas":
-        return delta.read_pandas(case.format, **case.options)
-    return getattr(delta, way)(spark, case.format, schema=case.schema, **header, **case.options)
+from tests.reading.contract.frames import frame_of
 
 
 def rows_of(frame: Any) -> list[dict[str, str | None]]:
