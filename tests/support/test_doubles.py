@@ -136,16 +136,6 @@ def test_double_parts_a_query_into_pages_when_items_are_many() -> None:
     assert len(double.requests) == 7 + 3
 
 
-def test_double_serves_the_state_before_the_last_write_when_a_read_is_not_consistent() -> None:
-    double = FakeDynamoDB(TABLE, stale_reads=True)
-    double.put_item(**_put_legacy("parking", "jr_1"))
-    consistent = _get("parking", "jr_1")
-    eventual = {name: value for name, value in consistent.items() if name != "ConsistentRead"}
-
-    assert "Item" in double.get_item(**consistent)
-    assert "Item" not in double.get_item(**eventual)
-
-
 def test_double_refuses_an_item_when_it_is_above_400_kb() -> None:
     double = FakeDynamoDB(TABLE)
 
