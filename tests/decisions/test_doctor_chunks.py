@@ -116,23 +116,12 @@ def test_remedy_works_when_a_chunk_of_the_newest_version_is_missing(
 # --- while a decision is under way ---------------------------------------------------------------------------------
 
 
-def large_blob() -> dict[str, Any]:
-    return {"ledger": Blob(large(3)["packed"])}
-
-
-def decide_set(watermarks: Watermarks, job_id: str) -> object:
-    return watermarks.set_watermark(job_id, {"landed": large_blob()}, why="a test")
-
-
-def decide_rewind(watermarks: Watermarks, job_id: str) -> object:
-    return watermarks.rewind(job_id, to_version=1, why="a test")
-
-
-def decide_change(watermarks: Watermarks, job_id: str) -> object:
-    return watermarks.decisions.change_watermark(job_id, lambda state: large(4), context="parking", why="a test")
-
-
-DECISIONS = pytest.mark.parametrize("decide", [decide_set, decide_rewind, decide_change])
+DECIDE: dict[str, Decide] = {
+    "set": lambda w, job: w.set_watermark(job, {"landed": {"ledger": Blob(large(3)["packed"])}}, why="a test"),
+    "rewind": lambda w, job: w.rewind(job, to_version=1, why="a test"),
+    "change": lambda w, job: w.decisions.change_watermark(job, lambda _: large(4), context="parking", why="a test"),
+}
+DECISIONS = pytest.mark.parametrize("decide", DECIDE.values(), ids=DECIDE)
 
 
 @DECISIONS

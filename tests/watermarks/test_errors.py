@@ -177,7 +177,7 @@ def test_value_is_refused_before_anything_is_sent_when_it_cannot_be_stored(
 
     assert str(created.value) == str(caught.value)
     assert text in str(caught.value)
-    assert ("watermark map" if error is TooLargeError else "mark") in str(caught.value)
+    assert ("watermark map, most of it in 'mark'" if error is TooLargeError else "mark") in str(caught.value)
     assert PRIVATE not in str(caught.value)
     assert wire.requests == []
 
