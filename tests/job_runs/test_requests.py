@@ -194,12 +194,22 @@ BAD = [
     (
         "create_job",
         {"Name": "n", "Command": COMMAND, "WorkerType": "G.1X", "NumberOfWorkers": 300},
-        ["NumberOfWorkers is 300, and G.1X has 299 at most"],
+        ["NumberOfWorkers is 300, and G.1X has 1 to 299"],
     ),
     (
         "update_job",
         {"JobName": "parking", "JobUpdate": {"Command": COMMAND, "WorkerType": "G.2X", "NumberOfWorkers": 150}},
-        ["NumberOfWorkers is 150, and G.2X has 149 at most"],
+        ["NumberOfWorkers is 150, and G.2X has 1 to 149"],
+    ),
+    (
+        "create_job",
+        {"Name": "n", "Command": COMMAND, "WorkerType": "G.1X", "NumberOfWorkers": 0},
+        ["NumberOfWorkers is 0, and G.1X has 1 to 299"],
+    ),
+    (
+        "start_job_run",
+        {"JobName": "parking", "NumberOfWorkers": -1},
+        ["NumberOfWorkers is -1, and a job has 1 to 2,147,483,647"],
     ),
     ("get_job_run", {"JobName": "parking"}, ["'RunId' is missing"]),
     ("get_job_run", {"JobName": "parking", "RunId": "r" * 256}, ["'RunId'", "255"]),

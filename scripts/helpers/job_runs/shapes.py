@@ -239,9 +239,8 @@ def check_capacity(wanted: Mapping[str, Any], is_shell: bool) -> None:
             found.append(f"MaxCapacity is {dpus:g}, and a Python shell job takes 0.0625 or 1")
         elif not is_shell and (not LEAST_DPUS <= dpus <= MOST_DPUS or dpus != int(dpus)):
             found.append(f"{name} is {dpus:g}, and a Spark job takes whole DPUs from {LEAST_DPUS} to {MOST_DPUS}")
-    most = MOST_WORKERS.get(wanted.get("WorkerType", ""))
-    number = wanted.get("NumberOfWorkers", 0)
-    if most is not None and number > most:
-        found.append(f"NumberOfWorkers is {number}, and {wanted['WorkerType']} has {most} at most")
+    number, most = wanted.get("NumberOfWorkers", 1), MOST_WORKERS.get(wanted.get("WorkerType", ""), MAX_INTEGER)
+    if not 1 <= number <= most:
+        found.append(f"NumberOfWorkers is {number}, and {wanted.get('WorkerType', 'a job')} has 1 to {most:,}")
     if found:
         raise InvalidInputException(f"{'; '.join(found)}.")
