@@ -7,19 +7,21 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import pytest
 
-from scripts.helpers.errors import GlueOptionError
+from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue import (
     DropFields,
     DynamicFrame,
+    Filter,
     GlueContext,
     RenameField,
     ResolveChoice,
     SelectFields,
     getResolvedOptions,
 )
-from scripts.helpers.glue.catalog import Catalog, _csv_options
+from scripts.helpers.glue.catalog import Catalog, _csv_options, with_login
 from scripts.helpers.glue.connection_options import JDBC_PARTITIONS, folders_to_read, table_to_read
 from scripts.helpers.glue.formats import spark_format, spark_options
 from tests.glue.options import Put
@@ -100,6 +102,37 @@ def test_frame_is_written_to_a_folder_and_to_its_table_when_the_calls_are_those_
 
     assert written is frame
     assert [row["id"] for row in spark.read.json(raw).collect()] == [1, 1]
+
+
+def test_context_does_what_sparks_does_when_a_script_takes_it_for_a_sql_context(
+    glue_context: GlueContext, spark: Any
+) -> None:
+    glue_context.registerDataFrameAsTable(spark.range(3), "three")
+    glue_context.registerFunction("shouted", str.upper)
+    glue_context.setConf("spark.sql.glue_watermarks.test", "on")
+
+    assert glue_context.sql("SELECT count(*), shouted('a') FROM three").collect() == [(3, "A")]
+    assert "three" in [row["tableName"] for row in glue_context.tables().collect()]
+    assert glue_context.getConf("spark.sql.glue_watermarks.test", "off") == "on"
+    assert glue_context._jvm.java.lang.Math.abs(-1) == 1
+    assert glue_context._sc.version == spark.version
+    for name in ("_ssql_ctx", "_glue_scala_context"):
+        with pytest.raises(NotOffGlueError, match=rf"GlueContext\.{name} is Glue's own"):
+            getattr(glue_context, name)
+
+
+def test_transform_does_the_same_when_it_is_made_before_it_is_called(frame: DynamicFrame) -> None:
+    assert Filter()(frame=frame, f=lambda record: record["id"] > 1).count() == 0
+
+
+def test_login_is_that_of_a_secret_when_the_options_name_one(glue_context: GlueContext) -> None:
+    boto3.client("secretsmanager").create_secret(
+        Name="council/login", SecretString='{"username": "ann", "password": "not-a-secret"}'
+    )
+
+    request = table_to_read(with_login(JDBC | {"secretId": "council/login"}))
+
+    assert request.properties == {"user": "ann", "password": "not-a-secret"}
 
 
 def test_time_is_in_milliseconds_when_a_script_asks_the_context(

@@ -343,6 +343,19 @@ def test_predicate_is_refused_when_the_table_has_no_partition_keys(
     )
 
 
+@pytest.mark.parametrize("predicate", ["id = 4", "gone = 4", "day = = 4"])
+def test_predicate_is_refused_with_the_keys_when_spark_cannot_read_it(
+    predicate: str, glue_context: GlueContext, table: Any, register: Any, landing: str
+) -> None:
+    database = table("events", landing, "json", columns=["id"], PartitionKeys=[{"Name": "day", "Type": "int"}])
+    register(database, f"{landing}day=4/", "4")
+
+    with pytest.raises(GlueOptionError, match=r"'push_down_predicate' is refused by Spark: .* keys: day\.") as caught:
+        glue_context.create_dynamic_frame.from_catalog(database, "events", push_down_predicate=predicate)
+
+    assert "a place" not in str(caught.value)
+
+
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_columns_and_keys_have_their_types_when_a_table_has_no_new_files(
     ansi: str, glue_context: GlueContext, table: Any, put: Put, landing: str, ansi_mode: Callable[[str], None]

@@ -96,6 +96,66 @@ def test_transforms_do_as_the_dataframe_when_they_are_a_few_lines(glue_context: 
     assert [tuple(row) for row in kept.toDF().collect()] == [(1, "x")]
 
 
+def test_fields_of_no_type_go_when_they_are_in_structs_and_lists(glue_context: GlueContext, spark: Any) -> None:
+    nulls = "NULL AS n, named_struct('x', 1, 'y', NULL) AS s, named_struct('z', NULL) AS t"
+    data = "array(named_struct('kind', 'a', 'pears', NULL)) AS data"
+    frame = DynamicFrame.fromDF(spark.sql(f"SELECT 1 AS id, {nulls}, {data}"), glue_context, "frame")
+
+    kept = DropNullFields()(frame=frame).toDF()
+
+    assert kept.schema.simpleString() == "struct<id:int,s:struct<x:int>,data:array<struct<kind:string>>>"
+    assert [row.asDict(recursive=True) for row in kept.collect()] == [{"id": 1, "s": {"x": 1}, "data": [{"kind": "a"}]}]
+
+
+def test_name_is_there_once_when_three_frames_with_it_are_joined(
+    glue_context: GlueContext, spark: Any, raw: str
+) -> None:
+    frames = [
+        DynamicFrame.fromDF(spark.sql(f"SELECT 7 AS id, '{name}' AS {name}"), glue_context, name) for name in "abc"
+    ]
+
+    joined = Join.apply(Join.apply(frames[0], frames[1], "id", "id"), frames[2], "id", "id")
+    glue_context.write_dynamic_frame.from_options(joined, "file", {"path": raw}, "json")
+
+    assert joined.toDF().columns == ["id", "a", ".id", "b", "..id", "c"]
+    assert joined.drop_fields(["`.id`"]).toDF().columns == ["id", "a", "b", "..id", "c"]
+    assert spark.read.json(raw).count() == 1
+
+
+def test_names_that_are_one_to_spark_are_refused_when_rows_are_selected_or_written(
+    glue_context: GlueContext, spark: Any, raw: str
+) -> None:
+    df = spark.sql(
+        "SELECT * FROM (SELECT 7 AS id, 1 AS a) AS one JOIN (SELECT 7 AS ID, 2 AS b) AS two ON one.id = two.ID"
+    )
+    frame = DynamicFrame.fromDF(df, glue_context, "frame")
+
+    for asked in (
+        lambda: frame.select_fields(["id"]),
+        lambda: frame.apply_mapping([("id", "int", "key", "int")]),
+        lambda: Filter.apply(frame, lambda record: record["a"] == 1),
+        lambda: glue_context.write_dynamic_frame.from_options(frame, "file", {"path": raw}, "json"),
+        lambda: glue_context.getSink("file", path=raw, format="parquet").writeDataFrame(df),
+    ):
+        with pytest.raises(GlueOptionError, match="drop or rename one of them"):
+            asked()
+    assert frame.select_fields(["a", "b"]).toDF().columns == ["a", "b"]
+
+
+def test_fields_in_lists_and_in_another_case_are_found_as_asked_when_they_are_mapped(
+    glue_context: GlueContext, spark: Any
+) -> None:
+    df = spark.sql("SELECT 1 AS id, array(named_struct('p', 2, 'q', 3)) AS bays")
+    frame = DynamicFrame.fromDF(df, glue_context, "frame")
+    mappings = [("ID", "int", "key", "int"), ("bays[].p", "int", "places", "array"), ("Bays.q", "int", "q", "array")]
+
+    assert frame.apply_mapping(mappings).toDF().collect() == [(1, [2], [3])]
+    assert frame.apply_mapping(mappings, case_sensitive=True).toDF().collect() == [([2],)]
+    assert frame.drop_fields(["bays[].p"]).schema().simpleString() == "struct<id:int,bays:array<struct<q:int>>>"
+    with pytest.raises(NotOffGlueError, match=r"To map to 'bays\[\]\.r', a field inside a list, is Glue's own"):
+        frame.apply_mapping([("bays[].p", "int", "bays[].r", "int")])
+
+
 def test_pairs_come_with_all_columns_when_frames_are_joined(glue_context: GlueContext, spark: Any) -> None:
     persons = DynamicFrame.fromDF(spark.sql("SELECT 7 AS id, 'Ada' AS name"), glue_context, "persons")
     members = DynamicFrame.fromDF(spark.sql("SELECT 7 AS person_id, 'x' AS name"), glue_context, "members")

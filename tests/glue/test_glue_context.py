@@ -204,7 +204,7 @@ def test_source_is_refused_when_the_job_is_committed(
     put("a")
     begin().commit()
 
-    with pytest.raises(PlanConflictError, match="'landed' comes after the commit"):
+    with pytest.raises(PlanConflictError, match=r"transformation_ctx='landed' is read after it\. Read it before job"):
         read(glue_context, landing)
 
 

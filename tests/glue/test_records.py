@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, timezone
@@ -42,6 +43,8 @@ PEOPLE = """
         (lambda record: record["bay"]["no"] == 7 and "text" not in record["bay"], [1]),
         (lambda record: int(record["name"]), []),
         (lambda record: record["tags"] + ["b"] == ["a", "b"], [1]),
+        (lambda record: record.name == "Ada" and record.bay.no == 7, [1]),
+        (lambda record: record.bay.text is None, []),
     ],
 )
 def test_absent_field_is_absent_and_not_none_when_records_are_filtered(f: Any, ids: list[int], frame: Make) -> None:
@@ -96,6 +99,17 @@ def test_fields_have_the_types_of_what_is_returned_when_records_are_mapped(frame
         "at:struct<day:timestamp,none:string>,sum:decimal(5,3),big:bigint>"
     )
     assert [row["tags"] for row in found.collect()] == [["a", None]]
+
+
+def shouted(record: Any) -> Any:
+    record.name = record.get("name", "nobody").upper()
+    return copy.deepcopy(record)
+
+
+def test_fields_are_attributes_of_records_when_they_are_mapped(frame: Make) -> None:
+    mapped = glue.Map.apply(frame=frame("SELECT 1 AS id, 'Ada' AS name UNION ALL SELECT 2, NULL"), f=shouted)
+
+    assert rows(mapped) == [{"id": 1, "name": "ADA"}, {"id": 2, "name": "NOBODY"}]
 
 
 def test_field_is_text_and_a_warning_says_so_when_a_function_returns_two_types(
@@ -206,6 +220,38 @@ def test_frames_are_parted_and_put_together_when_scripts_split_them(frame: Make,
         people.split_rows({"id": {"~": 1}}, "a", "b")
     with pytest.raises(GlueOptionError, match="which the frame has not"):
         people.split_rows({"gone": {"=": 1}}, "a", "b")
+
+
+QUIET: dict[str, Callable[[DynamicFrame], Any]] = {
+    "ApplyMapping": lambda none: glue.ApplyMapping.apply(none, [("id", "int", "key", "long")]),
+    "Coalesce": lambda none: glue.Coalesce.apply(none, 1),
+    "DropFields": lambda none: glue.DropFields.apply(none, ["id"]),
+    "DropNullFields": glue.DropNullFields.apply,
+    "ErrorsAsDynamicFrame": glue.ErrorsAsDynamicFrame.apply,
+    "Filter": lambda none: glue.Filter.apply(none, lambda record: record["id"] > 1),
+    "Join": lambda none: glue.Join.apply(none, none, "id", "id"),
+    "Map": lambda none: glue.Map.apply(none, shouted),
+    "Relationalize": lambda none: glue.Relationalize.apply(none, "s3://not-used/", "root").select("root"),
+    "RenameField": lambda none: glue.RenameField.apply(none, "id", "key"),
+    "Repartition": lambda none: glue.Repartition.apply(none, 1),
+    "ResolveChoice": lambda none: glue.ResolveChoice.apply(none, specs=[("id", "cast:long")]),
+    "SelectFields": lambda none: glue.SelectFields.apply(none, ["id"]),
+    "Spigot": lambda none: glue.Spigot.apply(none, "s3://not-used/"),
+    "SplitFields": lambda none: glue.SplitFields.apply(none, ["id"]).select("frame1"),
+    "SplitRows": lambda none: glue.SplitRows.apply(none, {"id": {">": 1}}).select("frame2"),
+    "Unbox": lambda none: glue.Unbox.apply(none, "body", "json"),
+    "Union": lambda none: glue.Union.apply(none, frame2=none),
+    "UnnestFrame": glue.UnnestFrame.apply,
+    "mergeDynamicFrame": lambda none: none.mergeDynamicFrame(none, ["id"]),
+}
+"""By transform, a call as scripts make it."""
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_frame_has_no_columns_when_nothing_is_new_to_be_transformed(name: str, frame: Make) -> None:
+    none = frame("SELECT 1 AS id").drop_fields(["id"])
+
+    assert QUIET[name](none).toDF().columns == []
 
 
 def test_staged_rows_take_the_place_of_those_with_their_keys_when_frames_are_merged(frame: Make) -> None:

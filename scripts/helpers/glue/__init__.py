@@ -19,28 +19,7 @@ if TYPE_CHECKING:
     from scripts.helpers.glue.job import Job as Job
     from scripts.helpers.glue.quality import EvaluateDataQuality as EvaluateDataQuality
     from scripts.helpers.glue.runtime import getResolvedOptions as getResolvedOptions
-    from scripts.helpers.glue.transforms import ApplyMapping as ApplyMapping
-    from scripts.helpers.glue.transforms import Coalesce as Coalesce
-    from scripts.helpers.glue.transforms import DropFields as DropFields
-    from scripts.helpers.glue.transforms import DropNullFields as DropNullFields
-    from scripts.helpers.glue.transforms import ErrorsAsDynamicFrame as ErrorsAsDynamicFrame
-    from scripts.helpers.glue.transforms import Filter as Filter
-    from scripts.helpers.glue.transforms import FlatMap as FlatMap
-    from scripts.helpers.glue.transforms import Join as Join
-    from scripts.helpers.glue.transforms import Map as Map
-    from scripts.helpers.glue.transforms import MapToCollection as MapToCollection
-    from scripts.helpers.glue.transforms import Relationalize as Relationalize
-    from scripts.helpers.glue.transforms import RenameField as RenameField
-    from scripts.helpers.glue.transforms import Repartition as Repartition
-    from scripts.helpers.glue.transforms import ResolveChoice as ResolveChoice
-    from scripts.helpers.glue.transforms import SelectFields as SelectFields
-    from scripts.helpers.glue.transforms import SelectFromCollection as SelectFromCollection
-    from scripts.helpers.glue.transforms import Spigot as Spigot
-    from scripts.helpers.glue.transforms import SplitFields as SplitFields
-    from scripts.helpers.glue.transforms import SplitRows as SplitRows
-    from scripts.helpers.glue.transforms import Unbox as Unbox
-    from scripts.helpers.glue.transforms import Union as Union
-    from scripts.helpers.glue.transforms import UnnestFrame as UnnestFrame
+    from scripts.helpers.glue.transforms import *  # noqa: F403
     from scripts.helpers.glue_api.errors import GlueArgumentError as GlueArgumentError
     from scripts.helpers.glue_api.errors import VersionMismatchException as VersionMismatchException
 

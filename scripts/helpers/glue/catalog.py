@@ -12,6 +12,7 @@ from scripts.helpers._lazy import DataFrame, F, SparkSession
 from scripts.helpers.databases.login import login_of_secret
 from scripts.helpers.display.redaction import aws_client
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
+from scripts.helpers.glue.choices import typed_analysis
 from scripts.helpers.glue.formats import FORMATS
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
@@ -230,6 +231,14 @@ class Catalog:
             ) from error
 
 
+def with_login(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a database with what a named connection of the catalogue, and a secret, hold."""
+    left, name = dict(given), given.get("connectionName")
+    secret = left.pop("secretId", None)
+    connected = Catalog().connection(str(name)) if name and "url" not in given else {}
+    return {**connected, **left, **(login_of_secret(str(secret)) if secret else {})}
+
+
 def _chosen(
     spark: SparkSession, table: CatalogTable, rows: Sequence[tuple[str, ...]], predicate: SQL
 ) -> list[tuple[str, ...]]:
@@ -242,7 +251,9 @@ def _chosen(
     casts = [sql("CAST({0} AS {1}) AS {0}", key, kind) for key, kind in keys]
     numbered = [(*row[:-1], str(index)) for index, row in enumerate(rows)]
     frame = spark.createDataFrame(numbered, schema).selectExpr(*casts, "`a place`")
-    return [rows[int(row["a place"])] for row in frame.where(predicate).collect()]
+    remedy = f"Write Spark's SQL over the partition keys: {', '.join(key for key, _ in table.partition_keys)}."
+    with typed_analysis("push_down_predicate", remedy):
+        return [rows[int(row["a place"])] for row in frame.where(predicate).collect()]
 
 
 def _pairs(columns: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

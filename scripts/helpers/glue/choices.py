@@ -20,12 +20,14 @@ from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, sql
 from scripts.helpers.schemas.kinds import Kind, common
 from scripts.helpers.schemas.spark_frames import columns_of_schema, quoted, type_of
+from scripts.helpers.spark.java_errors import reason_of
 
 logger = logging.getLogger(__name__)
 
 SPARK_NAMES = {"long": "bigint", "short": "smallint", "byte": "tinyint", "decimal": "decimal(10,2)"}
 """Spark's names of Glue's types. A decimal without precision has 10 digits, in Glue 2 of them behind the point."""
 ACTIONS = ("cast", "project", "make_cols", "make_struct", "match_catalog")
+ALIKE = "If two columns have names that differ only by case, drop or rename one of them first."
 _NO_CAST = re.compile(r"annot resolve (.*?) due to data type mismatch: (cannot cast [^\n;]+)")
 
 
@@ -56,7 +58,7 @@ def resolved(
         verb, kind = _parsed("specs", action)
         if verb == "match_catalog":
             raise GlueOptionError("specs", f"has {action!r} for {path!r}. It goes as choice='match_catalog'.")
-        steps = steps_to(path.replace("[]", ""), df.schema)
+        steps = steps_to(path, df.schema)
         # Glue passes over a path that is not there.
         if steps:
             df = _cast_at(df, "specs", steps, kind) if verb == "cast" else _passed(df, steps, action)
@@ -85,18 +87,19 @@ def spark_type(option: str, kind: str) -> SQL:
 
 
 @contextmanager
-def typed_casts(option: str) -> Iterator[None]:
-    """Raise GlueOptionError where rows are selected with a cast between two types that Spark never casts."""
-    from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
+def typed_analysis(option: str, remedy: str = "") -> Iterator[None]:
+    """Raise GlueOptionError where Spark refuses an option: a cast that it never does, an ambiguous name, wrong SQL."""
+    from pyspark.sql.utils import AnalysisException, ParseException  # type: ignore[attr-defined]
 
     try:
         yield
-    except AnalysisException as error:
-        found = _NO_CAST.search(str(error))
-        if found is None:
-            raise
-        why = f"asks for a cast of {found[1]} that Spark does not have: {found[2].rstrip('. ')}."
-        raise GlueOptionError(option, f"{why} Leave it out, and make the column with toDF().") from error
+    except (AnalysisException, ParseException) as error:
+        if found := _NO_CAST.search(str(error)):
+            why = f"asks for a cast of {found[1]} that Spark does not have: {found[2].rstrip('. ')}."
+            raise GlueOptionError(option, f"{why} Leave it out, and make the column with toDF().") from error
+        # What Spark offers instead may be columns that only this package knows.
+        why = reason_of(error).partition(" Did you mean")[0]
+        raise GlueOptionError(option, f"is refused by Spark: {why} {remedy or ALIKE}") from error
 
 
 def united(frames: Sequence[DataFrame]) -> DataFrame:
@@ -190,5 +193,5 @@ def _passed(df: DataFrame, steps: Sequence[str], action: str) -> DataFrame:
 
 def _cast_at(df: DataFrame, option: str, steps: Sequence[str], kind: str) -> DataFrame:
     wanted = T._parse_datatype_string(spark_type(option, kind))
-    with typed_casts(option):
+    with typed_analysis(option):
         return changed(df, steps, lambda field: [Field(field.name, wanted, cast(field, kind))])

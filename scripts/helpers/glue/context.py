@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scripts.helpers._lazy import DataFrame, SparkSession
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
-from scripts.helpers.glue.catalog import DATABASES, LAKES, Catalog, Partitions
+from scripts.helpers.glue.catalog import DATABASES, LAKES, Catalog, Partitions, with_login
 from scripts.helpers.glue.connection_options import (
     MAX_PARTITIONS,
     FoldersToRead,
@@ -21,10 +21,10 @@ from scripts.helpers.glue.connection_options import (
 from scripts.helpers.glue.frames import WITHOUT_GLUE, DynamicFrame, DynamicFrameCollection, as_dataframe
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.runtime import glue_session
-from scripts.helpers.glue.sinks import FILES, DataSink, format_named, write_catalog_table, write_files, write_table
+from scripts.helpers.glue.sinks import FILES, DataSink, format_named, write_catalog_table, write_table
 from scripts.helpers.glue.sources import read_folders, read_lake, read_table
 from scripts.helpers.glue_api.runs import on_glue
-from scripts.helpers.spark.jvm import check_jvm, is_session
+from scripts.helpers.spark.jvm import check_jvm, context_of, is_session
 from scripts.helpers.spark.versions import check_version
 
 if TYPE_CHECKING:
@@ -89,13 +89,18 @@ class GlueContext:
 
         Glue has two names of a call: ``create_dynamic_frame_from_options`` is ``create_dynamic_frame.from_options``.
         """
-        if name.startswith("_") or name == "spark_session":
+        from pyspark.sql import SQLContext
+
+        if name.startswith("__") or name == "spark_session":
             raise AttributeError(name)
         frames, separator, source = name.partition("_from_")
         if separator and frames in FRAMES:
             return getattr(getattr(self, frames), f"from_{source}")
         if hasattr(self.spark_session, name):
             return getattr(self.spark_session, name)
+        # Glue's context is a SQLContext; `_ssql_ctx` is Glue's own JVM there.
+        if not name.startswith("_") and hasattr(SQLContext, name):
+            return getattr(SQLContext(context_of(self.spark_session), self.spark_session), name)
         raise NotOffGlueError(f"GlueContext.{name}", INSTEAD)
 
     def write_from_options(self, frame_or_dfc: Any, *args: Any, **options: Any) -> Any:
@@ -195,7 +200,7 @@ class Reader(Generic[Frame]):
                 spark, folders_to_read(given), format_named(format, kind), format_options or {}, transformation_ctx,
             )  # fmt: skip
         elif kind in DATABASES:
-            df = read_table(spark, table_to_read(_with_login(given)), transformation_ctx)
+            df = read_table(spark, table_to_read(with_login(given)), transformation_ctx)
         else:
             raise NotOffGlueError(f"The connection type {connection_type!r}", INSTEAD)
         return self._wrap(df, transformation_ctx)
@@ -283,18 +288,10 @@ class Writer:
         See `sinks.FileTarget` and `sinks.write_table`.
         """
         _passed_over("write_dynamic_frame.from_options", further)
-        kind, given = connection_type.lower(), connection_options or {}
-        if kind in DATABASES:
-            for df in _dataframes(frame):
-                write_table(df, _with_login(given), Job.running())
-            return frame
-        if kind not in FILES:
-            raise NotOffGlueError(
-                f"To write to {connection_type!r}", "Use toDF().write, with Spark's writer for that store."
-            )
-        named = format_named(format, kind)
+        sink = DataSink(connection_type, format, connection_options or {}, None)
+        sink.setFormat(format, **(format_options or {}))
         for df in _dataframes(frame):
-            write_files(df, given, named, format_options or {}, Job.running())
+            sink.writeDataFrame(df)
         return frame
 
     def from_catalog(
@@ -392,9 +389,3 @@ def _passed_over(call: str, given: Iterable[str]) -> None:
     """Name keywords that Glue's call may have and that change nothing here."""
     if given:
         logger.warning("event=options_unknown call=%s options=%s: passed over", call, ",".join(sorted(given)))
-
-
-def _with_login(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add what a named connection of the catalogue holds."""
-    name = given.get("connectionName")
-    return given if not name or "url" in given else {**Catalog().connection(str(name)), **given}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +54,8 @@ def steps_to(path: str, schema: T.StructType) -> tuple[str, ...] | None:
     exact = _named(path, schema)
     if exact is not None:
         return (exact,)
+    # Glue writes ``[]`` behind the name of a list.
+    path = path.replace("[]", "")
     if "`" not in path:
         return _walk(path.split("."), schema, quoted=False)
     return _walk(parts_of(path), schema, quoted=True)
@@ -120,6 +122,16 @@ def changed(df: DataFrame, steps: Sequence[str], change: Change) -> DataFrame:
         by_place = [top_field(each) for each in df.schema.fields]
         fields = [replace(value, name=field.name) for field, value in zip(fields, by_place, strict=True)]
     return df.select([_named_column(field) for field in _replaced(fields, steps, change)])
+
+
+def steps_to_nulls(kind: T.DataType, steps: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the names that lead to fields of the type of NULL, in structs and lists of structs as well."""
+    if isinstance(kind, T.ArrayType):
+        yield from steps_to_nulls(kind.elementType, steps)
+    if isinstance(kind, T.StructType):
+        for part in kind.fields:
+            inner = (*steps, part.name)
+            yield from [inner] if isinstance(part.dataType, T.NullType) else steps_to_nulls(part.dataType, inner)
 
 
 def top_field(part: T.StructField) -> Field:

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 from scripts.helpers._lazy import DataFrame, F, T
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
-from scripts.helpers.glue.choices import cast, resolved, spark_type, typed_casts, united
+from scripts.helpers.glue.choices import cast, resolved, spark_type, typed_analysis, united
 from scripts.helpers.glue.fields import Field, changed, expression, field_at, parts_of, steps_to, top_field
 from scripts.helpers.glue.job import Job
-from scripts.helpers.glue.records import Record, kept, mapped
+from scripts.helpers.glue.records import kept, mapped
 from scripts.helpers.relational.relations import untracked
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.spark.inferred import inferred_schema
@@ -126,9 +126,7 @@ class DynamicFrame:
         """Return 0: rows that Spark cannot read, and errors of functions, are errors of the job."""
         return 0
 
-    def stageErrorsCount(self) -> int:  # noqa: N802
-        """Return 0, as `errorsCount`."""
-        return 0
+    stageErrorsCount = errorsCount  # noqa: N815
 
     def assertErrorThreshold(self) -> None:  # noqa: N802
         """Do nothing, as there is no row with an error."""
@@ -154,7 +152,8 @@ class DynamicFrame:
                 wanted[steps] = F.col(expression(steps))
         # A struct that is wanted as a whole has its fields already.
         whole = {steps: value for steps, value in wanted.items() if not _is_within(steps, wanted)}
-        return self._with(self._df.select(_as_structs(whole)))
+        with typed_analysis("paths"):
+            return self._with(self._df.select(_as_structs(whole)))
 
     def drop_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
         """Leave columns out, and fields of structs. A struct without fields is left out, too."""
@@ -190,13 +189,18 @@ class DynamicFrame:
         ----------
         mappings
             (source, its type, target, its type), (source, target, its type) or (source, target). The source's type is
-            not looked at. ``array``, ``struct`` and ``map`` as a target's type leave the value as it is.
+            not looked at. ``array``, ``struct`` and ``map`` as a target's type leave the value as it is. A source
+            inside a list, such as ``bays[].name``, is the list of its values.
+        case_sensitive
+            A source that is spelt in another case is not there.
 
         Raises
         ------
         GlueOptionError
             A mapping of another length, a type that there is not or that Spark has no cast to, or a target that is
             named twice.
+        NotOffGlueError
+            A target inside a list.
         """
         given = [mappings] if isinstance(mappings, tuple) else list(mappings)
         targets: dict[tuple[str, ...], Any] = {}
@@ -204,19 +208,20 @@ class DynamicFrame:
             if not 2 <= len(mapping) <= 4:
                 raise GlueOptionError("mappings", f"has {mapping!r}. Each is (source, its type, target, its type).")
             source, target = mapping[0], mapping[1] if len(mapping) < 4 else mapping[2]
+            if "[]" in target:
+                raise NotOffGlueError(f"To map to {target!r}, a field inside a list,", INSTEAD)
             kind = mapping[-1] if len(mapping) > 2 else ""
             path = parts_of(target)
             if path in targets:
                 raise GlueOptionError("mappings", f"names the target {target!r} twice.")
             steps = self._steps(source)
-            if steps:
+            if steps and (not case_sensitive or ".".join(steps) == source.replace("`", "").replace("[]", "")):
                 targets[path] = self._mapped(source, steps, kind)
-        with typed_casts("mappings"):
+        with typed_analysis("mappings"):
             return self._with(self._df.select(_as_structs(targets)))
 
-    def applyMapping(self, *args: Any, **options: Any) -> DynamicFrame:  # noqa: N802
-        """Do what `apply_mapping` does."""
-        return self.apply_mapping(*args, **options)
+    applyMapping = apply_mapping  # noqa: N815
+    """Its other name in Glue."""
 
     def resolveChoice(  # noqa: N802
         self,
@@ -323,16 +328,17 @@ class DynamicFrame:
 
     # --- rows ------------------------------------------------------------------------------------
 
-    def filter(self, f: Callable[[Record], Any], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
+    def filter(self, f: Callable[[Any], Any], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
         """Keep the rows for whose record a function is true; a KeyError, ValueError or TypeError counts as false.
 
         A record is a dictionary, in which a field that is NULL is absent; see `records`. Python is called for each row:
         ``toDF().where(...)`` is many times as fast.
         """
-        return self._with(kept(self._df, f)) if self._df.columns else self
+        with typed_analysis("f"):
+            return self._with(kept(self._df, f)) if self._df.columns else self
 
     def map(
-        self, f: Callable[[Record], Record], preservesPartitioning: bool = False, transformation_ctx: str = "", **_: Any
+        self, f: Callable[[Any], Any], preservesPartitioning: bool = False, transformation_ctx: str = "", **_: Any
     ) -> DynamicFrame:
         """Return what a function makes of each record; see `records.mapped`. An error in it fails the job."""
         return self._with(mapped(self._df, f)) if self._df.columns else self
@@ -351,9 +357,10 @@ class DynamicFrame:
     ) -> DynamicFrame:
         """Return the pairs of rows whose keys are equal, with all columns of both.
 
-        A column of `frame2` whose name is there already gets a dot in front of it; names that differ by their case are
-        two names, as in Glue, of which one has to be dropped or renamed before Spark reads or writes the rows. With a
-        frame that has no columns, as where nothing is new, there are no pairs, and no columns.
+        A column of `frame2` whose name is there already gets a dot in front of it, and one more if that is there, too.
+        Names that differ by their case are two names, as in Glue, of which one has to be dropped or renamed before
+        Spark reads or writes the rows. With a frame that has no columns, as where nothing is new, there are no pairs,
+        and no columns.
 
         Raises
         ------
@@ -368,7 +375,10 @@ class DynamicFrame:
             raise GlueOptionError("paths2", f"has {len(keys2)} keys and paths1 has {len(keys1)}. Give pairs of them.")
         names = list(one.columns)
         for name in two.columns:
-            names.append(f".{name}" if name in one.columns else name)
+            free = name
+            while free in names:
+                free = f".{free}"
+            names.append(free)
         # Joined by places: names may be in both frames, or have dots in them, and Spark would take these for structs.
         left = one.toDF(*(f"l{place}" for place in range(len(one.columns))))
         right = two.toDF(*(f"r{place}" for place in range(len(two.columns))))
@@ -413,9 +423,10 @@ class DynamicFrame:
         return self._with(df.repartition(num_partitions) if shuffle else df.coalesce(num_partitions))
 
     def split_fields(
-        self, paths: str | Sequence[str], name1: str, name2: str, transformation_ctx: str = "", **_: Any
+        self, paths: str | Sequence[str], name1: str = "", name2: str = "", transformation_ctx: str = "", **_: Any
     ) -> DynamicFrameCollection:
-        """Return two frames: one with the named columns, one with the others."""
+        """Return two frames: one with the named columns, one with the others; by default with this name, 1 and 2."""
+        name1, name2 = name1 or f"{self.name}1", name2 or f"{self.name}2"
         return DynamicFrameCollection(
             {name1: self.select_fields(paths)._called(name1), name2: self.drop_fields(paths)._called(name2)},
             self.glue_ctx,
@@ -424,8 +435,8 @@ class DynamicFrame:
     def split_rows(
         self,
         comparison_dict: Mapping[str, Mapping[str, Any]],
-        name1: str,
-        name2: str,
+        name1: str = "frame1",
+        name2: str = "frame2",
         transformation_ctx: str = "",
         **_: Any,
     ) -> DynamicFrameCollection:
@@ -437,7 +448,8 @@ class DynamicFrame:
             By path the comparisons: ``{"age": {">": 10, "<": 20}}``.
         """
         holds = F.lit(True)
-        for path, comparisons in comparison_dict.items():
+        # Where nothing is new the frame has no columns, and there is nothing to compare.
+        for path, comparisons in (comparison_dict if self._df.columns else {}).items():
             steps = self._steps(path)
             if not steps:
                 raise GlueOptionError("comparison_dict", f"has {path!r}, which the frame has not.")
@@ -471,7 +483,7 @@ class DynamicFrame:
     def spigot(
         self, path: str, options: Mapping[str, Any] | None = None, transformation_ctx: str = "", **_: Any
     ) -> DynamicFrame:
-        """Write a sample of the rows as JSON into a folder, and return the frame.
+        """Write a sample of the rows as JSON into a folder, nothing where nothing is new, and return the frame.
 
         Parameters
         ----------
@@ -483,7 +495,8 @@ class DynamicFrame:
         if given or most < 1 or not 0 < share <= 1:
             raise GlueOptionError("options", f"is {options!r}. It takes topk from 1 on, and prob above 0 and up to 1.")
         sample = self._df if share == 1 else self._df.sample(share)
-        sample.limit(most).write.mode("append").json(path)
+        if sample.columns:
+            sample.limit(most).write.mode("append").json(path)
         return self
 
     # --- within ----------------------------------------------------------------------------------

@@ -163,7 +163,9 @@ class Job:
             return None
         if batch.run.closed:
             raise PlanConflictError(
-                batch.job_id, f"context {context!r} comes after the commit. Call init for another run."
+                batch.job_id,
+                f"job.commit() has ended the run, and a source with transformation_ctx={context!r} is read after it. "
+                "Read it before job.commit(), or call job.init() again, which begins another run.",
             )
         if not context and batch.mode.name != "disable":
             logger.warning(

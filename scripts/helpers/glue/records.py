@@ -1,7 +1,7 @@
 """Records: rows as the dictionaries that functions of a script get and return, and which types those have.
 
-As in Glue a field without a value is absent: ``record["x"]`` raises KeyError, and ``record.get("x")`` is None. Spark
-does not tell a NULL from a field that is missing, so both are absent here.
+As in Glue a field without a value is absent: ``record["x"]`` and ``record.x`` raise KeyError, and ``record.get("x")``
+is None. Spark does not tell a NULL from a field that is missing, so both are absent here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Record = dict[str, Any]
 BITS = {"byte": 7, "short": 15, "integer": 31, "long": 63}
 """Of whole numbers, without the sign."""
 MAX_DIGITS = 38
@@ -42,16 +41,29 @@ _NAMES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )  # fmt: skip
 
 
-def record_of(row: Any, schema: T.StructType) -> Record:
+class DynamicRecord(dict[str, Any]):
+    """A row, or a struct in it: a dictionary whose items are attributes as well."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Python itself asks for these, such as to copy the record, and takes only an AttributeError for "no".
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+
+def record_of(row: Any, schema: T.StructType) -> DynamicRecord:
     """Return a row of Spark as a record."""
-    found: Record = {}
+    found = DynamicRecord()
     for value, part in zip(row, schema.fields, strict=True):
         if value is not None:
             found[part.name] = _plain(value, part)
     return found
 
 
-def kept(df: DataFrame, f: Callable[[Record], Any]) -> DataFrame:
+def kept(df: DataFrame, f: Callable[[DynamicRecord], Any]) -> DataFrame:
     """Return the rows for whose record a function is true; a KeyError, ValueError or TypeError of it counts as false.
 
     The function answers yes or no, and Spark keeps the rows: they do not pass through Python, and lose nothing there.
@@ -61,7 +73,7 @@ def kept(df: DataFrame, f: Callable[[Record], Any]) -> DataFrame:
     return df.where(answer(F.struct(*map(SPARK.quote, df.columns))))
 
 
-def mapped(df: DataFrame, f: Callable[[Record], Record]) -> DataFrame:
+def mapped(df: DataFrame, f: Callable[[DynamicRecord], Mapping[str, Any]]) -> DataFrame:
     """Return what a function makes of each record, in the types that it returns.
 
     A field whose values have several types gets the one that holds them all exactly; if there is none, they are texts,
@@ -80,7 +92,7 @@ def mapped(df: DataFrame, f: Callable[[Record], Record]) -> DataFrame:
     return frame_of(df.sparkSession, records, schema)
 
 
-def frame_of(spark: SparkSession, records: RDD[Record], known: T.StructType) -> DataFrame:
+def frame_of(spark: SparkSession, records: RDD[Mapping[str, Any]], known: T.StructType) -> DataFrame:
     """Return records as rows.
 
     Parameters
@@ -195,13 +207,13 @@ def _storable(kind: Kind, name: str) -> Kind:
     return NO_FIELDS | {"fields": fields}
 
 
-def _checked(record: Any) -> Record:
+def _checked(record: Any) -> dict[str, Any]:
     if not isinstance(record, Mapping):
         raise GlueOptionError("f", f"returned {type(record).__name__}. Return the record, changed.")
     return dict(record)
 
 
-def _holds(f: Callable[[Record], Any], schema: T.StructType, row: Any) -> bool:
+def _holds(f: Callable[[DynamicRecord], Any], schema: T.StructType, row: Any) -> bool:
     try:
         return bool(f(record_of(row, schema)))
     except (KeyError, ValueError, TypeError):

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, PlanConflictError
-from scripts.helpers.glue.catalog import DATABASES, Catalog
+from scripts.helpers.glue.catalog import DATABASES, Catalog, with_login
 from scripts.helpers.glue.catalog_updates import CatalogUpdate
+from scripts.helpers.glue.choices import typed_analysis
 from scripts.helpers.glue.connection_options import table_to_read
 from scripts.helpers.glue.formats import spark_format, spark_options
 from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, as_dataframe
@@ -111,7 +112,7 @@ class FileTarget:
                 options: dict[str, Any] = dict(self.options)
                 run.write(df, self.path, format=self.format, partition_by=self.keys, **options)
         elif _may_append(df, job):
-            with timestamps_with_statistics(df.sparkSession, self.format):
+            with timestamps_with_statistics(df.sparkSession, self.format), typed_analysis("frame"):
                 writer = df.write.format(self.format).options(**with_dialect(self.format, self.options))
                 writer.partitionBy(*self.keys).mode("append").save(self.path)
 
@@ -225,7 +226,7 @@ class DataSink:
     """
 
     def __init__(
-        self, connection_type: str, format: str | None, options: Mapping[str, Any], glue_ctx: GlueContext
+        self, connection_type: str, format: str | None, options: Mapping[str, Any], glue_ctx: GlueContext | None
     ) -> None:
         kind = connection_type.lower()
         if kind not in (*FILES, *DATABASES):
@@ -234,7 +235,7 @@ class DataSink:
         self._format, self._format_options = format, dict[str, Any]()
         self._table: tuple[str, str, str | None] | None = None
 
-    def setFormat(self, format: str, **options: Any) -> None:  # noqa: N802
+    def setFormat(self, format: str | None, **options: Any) -> None:  # noqa: N802
         """Set the format of the files, and its options."""
         self._format, self._format_options = format, options
 
@@ -270,7 +271,7 @@ class DataSink:
         if self._kind in DATABASES:
             if self._table is not None:
                 raise GlueOptionError("setCatalogInfo", "goes with files only. Leave it out for a database.")
-            write_table(df, left, Job.running())
+            write_table(df, with_login(left), Job.running())
             return
         database, table, catalog_id = self._table or ("", "", None)
         update = catalog_update(left, database, table, catalog_id)

@@ -2,93 +2,89 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import Any, ClassVar, NoReturn
 
 from scripts.helpers.errors import NotOffGlueError
-from scripts.helpers.glue.fields import expression
+from scripts.helpers.glue.fields import changed, steps_to_nulls
 from scripts.helpers.glue.frames import INSTEAD, DynamicFrame, DynamicFrameCollection
 
 
-class _Transform:
+class GlueTransform:
     """A transform of Glue's as a class with `apply`, which calls a method of its first argument."""
 
     method, first = "", "frame"
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Arguments to which the method gives another name."""
 
     @classmethod
     def apply(cls, *args: Any, **options: Any) -> Any:
         """Do what the method of the frame, or of the collection, does."""
         of, *further = args or (options.pop(cls.first),)
-        return getattr(of, cls.method)(*further, **options)
+        named = {cls.renamed.get(name, name): given for name, given in options.items()}
+        return getattr(of, cls.method)(*further, **named)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Do what `apply` does."""
+        return self.apply(*args, **options)
 
 
-class ApplyMapping(_Transform):
+class ApplyMapping(GlueTransform):
     """``ApplyMapping.apply(frame=…, mappings=…)``."""
 
     method = "apply_mapping"
 
 
-class SelectFields(_Transform):
+class SelectFields(GlueTransform):
     """``SelectFields.apply(frame=…, paths=…)``."""
 
     method = "select_fields"
 
 
-class DropFields(_Transform):
+class DropFields(GlueTransform):
     """``DropFields.apply(frame=…, paths=…)``."""
 
     method = "drop_fields"
 
 
-class SplitFields:
+class SplitFields(GlueTransform):
     """``SplitFields.apply(frame=…, paths=…, name1=…, name2=…)``."""
 
-    @classmethod
-    def apply(
-        cls, frame: DynamicFrame, paths: Any, name1: str | None = None, name2: str | None = None, **_: Any
-    ) -> DynamicFrameCollection:
-        """Part the columns."""
-        return frame.split_fields(paths, name1 or f"{frame.name}1", name2 or f"{frame.name}2")
+    method = "split_fields"
 
 
-class SplitRows:
+class SplitRows(GlueTransform):
     """``SplitRows.apply(frame=…, comparison_dict=…, name1=…, name2=…)``."""
 
-    @classmethod
-    def apply(
-        cls, frame: DynamicFrame, comparison_dict: Any, name1: str = "frame1", name2: str = "frame2", **_: Any
-    ) -> DynamicFrameCollection:
-        """Part the rows."""
-        return frame.split_rows(comparison_dict, name1, name2)
+    method = "split_rows"
 
 
-class RenameField:
+class RenameField(GlueTransform):
     """``RenameField.apply(frame=…, old_name=…, new_name=…)``."""
 
-    @classmethod
-    def apply(cls, frame: DynamicFrame, old_name: str, new_name: str, **options: Any) -> DynamicFrame:
-        """Rename a column."""
-        return frame.rename_field(old_name, new_name)
+    method = "rename_field"
+    renamed: ClassVar = {"old_name": "oldName", "new_name": "newName"}
 
 
-class ResolveChoice(_Transform):
+class ResolveChoice(GlueTransform):
     """``ResolveChoice.apply(frame=…, specs=…)``."""
 
     method = "resolveChoice"
 
 
-class SelectFromCollection(_Transform):
+class SelectFromCollection(GlueTransform):
     """``SelectFromCollection.apply(dfc=…, key=…)``."""
 
     method, first = "select", "dfc"
 
 
-class MapToCollection(_Transform):
+class MapToCollection(GlueTransform):
     """``MapToCollection.apply(dfc=…, callable=…)``."""
 
     method, first = "map", "dfc"
 
 
-class FlatMap:
+class FlatMap(GlueTransform):
     """``FlatMap.apply(dfc=…, BaseTransform=…, frame_name=…)``."""
 
     @classmethod
@@ -103,40 +99,38 @@ class FlatMap:
         return dfc.flatmap(apply_one, transformation_ctx)
 
 
-class Filter(_Transform):
+class Filter(GlueTransform):
     """``Filter.apply(frame=…, f=…)``."""
 
     method = "filter"
 
 
-class Map(_Transform):
+class Map(GlueTransform):
     """``Map.apply(frame=…, f=…)``."""
 
     method = "map"
 
 
-class Union:
+class Union(GlueTransform):
     """``Union.apply(frame1, frame2)``."""
 
-    @classmethod
-    def apply(cls, frame1: DynamicFrame, frame2: DynamicFrame, *args: Any, **options: Any) -> DynamicFrame:
-        """Return the rows of both frames."""
-        return frame1.union(frame2)
+    method, first = "union", "frame1"
+    renamed: ClassVar = {"frame2": "other_frame"}
 
 
-class Repartition(_Transform):
+class Repartition(GlueTransform):
     """``Repartition.apply(frame=…, num_partitions=…)``."""
 
     method = "repartition"
 
 
-class Coalesce(_Transform):
+class Coalesce(GlueTransform):
     """``Coalesce.apply(frame=…, num_partitions=…)``."""
 
     method = "coalesce"
 
 
-class Join:
+class Join(GlueTransform):
     """``Join.apply(frame1, frame2, keys1, keys2)``."""
 
     @classmethod
@@ -147,44 +141,43 @@ class Join:
         return frame1.join(keys1, keys2, frame2)
 
 
-class DropNullFields:
+class DropNullFields(GlueTransform):
     """``DropNullFields.apply(frame=…)``."""
 
     @classmethod
     def apply(cls, frame: DynamicFrame, *args: Any, **options: Any) -> DynamicFrame:
-        """Leave out the columns whose type is that of NULL. Spark finds a type for others, also if all are NULL."""
-        fields = frame.schema().jsonValue()["fields"]
-        return frame.drop_fields([expression([field["name"]]) for field in fields if field["type"] == "void"])
+        """Leave out the fields whose type is that of NULL. Spark finds a type for others, also if all are NULL."""
+        df = frame.toDF()
+        for steps in steps_to_nulls(df.schema):
+            df = changed(df, steps, lambda field: [])
+        return frame.fromDF(df, frame.glue_ctx, frame.name)
 
 
-class Spigot(_Transform):
+class Spigot(GlueTransform):
     """``Spigot.apply(frame=…, path=…, options=…)``."""
 
     method = "spigot"
 
 
-class Unbox(_Transform):
+class Unbox(GlueTransform):
     """``Unbox.apply(frame=…, path=…, format="json")``."""
 
     method = "unbox"
 
 
-class UnnestFrame(_Transform):
+class UnnestFrame(GlueTransform):
     """``UnnestFrame.apply(frame=…)``."""
 
     method = "unnest"
 
 
-class ErrorsAsDynamicFrame:
+class ErrorsAsDynamicFrame(GlueTransform):
     """``ErrorsAsDynamicFrame.apply(frame=…)``."""
 
-    @classmethod
-    def apply(cls, frame: DynamicFrame, *args: Any, **options: Any) -> Any:
-        """Return an empty frame: errors of rows are errors of the job."""
-        return frame.errorsAsDynamicFrame()
+    method = "errorsAsDynamicFrame"
 
 
-class Relationalize:
+class Relationalize(GlueTransform):
     """``Relationalize.apply(frame=…, name=…, transformation_ctx=…)``."""
 
     @classmethod
