@@ -24,7 +24,7 @@ from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue.sinks import FILES, DataSink, format_named, write_catalog_table, write_table
 from scripts.helpers.glue.sources import read_folders, read_lake, read_table
 from scripts.helpers.glue_api.runs import on_glue
-from scripts.helpers.spark.jvm import check_jvm, context_of, is_session
+from scripts.helpers.spark.jvm import check_jvm, is_session
 from scripts.helpers.spark.versions import check_version
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class GlueContext:
 
         Glue has two names of a call: ``create_dynamic_frame_from_options`` is ``create_dynamic_frame.from_options``.
         """
-        from pyspark.sql import SQLContext
+        from pyspark import SparkContext, SQLContext
 
         if name.startswith("__") or name == "spark_session":
             raise AttributeError(name)
@@ -100,7 +100,7 @@ class GlueContext:
             return getattr(self.spark_session, name)
         # Glue's context is a SQLContext; `_ssql_ctx` is Glue's own JVM there.
         if not name.startswith("_") and hasattr(SQLContext, name):
-            return getattr(SQLContext(context_of(self.spark_session), self.spark_session), name)
+            return getattr(SQLContext(SparkContext.getOrCreate(), self.spark_session), name)
         raise NotOffGlueError(f"GlueContext.{name}", INSTEAD)
 
     def write_from_options(self, frame_or_dfc: Any, *args: Any, **options: Any) -> Any:

@@ -8,7 +8,7 @@ from scripts.helpers._lazy import DataFrame, SparkSession
 from scripts.helpers.errors import NoJvmError, SourceError
 
 if TYPE_CHECKING:
-    from pyspark import RDD, SparkContext
+    from pyspark import RDD
 
 CONNECT = "pyspark.sql.connect."
 """Where PySpark has the classes of Spark Connect; those of Databricks Connect are the same."""
@@ -56,11 +56,6 @@ def has_jvm(spark: SparkSession | None) -> bool:
 def java_of(spark: SparkSession) -> Any:
     """Return Py4J's view of the JVM, whose attributes are Java's packages. To be called where `has_jvm`."""
     return spark._jvm
-
-
-def context_of(spark: SparkSession) -> SparkContext:
-    """Return the SparkContext of a session. To be called where `has_jvm`."""
-    return spark.sparkContext
 
 
 def java_session(spark: SparkSession) -> Any:
