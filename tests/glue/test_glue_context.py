@@ -566,7 +566,7 @@ def test_frame_has_glues_short_methods_when_a_script_calls_them(
         ),
         (
             lambda context, frame: context.write_dynamic_frame.from_options(frame, "dynamodb"),
-            "To write to 'dynamodb' is Glue's own and not here. Use toDF().write, with Spark's writer for that store.",
+            "A sink of 'dynamodb' is Glue's own and not here. Use toDF().write, with Spark's writer for it.",
         ),
         (
             lambda context, frame: context.getSink("file", path="/x").writeFrame(frame.split_fields("id", "a", "b")),

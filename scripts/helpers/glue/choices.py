@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 SPARK_NAMES = {"long": "bigint", "short": "smallint", "byte": "tinyint", "decimal": "decimal(10,2)"}
 """Spark's names of Glue's types. A decimal without precision has 10 digits, in Glue 2 of them behind the point."""
 ACTIONS = ("cast", "project", "make_cols", "make_struct", "match_catalog")
-ALIKE = "If two columns have names that differ only by case, drop or rename one of them first."
 _NO_CAST = re.compile(r"annot resolve (.*?) due to data type mismatch: (cannot cast [^\n;]+)")
 
 
@@ -87,7 +86,7 @@ def spark_type(option: str, kind: str) -> SQL:
 
 
 @contextmanager
-def typed_analysis(option: str, remedy: str = "") -> Iterator[None]:
+def typed_analysis(option: str, remedy: str = "If names differ by case, drop or rename one of them.") -> Iterator[None]:
     """Raise GlueOptionError where Spark refuses an option: a cast that it never does, an ambiguous name, wrong SQL."""
     from pyspark.sql.utils import AnalysisException, ParseException  # type: ignore[attr-defined]
 
@@ -99,7 +98,7 @@ def typed_analysis(option: str, remedy: str = "") -> Iterator[None]:
             raise GlueOptionError(option, f"{why} Leave it out, and make the column with toDF().") from error
         # What Spark offers instead may be columns that only this package knows.
         why = reason_of(error).partition(" Did you mean")[0]
-        raise GlueOptionError(option, f"is refused by Spark: {why} {remedy or ALIKE}") from error
+        raise GlueOptionError(option, f"is refused by Spark: {why} {remedy}") from error
 
 
 def united(frames: Sequence[DataFrame]) -> DataFrame:
