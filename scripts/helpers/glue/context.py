@@ -36,7 +36,7 @@ Frame = TypeVar("Frame", bound="DynamicFrame | DataFrame")
 
 _SERVER = re.compile(r"jdbc:(?P<vendor>\w+):[^?;]*?//[^/?;]+")
 """A JDBC URL up to its server and port: it says next which database."""
-OF_THE_JVM = ("_jvm", "_jsc", "_sc", "_ssql_ctx", "_glue_scala_context")
+GLUES = ("_ssql_ctx", "_glue_scala_context")
 FRAMES = ("create_dynamic_frame", "create_data_frame", "write_dynamic_frame", "write_data_frame")
 INSTEAD = "Read with glue_context.spark_session, and give the DataFrame to IncrementalJob.rows_since or Job's own run."
 
@@ -92,7 +92,7 @@ class GlueContext:
         """
         from pyspark import SparkContext, SQLContext
 
-        if (name.startswith("_") and name not in OF_THE_JVM) or name == "spark_session":
+        if name == "spark_session" or (name[0] == "_" and name not in GLUES and not hasattr(self.spark_session, name)):
             raise AttributeError(name)
         frames, separator, source = name.partition("_from_")
         if separator and frames in FRAMES:
