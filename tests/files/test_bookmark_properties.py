@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -14,18 +14,8 @@ from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.listing.objects import byte_order
 from scripts.helpers.listing.paths import is_hidden
 from tests.support.buckets import Bucket, Job, keys_of
+from tests.support.histories_of_files import LIMITS, RUNS, change
 
-NAMES = ["a.csv", "b.csv", "sub/a.csv", "sub/ab.csv", "é +%20.csv", "x\ny.csv", "🎉.csv", "\ue000.csv", "_no", ".x/a"]
-KEYS = st.sampled_from(NAMES) | st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1, max_size=3
-)
-CHANGES = st.lists(st.tuples(KEYS, st.none() | st.integers(0, 2), st.integers(-100_000, 0)), max_size=6)
-"""Of one run: put a key with some content and an age in seconds, or delete it."""
-RUNS = st.lists(st.tuples(CHANGES, st.booleans()), min_size=1, max_size=6)
-"""Of one history: the changes before each run, and whether that run commits."""
-LIMITS = st.fixed_dictionaries(
-    {}, optional={"max_files": st.integers(1, 4), "max_bytes": st.integers(1, 4), "workers": st.just(1)}
-)
 Object = tuple[str, str, int]
 
 
@@ -58,14 +48,6 @@ class Model:
                 del self.known[key]
             self.known |= {row["key"]: (row["key"], row["etag"], row["size"]) for row in batch}
         return sorted((row["key"] for row in batch), key=byte_order), len(gone), len(batch) < len(new)
-
-
-def change(bucket: Bucket, changes: list[tuple[str, int | None, int]]) -> None:
-    for key, content, age in changes:
-        if content is None:
-            bucket.delete(key)
-        else:
-            bucket.put(key, body="x" * content, at=bucket.now + timedelta(seconds=age))
 
 
 def run(job: Job, commit: bool) -> FileDelta:

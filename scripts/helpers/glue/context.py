@@ -90,7 +90,8 @@ class GlueContext:
 
         Glue has two names of a call: ``create_dynamic_frame_from_options`` is ``create_dynamic_frame.from_options``.
         """
-        from pyspark import SparkContext, SQLContext
+        from pyspark import SparkContext
+        from pyspark.sql import SQLContext
 
         if name == "spark_session" or (name[0] == "_" and name not in GLUES and not hasattr(self.spark_session, name)):
             raise AttributeError(name)
