@@ -136,6 +136,7 @@ def job_items(job: str, versions: int, chunks: int = 0) -> list[items.Item]:
 @cache
 def templates(versions: int) -> tuple[items.Item, items.Item, items.Item]:
     """Return a head, a log entry and a run item, of whatever job."""
-    head = Head("job", "e1", versions, versions, {"value": versions}, Change("COMMIT", "c", NOW, f"jr_{versions}"))
+    last = Change("COMMIT", "c", NOW, f"jr_{versions}", fence=versions, runs=versions)
+    head = Head("job", "e1", versions, versions, {"value": versions}, last)
     assert head.log_entry is not None
     return items.head_to_item(head), items.log_to_item(head.log_entry), items.run_to_item(head.log_entry)
