@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 from deltalake import DeltaTable
+from pyarrow.parquet import read_table
 
 from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import run_page
@@ -35,7 +36,7 @@ def test_batch_is_there_once_when_the_page_is_followed_again(watermarks: Waterma
         "import_date=2026-11-22",
         "import_date=2026-11-23",
     }
-    assert [path.read_bytes() for path in (tmp_path / "bays").glob("part-*")] == [b"id\n1\n2\n3\n"]
+    assert [read_table(path).to_pydict() for path in (tmp_path / "bays").rglob("part-*")] == [{"id": [1, 2, 3]}]
     assert watermarks.latest("bays").unpublished == ()
     assert sorted(DeltaTable(f"{tmp_path}/repairs").to_pyarrow_table()["id"].to_pylist()) == [1, 2]
     assert DeltaTable(f"{tmp_path}/shifts").metadata().partition_columns == ["import_date"]
