@@ -18,7 +18,6 @@ import pytest
 from scripts.helpers.errors import LedgerError, SourceError
 from scripts.helpers.files import spark as on_spark
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.choice import RangeMemory
 from scripts.helpers.files.diff import Known
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.segment_files import SegmentFiles, from_bytes, merged_segments, to_bytes
@@ -46,7 +45,7 @@ from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import GONE, IGNORED, LEDGER, LISTED, TAKEN
 from scripts.helpers.reading.fetched_lines import unmarked
 from tests.support.buckets import NOON
-from tests.support.files_states import with_list
+from tests.support.files_states import state_of, with_list
 
 SOURCE = "s3://raw/parking/"
 
@@ -293,26 +292,6 @@ def test_delta_has_no_files_when_there_is_no_plan(monkeypatch: pytest.MonkeyPatc
     )
 
 
-def test_files_of_other_ranges_are_not_read_when_a_range_is_looked_at(uri: str, stored: Callable[..., Any]) -> None:
-    segments = [stored(table(a=TAKEN, b=TAKEN)), stored(table(y=TAKEN, z=TAKEN))]
-    (other,) = files_of(segments[1])
-    Path(uri, other["file"]).unlink()
-    then = FileLedger(SOURCE, segments, SegmentFiles(uri))
-    memory = RangeMemory(FileLedger(SOURCE, ()), then, by_time=False)
-    rows = [{"key": key, "etag": "e", "size": 1, "modified": NOON} for key in "abc"]
-
-    memory.known([(None, "c")])
-
-    found = memory.candidates(pa.RecordBatch.from_pylist(rows, LISTED))
-    assert found.column("key").to_pylist() == ["a", "b"]
-
-
-def test_range_has_no_file_when_none_is_listed() -> None:
-    memory = RangeMemory(FileLedger(SOURCE, ()), FileLedger(SOURCE, ()), by_time=False)
-
-    assert memory.candidates(pa.RecordBatch.from_pylist([], LISTED)).num_rows == 0
-
-
 class Source:
     """A prefix of a bucket, and what a job remembers of it."""
 
@@ -331,8 +310,8 @@ class Source:
     def bookmark(self, **options: Any) -> FileBookmark:
         return FileBookmark(f"s3://{self.bucket}/in/", state=self.state, s3_client=self.client, **options)
 
-    def take(self) -> None:
-        bookmark = self.bookmark(taken_by=(1, "run-1"))
+    def take(self, **options: Any) -> None:
+        bookmark = self.bookmark(taken_by=(1, "run-1"), **options)
         bookmark.new_files()
         self.state = bookmark.state_after
 
@@ -389,17 +368,43 @@ def test_range_of_runs_has_what_they_took_when_its_keys_are_between_two(
     source.put("b.csv", "d.csv")
     source.take()
     source.put("c.csv")
-    asked, known = list[Any](), RangeMemory.known
+    asked, known = list[Any](), FileLedger.known_in
 
-    def noted(self: RangeMemory, ranges: Any) -> Any:
+    def noted(self: FileLedger, ranges: Any) -> Any:
         asked.append(ranges)
         return known(self, ranges)
 
-    monkeypatch.setattr(RangeMemory, "known", noted)
+    monkeypatch.setattr(FileLedger, "known_in", noted)
     until, source.state = source.state, before
 
     assert taken_in(source.bookmark(until=until), None, "c.csv") == {"b.csv": TAKEN}
-    assert asked == [[(None, "c.csv")]]
+    assert asked == [[(None, "c.csv")]] * 2
+
+
+def test_files_of_other_ranges_are_not_read_when_a_range_is_looked_at(source: Source, uri: str) -> None:
+    segments = []
+    for names in ("ab", "yz"):
+        source.put(*names)
+        source.take(ledger_uri=uri)
+        (segment,) = source.bookmark(ledger_uri=uri).state.segments
+        segments.append(segment)
+        source.state = None
+        source.delete(*names)
+    (other,) = files_of(segments[1])
+    Path(uri, other["file"]).unlink()
+    source.put("a", "b", "c")
+    until = state_of(f"s3://{source.bucket}/in/", NOON, segments)
+
+    assert taken_in(source.bookmark(until=until, ledger_uri=uri), None, "c") == {"a": TAKEN, "b": TAKEN}
+
+
+def test_range_of_runs_has_no_file_when_none_is_listed(source: Source) -> None:
+    source.put("a.csv")
+    source.take()
+    until, source.state = source.state, None
+    source.delete("a.csv")
+
+    assert taken_in(source.bookmark(until=until), None, None) == {}
 
 
 def test_of_files_set_aside_only_those_to_retry_are_taken_when_a_range_has_them(source: Source) -> None:

@@ -19,7 +19,7 @@ from scripts.helpers._lazy import S3Client
 from scripts.helpers.display.options import options_of
 from scripts.helpers.display.units import MAX_AHEAD, count_of
 from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, SourceError, SourceOptionError
-from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, FileChoice, Memory, Piece, RangeMemory
+from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, FileChoice, Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.diff import Known
 from scripts.helpers.files.explanation import Explanation, explained
@@ -29,7 +29,7 @@ from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.files.states import FilesPlan, FilesState, Segment, opened_state
-from scripts.helpers.listing.cuts import LAST, parted
+from scripts.helpers.listing.cuts import LAST, Ends, parted
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import ARCHIVED, GONE, OVERWRITABLE, TAKEN, Interval, is_same, is_status, no_rows
 from scripts.helpers.listing.paths import check_keys
@@ -153,11 +153,9 @@ class FileBookmark:
                 "Use another prefix, or a folder whose name starts with _."
             )
         self.ledger = FileLedger(str(self.location), self.state.segments, files)
-        self._memory = Memory(self.ledger)
+        self.then = None if self.until is None else self.ledger.again(self.until.segments)
         chosen = self.options
         if self.until is not None:
-            then = self.ledger.again(self.until.segments)
-            self._memory = RangeMemory(self.ledger, then, chosen.compare == "mtime")
             chosen = replace(
                 chosen, on_modified="take", delay=timedelta(0), ready_marker=None, max_files=None, max_bytes=None
             )
@@ -173,7 +171,7 @@ class FileBookmark:
             # Whatever was decided since: when the range ended, these were not taken.
             self._aside, look = _all_waiting(self._aside), None
         self._chooser = BatchChooser(
-            self.location, chosen, self._memory, taken_by, self.begins, partitions, self._aside, look, clears
+            self.location, chosen, self.ledger, taken_by, self.begins, partitions, self._aside, look, clears
         )
         self._last: FilesTaken | None = None
 
@@ -215,7 +213,9 @@ class FileBookmark:
         ModifiedObjectError, ArchivedObjectError
             As `on_modified` and `on_archived` ask for.
         """
-        sees_all, ranges = False, parted(self._memory.cuts)
+        # By the larger one of the two ledgers.
+        cuts = max((ledger.cuts for ledger in (self.ledger, self.then) if ledger is not None), key=len)
+        sees_all, ranges = False, parted(cuts)
         parts: Iterable[Iterable[Interval]]
         if listing is None:
             folders = self.folders()
@@ -247,7 +247,7 @@ class FileBookmark:
                 )
         look = self.lister.look_at_each if listing is not None else None
         with closing(_intervals(parts)) as intervals:
-            taken = self._taken(intervals, started, self._memory.known(ranges), look=look, position=position)
+            taken = self._taken(intervals, started, *self._known_in(ranges), look=look, position=position)
         if sees_all and self.options.layout is not None:
             self._warn_of_layout(self.options.layout, taken)
         return taken
@@ -298,8 +298,8 @@ class FileBookmark:
             Interval(_before(batch), batch.column("key")[-1].as_py(), batch)
             for batch in there.combine_chunks().to_batches()
         ]
-        known = self.ledger.known_of(named.union(self._aside))
-        return self._taken(intervals, started, known, deleted, position=position, has_more=told.has_more)
+        known, then = self.ledger.known_of(named.union(self._aside)), self.then and self.then.known_of(named)
+        return self._taken(intervals, started, known, then, deleted, position=position, has_more=told.has_more)
 
     def find_recorded(self, changes: pa.Table, started: datetime, position: Mapping[str, Any]) -> FilesTaken | None:
         """Take those of the objects that a journal names that are new; None if S3 cannot be asked about so many.
@@ -416,13 +416,14 @@ class FileBookmark:
         intervals: Iterable[Interval],
         started: datetime,
         known: Known,
+        then: Known | None,
         deleted: Sequence[str] | None = None,
         look: Callable[[Collection[str]], pa.Table] | None = None,
         position: Mapping[str, Any] | None = None,
         has_more: bool = False,
     ) -> FilesTaken:
-        """Choose among the objects of intervals; `known`, `deleted` and `look` are those of `BatchChooser.choose`."""
-        choice = self._chooser.choose(intervals, started, known, deleted, look)
+        """Choose among the objects of intervals; the other arguments are those of `BatchChooser.choose`."""
+        choice = self._chooser.choose(intervals, started, known, deleted, look, then)
         rows, left = choice.rows, choice.left
         later = self.options.waiting(left)
         rest = self._rest_of_partitions(rows, choice)
@@ -586,11 +587,15 @@ class FileBookmark:
         # Rows of what a person marked as done would come from every task.
         aside = _all_waiting(self.aside_on_executors)
         chooser = replace(self._chooser, aside=aside, look_again=None, is_part=True)
-        known = self._memory.known([(after, until)])
+        known, then = self._known_in([(after, until)])
         for piece in in_pieces(self.lister.between(after, until), most_rows):
             ends = piece[0].after, piece[-1].until
             of_piece = replace(chooser, markers=partial(self._marked, ends))
-            yield Piece(*ends, of_piece.choose(piece, started, known))
+            yield Piece(*ends, of_piece.choose(piece, started, known, then=then))
+
+    def _known_in(self, ranges: Sequence[Ends]) -> tuple[Known, Known | None]:
+        """Return what is known in ranges, and what was at the end of a range of runs; see `FileLedger.known_in`."""
+        return self.ledger.known_in(ranges), self.then and self.then.known_in(ranges)
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:
         """Return which folders have a ready marker, of those that a piece between two keys holds only a part of."""

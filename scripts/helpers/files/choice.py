@@ -16,7 +16,6 @@ from scripts.helpers.files.diff import Known, ListingDifference, compare, withou
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, oldest_first
 from scripts.helpers.files.set_aside import GONE_REASON, RETRY, SKIP, WAITING, SetAside, entry_of
-from scripts.helpers.listing.cuts import Ends
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import (
     ARCHIVED,
@@ -39,76 +38,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# --- memory ---------------------------------------------------------------------------------------
-# What a bookmark remembers: every object, or what runs of the past took.
+# --- range of runs --------------------------------------------------------------------------------
 
 
-class Memory:
-    """The identities of all objects, in segments of which each batch adds one."""
-
-    keeps_gone = True
-
-    def __init__(self, ledger: FileLedger) -> None:
-        self.ledger = ledger
-
-    def candidates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the listed objects that can be new: all."""
-        return rows
-
-    @property
-    def cuts(self) -> list[str]:
-        """Keys that part what is remembered into ranges; see `FileLedger.cuts`."""
-        return self.ledger.cuts
-
-    def known(self, ranges: Sequence[Ends]) -> Known:
-        """Return what is remembered in ranges that follow one another, of which one at a time is in memory."""
-        return self.ledger.known_in(ranges)
-
-
-class RangeMemory(Memory):
-    """What was known before a range of runs, which lets in only what was taken when the range ended.
+def taken_then(rows: pa.RecordBatch, then: Known, by_time: bool) -> pa.RecordBatch:
+    """Return the listed objects that were taken when a range of runs ended; `then` is what was known at that time.
 
     An object is what it is now: one that was overwritten since was not taken then.
-
-    Parameters
-    ----------
-    ledger
-        What was known when the range started.
-    until
-        What was known when it ended.
     """
-
-    keeps_gone = False
-
-    def __init__(self, ledger: FileLedger, until: FileLedger, by_time: bool) -> None:
-        super().__init__(ledger)
-        self._until, self._by_time = until, by_time
-        self._then: Known | None = None
-
-    @property
-    def cuts(self) -> list[str]:
-        """Return what `Memory.cuts` does, of the larger one of the two ledgers."""
-        return max(self.ledger.cuts, self._until.cuts, key=len)
-
-    def known(self, ranges: Sequence[Ends]) -> Known:
-        """Return what `Memory.known` does; listed objects of these ranges can be asked about then."""
-        self._then = self._until.known_in(ranges)
-        return super().known(ranges)
-
-    def candidates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the listed objects that were taken when the range ended."""
-        if not rows.num_rows:
-            return rows
-        if self._then is None:
-            self._then = self._until.known()
-        keys = rows.column("key")
-        # A key without its last character sorts before it, and no key of the rows lies between.
-        there = self._then.between(keys[0].as_py()[:-1], keys[-1].as_py())
-        taken = there.filter(is_status(there, TAKEN))
-        found = compare(Interval(None, None, rows), rows, taken, self._by_time)
-        # What had not been taken at the end of the range, or is another object by now.
-        others = pa.concat_tables([found.new, found.modified]).column("key")
-        return rows.filter(pc.invert(pc.is_in(keys, value_set=others.combine_chunks())))
+    if not rows.num_rows:
+        return rows
+    keys = rows.column("key")
+    # A key without its last character sorts before it, and no key of the rows lies between.
+    there = then.between(keys[0].as_py()[:-1], keys[-1].as_py())
+    taken = there.filter(is_status(there, TAKEN))
+    found = compare(Interval(None, None, rows), rows, taken, by_time)
+    # What had not been taken at the end of the range, or is another object by now.
+    others = pa.concat_tables([found.new, found.modified]).column("key")
+    return rows.filter(pc.invert(pc.is_in(keys, value_set=others.combine_chunks())))
 
 
 # --- choice ---------------------------------------------------------------------------------------
@@ -158,11 +105,11 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchChooser:
-    """The options of a bookmark, its memory, and who takes the batch: version of the job and run id."""
+    """The options of a bookmark, its ledger, and who takes the batch: version of the job and run id."""
 
     location: Location
     options: FileOptions
-    memory: Memory
+    ledger: FileLedger
     taken_by: tuple[int, str]
     begins: bool = False
     """Nothing is remembered yet, so that `start_from` counts."""
@@ -186,6 +133,7 @@ class BatchChooser:
         known: Known,
         deleted: Sequence[str] | None = None,
         look: Callable[[Collection[str]], pa.Table] | None = None,
+        then: Known | None = None,
     ) -> FileChoice:
         """Choose among the objects of intervals that are compared with what is known.
 
@@ -198,6 +146,9 @@ class BatchChooser:
         look
             Shows which of some objects are there now. Given where the intervals are of a report made at `started`,
             which may be older than what is known and may lack objects.
+        then
+            Of a range of runs: what was known when it ended. Only what was taken by then is let in, and nothing counts
+            as gone.
 
         Raises
         ------
@@ -205,7 +156,9 @@ class BatchChooser:
             As the options ask for, or for a key that Spark cannot read. Nothing is stored then.
         """
         there = [no_rows()]
-        parts, ready, archived, too_small = self._compared(intervals, known, deleted, started if look else None, there)
+        parts, ready, archived, too_small = self._compared(
+            intervals, known, then, deleted, started if look else None, there
+        )  # fmt: skip
         new = pa.concat_tables([no_rows(LISTED), *(part.new for part in parts)])
         modified = pa.concat_tables([no_rows(LISTED), *(part.modified for part in parts)])
         gone = pa.concat_tables([no_rows(), *(part.gone for part in parts)])
@@ -316,7 +269,7 @@ class BatchChooser:
         for key in set(wanted).difference(there.column("key").to_pylist()):
             aside[key] = replace(aside[key], decision=WAITING, reason=GONE_REASON)
             logger.warning("event=retry_is_gone source=%s key=%r: it stays set aside", self.location, key)
-        parts, known = [no_rows(LISTED)], self.memory.ledger.known_of(wanted)
+        parts, known = [no_rows(LISTED)], self.ledger.known_of(wanted)
         for batch in there.combine_chunks().to_batches():
             chosen = self.options.chosen(batch)
             if chosen.num_rows:
@@ -351,6 +304,7 @@ class BatchChooser:
         self,
         intervals: Iterable[Interval],
         known: Known,
+        then: Known | None,
         deleted: Sequence[str] | None,
         created: datetime | None,
         still_there: list[pa.Table],
@@ -377,14 +331,15 @@ class BatchChooser:
                     archived += chosen.column("key").filter(mask).to_pylist()
                     mask = pc.less(interval.rows.column("size"), self.options.min_size)
                     too_small += interval.rows.column("key").filter(mask).to_pylist()
-            chosen = self.memory.candidates(chosen)
+            if then is not None:
+                chosen = taken_then(chosen, then, self.options.compare == "mtime")
             there = known.between(interval.after, interval.until)
             found = compare(interval, chosen, there, self.options.compare == "mtime")
             if self.clears:
                 still_there.append(_unchanged(there, chosen, found))
             if created:
                 found = without_stale(found, there, created)
-            if deleted is not None or not self.memory.keeps_gone:
+            if deleted is not None or then is not None:
                 # Events name some objects only: the others are not gone for that.
                 found = found._replace(gone=no_rows())
             if found.new.num_rows or found.modified.num_rows or found.gone.num_rows:
@@ -394,7 +349,7 @@ class BatchChooser:
                 "event=nulls_excluded source=%s files=%d: they lie in a partition of NULL, which nulls='skip' never "
                 "takes", self.location, of_null,
             )  # fmt: skip
-        if deleted and self.memory.keeps_gone:
+        if deleted and then is None:
             rows = known.between(None, None)
             gone = rows.filter(pc.is_in(rows.column("key"), value_set=pa.array(deleted, pa.string())))
             parts.append(ListingDifference(no_rows(LISTED), no_rows(LISTED), gone))

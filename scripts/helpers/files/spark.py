@@ -436,7 +436,7 @@ class SparkFileBookmark:
         # A task gets only those files of the ledger that can hold its keys.
         state, end = (one and replace(one, segments=()) for one in (local.state, local.until))
         known = local.ledger.in_files()
-        then = local.ledger.again(local.until.segments).in_files() if local.until else []
+        then = local.then.in_files() if local.then else []
         ranges, started = self._ranges(known)
         task = _Task(
             str(self.location), None if local.begins else state, end, local.taken_by, started.isoformat(),
