@@ -15,7 +15,6 @@ RUN = {
     ("rows.md", "mermaid"): "docs/test_site.py::test_picture_is_in_the_page",
     ("README.md", "console"): "docs/test_readme.py::test_first_minute_goes_as_the_page_shows",
     ("README.md", "python"): "docs/test_readme.py::test_readme_examples_work",
-    ("batches.md", "python"): "docs/test_batches_page.py::test_totals_are_those_of_the_whole_source",
     ("command-line.md", "console"): "cli/test_page.py::test_output_is_that_of_the_page",
     ("cost.md", "python"): "docs/test_cost_page.py::test_units_and_dollars_are_those_of_the_page",
     ("failures.md", "console"): "docs/test_failures_page.py::test_stories_happen_as_they_are_told",
@@ -30,7 +29,6 @@ RUN = {
     ("metrics.md", "console"): "docs/test_metrics_page.py::test_page_shows_what_is_printed",
     ("metrics.md", "python"): "docs/test_metrics_page.py::test_page_shows_what_is_printed",
     ("migrate.md", "python"): "docs/test_migrate_page.py::test_jobs_move_as_told",
-    ("modes.md", "python"): "jobs/test_modes.py::test_examples_of_the_page_work",
     ("permissions.md", "json"): "infra/test_permissions.py::test_page_tells_the_same",
     ("permissions.md", "python"): "infra/test_permissions.py::test_page_tells_the_same",
     ("protocol.md", "python"): "protocol/test_protocol_page.py::test_table_has_a_batch_once",
@@ -47,6 +45,7 @@ RUN = {
     ("start.md", "python"): "docs/test_start_page.py::test_first_five_minutes_go_as_told",
     ("table-formats.md", "python"): "docs/test_table_formats_page.py::test_copies_are_those_of_the_page",
     ("terraform.md", "terraform"): "infra/test_pages.py::test_configurations_of_the_pages_are_valid",
+    ("write-a-job.md", "python"): "docs/test_write_a_job_page.py::test_examples_of_the_page_work",
 }
 """Which test runs the blocks of a page in a language."""
 NOT_RUN = {

@@ -32,7 +32,6 @@ from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.jobs.world import ID, JOB, World
 from tests.support.clock import Clock
-from tests.support.doctests import run_doctest
 from tests.support.events import DirectoryEvents
 from tests.support.faults import Wire
 from tests.support.listed_rows import ListedRows
@@ -637,27 +636,3 @@ def test_update_comes_again_when_it_moves_the_cursor_of_a_known_key(world: World
         source.listed[0] = (noon + timedelta(minutes=30), 1)
 
     assert taken == [[(noon, 1), (noon, 2)], [(noon + timedelta(minutes=30), 1)]]
-
-
-# --- the page -----------------------------------------------------------------------------------------
-
-
-def test_examples_of_the_page_work_when_run_in_order(watermarks: Watermarks, spark: Any, tmp_path: Path) -> None:
-    (tmp_path / "landing").mkdir()
-    (tmp_path / "bays").mkdir()
-
-    def land(run_id: str) -> None:
-        (tmp_path / "landing" / f"{run_id}.json").write_text('{"bay": "A"}\n')
-
-    names: dict[str, Any] = {"spark": spark, "watermarks": watermarks, "lake": str(tmp_path), "land": land}
-    blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "modes.md").read_text(), re.DOTALL)
-    attempted = failed = 0
-    for block in blocks:
-        if block.startswith(">>>"):
-            report = run_doctest(block, names)
-            attempted, failed = attempted + report.attempted, failed + report.failed
-        else:
-            exec(compile(block, "modes.md", "exec"), names)
-
-    assert (len(blocks), attempted, failed) == (4, 2, 0)
-    assert pd.read_parquet(tmp_path / "raw" / "bays")["bay"].tolist() == ["A", "B"]

@@ -64,7 +64,7 @@ def contexts_of(batch: Batch, sink: Sink, df: DataFrame) -> set[str]:
         if found:
             logger.warning(
                 "event=batch_is_a_part job=%s target=%s: its rows are computed by %s of new rows alone, and earlier "
-                "runs took the others. Compute them from the whole source: see docs/batches.md",
+                "runs took the others. Compute them from the whole source: see docs/write-a-job.md",
                 batch.run.job_id, sink.name, " and ".join(sorted(found)),
             )  # fmt: skip
     except Exception as error:

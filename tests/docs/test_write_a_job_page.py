@@ -1,9 +1,11 @@
-"""The jobs of docs/batches.md: what goes wrong over two runs, and what to do instead."""
+"""The jobs of docs/write-a-job.md: what goes wrong over two runs, what to do instead, and the modes of a job."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.watermarks import Watermarks
@@ -11,21 +13,25 @@ from tests.docs.pages import run_page
 from tests.support.databases import PostgresServer
 
 
-def test_totals_are_those_of_the_whole_source_when_the_page_is_followed(
-    jdbc: Any, postgres: PostgresServer, tmp_path: Path
-) -> None:
+def test_examples_of_the_page_work_when_run_in_order(jdbc: Any, postgres: PostgresServer, tmp_path: Path) -> None:
     postgres.sql("CREATE TABLE public.day_totals (day text PRIMARY KEY, total bigint, computed_at timestamptz)")
     sink = DatabaseSink("public.day_totals", spark=jdbc, url=postgres.url, properties=postgres.properties)
     # By the clock of this machine: runs of one moment would compute two totals at the same time.
     watermarks = Watermarks(f"sqlite:{tmp_path}/watermarks.db")
     watermarks.create_table()
-    names = {"spark": jdbc, "watermarks": watermarks, "lake": str(tmp_path), "sink": sink}
+    (tmp_path / "landing").mkdir()
+
+    def land(run_id: str) -> None:
+        (tmp_path / "landing" / f"{run_id}.json").write_text('{"bay": "A"}\n')
+
+    names = {"spark": jdbc, "watermarks": watermarks, "lake": str(tmp_path), "sink": sink, "land": land}
 
     try:
-        found = run_page("batches.md", names)
+        found = run_page("write-a-job.md", names)
 
-        assert found == 5
-        assert postgres.sql("SELECT day, total FROM public.day_totals ORDER BY day") == [("mon", 25), ("tue", 1)]
+        assert found == 8
+        assert postgres.sql("SELECT day, total FROM public.day_totals ORDER BY day") == [("mon", 4), ("tue", 1)]
+        assert pd.read_parquet(tmp_path / "raw" / "bays")["bay"].tolist() == ["A", "B"]
     finally:
         # Another table of that name has no batch of this one.
         postgres.sql("DROP TABLE public.day_totals, public.glue_watermarks_batches")
