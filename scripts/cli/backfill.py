@@ -204,7 +204,7 @@ class _Work:
                 err.print(
                     f"Slice {printable(one.job_id)} is left out: the live job was set back into it, and takes its rows "
                     f"as well. Delete what the slice wrote, then run `watermarks {abandon} --why TEXT`. A target that "
-                    "merges by key can finish it: --sink merge.",
+                    "merges by key can finish it: --write-disposition merge.",
                     style="yellow", soft_wrap=True,
                 )  # fmt: skip
                 continue
@@ -234,7 +234,7 @@ class _Work:
     def _is_to_finish(self, one: _Begun) -> bool:
         """Return whether a slice that is begun may be finished: rows that the live job takes would be there twice."""
         low, high = map(range_end, one.bounds)
-        merges = "merge" in self.arguments or "--sink=merge" in self.arguments
+        merges = "merge" in self.arguments or "--write_disposition=merge" in self.arguments
         return merges or self.state.is_left_to_slices((low, high or None))
 
     def _command(self, bounds: ShownRange, name: str | None = None) -> list[str]:

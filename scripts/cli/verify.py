@@ -95,7 +95,7 @@ def verify(
             around, job, name, reading, place, choice,
             {"format": kind, "columns": columns.split(",") if columns else None, "exact": exact},
         )  # fmt: skip
-    mending = [*arguments, f"--target={place}", "--sink=merge"]
+    mending = [*arguments, f"--target={place}", "--write_disposition=merge"]
     commands = {
         one: slice_command(around.table, job, name, state, (one.low, one.high), mending, NAME)
         for one in found.differing

@@ -26,7 +26,7 @@ from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.rows.coverage import BackfillRecord, backfill_bounds, backfill_record_id, slice_id
 from scripts.helpers.rows.cursor_ranges import CursorRange, overlap, uncovered
-from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
+from scripts.helpers.rows.options import DEFAULT_DELAY, WriteDisposition
 from scripts.helpers.rows.progress import SliceSource
 from scripts.helpers.rows.states import RowsState, check_same_columns, check_types
 from scripts.helpers.rows.window import Nulls
@@ -75,7 +75,7 @@ class Backfill:
         `gaps` returns fits.
     delay
         How long rows may come after their stamp; see `options.RowOptions`.
-    sink
+    write_disposition
         ``append`` refuses bounds of which something is covered already, or begun by another slice,
         as those rows would be there twice; ``merge`` says that what is written replaces rows of the
         same key.
@@ -114,19 +114,19 @@ class Backfill:
         low: Any,
         high: Any,
         delay: timedelta = DEFAULT_DELAY,
-        sink: Sink = "append",
+        write_disposition: WriteDisposition = "append",
         name: str = "backfill",
         **options: Any,
     ) -> None:
         backfill_bounds(transformation_ctx, low, high, endless=True)
-        check_choice("sink", sink, get_args(Sink))
+        check_choice("write_disposition", write_disposition, get_args(WriteDisposition))
         if unfit := sorted(options.keys() - set(OPTIONS)):
             raise InvalidValueError(f"A backfill has no option {', '.join(unfit)}. It takes {', '.join(OPTIONS)}.")
         self.live_job_id, self.run_id, self.transformation_ctx = job_id, run_id or new_run_id(), transformation_ctx
         self.is_done = False
         self._watermarks, self._options = watermarks, options
         self._clock: Callable[[], datetime] = options.get("clock", utc_now)
-        self._ends, self._delay, self._sink, self._name = (low, high), delay, sink, name
+        self._ends, self._delay, self._disposition, self._name = (low, high), delay, write_disposition, name
         self._is_asked = False
         self._job: IncrementalJob | None = None
         self._live = RowsState(())
@@ -172,8 +172,8 @@ class Backfill:
         self._job = IncrementalJob(self._watermarks, self.job_id, self.run_id, **self._options).__enter__()
         self.is_done = self.run.state(self.transformation_ctx) is not None
         logger.info(
-            "event=backfill job=%s slice=%s context=%s sink=%s done=%s replay=%s",
-            self.live_job_id, self.job_id, self.transformation_ctx, self._sink, self.is_done, self.run.replay,
+            "event=backfill job=%s slice=%s context=%s write_disposition=%s done=%s replay=%s",
+            self.live_job_id, self.job_id, self.transformation_ctx, self._disposition, self.is_done, self.run.replay,
         )  # fmt: skip
         return self
 
@@ -228,10 +228,10 @@ class Backfill:
             SliceSource(source, self.transformation_ctx, high, self._delay, self._clock, self.is_done),
             cursor_column,
             transformation_ctx=self.transformation_ctx,
-            initial_value=low or None,
+            start_from=low or None,
             high=high,
             settled=True,
-            sink=self._sink,
+            write_disposition=self._disposition,
             delay=self._delay,
             nulls=nulls,
             strings=strings,
@@ -313,7 +313,7 @@ class Backfill:
         # Another origin is a job that was reset and began anew, perhaps at the very same value.
         is_other = now is None or now.origin != self._live.origin
         # Nothing of the bounds was read when the slice was planned, however long ago and by whichever run of it.
-        if now is None or is_other or (self._sink == "append" and not now.is_left_to_slices(self._bounds)):
+        if now is None or is_other or (self._disposition == "append" and not now.is_left_to_slices(self._bounds)):
             # A reset has forgotten the slice already.
             abandon = "." if is_other else f", {self._command_to_abandon(self.job_id)}"
             raise PlanConflictError(
@@ -355,13 +355,13 @@ class Backfill:
 
     def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
         """Return the slices within our bounds that were left before they read; refuse others, and what is covered."""
-        if self._sink != "append":
+        if self._disposition != "append":
             return []
         if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:
             raise BoundsError(
                 self.transformation_ctx,
-                "a part of them is covered already, and sink='append' would keep those rows twice. Take what gaps() "
-                "returns, or write with a sink that merges by key and say sink='merge'.",
+                "a part of them is covered already, and write_disposition='append' would keep those rows twice. Take "
+                "what gaps() returns, or write with a sink that merges by key and say write_disposition='merge'.",
             )
         others = [
             (name, bounds)
@@ -375,8 +375,8 @@ class Backfill:
             if head.claim is not None or self._has_read(head):
                 raise BoundsError(
                     self.transformation_ctx,
-                    f"slice {job_id} (name={name!r}) has begun with a part of them, and sink='append' would keep those "
-                    "rows twice. Finish it with its own bounds, which unfinished() returns and gaps() keeps apart; or "
-                    f"delete what it wrote, {self._command_to_abandon(job_id)}",
+                    f"slice {job_id} (name={name!r}) has begun with a part of them, and write_disposition='append' "
+                    "would keep those rows twice. Finish it with its own bounds, which unfinished() returns and gaps() "
+                    f"keeps apart; or delete what it wrote, {self._command_to_abandon(job_id)}",
                 )
         return others

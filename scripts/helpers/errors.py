@@ -884,7 +884,7 @@ class SourceRewrittenError(SourceError):
             source,
             f"{commits} rows ({', '.join(operations)}), and context {context!r} reads appended rows only. To read them "
             "as changes, give changes='feed'; to leave them out, on_overwrite='skip'; to read the whole table again, "
-            "on_overwrite='take' with sink='merge'.",
+            "on_overwrite='take' with write_disposition='merge'.",
         )
 
 
@@ -902,7 +902,7 @@ class SourceRolledBackError(SourceError):
         super().__init__(
             source,
             f"it was set back, and what context {context!r} of job {job_id!r} read last is no longer part of it. To "
-            "read the whole table again, give on_loss='take' with sink='merge', or run `watermarks reset "
+            "read the whole table again, give on_loss='take' with write_disposition='merge', or run `watermarks reset "
             f"{named} --why TEXT`.{go_on}",
         )
 
@@ -914,7 +914,7 @@ class SourceExpiredError(SourceError):
         self.context, self.job_id, self.is_planned = context, job_id, is_planned
         named = f"{quote(job_id)} --context {quote(context)}"
         reread = (
-            "read the whole table again: give on_loss='take' with sink='merge', or run `watermarks reset "
+            "read the whole table again: give on_loss='take' with write_disposition='merge', or run `watermarks reset "
             f"{named} --why TEXT`"
         )
         if is_planned:

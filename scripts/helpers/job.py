@@ -338,10 +338,10 @@ class IncrementalJob:
             with the watermark. None reads what the source has, and stores nothing of it. Ends the run with a
             SchemaChangedError where the policy lets a change not pass, before anything is written.
         **options
-            `delay`, `lookback`, `high`, `settled`, `initial_value`, `nulls`, `descending`, `strings`,
-            `sink`, `behind`, `max_rows`: see `RowOptions`. `plan_window` lists the errors. A replay takes the
-            options of its plan; a `sink` that does not fit them is a CursorError, and so are `high` and
-            `settled` for a range of runs.
+            `delay`, `lookback`, `high`, `settled`, `start_from`, `nulls`, `descending`, `strings`,
+            `write_disposition`, `behind`, `max_rows`: see `RowOptions`. `plan_window` lists the errors. A replay takes
+            the options of its plan; a `write_disposition` that does not fit them is a CursorError, and so are `high`
+            and `settled` for a range of runs.
         """
         # Here, as are others: a job that only takes files needs none of it, and each module takes time to import.
         from scripts.helpers.batch.rows import rows_since

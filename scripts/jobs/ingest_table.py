@@ -29,7 +29,7 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import session
 
 USER, PASSWORD = "JDBC_USER", "JDBC_PASSWORD"
-OF_LIVE_JOBS = ("initial_value", "high", "lookback", "descending", "max_rows", "take_over", "on_schema_change")
+OF_LIVE_JOBS = ("start_from", "high", "lookback", "descending", "max_rows", "take_over", "on_schema_change")
 """Options that say where a live job reads, whose lease it ends, and which schema it keeps; a slice has bounds and a
 lease of its own, and keeps no schema."""
 OF_DATABASES = (
@@ -56,8 +56,8 @@ def make_parser() -> argparse.ArgumentParser:
         delay={},
         lookback={"type": session.time_span, "default": "0s", "metavar": "TIME"},
         nulls={},
-        sink={},
-        initial_value={
+        write_disposition={},
+        start_from={
             "metavar": "VALUE",
             "help": "; times as 2026-01-31T10:00:00+00:00; values of a compound cursor have commas between them",
         },
@@ -176,12 +176,12 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         transformation_ctx=arguments.context,
         delay=arguments.delay,
         lookback=arguments.lookback or None,  # A timedelta, even of 0, does not fit a cursor column of numbers.
-        initial_value=value_of(source, arguments, "initial_value"),
+        start_from=value_of(source, arguments, "start_from"),
         high=value_of(source, arguments, "high"),
         nulls=arguments.nulls,
         descending=arguments.descending,
         strings=arguments.strings,
-        sink=arguments.sink,
+        write_disposition=arguments.write_disposition,
         max_rows=arguments.max_rows,
         on_schema_change=arguments.on_schema_change,
     )
@@ -201,7 +201,7 @@ def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options
         low=option_bound(state.columns, arguments, "backfill_from"),
         high=option_bound(state.columns, arguments, "backfill_to"),
         delay=arguments.delay,
-        sink=arguments.sink,
+        write_disposition=arguments.write_disposition,
         name=arguments.backfill_name,
         **options,
     )

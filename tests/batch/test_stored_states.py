@@ -21,11 +21,11 @@ WHOLE = [name for name, one in OLD.items() if one["place"] == STATES and name !=
 
 
 def stored(name: str) -> dict[str, Any]:
-    one = json.loads(json.dumps(OLD[name]), object_hook=_with_bytes)
+    one = json.loads(json.dumps(OLD[name]), object_hook=with_bytes)
     return decode(one["attribute"], one["types"])
 
 
-def _with_bytes(found: dict[str, Any]) -> Any:
+def with_bytes(found: dict[str, Any]) -> Any:
     return base64.b64decode(found["base64"]) if set(found) == {"base64"} else found
 
 

@@ -231,7 +231,7 @@ def test_only_what_was_read_is_compared_when_there_are_gaps_and_backfills(
 ) -> None:
     target, table = str(tmp_path / "raw"), rows(*range(0, 200, 10))
     start = datetime(2026, 1, 5, tzinfo=timezone.utc)
-    load(watermarks, table, target, initial_value=start)
+    load(watermarks, table, target, start_from=start)
     before = job.verify(table, target)
     with Backfill(
         watermarks, JOB, low=start - timedelta(days=2), high=start - timedelta(days=1), clock=lambda: NOW

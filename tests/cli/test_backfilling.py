@@ -170,7 +170,7 @@ def test_backfill_is_refused_when_its_arguments_do_not_fit(
     ("options", "text"),
     [
         (["--high", "9"], "leave out --high"),
-        (["--initial-value", "9", "--descending"], "leave out --initial-value, --descending"),
+        (["--start-from", "9", "--descending"], "leave out --start-from, --descending"),
         (["--job-bookmark-option", "job-bookmark-pause"], "leave out --job-bookmark-option"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -273,7 +273,7 @@ def test_slice_has_no_command_when_the_live_job_was_set_back_into_it(
             job.rows_since(ListedRows((CursorColumn("id", "bigint"),), [(19,)]), "id", transformation_ctx=CONTEXT)
     command = ["backfill", JOB, "--from", "2", "--", "--source=s", "--target=t"]
 
-    written, merged = run(watermarks, *command), run(watermarks, *command, "--sink=merge")
+    written, merged = run(watermarks, *command), run(watermarks, *command, "--write_disposition=merge")
     facts: Any = json.loads(run(watermarks, command[0], "--output", "json", *command[1:]).stdout)
 
     assert "--backfill-from=2 --backfill-to=7" in written.stdout

@@ -83,7 +83,7 @@ TYPED = {
     "complete-up-to": by_command("complete-up-to", "--at="),
     "backfill": by_command("backfill", "--from="),
     "set": by_command("set", "value=", "--why=a test", "--yes"),
-    **{option: by_argument(option) for option in ("initial-value", "high", "backfill-from", "backfill-to")},
+    **{option: by_argument(option) for option in ("start-from", "high", "backfill-from", "backfill-to")},
 }
 
 
@@ -134,7 +134,7 @@ def by_argument_of_job(name: str) -> Callable[[Watermarks, CursorColumn, Any], A
 
 
 PYTHON: dict[str, Callable[[Watermarks, CursorColumn, Any], Any]] = {
-    "initial_value": by_argument_of_job("initial_value"),
+    "start_from": by_argument_of_job("start_from"),
     "high": by_argument_of_job("high"),
     "gaps": lambda watermarks, column, value: watermarks.gaps(JOB, CONTEXT, value),
     # Its end is missing, which is found after the beginning is checked.

@@ -74,7 +74,7 @@ def test_command_names_the_interval_that_differs_and_how_to_read_it_again(
     assert words[:2] == ["watermarks", "ingest-table"]
     assert {
         "--backfill-from=2026-01-02T00:00:00+00:00", "--backfill-to=2026-01-03T00:00:00+00:00",
-        "--backfill-name=verify", "--sink=merge", "--cursor-column=at",
+        "--backfill-name=verify", "--write_disposition=merge", "--cursor-column=at",
     } <= set(words)  # fmt: skip
     assert others.exit_code == 0
     assert "3 of 5 intervals compared, all equal." in others.stdout
@@ -135,7 +135,7 @@ def test_each_interval_that_differs_has_its_command_when_json_is_asked_for(
     command = [
         "watermarks", "ingest-table", f"--JOB_NAME={JOB}", f"--table={watermarks.table_name}", "--context=rows",
         "--cursor-column=id", "--backfill-name=verify", "--backfill-to=10", "--source", "s3://raw/",
-        f"--target={found['target']}", "--sink=merge",
+        f"--target={found['target']}", "--write_disposition=merge",
     ]  # fmt: skip
     assert done.exit_code == FAILED
     assert [(one["low"], one["high"], one["differs"], one.get("command")) for one in found["intervals"]] == [

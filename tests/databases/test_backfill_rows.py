@@ -30,7 +30,7 @@ def test_gap_is_read_from_the_database_and_live_watermark_stays_when_it_is_fille
             rows = job.rows_since(source, "id", transformation_ctx="repairs", delay=timedelta(0), **bounds)
             return job.write(rows, target)
 
-    first = live(initial_value=60)
+    first = live(start_from=60)
     gaps, log = watermarks.gaps("parking", "repairs", start=1), postgres.log()
     with Backfill(watermarks, "parking", low=1, high=60, **options) as backfill:
         filled = backfill.write(backfill.rows(source, "id"), target)
@@ -61,7 +61,7 @@ def test_slice_is_refused_while_a_transaction_may_commit_rows_into_it(
         slow.execute(f"INSERT INTO {name} VALUES (1)")
         ((end,),) = postgres.sql("SELECT clock_timestamp()")
         with IncrementalJob(watermarks, "parking", spark=jdbc, clock=clock) as job:
-            job.rows_since(source, "at", transformation_ctx="repairs", initial_value=end, high=end, delay=timedelta(0))
+            job.rows_since(source, "at", transformation_ctx="repairs", start_from=end, high=end, delay=timedelta(0))
         postgres.sql("SELECT pg_sleep(0.5)")
 
         def fill() -> int:

@@ -51,7 +51,7 @@ def test_ranges_tile_the_window_when_it_is_large(postgres: Any, table_in: Maker,
 
 def test_rows_with_null_are_in_one_range_when_they_are_included(postgres: Any, table_in: Maker) -> None:
     source = table_in(filled(postgres, "CASE WHEN n % 10 = 0 THEN NULL ELSE n END", "int"), partitions=4)
-    window = plan(source, "at", nulls="take", sink="merge")
+    window = plan(source, "at", nulls="take", write_disposition="merge")
 
     df = source.rows(window)
 

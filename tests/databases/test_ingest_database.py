@@ -187,7 +187,7 @@ def test_job_ends_with_try_later_and_shows_no_secret_when_the_database_is_down(
         (
             ["--cursor-column", "last_modified", "--jdbc-table", "{}", "--lookback", "60s"],
             exit_codes.BAD_DATA,
-            "sink='merge'",
+            "write_disposition='merge'",
         ),
     ],
     ids=["no_table", "unknown_table", "unknown_column", "no_ids", "lookback"],
@@ -232,12 +232,12 @@ DAYS = "(1, '2026-01-01'), (2, '2026-01-02'), (3, '2026-01-03')"
 @pytest.mark.parametrize(
     ("declared", "values", "arguments", "written"),
     [
-        ("timestamptz", DAYS, ["--initial-value", "2026-01-02T00:00:00Z", "--high", "2026-01-03T00:00:00Z"], [2]),
-        ("timestamp", DAYS, ["--initial-value", "2026-01-02T00:00:00", "--zone", "UTC"], [2, 3]),
+        ("timestamptz", DAYS, ["--start-from", "2026-01-02T00:00:00Z", "--high", "2026-01-03T00:00:00Z"], [2]),
+        ("timestamp", DAYS, ["--start-from", "2026-01-02T00:00:00", "--zone", "UTC"], [2, 3]),
         ("date", DAYS, ["--high", "2026-01-03", "--zone", "UTC"], [1, 2]),
         ("numeric(5,1)", "(1, 1.5), (2, 1.6)", ["--high", "1.6"], [1]),
-        ("int", "(1, -1), (2, -2), (3, -3)", ["--descending", "--initial-value", "-2", "--delay", "0s"], [2, 3]),
-        ("varchar(3)", "(1, '001'), (2, '002')", ["--strings", "--initial-value", "002", "--delay", "0s"], [2]),
+        ("int", "(1, -1), (2, -2), (3, -3)", ["--descending", "--start-from", "-2", "--delay", "0s"], [2, 3]),
+        ("varchar(3)", "(1, '001'), (2, '002')", ["--strings", "--start-from", "002", "--delay", "0s"], [2]),
     ],
     ids=["timestamptz", "timestamp", "date", "numeric", "descending", "strings"],
 )
@@ -284,7 +284,7 @@ def test_first_run_is_refused_when_the_zone_of_its_column_is_not_named(
     assert live.latest("parking").version == 2
 
 
-@pytest.mark.parametrize("name", ["high", "initial_value"])
+@pytest.mark.parametrize("name", ["high", "start_from"])
 def test_bound_is_read_as_the_columns_type_says_when_it_is_given(name: str) -> None:
     source = ListedRows((CursorColumn("at", "timestamp"),))
     arguments = Namespace(**{name: "2026-01-31T10:00:00+01:00"}, cursor_column=["at"], strings=True)
@@ -294,12 +294,12 @@ def test_bound_is_read_as_the_columns_type_says_when_it_is_given(name: str) -> N
 
 def test_bound_is_refused_with_its_option_when_it_is_no_value_of_the_column() -> None:
     source = ListedRows((CursorColumn("at", "timestamp"),))
-    arguments = Namespace(initial_value="2026-01-31T10:00:00", cursor_column=["at"], strings=False)
+    arguments = Namespace(start_from="2026-01-31T10:00:00", cursor_column=["at"], strings=False)
 
     with pytest.raises(CursorError) as caught:
-        ingest_table.value_of(source, arguments, "initial_value")
+        ingest_table.value_of(source, arguments, "start_from")
 
-    told = "'at': --initial-value is not of type timestamp. Write a timestamp as 2026-01-31T10:00:00+00:00"
+    told = "'at': --start-from is not of type timestamp. Write a timestamp as 2026-01-31T10:00:00+00:00"
     assert told in str(caught.value)
 
 

@@ -130,7 +130,7 @@ def test_mariadb_is_sent_the_window_and_uses_the_index_when_rows_are_read(jdbc: 
     hours = "'2026-01-01' + INTERVAL seq HOUR"
     maria.sql(f"INSERT INTO {name} SELECT seq, {hours} FROM seq_1_to_5000", f"CREATE INDEX i ON {name} (at)")
     source = table_of(jdbc, maria, name)
-    first = plan(source, "at", initial_value=datetime(2020, 1, 1), high=datetime(2026, 7, 1))
+    first = plan(source, "at", start_from=datetime(2020, 1, 1), high=datetime(2026, 7, 1))
     second = plan(source, "at", first, high=datetime(2026, 7, 2))
     maria.sql(f"ANALYZE TABLE {name}", "SET GLOBAL log_output = 'TABLE'", "SET GLOBAL general_log = ON")
 
@@ -251,8 +251,8 @@ def test_zero_dates_follow_the_policy_of_nulls_when_a_table_of_mariadb_holds_the
     with pytest.raises(CursorError, match="2 rows have NULL there"):
         plan(source, "at")
     first = plan(source, "at", nulls="skip")
-    included = plan(source, "at", nulls="take", sink="merge")
-    again = plan(source, "at", included, nulls="take", sink="merge")
+    included = plan(source, "at", nulls="take", write_disposition="merge")
+    again = plan(source, "at", included, nulls="take", write_disposition="merge")
 
     assert taken(source, first) == [1]
     assert "event=nulls_excluded" in caplog.text

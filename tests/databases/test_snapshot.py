@@ -192,7 +192,7 @@ def test_large_window_is_read_by_ranges_without_what_old_servers_lack_when_ids_a
     source = table_in(name, PostgresSnapshot, partitions=3)
     before = postgres.log()
 
-    df = source.rows(plan(source, "changed", nulls=nulls, sink="merge"))
+    df = source.rows(plan(source, "changed", nulls=nulls, write_disposition="merge"))
 
     assert df.rdd.getNumPartitions() == 3
     assert sorted(row["id"] for row in df.collect()) == list(range(3, 502 if nulls == "take" else 501))

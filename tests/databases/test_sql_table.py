@@ -443,7 +443,7 @@ def test_ranges_tile_the_window_and_rows_are_read_again_when_it_is_large(
     name = postgres.new_table("id int PRIMARY KEY, at int")
     postgres.sql(f"INSERT INTO {name} SELECT n, nullif(n, 7) FROM generate_series(1, 1000) n")
     source = sql_table(postgres, name, partitions=5)
-    window = plan(source, "at", nulls="take", sink="merge")
+    window = plan(source, "at", nulls="take", write_disposition="merge")
     before = postgres.log()
 
     rows = source.rows(window)

@@ -45,7 +45,7 @@ def test_rows_with_null_are_taken_by_the_policy_when_some_are_null(
 ) -> None:
     name = stamped(postgres, "(1, '2026-01-01'), (2, NULL), (3, NULL)")
     source = table_in(name)
-    options: dict[str, Any] = {"nulls": nulls, "sink": "merge"}
+    options: dict[str, Any] = {"nulls": nulls, "write_disposition": "merge"}
 
     first = plan(source, "at", **options)
     before = taken(source, first)
@@ -269,7 +269,7 @@ def test_server_looks_at_new_rows_and_nulls_only_when_rows_with_null_are_include
         f"VACUUM ANALYZE {name}",
     )
     source = table_in(name)
-    options: dict[str, Any] = {"nulls": "take", "sink": "merge"}
+    options: dict[str, Any] = {"nulls": "take", "write_disposition": "merge"}
     first = plan(source, cursor, high=datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=49_988), **options)
     before = postgres.log()
 

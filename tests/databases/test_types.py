@@ -148,7 +148,7 @@ def test_both_hours_of_the_change_come_back_as_they_are_when_sessions_are_in_any
     window = plan(source, "at")
     found = source.rows(window).selectExpr("id", "unix_micros(at) AS at", "CAST(wall AS string) AS wall").orderBy("id")
     rows = [tuple(row) for row in found.collect()]
-    wall = plan(source, "wall", initial_value=datetime(2026, 3, 29, 1, 30, 0, 1), high=datetime(2026, 10, 25, 1, 30))
+    wall = plan(source, "wall", start_from=datetime(2026, 3, 29, 1, 30, 0, 1), high=datetime(2026, 10, 25, 1, 30))
     by_wall = taken(source, wall)
 
     micros = [int(datetime(2026, 10, 25, hour, 30, tzinfo=UTC).timestamp()) * 10**6 for hour in (0, 1)]

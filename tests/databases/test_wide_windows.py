@@ -59,7 +59,7 @@ def test_queries_are_no_more_than_asked_for_when_the_window_is_a_thousand_years(
 ) -> None:
     name = filled(kind)
     source = table_in(name, partitions=7, zone="UTC")
-    window = plan(source, "at", initial_value=START[kind])
+    window = plan(source, "at", start_from=START[kind])
     df = source.rows(window).select("id")
     taken: list[int] = []
 
@@ -77,7 +77,7 @@ def test_planning_and_cutting_are_a_few_queries_when_the_window_is_a_thousand_ye
     source = table_in(name, zone="UTC")
     windows: list[RowWindow] = []
 
-    planning = queries(postgres, name, lambda: windows.append(plan(source, "at", initial_value=START["date"])))
+    planning = queries(postgres, name, lambda: windows.append(plan(source, "at", start_from=START["date"])))
     cutting = queries(postgres, name, lambda: source.rows(windows[0]))
 
     assert (planning, cutting) == (1, 1)

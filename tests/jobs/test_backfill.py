@@ -141,7 +141,7 @@ def test_first_value_is_where_coverage_begins_when_one_is_given(table: GrowingTa
     table.last_id = 9
 
     with IncrementalJob(table.watermarks, JOB, clock=table.clock) as job:
-        job.rows_since(table.source, "id", transformation_ctx=CONTEXT, initial_value=5)
+        job.rows_since(table.source, "id", transformation_ctx=CONTEXT, start_from=5)
 
     assert (table.coverage, table.gaps) == ([(5, 10)], [(None, 5)])
 
@@ -192,7 +192,7 @@ def test_ends_have_a_value_for_each_column_when_the_cursor_is_compound(table: Gr
     first, last = (date(2026, 2, 1), 7), (date(2026, 3, 1), 4)
     source = PandasRows(pd.DataFrame({"day": [date(2026, 3, 1)] * 3, "id": [1, 2, 3]}), zone="UTC")
     with IncrementalJob(table.watermarks, JOB, clock=table.clock) as job:
-        job.rows_since(source, ["day", "id"], transformation_ctx=CONTEXT, initial_value=first)
+        job.rows_since(source, ["day", "id"], transformation_ctx=CONTEXT, start_from=first)
 
     assert (table.coverage, table.gaps) == ([(first, last)], [(None, first)])
     with table.backfill(*table.gaps[0]) as backfill:
@@ -248,7 +248,7 @@ def test_slice_takes_the_rows_again_when_it_has_another_name_and_the_sink_merges
     table.declare(10)
     table.fill(3, 7)
 
-    assert table.fill(3, 7, name="the source was mended", sink="merge") == 4
+    assert table.fill(3, 7, name="the source was mended", write_disposition="merge") == 4
     assert table.coverage == [(3, 7)]
 
 
@@ -498,7 +498,7 @@ def test_slice_is_taken_beside_another_one_when_the_sink_merges(listed: Listed) 
     with pytest.raises(KilledError):
         listed.fill(0, 10, die=True)
 
-    listed.fill(5, 15, sink="merge")
+    listed.fill(5, 15, write_disposition="merge")
     listed.fill(0, 10)
 
     assert listed.coverage == [(0, 15)]
@@ -707,11 +707,11 @@ def test_slice_that_died_is_not_finished_when_the_live_job_was_set_back_into_it(
 
 def test_slice_that_merges_is_finished_when_the_live_job_has_read_a_part_of_it(listed: Listed) -> None:
     with pytest.raises(KilledError):
-        listed.fill(2, 12, die=True, sink="merge")
+        listed.fill(2, 12, die=True, write_disposition="merge")
     listed.declare(7)
     listed.live()
 
-    listed.fill(2, 12, sink="merge")
+    listed.fill(2, 12, write_disposition="merge")
 
     assert listed.gaps == [(None, 2)]
 
@@ -748,7 +748,7 @@ def test_rewind_warns_of_rows_that_come_again_when_a_backfill_has_read_them(
 def test_what_a_lookback_reads_is_covered_when_a_jump_came_before(listed: Listed) -> None:
     listed.declare(10)
 
-    listed.live(lookback=5, sink="merge")
+    listed.live(lookback=5, write_disposition="merge")
 
     assert (listed.coverage, listed.gaps) == ([(5, 20)], [(None, 5)])
     assert listed.written == list(range(5, 20))
@@ -806,14 +806,14 @@ def test_record_stays_as_it_is_when_a_slice_that_is_done_runs_again(listed: List
 
 def test_slice_asks_for_nothing_when_it_is_done(listed: Listed) -> None:
     listed.source.listed.append((None,))
-    assert not listed.backfill(0, 10, sink="merge").is_done
-    with listed.backfill(0, 10, sink="merge") as backfill:
+    assert not listed.backfill(0, 10, write_disposition="merge").is_done
+    with listed.backfill(0, 10, write_disposition="merge") as backfill:
         listed.take(backfill, nulls="take")
     listed.source.asked.clear()
 
-    with listed.backfill(0, 10, sink="merge") as backfill:
+    with listed.backfill(0, 10, write_disposition="merge") as backfill:
         rows: Any = backfill.rows(listed.source, "id", nulls="take")
-    with listed.backfill(0, 10, sink="merge") as backfill:
+    with listed.backfill(0, 10, write_disposition="merge") as backfill:
         rows += backfill.rows(listed.source, "id")
 
     assert (rows, listed.source.asked) == ([], [])
@@ -843,7 +843,7 @@ REFUSED: dict[str, tuple[Callable[[GrowingTable], Any], type[WatermarkError], st
         lambda table: table.fill(5, 11), BoundsError, "past the live watermark",
     ),
     "covered in part": (
-        lambda table: table.fill(1, 4), BoundsError, r"a part of them is covered already.*sink='merge'",
+        lambda table: table.fill(1, 4), BoundsError, r"a part of them is covered already.*write_disposition='merge'",
     ),
     "covered as a whole": (lambda table: table.fill(2, 3), BoundsError, r"a part of them is covered already"),
     "low above high": (lambda table: table.fill(7, 3), BoundsError, "not below"),

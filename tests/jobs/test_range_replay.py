@@ -198,7 +198,7 @@ def test_context_starts_where_its_first_run_did_when_that_was_told_to(world: Wor
             job.rows_since(ListedRows((ID,)), "id", transformation_ctx="other")
             if run_id == "jr_1":
                 return []
-            found: list[Any] = job.rows_since(world.rows, "id", transformation_ctx="rows", initial_value=3)
+            found: list[Any] = job.rows_since(world.rows, "id", transformation_ctx="rows", start_from=3)
             return found
 
     world.rows.listed = [(1,), (3,), (4,)]
@@ -245,7 +245,7 @@ def test_rows_are_none_when_the_job_was_reset_and_has_not_come_as_far_again(ran:
 
 
 def test_rows_read_by_a_lookback_are_of_the_range_when_the_caller_says_so(world: World) -> None:
-    merge: dict[str, Any] = {"sink": "merge", "lookback": 1}
+    merge: dict[str, Any] = {"write_disposition": "merge", "lookback": 1}
 
     def run(run_id: str, **options: Any) -> list[Any]:
         with IncrementalJob(world.watermarks, JOB, run_id, **options) as job:
@@ -268,7 +268,7 @@ def test_rows_read_by_a_lookback_are_of_the_range_when_the_caller_says_so(world:
     [
         (CursorColumn("id", "int"), {}, CursorError, "its type was bigint"),
         (CursorColumn("key", "bigint"), {}, SourceChangedError, "context 'rows' remembers 'id'"),
-        (ID, {"lookback": 3}, CursorError, "say sink='merge'"),
+        (ID, {"lookback": 3}, CursorError, "say write_disposition='merge'"),
         (ID, {"nulls": "ignore"}, SourceOptionError, "'ignore' is unknown"),
         (ID, {"high": 3}, CursorError, "high= is given, but a range of runs ends where they did. Leave it out"),
         (ID, {"settled": True}, CursorError, "settled= is given, but a range of runs ends where they did."),
@@ -287,7 +287,7 @@ def test_range_of_rows_is_refused_when_it_is_that_of_another_column_or_option(
 
 @pytest.mark.parametrize(
     ("options", "rows"),
-    [({"nulls": "skip"}, [(2,), (3,)]), ({"nulls": "take", "sink": "merge"}, [(2,), (3,), (None,)])],
+    [({"nulls": "skip"}, [(2,), (3,)]), ({"nulls": "take", "write_disposition": "merge"}, [(2,), (3,), (None,)])],
     ids=["skip", "take"],
 )
 def test_rows_without_cursor_go_by_the_policy_when_a_range_is_read(

@@ -93,7 +93,9 @@ def test_ends_are_exact_when_the_cursor_is_of_any_type(runs: CountedRuns, kind: 
 def test_ends_are_left_out_when_no_row_has_a_cursor(runs: CountedRuns) -> None:
     source = runs.spark.sql("SELECT CAST(NULL AS bigint) AS id")
 
-    found = runs.act(source, lambda rows: rows.collect(), nulls="take", sink="merge")["contexts"]["repairs"]
+    found = runs.act(source, lambda rows: rows.collect(), nulls="take", write_disposition="merge")["contexts"][
+        "repairs"
+    ]
 
     assert found == {"rows": 1}
 

@@ -63,13 +63,13 @@ def test_same_rows_come_again_when_the_run_died_after_rows_were_added(watermarks
 
 def test_overlap_is_kept_in_the_plan_when_a_replay_has_other_options(watermarks: Watermarks) -> None:
     source = ListedRows((ID,), [(1,), (5,)])
-    merge: dict[str, Any] = {"sink": "merge", "lookback": 2}
+    merge: dict[str, Any] = {"write_disposition": "merge", "lookback": 2}
     run(watermarks, source, "id", **merge)
     source.listed.append((9,))
     with pytest.raises(ZeroDivisionError):
         run(watermarks, source, "id", die=True, **merge)
 
-    assert run(watermarks, source, "id", sink="merge") == [(5,), (9,)]
+    assert run(watermarks, source, "id", write_disposition="merge") == [(5,), (9,)]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_replay_is_refused_when_its_sink_appends_what_the_plan_reads_again(
     watermarks: Watermarks, options: dict[str, Any], why: str
 ) -> None:
     source = ListedRows((ID,), [(1,), (5,)])
-    merge = options | {"sink": "merge"}
+    merge = options | {"write_disposition": "merge"}
     run(watermarks, source, "id", **merge)
     with pytest.raises(ZeroDivisionError):
         run(watermarks, source, "id", die=True, **merge)
@@ -101,7 +101,7 @@ def test_replay_is_refused_when_its_sink_appends_what_the_plan_reads_again(
     [
         ({"nulls": "ignore"}, SourceOptionError, "'ignore' is unknown"),
         ({"delay": 300}, CursorError, "delay=300 is not a duration"),
-        ({"lookback": 3}, CursorError, "say sink='merge', or leave the option out"),
+        ({"lookback": 3}, CursorError, "say write_disposition='merge', or leave the option out"),
         ({"unknown": 3}, InvalidValueError, "unknown"),
     ],
     ids=str,
@@ -119,9 +119,9 @@ def test_replay_is_refused_when_an_option_cannot_be_meant(
     assert run(watermarks, source, "id") == [(1,), (5,)]
 
 
-def test_lookback_goes_no_further_than_the_initial_value_when_runs_follow_each_other(watermarks: Watermarks) -> None:
+def test_lookback_goes_no_further_than_the_start_from_when_runs_follow_each_other(watermarks: Watermarks) -> None:
     source = ListedRows((ID,), [(1,), (5,)])
-    options: dict[str, Any] = {"lookback": 9, "sink": "merge", "initial_value": 5}
+    options: dict[str, Any] = {"lookback": 9, "write_disposition": "merge", "start_from": 5}
     taken = [run(watermarks, source, "id", **options)]
     source.listed.append((9,))
 
@@ -133,7 +133,7 @@ def test_lookback_goes_no_further_than_the_initial_value_when_runs_follow_each_o
 def test_watermark_is_stored_without_the_lookback_when_there_is_one(watermarks: Watermarks) -> None:
     source = ListedRows((ID,), [(1,), (5,)])
     for _ in range(2):
-        run(watermarks, source, "id", sink="merge", lookback=3)
+        run(watermarks, source, "id", write_disposition="merge", lookback=3)
 
     assert state(watermarks)["public"]["value"] == 6
 
@@ -144,17 +144,26 @@ def test_line_of_the_plan_says_all_options_and_no_value_when_rows_are_planned(
     caplog.set_level(logging.INFO, logger="scripts.helpers.batch")
     source = ListedRows((ID, CursorColumn("part", "int")), [(777123, 1)])
 
-    run(watermarks, source, ["id", "part"], sink="merge")
-    run(watermarks, source, ["id", "part"], sink="merge", lookback=2, nulls="skip", delay=timedelta(minutes=1))
+    run(watermarks, source, ["id", "part"], write_disposition="merge")
+    run(
+        watermarks,
+        source,
+        ["id", "part"],
+        write_disposition="merge",
+        lookback=2,
+        nulls="skip",
+        delay=timedelta(minutes=1),
+    )
 
     first, second = (line for line in caplog.messages if "event=planned" in line)
     assert first == (
         "event=planned job=repairs context=public kind=rows replay=False column=id,part first_run=True "
-        "empty=False has_more=False lookback=None nulls=raise descending=False delay=0:05:00 sink=merge high=no "
-        "initial_value=no settled=no strings=no"
+        "empty=False has_more=False lookback=None nulls=raise descending=False delay=0:05:00 write_disposition=merge "
+        "high=no start_from=no settled=no strings=no"
     )
     assert second.endswith(
-        "lookback=2 nulls=skip descending=False delay=0:01:00 sink=merge high=no initial_value=no settled=no strings=no"
+        "lookback=2 nulls=skip descending=False delay=0:01:00 write_disposition=merge high=no start_from=no "
+        "settled=no strings=no"
     )
     assert "777123" not in caplog.text
 
@@ -162,15 +171,15 @@ def test_line_of_the_plan_says_all_options_and_no_value_when_rows_are_planned(
 def test_line_of_the_plan_says_the_plans_options_when_it_is_replayed(watermarks: Watermarks, caplog: Any) -> None:
     caplog.set_level(logging.INFO, logger="scripts.helpers.batch")
     source = ListedRows((ID,), [(777123,)])
-    options = {"high": 777124, "initial_value": 777000, "strings": True, "delay": timedelta(hours=1)}
+    options = {"high": 777124, "start_from": 777000, "strings": True, "delay": timedelta(hours=1)}
     with pytest.raises(ZeroDivisionError):
         run(watermarks, source, "id", die=True, **options)
 
-    run(watermarks, source, "id", sink="merge")
+    run(watermarks, source, "id", write_disposition="merge")
 
     first, replay = (line for line in caplog.messages if "event=planned" in line)
     assert replay == first.replace("replay=False", "replay=True")
-    assert "delay=1:00:00 sink=append high=yes initial_value=yes settled=no strings=yes" in replay
+    assert "delay=1:00:00 write_disposition=append high=yes start_from=yes settled=no strings=yes" in replay
     assert "777" not in first
 
 

@@ -94,7 +94,7 @@ def test_rows_of_several_chunks_and_nanoseconds_are_compared_exactly_when_planne
 
 def test_ends_are_those_of_the_rows_that_are_taken_when_others_are_not() -> None:
     source = ArrowRows(pa.table({"id": [1, 2, 3]}))
-    window = plan(source, "id", initial_value=2)
+    window = plan(source, "id", start_from=2)
 
     counts = source.counts(source.rows(window), window)
 
@@ -105,7 +105,11 @@ def test_windows_are_those_of_pandas_when_the_rows_are_the_same() -> None:
     table = pa.table({"at": pa.array([3, None, 1, 2]), "id": pa.array([1, 2, 3, 4])})
     arrow, frame = ArrowRows(table, zone="Europe/London"), PandasRows(table.to_pandas(types_mapper=pd.ArrowDtype))
 
-    for options in ({"nulls": "skip"}, {"nulls": "take", "sink": "merge"}, {"nulls": "skip", "max_rows": 2}):
+    for options in (
+        {"nulls": "skip"},
+        {"nulls": "take", "write_disposition": "merge"},
+        {"nulls": "skip", "max_rows": 2},
+    ):
         one, other = plan(arrow, ["at", "id"], **options), plan(frame, ["at", "id"], **options)
         assert one == other
         assert arrow.rows(one).to_pylist() == frame.rows(other).to_dict("records") or options["nulls"] == "take"

@@ -86,7 +86,7 @@ def test_last_batch_keeps_the_delay_when_batches_are_limited() -> None:
 
 def test_rows_that_are_read_again_do_not_count_when_there_is_a_lookback() -> None:
     source = source_of(1, 2, 3, 4, 5, 6)
-    options: dict[str, Any] = {"lookback": 2, "sink": "merge", "max_rows": 2}
+    options: dict[str, Any] = {"lookback": 2, "write_disposition": "merge", "max_rows": 2}
     first = plan_after(None, source, ["id"], now=NOW, **options)
 
     second = plan_after(first, source, ["id"], now=NOW, **options)

@@ -158,7 +158,7 @@ def test_row_that_comes_within_the_lookback_is_read_and_no_error_when_it_was_not
 ) -> None:
     sign = -1 if descending else 1
     source = source_of(*(sign * other for other in (1, 2, 3, 5, 6, 8, 10)))
-    options: dict[str, Any] = {"lookback": 8, "sink": "merge", "descending": descending}
+    options: dict[str, Any] = {"lookback": 8, "write_disposition": "merge", "descending": descending}
     first = plan(source, **options)
     source.listed.append((sign * number,))
 
@@ -170,11 +170,11 @@ def test_row_that_comes_within_the_lookback_is_read_and_no_error_when_it_was_not
 
 def test_row_that_comes_below_the_lookback_is_an_error_when_others_came_within_it() -> None:
     source = source_of(1, 10, 20, 900)
-    first = plan(source, lookback=10, sink="merge")
+    first = plan(source, lookback=10, write_disposition="merge")
     source.listed += [(number,) for number in (5, *range(891, 899))]
 
     with pytest.raises(SourceBehindError, match="rows came below the watermark"):
-        plan(source, first, lookback=10, sink="merge")
+        plan(source, first, lookback=10, write_disposition="merge")
 
 
 @pytest.mark.parametrize("change", ["gone", "changed"])

@@ -350,7 +350,7 @@ def test_no_transaction_is_passed_when_the_watermark_is_at_no_row_yet(caplog: py
 
 
 @pytest.mark.parametrize(
-    "options", [{"delay": timedelta(0)}, {"high": ago(1)}, {"initial_value": ago(15), "high": ago(9)}], ids=str
+    "options", [{"delay": timedelta(0)}, {"high": ago(1)}, {"start_from": ago(15), "high": ago(9)}], ids=str
 )
 def test_transactions_are_not_asked_for_when_no_delay_is_kept(options: dict[str, Any]) -> None:
     source = stamped(10, 3, began=12)

@@ -125,7 +125,7 @@ def test_index_and_columns_stay_as_they_are_when_rows_are_taken(watermarks: Wate
     frame = pd.DataFrame({"id": [1, 2], "name": ["x", None]}, index=["p", "q"])
 
     with IncrementalJob(watermarks, JOB) as job:
-        found = job.rows_since(frame, "id", initial_value=2)
+        found = job.rows_since(frame, "id", start_from=2)
 
     pd.testing.assert_frame_equal(found, frame.loc[["q"]])
 
@@ -136,8 +136,8 @@ def test_rows_without_cursor_go_by_the_policy_when_there_are_some(
 ) -> None:
     frame = pd.DataFrame({"id": pd.Series([2, None, 1, 3], dtype="Int64"), "row": [2, 5, 1, 9]})
 
-    found = run(frame.head(3), nulls=nulls, sink="merge")
-    more = run(frame, nulls=nulls, sink="merge")
+    found = run(frame.head(3), nulls=nulls, write_disposition="merge")
+    more = run(frame, nulls=nulls, write_disposition="merge")
 
     assert sorted(row for _, row in found) == taken
     assert [row for _, row in more] == [*taken[2:], 9]
@@ -150,9 +150,9 @@ def test_rows_are_counted_when_only_those_without_cursor_are_left(
     run: Callable[..., list[Any]], watermarks: Watermarks, dtype: Any
 ) -> None:
     frame = pd.DataFrame({"id": pd.Series([1, None, None], dtype=dtype)})
-    run(frame, nulls="take", sink="merge")
+    run(frame, nulls="take", write_disposition="merge")
 
-    left = run(frame, nulls="take", sink="merge")
+    left = run(frame, nulls="take", write_disposition="merge")
 
     assert len(left) == 2
     assert watermarks.history(JOB)[0].change.metrics["contexts"]["rows"] == {"rows": 2}
@@ -240,7 +240,7 @@ def test_zones_and_classes_may_differ_when_the_objects_are_all_aware_datetimes(r
 def test_earliest_time_of_nanoseconds_is_before_all_others_when_compared(run: Callable[..., list[Any]]) -> None:
     frame = pd.DataFrame({"at": pd.Series([pd.Timestamp.min, pd.Timestamp("2026-01-01")]).dt.as_unit("ns")})
 
-    found = run(PandasRows(frame, zone="UTC"), "at", initial_value=datetime(2000, 1, 1))
+    found = run(PandasRows(frame, zone="UTC"), "at", start_from=datetime(2000, 1, 1))
 
     assert found == [(pd.Timestamp("2026-01-01"),)]
 
@@ -516,7 +516,7 @@ def test_batch_is_one_file_that_a_replay_replaces_when_pandas_is_written(
 
     def run(die: bool) -> int:
         with IncrementalJob(watermarks, JOB, s3_client=s3) as job:
-            written = job.write(job.rows_since(frame, "id", initial_value=2), target)
+            written = job.write(job.rows_since(frame, "id", start_from=2), target)
             if die:
                 raise ZeroDivisionError
             return written

@@ -50,7 +50,7 @@ def test_cursor_is_taken_when_the_user_said_how_late_files_are_met(
 ) -> None:
     numbers = spark.read.parquet(lake)
 
-    merged = take(watermarks, numbers, transformation_ctx="a", lookback=1, sink="merge")
+    merged = take(watermarks, numbers, transformation_ctx="a", lookback=1, write_disposition="merge")
     settled = take(watermarks, numbers, transformation_ctx="b", settled=True)
 
     assert (merged, settled) == ([1, 2, 3], [1, 2, 3])
@@ -65,7 +65,7 @@ def test_partition_of_a_date_is_warned_of_and_taken_when_its_day_is_over(
     assert take(watermarks, days) == [1, 2]
     assert "event=partition_cursor context=rows column=import_date" in caplog.text
     caplog.clear()
-    assert take(watermarks, days, lookback=timedelta(days=1), sink="merge") == [2]
+    assert take(watermarks, days, lookback=timedelta(days=1), write_disposition="merge") == [2]
     assert "event=partition_cursor" not in caplog.text
 
 

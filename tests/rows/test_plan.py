@@ -174,18 +174,18 @@ def test_high_is_as_given_when_one_is() -> None:
     assert source.rows(plan(source, first)) == [(9,), (20,)]
 
 
-def test_rows_start_at_the_initial_value_when_it_is_the_first_run() -> None:
+def test_rows_start_at_the_start_from_when_it_is_the_first_run() -> None:
     source = source_of(ID, 3, 9)
-    first = plan(source, initial_value=9)
+    first = plan(source, start_from=9)
     source.listed.append((4,))
 
     assert source.rows(first) == [(9,)]
-    assert plan(source, first, initial_value=1).is_empty
+    assert plan(source, first, start_from=1).is_empty
 
 
-def test_initial_value_is_kept_when_the_first_run_finds_no_row() -> None:
+def test_start_from_is_kept_when_the_first_run_finds_no_row() -> None:
     source = source_of(ID)
-    first = plan(source, initial_value=5)
+    first = plan(source, start_from=5)
     source.listed += [(4,), (5,)]
 
     assert source.rows(plan(source, first)) == [(5,)]
@@ -194,7 +194,7 @@ def test_initial_value_is_kept_when_the_first_run_finds_no_row() -> None:
 def test_given_bounds_may_name_the_first_column_only_when_the_cursor_is_compound() -> None:
     source = ListedRows((AT, ID), [(ago(9), 1), (ago(8), 0), (ago(7), 9)], NOW)
 
-    window = plan(source, initial_value=ago(8), high=(ago(7), 9))
+    window = plan(source, start_from=ago(8), high=(ago(7), 9))
 
     assert (window.low, window.high) == ((ago(8), None), (ago(7), 9))
     assert source.rows(window) == [(ago(8), 0)]
@@ -208,11 +208,11 @@ def test_plan_is_refused_when_high_is_before_the_watermark() -> None:
     )
 
 
-def test_plan_is_refused_when_high_is_before_the_initial_value() -> None:
-    assert "high is before the watermark" in refused(source_of(ID, 3), initial_value=5, high=4)
+def test_plan_is_refused_when_high_is_before_the_start_from() -> None:
+    assert "high is before the watermark" in refused(source_of(ID, 3), start_from=5, high=4)
 
 
-@pytest.mark.parametrize("what", ["high", "initial_value"])
+@pytest.mark.parametrize("what", ["high", "start_from"])
 def test_plan_is_refused_when_a_given_time_has_not_come_yet(what: str) -> None:
     given: dict[str, Any] = {what: NOW + MINUTE}
 
@@ -389,12 +389,12 @@ def test_lookback_covers_the_time_that_passed_when_clocks_were_put_forward_meanw
     source = source_of(column, now=NOW.astimezone(LONDON))
     state = plan(source).state_after | {"value": value}
 
-    window = plan(source, state=state, lookback=lookback, sink="merge")
+    window = plan(source, state=state, lookback=lookback, write_disposition="merge")
 
     assert window.lookback == wanted
 
 
-@pytest.mark.parametrize("what", ["high", "initial_value"])
+@pytest.mark.parametrize("what", ["high", "start_from"])
 def test_plan_is_refused_when_a_given_time_is_in_the_hour_that_comes_again(what: str) -> None:
     """At 01:50 in London, ten minutes before it is 01:00 once more."""
     source = source_of(WALL, utc(10, 25, 0), now=utc(10, 25, 0, 50).astimezone(LONDON))
@@ -505,9 +505,9 @@ def test_rows_before_the_watermark_come_again_when_there_is_a_lookback(
     column: CursorColumn, values: list[Any], lookback: Any, again: list[Any]
 ) -> None:
     source = source_of(column, *values)
-    first = plan(source, lookback=lookback, sink="merge")
+    first = plan(source, lookback=lookback, write_disposition="merge")
 
-    second = plan(source, first, lookback=lookback, sink="merge")
+    second = plan(source, first, lookback=lookback, write_disposition="merge")
 
     assert (second.low, second.state_after) == (first.high, first.state_after)
     assert source.rows(second) == [(value,) for value in again]
@@ -519,7 +519,7 @@ def test_lookback_goes_by_the_first_column_when_the_cursor_is_compound() -> None
     source = ListedRows((AT, ID), [(ago(30), 1), (ago(20), 9), (ago(10), 3)], NOW)
     first = plan(source)
 
-    second = plan(source, first, lookback=10 * MINUTE, sink="merge")
+    second = plan(source, first, lookback=10 * MINUTE, write_disposition="merge")
 
     assert source.rows(second) == [(ago(20), 9), (ago(10), 3)]
 
@@ -539,7 +539,7 @@ def test_everything_comes_again_when_the_lookback_reaches_before_all_there_can_b
 ) -> None:
     source = source_of(column, value)
 
-    window = plan(source, plan(source), lookback=lookback, sink="merge")
+    window = plan(source, plan(source), lookback=lookback, write_disposition="merge")
 
     assert source.rows(window) == [(value,)]
 
@@ -548,13 +548,13 @@ def test_everything_comes_again_when_the_lookback_reaches_before_all_there_can_b
 def test_window_without_new_rows_is_empty_when_nothing_is_read_again(lookback: int | None, empty: bool) -> None:
     source = source_of(ID, 1)
 
-    assert plan(source, plan(source), lookback=lookback, sink="merge").is_empty == empty
+    assert plan(source, plan(source), lookback=lookback, write_disposition="merge").is_empty == empty
 
 
-def test_first_run_starts_at_the_initial_value_when_there_is_a_lookback() -> None:
+def test_first_run_starts_at_the_start_from_when_there_is_a_lookback() -> None:
     source = source_of(ID, 1, 5, 9)
 
-    assert source.rows(plan(source, initial_value=5, lookback=4, sink="merge")) == [(5,), (9,)]
+    assert source.rows(plan(source, start_from=5, lookback=4, write_disposition="merge")) == [(5,), (9,)]
 
 
 @pytest.mark.parametrize(
@@ -567,12 +567,12 @@ def test_first_run_starts_at_the_initial_value_when_there_is_a_lookback() -> Non
     ],
     ids=["past it", "less far", "past all", "descending"],
 )
-def test_lookback_goes_no_further_than_the_initial_value_when_there_was_one(
+def test_lookback_goes_no_further_than_the_start_from_when_there_was_one(
     values: list[int], initial: int, lookback: int, options: dict[str, Any], again: list[int]
 ) -> None:
     source = source_of(ID, *values)
-    options |= {"lookback": lookback, "sink": "merge"}
-    windows = [plan(source, initial_value=initial, **options)]
+    options |= {"lookback": lookback, "write_disposition": "merge"}
+    windows = [plan(source, start_from=initial, **options)]
     windows += [plan(source, windows[-1], **options)]
     windows += [plan(source, windows[-1], **options)]
 
@@ -581,10 +581,10 @@ def test_lookback_goes_no_further_than_the_initial_value_when_there_was_one(
     assert stored == windows[-1]
 
 
-def test_lookback_goes_no_further_than_the_initial_value_when_the_cursor_is_compound() -> None:
+def test_lookback_goes_no_further_than_the_start_from_when_the_cursor_is_compound() -> None:
     source = ListedRows((ID, DAY), [(1, date(2026, 1, number)) for number in (1, 2, 3)], NOW)
-    options: dict[str, Any] = {"lookback": 7, "sink": "merge"}
-    first = plan(source, initial_value=(1, date(2026, 1, 2)), **options)
+    options: dict[str, Any] = {"lookback": 7, "write_disposition": "merge"}
+    first = plan(source, start_from=(1, date(2026, 1, 2)), **options)
 
     assert source.rows(plan(source, first, **options)) == source.listed[1:]
 
@@ -595,17 +595,17 @@ def test_lookback_goes_no_further_than_the_initial_value_when_the_cursor_is_comp
 @pytest.mark.parametrize(
     ("column", "options", "text"),
     [
-        (AT, {"lookback": MINUTE}, "lookback=0:01:00 reads rows again, and sink='append' would keep them twice."),
+        (AT, {"lookback": MINUTE}, "reads rows again, and write_disposition='append' would keep them twice."),
         (ID, {"lookback": 3}, "lookback=3 reads rows again"),
         (ID, {"nulls": "take"}, "nulls='take' reads rows again"),
-        (AT, {"lookback": -MINUTE, "sink": "merge"}, "is below 0. Give how far to read back."),
-        (AT, {"lookback": 5, "sink": "merge"}, "lookback=5 does not fit a timestamp. Give a timedelta for times"),
-        (ID, {"lookback": MINUTE, "sink": "merge"}, "does not fit a bigint."),
-        (ID, {"lookback": Decimal(1), "sink": "merge"}, "does not fit a bigint."),
-        (ID, {"lookback": True, "sink": "merge"}, "lookback=True does not fit a bigint."),
-        (PRICE, {"lookback": Decimal("NaN"), "sink": "merge"}, "does not fit a decimal(10,2)."),
-        (PRICE, {"lookback": Decimal("0.001"), "sink": "merge"}, "lookback=0.001 is finer than a decimal(10,2)."),
-        (KEY, {"lookback": 1, "sink": "merge"}, "lookback=1 does not fit a string."),
+        (AT, {"lookback": -MINUTE, "write_disposition": "merge"}, "is below 0. Give how far to read back."),
+        (AT, {"lookback": 5, "write_disposition": "merge"}, "does not fit a timestamp. Give a timedelta for times"),
+        (ID, {"lookback": MINUTE, "write_disposition": "merge"}, "does not fit a bigint."),
+        (ID, {"lookback": Decimal(1), "write_disposition": "merge"}, "does not fit a bigint."),
+        (ID, {"lookback": True, "write_disposition": "merge"}, "lookback=True does not fit a bigint."),
+        (PRICE, {"lookback": Decimal("NaN"), "write_disposition": "merge"}, "does not fit a decimal(10,2)."),
+        (PRICE, {"lookback": Decimal("0.001"), "write_disposition": "merge"}, "is finer than a decimal(10,2)."),
+        (KEY, {"lookback": 1, "write_disposition": "merge"}, "lookback=1 does not fit a string."),
         (AT, {"delay": -MINUTE}, "is not a duration of 0 or more. Give a timedelta."),
         (AT, {"delay": 300}, "delay=300 is not a duration of 0 or more."),
         (AT, {"descending": True}, "descending=True is for numbers only. Leave it out."),
@@ -634,9 +634,9 @@ def test_plan_is_refused_when_the_delay_reaches_before_the_first_year() -> None:
     [
         ({}, "its last value has letters beyond ASCII, which databases put in different orders."),
         ({"high": "\u00e9"}, "high has letters beyond ASCII"),
-        ({"initial_value": "\u00e9"}, "initial_value has letters beyond ASCII"),
+        ({"start_from": "\u00e9"}, "start_from has letters beyond ASCII"),
     ],
-    ids=["row", "high", "initial_value"],
+    ids=["row", "high", "start_from"],
 )
 def test_plan_is_refused_when_a_text_is_not_ascii(options: dict[str, Any], text: str) -> None:
     found = refused(source_of(KEY, "\u00e9", "a"), **options)
@@ -649,7 +649,7 @@ def test_plan_is_refused_when_a_text_is_not_ascii(options: dict[str, Any], text:
     ("slack", "options", "late"),
     [
         (timedelta(days=1), {"delay": timedelta(days=1, minutes=1)}, "1 day, 0:01:00"),
-        (timedelta(days=1), {"lookback": timedelta(days=1), "sink": "merge"}, "1 day, 0:05:00"),
+        (timedelta(days=1), {"lookback": timedelta(days=1), "write_disposition": "merge"}, "1 day, 0:05:00"),
         (timedelta(0), {}, "0:05:00"),
     ],
     ids=["delay", "delay and lookback", "no slack"],
@@ -688,7 +688,7 @@ def test_plan_is_refused_with_the_count_when_cursors_are_null() -> None:
 
 def test_rows_with_null_come_each_time_when_they_are_included() -> None:
     source = source_of(ID, None, 3)
-    options: dict[str, Any] = {"nulls": "take", "sink": "merge"}
+    options: dict[str, Any] = {"nulls": "take", "write_disposition": "merge"}
     first = plan(source, **options)
     second = plan(source, first, **options)
 
@@ -698,7 +698,7 @@ def test_rows_with_null_come_each_time_when_they_are_included() -> None:
 
 def test_rows_with_null_come_when_there_is_no_other_row() -> None:
     source = source_of(ID, None)
-    window = plan(source, nulls="take", sink="merge")
+    window = plan(source, nulls="take", write_disposition="merge")
 
     assert (source.rows(window), window.state_after["value"]) == ([(None,)], None)
 
@@ -718,7 +718,7 @@ def test_rows_with_null_are_counted_in_a_warning_when_they_are_excluded(caplog: 
 def test_null_in_the_second_column_counts_when_the_cursor_is_compound(nulls: str) -> None:
     source = ListedRows((AT, ID), [(ago(20), None), (None, 3), (ago(30), 1), (ago(10), 2)], NOW)
 
-    window = plan(source, nulls=nulls, sink="merge")
+    window = plan(source, nulls=nulls, write_disposition="merge")
 
     rest = [] if nulls == "skip" else source.listed[:2]
     assert source.rows(window) == [*rest, *source.listed[2:]]
@@ -742,7 +742,7 @@ def test_windows_go_down_when_the_cursor_is_descending() -> None:
 def test_lookback_goes_up_when_the_cursor_is_descending() -> None:
     source = source_of(ID, -1, -2, -3)
 
-    window = plan(source, plan(source, descending=True), descending=True, lookback=2, sink="merge")
+    window = plan(source, plan(source, descending=True), descending=True, lookback=2, write_disposition="merge")
 
     assert source.rows(window) == [(-2,), (-3,)]
 
@@ -939,7 +939,7 @@ def test_range_is_refused_when_it_starts_at_the_watermark_of_another_column() ->
 @pytest.mark.parametrize("value", [2, None])
 def test_range_is_empty_when_the_later_watermark_is_below_the_earlier_one(value: int | None) -> None:
     source = source_of(ID, 1, 2, 3, 4)
-    state, options = plan(source).state_after, RowOptions(lookback=3, sink="merge")
+    state, options = plan(source).state_after, RowOptions(lookback=3, write_disposition="merge")
 
     window = window_between(source, ["id"], state, state | {"value": value}, options, "repairs")
 
@@ -990,7 +990,7 @@ def test_source_is_behind_when_falling_numbers_end_above_what_was_seen() -> None
         (ID, [1, 5], [1, 7], {}),
         (ID, [1, 2], [1, 2], {"high": 50, "settled": True}),
         (AT, [ago(60), ago(1)], [ago(60), ago(1)], {}),
-        (ID, [1, 5], [1, 5], {"lookback": 3, "sink": "merge"}),
+        (ID, [1, 5], [1, 5], {"lookback": 3, "write_disposition": "merge"}),
     ],
     ids=["same", "later", "settled", "within_the_delay", "lookback"],
 )
@@ -1072,7 +1072,7 @@ def test_last_row_is_asked_for_only_when_nothing_is_new(monkeypatch: pytest.Monk
     ("option", "choices"),
     [
         ("behind", "'raise', 'warn', 'source' or 'strict'"), ("nulls", "'raise', 'take' or 'skip'"),
-        ("sink", "'append' or 'merge'"), ("settled", "True or False"), ("descending", "True or False"),
+        ("write_disposition", "'append' or 'merge'"), ("settled", "True or False"), ("descending", "True or False"),
         ("strings", "True or False"),
     ],
 )  # fmt: skip
@@ -1107,7 +1107,7 @@ class UnaskedRows(PandasRows):
 
 @BY_WALL_CLOCK
 @pytest.mark.parametrize(
-    "options", [{}, {"delay": timedelta(0)}, {"high": True}, {"initial_value": True}], ids=lambda given: str([*given])
+    "options", [{}, {"delay": timedelta(0)}, {"high": True}, {"start_from": True}], ids=lambda given: str([*given])
 )
 def test_first_run_is_refused_before_it_reads_when_nobody_said_the_zone(
     column: CursorColumn, options: dict[str, Any]
@@ -1192,7 +1192,7 @@ def test_late_ids_are_warned_of_once_when_rows_are_in_no_database(ids_warned_of:
 
 @pytest.mark.parametrize(
     "options",
-    [{"delay": timedelta(0)}, {"settled": True}, {"lookback": 5, "sink": "merge"}],
+    [{"delay": timedelta(0)}, {"settled": True}, {"lookback": 5, "write_disposition": "merge"}],
     ids=["no delay", "settled", "lookback"],
 )
 def test_late_ids_are_not_warned_of_when_the_caller_has_said_how_late_they_are(

@@ -214,9 +214,9 @@ def test_rows_with_null_follow_the_policy_when_the_cursor_is_compound(
     spark: Any, nulls: str, taken: list[list[int]]
 ) -> None:
     df = table(spark, "id, a, b", "1, 1, 1", "2, 1, NULL", "3, 2, 1", "4, NULL, 1")
-    first = plan(df.where("id <> 3"), ["a", "b"], nulls=nulls, sink="merge")
+    first = plan(df.where("id <> 3"), ["a", "b"], nulls=nulls, write_disposition="merge")
 
-    second = plan(df, ["a", "b"], first, nulls=nulls, sink="merge")
+    second = plan(df, ["a", "b"], first, nulls=nulls, write_disposition="merge")
 
     assert [ids(df.where("id <> 3"), first), ids(df, second)] == taken
 
@@ -340,7 +340,7 @@ def test_null_is_not_counted_when_its_partition_is_left_out(by_day: Any) -> None
 
     with pytest.raises(CursorError, match="1 row has NULL there"):
         plan(source, ["at"])
-    assert ids(source, plan(source, ["at"], initial_value=later)) == [5, 6, 7]
+    assert ids(source, plan(source, ["at"], start_from=later)) == [5, 6, 7]
 
 
 def test_rows_of_a_partition_without_date_are_taken_when_others_are_left_out(spark: Any, tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_rows_of_a_partition_without_date_are_taken_when_others_are_left_out(spa
     table(spark, "id, at, day", *rows).write.partitionBy("day").parquet(str(tmp_path / "source"))
     source = DataFrameRows(spark.read.parquet(str(tmp_path / "source")), partitions=DatePartitions("day=%Y-%m-%d"))
 
-    window = plan(source, ["at"], initial_value=datetime(2026, 10, 5, tzinfo=timezone.utc))
+    window = plan(source, ["at"], start_from=datetime(2026, 10, 5, tzinfo=timezone.utc))
 
     assert ids(source, window) == [1, 2, 3]
 
@@ -357,9 +357,9 @@ def test_rows_of_a_partition_without_date_are_taken_when_others_are_left_out(spa
 def test_all_partitions_are_read_when_rows_with_null_are_included(spark: Any, by_day: Any) -> None:
     df = by_day("import_date=%Y%m%d", "true").selectExpr("id", "CASE WHEN id > 0 THEN at END AS at", "import_date")
     source = DataFrameRows(df, partitions=DatePartitions("import_date=%Y%m%d"))
-    first = plan(source, ["at"], nulls="take", sink="merge")
+    first = plan(source, ["at"], nulls="take", write_disposition="merge")
 
-    second = plan(source, ["at"], first, nulls="take", sink="merge")
+    second = plan(source, ["at"], first, nulls="take", write_disposition="merge")
 
     assert ids(source, second) == [0]
 
@@ -377,7 +377,7 @@ def test_source_is_refused_when_partitions_do_not_fit_it(
     source = DataFrameRows(by_day("import_date=%Y%m%d", "true", 1), partitions=DatePartitions(layout))
 
     with pytest.raises(error) as caught:
-        plan(source, [name], initial_value=1 if name == "id" else NOW)
+        plan(source, [name], start_from=1 if name == "id" else NOW)
 
     assert text in str(caught.value)
 

@@ -131,18 +131,18 @@ def test_bounds_of_uuids_are_checked_when_they_come_from_the_caller_or_a_state()
             column.from_caller(unfit, "high")
     with pytest.raises(CursorError, match="no value of a uuid"):
         column.from_text("x")
-    RowOptions(lookback=timedelta(minutes=1), sink="merge").check((column,))
+    RowOptions(lookback=timedelta(minutes=1), write_disposition="merge").check((column,))
     with pytest.raises(CursorError, match="does not fit a uuid"):
-        RowOptions(lookback=5, sink="merge").check((column,))
+        RowOptions(lookback=5, write_disposition="merge").check((column,))
 
 
 @pytest.mark.parametrize("kind", ["uuid", "binary(16)"])
 def test_uuids_of_the_time_before_the_watermark_come_again_when_there_is_a_lookback(kind: str) -> None:
     column = CursorColumn("id", kind)
     source = source_of(made(90, 1), made(59, 1), made(9), column=column)
-    first = plan(source, lookback=timedelta(hours=1), sink="merge")
+    first = plan(source, lookback=timedelta(hours=1), write_disposition="merge")
 
-    second = plan(source, first, lookback=timedelta(hours=1), sink="merge")
+    second = plan(source, first, lookback=timedelta(hours=1), write_disposition="merge")
 
     assert second.lookback == timedelta(hours=1)
     assert source.rows(second) == [(made(59, 1),), (made(9),)]

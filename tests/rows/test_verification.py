@@ -245,5 +245,8 @@ def test_extra_rows_differ_only_where_rows_do_not_move() -> None:
         "1    5                         3       5      2  differs",
     ]
     assert list(result.mending()) == [
-        "Backfill(watermarks, 'repairs', transformation_ctx='rows', low=1, high=5, sink='merge', name='verify')"
+        (
+            "Backfill(watermarks, 'repairs', transformation_ctx='rows', low=1, high=5, write_disposition='merge', "
+            "name='verify')"
+        )
     ]

@@ -125,7 +125,7 @@ def test_next_write_finishes_the_batch_when_a_process_is_killed_after_its_commit
 def die_after_the_commit(world: SqliteCopy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the live job take the rows from 3 on, and a slice of those before die when it has committed."""
     with IncrementalJob(world.watermarks, JOB, "jr_1") as job:
-        job.write(job.rows_since(world.source, "id", transformation_ctx="rows", initial_value=3), world.sink)
+        job.write(job.rows_since(world.source, "id", transformation_ctx="rows", start_from=3), world.sink)
     with monkeypatch.context() as patch:
         patch.setattr(DatabaseSink, "publish", die)
         with pytest.raises(KilledError), Backfill(world.watermarks, JOB, "jr_2", low=1, high=3) as past:
@@ -273,7 +273,7 @@ def merge(world: SqliteCopy, run_id: str, rows: list[tuple[int, int, str]], **op
     sink = DatabaseSink("parts", connect=world.connect, name="shop")
     mode = options.pop("mode", "enable")
     with IncrementalJob(world.watermarks, "parts", run_id, mode=mode) as job:
-        found = job.rows_since(frame, "at", lookback=5, sink="merge")
+        found = job.rows_since(frame, "at", lookback=5, write_disposition="merge")
         return job.merge(found, sink, keys="id", sequence_by="at", **options)
 
 

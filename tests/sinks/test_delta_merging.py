@@ -425,7 +425,7 @@ def test_rows_are_merged_after_the_commit_when_a_job_does(watermarks: Watermarks
             rows = engine.createDataFrame(rows.to_dict("records"), SCHEMA)
         with IncrementalJob(watermarks, "repairs", f"jr_{count}", spark=engine) as job:
             # With rows of the last batch once more, as a lookback has them.
-            new = job.rows_since(rows, "at", lookback=1, sink="merge")
+            new = job.rows_since(rows, "at", lookback=1, write_disposition="merge")
             job.merge(new, sink, keys="id", sequence_by="at", deletes=deletes, history=True)
 
     assert table.rows == expected("history", [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, None)])

@@ -655,7 +655,7 @@ def test_rows_are_merged_after_the_commit_when_a_job_does(watermarks: Watermarks
     for count in (2, 3):
         with IncrementalJob(watermarks, job_id, f"jr_{count}") as job:
             # With rows of the last batch once more, as a lookback has them.
-            new = job.rows_since(frame(history[:count]), "at", lookback=1, sink="merge")
+            new = job.rows_since(frame(history[:count]), "at", lookback=1, write_disposition="merge")
             job.merge(new, sink, keys="id", sequence_by="at", deletes=lambda rows: rows.word == "gone", history=True)
 
     assert table.rows == expected("history", [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, None)])

@@ -147,14 +147,14 @@ def test_each_break_in_the_history_is_told_when_appended_rows_are_read(table: An
     table.set_back(before)
     with pytest.raises(SourceRolledBackError):
         take()
-    again = take(on_loss="take", sink="merge")
+    again = take(on_loss="take", write_disposition="merge")
     found += ids_in(again)
     table.append(4)
     table.append(5)
     table.expire()
     with pytest.raises(SourceExpiredError):
         take()
-    take(start_from="now", on_loss="take", sink="merge")
+    take(start_from="now", on_loss="take", write_disposition="merge")
 
     assert found == [3, 1]
     assert take().isEmpty()

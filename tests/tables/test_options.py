@@ -24,10 +24,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"on_overwrite": "skip", "changes": "feed"}, "on_overwrite"),
     ({"on_loss": "skip"}, "on_loss"),
     ({"on_loss": "take"}, "on_loss"),
-    ({"on_loss": "take", "sink": "append"}, "on_loss"),
+    ({"on_loss": "take", "write_disposition": "append"}, "on_loss"),
     ({"on_loss": 1}, "on_loss"),
     ({"on_loss": ["raise"]}, "on_loss"),
-    ({"sink": "upsert"}, "sink"),
+    ({"write_disposition": "upsert"}, "write_disposition"),
     ({"max_versions": 0}, "max_versions"),
     ({"max_versions": -1}, "max_versions"),
     ({"max_versions": True}, "max_versions"),
@@ -39,7 +39,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"start_from": 1.0}, "start_from"),
     ({"max_rows": 10}, "max_rows"),
     ({"delay": None}, "delay"),
-    ({"initial_value": 3}, "initial_value"),
     ({"nulls": "take"}, "nulls"),
     ({"changed": "feed"}, "changed"),
 ]
@@ -66,7 +65,7 @@ def test_option_is_refused_by_its_name_when_it_cannot_be_meant(options: dict[str
 def test_log_shows_options_without_the_commit_to_start_from(options: dict[str, Any], shown: str) -> None:
     text = str(TableOptions.of(options))
 
-    assert text == f"{shown} on_loss=raise sink=append"
+    assert text == f"{shown} on_loss=raise write_disposition=append"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,7 @@ def test_what_is_of_cursors_is_refused_when_a_context_reads_a_table(watermarks: 
         refused.append(raised.type)
         assert "of kind 'table'" in str(raised.value)
     with IncrementalJob(watermarks, "by id") as job:
-        job.rows_since(pd.DataFrame({"id": [1, 2, 3]}), "id", initial_value=3)
+        job.rows_since(pd.DataFrame({"id": [1, 2, 3]}), "id", start_from=3)
     with (
         pytest.raises(SourceOptionError, match="mode='pause'"),
         Backfill(watermarks, "by id", low=None, high=3) as past,

@@ -58,7 +58,7 @@ def test_range_is_empty_when_its_runs_took_nothing(table: DeltaByHand, changes: 
     assert (found.format, found.at, found.source) == ("delta", state["at"], table.source().identity())
 
 
-@pytest.mark.parametrize("options", [{}, {"on_loss": "take", "sink": "merge"}], ids=["raise", "take"])
+@pytest.mark.parametrize("options", [{}, {"on_loss": "take", "write_disposition": "merge"}], ids=["raise", "take"])
 def test_range_is_empty_when_a_rewind_came_between_its_runs(table: DeltaByHand, options: dict[str, Any]) -> None:
     until = state_at(table, 1)
 
@@ -73,7 +73,7 @@ def test_range_is_refused_or_all_rows_when_the_table_has_another_history(table: 
 
     with pytest.raises(SourceRolledBackError) as raised:
         between(table, before, until)
-    found = between(table, before, until, on_loss="take", sink="merge")
+    found = between(table, before, until, on_loss="take", write_disposition="merge")
 
     assert (raised.value.source, raised.value.context, raised.value.job_id) == (table.name, "rows", "sales")
     assert (found.until, found.whole) == (1, True)
@@ -85,7 +85,7 @@ def test_range_is_refused_or_all_rows_when_commits_inside_it_are_gone(table: Del
 
     with pytest.raises(SourceExpiredError):
         between(table, before, until)
-    found = between(table, before, until, on_loss="take", sink="merge")
+    found = between(table, before, until, on_loss="take", write_disposition="merge")
 
     assert (found.until, found.whole) == (3, True)
 

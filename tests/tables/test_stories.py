@@ -130,7 +130,7 @@ def test_commit_that_takes_rows_away_is_decided_by_the_user_when_appends_are_rea
     with caplog.at_level(logging.WARNING):
         skipped = take(on_overwrite="skip")
     table.delete(4)
-    again = take(on_overwrite="take", sink="merge")
+    again = take(on_overwrite="take", write_disposition="merge")
 
     assert skipped[-2:] == [3, 4]
     assert "event=overwrites_skipped" in caplog.text
@@ -147,7 +147,7 @@ def test_expired_start_is_an_error_or_everything_again_when_its_history_is_gone(
     with pytest.raises(SourceExpiredError, match="on_loss='take'"):
         take()
 
-    assert take(on_loss="take", sink="merge") == [1, 2, 3, 4]
+    assert take(on_loss="take", write_disposition="merge") == [1, 2, 3, 4]
     assert take() == []
 
 
@@ -165,7 +165,7 @@ def test_files_that_were_vacuumed_are_an_error_or_everything_again_when_they_wer
     with pytest.raises(SourceExpiredError), IncrementalJob(watermarks, "sales") as job:
         job.rows_since(table.source())
     with IncrementalJob(watermarks, "sales") as job:
-        rows = job.rows_since(table.source(), on_loss="take", sink="merge")
+        rows = job.rows_since(table.source(), on_loss="take", write_disposition="merge")
 
     assert sorted(rows["id"]) == [1, 2]
     assert "event=table_reread" in caplog.text
@@ -184,7 +184,7 @@ def test_table_that_was_set_back_is_an_error_or_everything_again_when_the_waterm
     with pytest.raises(SourceRolledBackError, match="on_loss='take'"):
         take()
 
-    assert take(on_loss="take", sink="merge") == [1, 3]
+    assert take(on_loss="take", write_disposition="merge") == [1, 3]
     assert take() == []
 
 
@@ -242,7 +242,7 @@ def test_source_has_expired_and_was_not_set_back_when_a_tag_keeps_the_snapshot_t
 
     with pytest.raises(SourceExpiredError, match="on_loss='take'"):
         take()
-    assert take(on_loss="take", sink="merge") == [1, 2, 3]
+    assert take(on_loss="take", write_disposition="merge") == [1, 2, 3]
 
 
 def test_table_made_anew_is_an_error_or_everything_again_when_its_name_is_the_same(table: Any, take: Take) -> None:
@@ -255,7 +255,7 @@ def test_table_made_anew_is_an_error_or_everything_again_when_its_name_is_the_sa
     with pytest.raises(SourceReplacedError, match="uuid"):
         take()
 
-    assert take(on_loss="take", sink="merge") == [3]
+    assert take(on_loss="take", write_disposition="merge") == [3]
     table.append(4)
     assert take() == [4]
 

@@ -14,7 +14,7 @@ from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.rows.cursors import EXACT, CursorColumn, Tick
 from scripts.helpers.rows.window import Nulls, RowWindow
 
-Sink = Literal["append", "merge"]
+WriteDisposition = Literal["append", "merge"]
 Behind = Literal["raise", "warn", "source", "strict"]
 
 DEFAULT_DELAY = timedelta(minutes=5)
@@ -30,11 +30,11 @@ class RowOptionsGiven(TypedDict, total=False):
     lookback: Tick | None
     high: Any
     settled: bool
-    initial_value: Any
+    start_from: Any
     nulls: Nulls
     descending: bool
     strings: bool
-    sink: Sink
+    write_disposition: WriteDisposition
     behind: Behind
     max_rows: int | None
 
@@ -64,7 +64,7 @@ class RowOptions:
     settled
         No row below `high` can come any more, although none of the last ones is near it. For a partition column of
         files: nothing is added to a partition once it was read.
-    initial_value
+    start_from
         Where a first run starts, itself taken; by default with everything. No lookback goes further.
     nulls
         Rows with NULL in a cursor column: ``raise`` with their count, ``take`` all of them each
@@ -73,7 +73,7 @@ class RowOptions:
         The numbers fall from row to row.
     strings
         Take texts as cursors: they compare byte by byte, which is right for ASCII keys of fixed width only.
-    sink
+    write_disposition
         ``merge`` if what is written replaces rows of the same key.
     behind
         Nothing is new, and the last row of a database's table is below what was seen; or rows came below the watermark
@@ -90,11 +90,11 @@ class RowOptions:
     lookback: Tick | None = None
     high: Any = None
     settled: bool = False
-    initial_value: Any = None
+    start_from: Any = None
     nulls: Nulls = "raise"
     descending: bool = False
     strings: bool = False
-    sink: Sink = "append"
+    write_disposition: WriteDisposition = "append"
     behind: Behind = "raise"
     max_rows: int | None = None
 
@@ -113,20 +113,20 @@ class RowOptions:
         if self.descending and len(numbers) < len(columns):
             raise CursorError(first.name, "descending=True is for numbers only. Leave it out.")
         self._check_lookback(first)
-        self._check_sink(first, self.lookback, self.nulls, "leave the option out")
+        self._check_disposition(first, self.lookback, self.nulls, "leave the option out")
 
     def check_replay(self, window: RowWindow) -> None:
         """Refuse what cannot be meant, and a sink that would keep twice what an open plan reads again."""
         self.check(window.columns)
-        self._check_sink(window.columns[0], window.lookback, window.nulls, "discard the plan")
+        self._check_disposition(window.columns[0], window.lookback, window.nulls, "discard the plan")
 
-    def _check_sink(self, first: CursorColumn, lookback: Tick | None, nulls: Nulls, otherwise: str) -> None:
-        if self.sink == "append" and (lookback or nulls == "take"):
+    def _check_disposition(self, first: CursorColumn, lookback: Tick | None, nulls: Nulls, otherwise: str) -> None:
+        if self.write_disposition == "append" and (lookback or nulls == "take"):
             why = f"lookback={lookback}" if lookback else "nulls='take'"
             raise CursorError(
                 first.name,
-                f"{why} reads rows again, and sink='append' would keep them twice. Write them with a sink that merges "
-                f"by key and say sink='merge', or {otherwise}.",
+                f"{why} reads rows again, and write_disposition='append' would keep them twice. Write them with a sink "
+                f"that merges by key and say write_disposition='merge', or {otherwise}.",
             )
 
     def _check_lookback(self, first: CursorColumn) -> None:
@@ -154,11 +154,11 @@ class RowOptions:
         # Only whether a bound was given: its value may be personal, and logs and plans are read by others.
         answers = {
             "high": self.high is not None,
-            "initial_value": self.initial_value is not None,
+            "start_from": self.start_from is not None,
             "settled": self.settled,
             "strings": self.strings,
         }
-        words = [f"delay={self.delay}", f"sink={self.sink}"]
+        words = [f"delay={self.delay}", f"write_disposition={self.write_disposition}"]
         for name, answer in answers.items():
             words.append(f"{name}={'yes' if answer else 'no'}")
         if self.behind != "raise":

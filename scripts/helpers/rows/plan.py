@@ -608,8 +608,8 @@ def _check_partition(source: RowSource, column: CursorColumn, options: RowOption
         column.name,
         "it is a partition column of files, and what lands in a partition after its first file was read would never "
         f"be taken. Use job.new_partitions(path, {column.name!r}), which goes by files. Or read again what may still "
-        "grow, with lookback= and sink='merge'; or say settled=True, if nothing is ever added to a partition that was "
-        "read.",
+        "grow, with lookback= and write_disposition='merge'; or say settled=True, if nothing is ever added to a "
+        "partition that was read.",
     )
 
 
@@ -618,9 +618,9 @@ def _ends(
 ) -> tuple[Bound | None, Bound | None]:
     """Return the watermark, and where the first run was told to start."""
     if state is None:
-        if options.initial_value is None:
+        if options.start_from is None:
             return None, None
-        start = bound_given(columns, options.initial_value, "initial_value")
+        start = bound_given(columns, options.start_from, "start_from")
         return start, start
     check_types(columns, state.columns)
     if state.descending != options.descending:
@@ -797,7 +797,7 @@ class _Look:
         # Against the lowest stamp that can still be made: just before clocks are turned back, that is up to an hour or
         # more below what they show, and rows of the repeated hour would be lost.
         lowest: Any = self.first.lowest(self.clock)
-        for what, bound in (("initial_value", self.low if is_first_run else None), ("high", self.asked)):
+        for what, bound in (("start_from", self.low if is_first_run else None), ("high", self.asked)):
             if bound is not None and lowest < bound[0]:
                 raise CursorError(
                     self.first.name,
@@ -932,8 +932,8 @@ class _Look:
         logger.warning(
             "event=ids_without_database context=%s column=%s: the delay covers times, and the transactions of a "
             "database. Here a row that lands later, below the watermark or with the last value, is never read. Use a "
-            "time column, lookback= with sink='merge', or job.new_files for files. delay=timedelta(0) says that none "
-            "lands late",
+            "time column, lookback= with write_disposition='merge', or job.new_files for files. delay=timedelta(0) "
+            "says that none lands late",
             self.context, self.first.name,
         )  # fmt: skip
 
@@ -1062,7 +1062,7 @@ def window_between(
     """Return the window from one watermark to a later one: what the runs between them took, as it is there now.
 
     `lookback` and `nulls` are those of the caller; unless they are included, the source is asked how many there are.
-    Where the range starts at the very beginning, `initial_value` is that of the first run. Where the later
+    Where the range starts at the very beginning, `start_from` is that of the first run. Where the later
     watermark is not past the earlier one, as after a rewind or reset in between, the window is empty.
 
     Parameters

@@ -375,7 +375,7 @@ class Verification(Table[VerifiedInterval]):
         for one in self.differing:
             yield (
                 f"Backfill(watermarks, {self.job_id!r}, transformation_ctx={self.context!r}, low={one.low!r}, "
-                f"high={one.high!r}, sink='merge', name='verify')"
+                f"high={one.high!r}, write_disposition='merge', name='verify')"
             )
 
 

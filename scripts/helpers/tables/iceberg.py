@@ -213,7 +213,8 @@ class IcebergTable(TableSource):
                 self.name,
                 "a commit since the watermark marks rows as deleted beside their files (merge-on-read), and Iceberg "
                 "makes no changes of that. Set write.delete.mode, write.update.mode and write.merge.mode to "
-                "copy-on-write. For these commits give changes='append' with on_overwrite='take' and sink='merge'.",
+                "copy-on-write. For these commits give changes='append' with on_overwrite='take' and "
+                "write_disposition='merge'.",
             )
         if any(snapshot.sequence == 0 for snapshot in since):
             raise ChangeFeedError(

@@ -18,10 +18,10 @@ from scripts.helpers.rows.identity import SOURCE, as_text, remembered
 Changes = Literal["append", "feed"]
 OnLoss = Literal["raise", "take"]
 OnOverwrite = Literal["raise", "skip", "take"]
-Sink = Literal["append", "merge"]
+WriteDisposition = Literal["append", "merge"]
 
 OF_CURSORS = (
-    "delay", "lookback", "high", "settled", "initial_value", "nulls", "descending", "strings", "behind",
+    "delay", "lookback", "high", "settled", "nulls", "descending", "strings", "behind",
 )  # fmt: skip
 """Options of sources that are read by a cursor column."""
 
@@ -60,7 +60,7 @@ class TableOptions:
         What came since the watermark cannot be told from the table any more: ``raise`` an error, or ``take`` the
         whole table again. The error is SourceExpiredError if commits or their files are gone, SourceRolledBackError
         if the table was set back to before the watermark, and SourceReplacedError if it is another table.
-    sink
+    write_disposition
         ``merge`` if what is written replaces rows of the same key. ``take`` needs it: rows come again.
     """
 
@@ -69,7 +69,7 @@ class TableOptions:
     max_versions: int | None = None
     on_overwrite: OnOverwrite = "raise"
     on_loss: OnLoss = "raise"
-    sink: Sink = "append"
+    write_disposition: WriteDisposition = "append"
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> TableOptions:
@@ -107,11 +107,11 @@ class TableOptions:
                 "start_from", f"{start!r} is unknown. Use 'now', the number of a version or snapshot, or leave it out."
             )
         again = [name for name in ("on_overwrite", "on_loss") if getattr(self, name) == "take"]
-        if again and self.sink != "merge":
+        if again and self.write_disposition != "merge":
             raise SourceOptionError(
                 again[0],
-                "'take' reads rows again, and sink='append' would keep them twice. Write them with a sink that "
-                "merges by key and say sink='merge', or use 'raise'.",
+                "'take' reads rows again, and write_disposition='append' would keep them twice. Write them with a sink "
+                "that merges by key and say write_disposition='merge', or use 'raise'.",
             )
         if self.changes == "feed" and self.on_overwrite != "raise":
             raise SourceOptionError(
@@ -128,7 +128,7 @@ class TableOptions:
             start = "now"
         return (
             f"changes={self.changes} start_from={start} max_versions={self.max_versions or 'all'} "
-            f"on_overwrite={self.on_overwrite} on_loss={self.on_loss} sink={self.sink}"
+            f"on_overwrite={self.on_overwrite} on_loss={self.on_loss} write_disposition={self.write_disposition}"
         )
 
 
