@@ -39,7 +39,7 @@ def test_page_names_the_metrics_that_jobs_print_when_alarms_watch_them(name: str
 def pages(make_terraform: Callable[..., Terraform]) -> Terraform:
     """Return Terraform over all configurations that the pages show."""
     shown = [*CONFIGURATION.findall(DEPLOY), *CONFIGURATION.findall(README)]
-    assert len(shown) == 6
+    assert len(shown) == 5
     return make_terraform(
         "pages", files={"main.tf": "\n".join(shown).replace('"./glue-watermarks/terraform"', '"../"')}
     )
