@@ -829,7 +829,7 @@ class SourceBehindError(SourceError):
                 f"its last row is below rows that context {context!r} of job {job_id!r} has seen. Rows that come below "
                 f"the watermark would never be read. If a lagging replica answered, read from the primary. {restored} "
                 f"and is gone, continue past the last row: `watermarks set {named} value=VALUE --why TEXT`. If rows "
-                "are deleted there every day, give behind='warn'."
+                "are deleted there every day, give on_behind='warn'."
             )
         elif what in passed:
             detail = (
@@ -1072,7 +1072,7 @@ class AllUnreadableError(SourceError):
         if kept:
             remedy = (
                 "The files are set aside. The next run continues without them; to read them again: `watermarks files "
-                'JOB --retry-all --why "…"`. To commit such a batch, pass on_unreadable="set_aside_all".'
+                'JOB --retry-all --why "…"`.'
             )
         which = "the only file" if len(reasons) == 1 else f"each of the {len(reasons)} files"
         super().__init__(
@@ -1124,7 +1124,7 @@ class ArchivedObjectError(SourceError):
         super().__init__(
             source,
             f"{count:,} new objects are archived, such as {', '.join(map(repr, keys))}. Restore them and use "
-            'on_archived="take", or use on_archived="skip" or "skip_and_remember". An archive tier of '
+            'on_archived="take", or use on_archived="skip". An archive tier of '
             "INTELLIGENT_TIERING shows only when it is read: restore such objects, or leave them out with exclude.",
         )
 

@@ -339,9 +339,9 @@ class IncrementalJob:
             SchemaChangedError where the policy lets a change not pass, before anything is written.
         **options
             `delay`, `lookback`, `high`, `settled`, `start_from`, `nulls`, `descending`, `strings`,
-            `write_disposition`, `behind`, `max_rows`: see `RowOptions`. `plan_window` lists the errors. A replay takes
-            the options of its plan; a `write_disposition` that does not fit them is a CursorError, and so are `high`
-            and `settled` for a range of runs.
+            `write_disposition`, `on_behind`, `on_late`, `on_changed`, `max_rows`: see `RowOptions`. `plan_window`
+            lists the errors. A replay takes the options of its plan; a `write_disposition` that does not fit them is
+            a CursorError, and so are `high` and `settled` for a range of runs.
         """
         # Here, as are others: a job that only takes files needs none of it, and each module takes time to import.
         from scripts.helpers.batch.rows import rows_since

@@ -7,13 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.lookups import PLANS, STATES
 from scripts.helpers.protocol.values import decode, encode
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.states import RowsState
 from scripts.helpers.states import checked, typed
+from scripts.helpers.watermarks import Watermarks
+from tests.support.dynamodb import FakeDynamoDB
 
 OLD: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "stored_states.json").read_text())
 """One of each kind, with each field that it can have, as attributes of an item; bytes as base64."""
@@ -21,11 +25,11 @@ WHOLE = [name for name, one in OLD.items() if one["place"] == STATES and name !=
 
 
 def stored(name: str) -> dict[str, Any]:
-    one = json.loads(json.dumps(OLD[name]), object_hook=with_bytes)
+    one = json.loads(json.dumps(OLD[name]), object_hook=_with_bytes)
     return decode(one["attribute"], one["types"])
 
 
-def with_bytes(found: dict[str, Any]) -> Any:
+def _with_bytes(found: dict[str, Any]) -> Any:
     return base64.b64decode(found["base64"]) if set(found) == {"base64"} else found
 
 
@@ -57,3 +61,30 @@ def test_state_has_read_all_that_it_passed_when_it_is_older_than_coverage() -> N
 
     assert (state.columns, state.ranges, state.origin) == ((CursorColumn("id", "bigint"),), [((), (5,))], "")
     assert state.with_coverage(state, [((5,), (9,))], "o1").ranges == [((), (9,))]
+
+
+# --- open plans of heads ------------------------------------------------------------------------------------------
+
+HEADS: dict[str, Any] = json.loads((Path(__file__).parent / "stored_plans.json").read_text(), object_hook=_with_bytes)
+"""Heads of a job whose run planned and ended, by the option that the run was given."""
+REPLAYS: dict[str, tuple[dict[str, Any], list[int]]] = {
+    "a sink that merges": ({"write_disposition": "merge"}, [2, 3, 4]),
+    "behind source": ({}, [4, 5, 6]),
+    "behind strict": ({}, [4, 5, 6]),
+    "behind warn": ({}, [4, 5, 6]),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_open_plan_is_replayed_as_it_was_when_its_options_had_other_words(name: str) -> None:
+    client = FakeDynamoDB("table")
+    client.put_item(TableName="table", Item=HEADS[name])
+    watermarks = Watermarks("table", client)  # type: ignore[arg-type]
+    options, planned = REPLAYS[name]
+
+    with IncrementalJob(watermarks, "j", "jr_3") as job:
+        rows = job.rows_since(pd.DataFrame({"id": range(1, 10)}), "id", transformation_ctx="rows", **options)
+        found = [int(number) for number in rows["id"]]
+
+    assert found == planned
+    assert watermarks.latest("j").version == 2

@@ -30,7 +30,7 @@ def landing(tmp_path: Path, watermarks: Watermarks) -> Path:
 
 def load(watermarks: Watermarks, folder: Path) -> int:
     with IncrementalJob(watermarks, JOB, "jr_1") as job:
-        delta = job.new_files(str(folder), on_unreadable="set_aside_all")
+        delta = job.new_files(str(folder), on_unreadable="set_aside")
         delta.read_pandas("csv")
     return delta.count
 
@@ -85,20 +85,23 @@ def test_decisions_are_kept_and_followed_when_files_are_retried_and_skipped(
 ) -> None:
     done = run(watermarks, "files", JOB, "--retry", "2.csv.gz", "--skip", "3.csv.gz", *WHY)
     shown = run(watermarks, "files", JOB)
+    (landing / "4.csv").write_bytes(b"id\n1\n")
     taken = load(watermarks, landing)
     after = json.loads(run(watermarks, "files", JOB, "--output", "json").stdout)["set_aside"]
 
     assert "2 set aside (1 to retry, 1 to skip)" in done.stdout
     assert ("the next run takes it" in shown.stdout, "done; off the list" in shown.stdout) == (True, True)
-    assert (taken, [one["key"] for one in after]) == (1, ["2.csv.gz"])
+    assert (taken, [one["key"] for one in after]) == (2, ["2.csv.gz"])
     entry = watermarks.history(JOB)[1].change
     assert (entry.op, entry.who, entry.why) == ("SET", "sam", "the sender has mended it")
 
 
 def test_all_are_taken_again_when_told_so(run: Command, watermarks: Watermarks, landing: Path) -> None:
+    (landing / "4.csv").write_bytes(b"id\n1\n")
+
     assert run(watermarks, "files", JOB, "--retry-all", *WHY).exit_code == 0
 
-    assert load(watermarks, landing) == 2
+    assert load(watermarks, landing) == 3
 
 
 @pytest.mark.parametrize(

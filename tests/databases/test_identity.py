@@ -237,9 +237,9 @@ def noted(server: Any, name: str, numbers: Any, note: str) -> None:
 
 
 @pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
-@pytest.mark.parametrize("behind", ["raise", "strict"])
+@pytest.mark.parametrize("on_changed", ["warn", "raise"])
 def test_table_that_was_restored_and_has_grown_is_announced_when_its_numbers_are_given_out_again(
-    watermarks: Watermarks, jdbc: Any, request: pytest.FixtureRequest, database: str, behind: str,
+    watermarks: Watermarks, jdbc: Any, request: pytest.FixtureRequest, database: str, on_changed: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     server = request.getfixturevalue(database)
@@ -252,11 +252,11 @@ def test_table_that_was_restored_and_has_grown_is_announced_when_its_numbers_are
     server.sql(f"DELETE FROM {name} WHERE id > 7")
     noted(server, name, range(8, 13), "again")
 
-    if behind == "strict":
+    if on_changed == "raise":
         with pytest.raises(
             SourceBehindError, match="the last row that was taken is gone or has other values"
         ) as caught:
-            run(watermarks, source, "jr_3", behind=behind)
+            run(watermarks, source, "jr_3", on_changed=on_changed)
         assert caught.value.what == "last row taken"
         return
     found = run(watermarks, source, "jr_3")
@@ -278,7 +278,7 @@ def test_rows_below_an_outlier_that_is_still_there_are_refused_when_they_come(
 
     with pytest.raises(SourceBehindError, match="rows came below the watermark after it had passed them") as caught:
         run(watermarks, source, "jr_2")
-    assert run(watermarks, source, "jr_3", behind="warn") == []
+    assert run(watermarks, source, "jr_3", on_late="warn") == []
     watermarks.set_watermark("repairs", {"edge": None}, transformation_ctx="repairs", why="not needed")
 
     assert caught.value.what == "rows below"

@@ -761,7 +761,7 @@ def test_ids_go_on_when_their_column_holds_more_by_now(
     def run() -> Any:
         with IncrementalJob(watermarks, "orders") as job:
             source = sql_table(server, name)
-            return job.rows_since(source, "id", delay=timedelta(0), behind="strict").read_all()["id"].to_pylist()
+            return job.rows_since(source, "id", delay=timedelta(0), on_changed="raise").read_all()["id"].to_pylist()
 
     first = run()
     verb, kind = ("MODIFY", after) if "unsigned" in after else ("ALTER", f"TYPE {after}")

@@ -210,7 +210,6 @@ def test_nothing_is_taken_when_new_files_are_archived() -> None:
     ("on_archived", "first", "restored"),
     [
         ("skip", READABLE, ["DEEP_ARCHIVE.csv", "GLACIER.csv"]),
-        ("skip_and_remember", READABLE, []),
         ("take", sorted([*READABLE, "DEEP_ARCHIVE.csv", "GLACIER.csv"]), []),
     ],
 )

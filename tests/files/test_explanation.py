@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.explanation import Explanation, explained
 from scripts.helpers.files.set_aside import RETRY, SKIP, WAITING, SetAside
-from tests.support.buckets import NOON, Job, Table
+from tests.support.buckets import NOON, SOURCE, Job, Table
 
 ETAG_X = "9dd4e461268c8034f5c8564e155c67a6"
 
@@ -121,14 +122,28 @@ def test_file_that_was_not_taken_is_explained_when_a_rule_left_it_or_none_did(
     assert (found.status, found.reason, found.version, found.run_id) == (status, reason, None, None)
 
 
-def test_archived_file_is_explained_when_it_was_left_for_good() -> None:
-    job = Job(on_archived="skip_and_remember")
-    job.bucket.put("cold.csv", storage_class="GLACIER")
-    job.take()
+LEFT_FOR_GOOD: dict[str, Any] = {
+    "kind": "files", "source": SOURCE, "format": 1, "listed": NOON,
+    "segments": [{
+        "count": 1, "sha256": "31ebf6bae847d9fee0baea16ca8c8e15dabc8c6cb82b6ed095cba9d1df871c15",
+        "data": base64.b64decode(
+            "eNo9jd0KwjAUg98l11XWrT2tfRURKe2ZFucG7TZQ8d2tP5irQL4kD1z4BrdHmIa4DWXFQYBnf4LDLkbFimRLNtimU70OVpNiqXUg4wkCK+eS"
+            "pvGYIty4DINASXeGkwLXKaY+cQ2kMR1Rq5qfKjT7eSn1wudwTmuF/lOfbl6+k2+zkXi+ABN9McE="
+        ),
+    }],
+}  # fmt: skip
+"""The state of a job that remembered cold.csv, of GLACIER, for good. No option of today does."""
 
-    found = job.bookmark().explain("cold.csv")
+
+def test_archived_file_is_explained_and_stays_when_an_earlier_version_left_it_for_good() -> None:
+    job = Job(on_archived="skip")
+    job.state, job.version = LEFT_FOR_GOOD, 1
+    job.bucket.put("cold.csv", storage_class="STANDARD")
+
+    found, taken = job.bookmark().explain("cold.csv"), job.take()
 
     assert (found.status, found.reason) == ("archived", "archived at version 1 by run run-1")
+    assert taken == []
 
 
 @pytest.mark.parametrize("key", ["a", "a.csv", "sub/a.csv", "sub/deep/é +%20.csv", "x;y=z", "🎉"])

@@ -504,7 +504,7 @@ def test_changed_file_is_an_error_when_on_modified_says_so(lake: Lake) -> None:
         (DAY, {"start_from": "", "types": {DAY: "int"}}), (DAY, {"start_from": datetime(2026, 1, 1)}),
         (DAY, {"whole": True, "layout": "import_date=%Y%m%d/"}),
         (DAY, {"whole": True, "on_modified": "skip"}), (DAY, {"whole": True, "on_archived": "skip"}),
-        (DAY, {"whole": True, "on_archived": "skip_and_remember"}), (DAY, {"whole": True, "on_changed": "skip"}),
+        (DAY, {"whole": True, "on_changed": "skip"}),
         (DAY, {"on_changed": "never"}), (DAY, {"events": object()}), (DAY, {"after_commit": "delete"}),
     ],
 )  # fmt: skip

@@ -52,7 +52,7 @@ def test_option_is_refused_with_its_remedy_when_it_makes_no_sense(name: str, val
     [
         ("on_modified", "Use 'raise', 'skip' or 'take'."),
         ("compare", "Use 'etag' or 'mtime'."),
-        ("on_archived", "Use 'raise', 'skip_and_remember', 'skip' or 'take'."),
+        ("on_archived", "Use 'raise', 'skip' or 'take'."),
         ("versioned", "Use True or False."),
         ("request_payer", "Use True or False."),
     ],

@@ -189,9 +189,9 @@ def test_file_counts_as_done_when_a_person_says_skip(nights: Nights) -> None:
 def test_file_stays_listed_when_it_is_gone_by_the_retry(nights: Nights, caplog: pytest.LogCaptureFixture) -> None:
     nights.put(1)
     nights.put(2, body=BAD)
-    nights.options = {"on_unreadable": "set_aside_all"}
     nights.run()
     (nights.landing / "2.csv.gz").unlink()
+    nights.put(3)
 
     nights.decide(RETRY, "2.csv.gz")
     nights.run()
@@ -234,15 +234,6 @@ def test_error_comes_once_when_all_files_of_a_batch_are_set_aside(nights: Nights
 
     assert between is not None
     assert (delta.count, sorted(nights.listed), nights.rows) == (0, ["1.csv.gz", "2.csv.gz"], [3])
-
-
-def test_batch_commits_when_all_of_its_files_are_set_aside_as_asked(nights: Nights) -> None:
-    nights.options = {"on_unreadable": "set_aside_all"}
-    nights.put(*range(12), body=BAD)
-
-    nights.run()
-
-    assert (len(nights.listed), nights.watermarks.latest("parking").version) == (12, 1)
 
 
 # --- limits --------------------------------------------------------------------------------------------------------
@@ -669,8 +660,8 @@ def test_retry_and_skip_lose_nothing_when_the_decision_or_the_run_after_it_is_ki
             nights = Nights(tmp_path_factory.mktemp("landing"), made, clock)
             nights.put(1, 3)
             nights.put(2, body=BAD)
-            nights.options = {"on_unreadable": "set_aside_all"}
             nights.run()
+            nights.put(4)
             client.fault = plan = FaultAt(k, fault)
             with suppress(Died):
                 nights.decide(decision, "2.csv.gz")

@@ -240,7 +240,7 @@ BUILT = [
     ),
     (
         errors.AllUnreadableError("s3://b/", {"a.csv": "it is no csv"}, kept=True),
-        ["'s3://b/'", "the only file of the batch cannot be read", "--retry-all", 'on_unreadable="set_aside_all"'],
+        ["'s3://b/'", "the only file of the batch cannot be read", "--retry-all"],
     ),
     (
         errors.FileContentError("s3://b/", "a.csv", "csv", "line 3 is cut off"),

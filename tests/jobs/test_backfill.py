@@ -849,7 +849,9 @@ REFUSED: dict[str, tuple[Callable[[GrowingTable], Any], type[WatermarkError], st
     "low above high": (lambda table: table.fill(7, 3), BoundsError, "not below"),
     "without an end": (lambda table: table.fill(3, None), BoundsError, "high is missing"),
     "another type": (lambda table: table.fill("3", "7"), CursorError, "low is a str"),
-    "unknown sink": (lambda table: table.fill(3, 7, sink="overwrite"), InvalidValueError, "'overwrite' is unknown"),
+    "unknown disposition": (
+        lambda table: table.fill(3, 7, write_disposition="overwrite"), InvalidValueError, "'overwrite' is unknown",
+    ),
     "unknown context": (
         lambda table: table.fill(3, 7, transformation_ctx="parts"), UnknownContextError, r"'parts'.*It has: repairs\.",
     ),

@@ -52,7 +52,7 @@ ARGUMENTS: list[tuple[type, str, list[str], Any, Any, str]] = [
     (FileOptions, "max_files", ["--max-files", "3"], None, 3, "most files and most bytes of one batch"),
     (FileOptions, "include", ["--include", "a", "--include", "b"], [], ["a", "b"], "matches a glob"),
     (FileOptions, "layout", ["--layout", "%Y/"], None, "%Y/", "such as import_year=%Y/import_month=%m/"),
-    (FileOptions, "on_unreadable", ["--on-unreadable", "set_aside"], "raise", "set_aside", "set_aside_all"),
+    (FileOptions, "on_unreadable", ["--on-unreadable", "set_aside"], "raise", "set_aside", "set_aside to list it"),
 ]
 
 

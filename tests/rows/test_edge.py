@@ -77,7 +77,7 @@ def test_nothing_is_said_of_decimals_when_an_earlier_version_kept_them_with_thei
     kept = edge_of(list(reversed([SeenRow(row, {"note": "0.10"}) for row in rows])), 5, as_written=True)
     source.listed.append((Decimal("3.00"),))
 
-    second = plan_after(replace(first, edge=kept), source, ["price"], now=NOW, behind="strict")
+    second = plan_after(replace(first, edge=kept), source, ["price"], now=NOW, on_changed="raise")
 
     assert source.rows(second) == [(Decimal("3.00"),)]
     assert "WARNING" not in {record.levelname for record in caplog.records}
@@ -95,8 +95,8 @@ def test_edge_stays_and_is_not_asked_for_again_when_nothing_is_new() -> None:
 
 @pytest.mark.parametrize(
     ("options", "is_error"),
-    [({}, True), ({"behind": "strict"}, True), ({"behind": "warn"}, False),
-     ({"behind": "source"}, False), ({"delay": timedelta(0)}, False), ({"high": 999, "settled": True}, False)],
+    [({}, True), ({"on_changed": "raise"}, True), ({"on_behind": "warn"}, True),
+     ({"on_late": "warn"}, False), ({"delay": timedelta(0)}, False), ({"high": 999, "settled": True}, False)],
 )  # fmt: skip
 def test_row_below_the_watermark_is_an_error_unless_the_caller_answers_for_it(
     options: Any, is_error: bool, caplog: pytest.LogCaptureFixture
@@ -178,9 +178,9 @@ def test_row_that_comes_below_the_lookback_is_an_error_when_others_came_within_i
 
 
 @pytest.mark.parametrize("change", ["gone", "changed"])
-@pytest.mark.parametrize("behind", ["raise", "warn", "strict"])
+@pytest.mark.parametrize("policies", [{}, {"on_behind": "warn", "on_late": "warn"}, {"on_changed": "raise"}], ids=str)
 def test_last_row_that_is_gone_or_changed_is_a_warning_or_an_error_as_asked(
-    change: str, behind: Any, caplog: pytest.LogCaptureFixture
+    change: str, policies: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = source_of(1, 2, 3)
     first = plan(source)
@@ -190,11 +190,11 @@ def test_last_row_that_is_gone_or_changed_is_a_warning_or_an_error_as_asked(
     else:
         source.contents = {3: "again"}
 
-    if behind == "strict":
+    if "on_changed" in policies:
         with pytest.raises(SourceBehindError, match="is gone or has other values"):
-            plan(source, first, behind=behind)
+            plan(source, first, **policies)
     else:
-        assert source.rows(plan(source, first, behind=behind)) == [(4,)]
+        assert source.rows(plan(source, first, **policies)) == [(4,)]
         assert "event=last_row_changed context=repairs source=public.repairs" in caplog.text
 
 

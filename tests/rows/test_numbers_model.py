@@ -24,7 +24,7 @@ from scripts.helpers.protocol.values import decode, encode
 from scripts.helpers.rows import plan as planning
 from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import check_same_plan
-from scripts.helpers.rows.options import Behind
+from scripts.helpers.rows.options import RaiseOrWarn
 from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.sources import Facts, OpenWriter, OpenWriters, RowSource, SeenRow
 from scripts.helpers.rows.window import RowWindow
@@ -120,25 +120,31 @@ class Transactions(RowSource):
         return number
 
 
+POLICIES = st.sampled_from(get_args(RaiseOrWarn))
+
+
 class Numbers(RuleBasedStateMachine):
     """Everything that is in the table in the end is delivered or announced."""
 
     @initialize(
         column=st.sampled_from([ID, AT]), tells_writers=st.booleans(), descending=st.booleans(),
-        behind=st.sampled_from(get_args(Behind)), max_rows=st.sampled_from([None, 1, 3]),
+        on_behind=POLICIES, on_late=POLICIES, on_changed=POLICIES, max_rows=st.sampled_from([None, 1, 3]),
     )  # fmt: skip
     def start(
         self,
         column: CursorColumn,
         tells_writers: bool,
         descending: bool = False,
-        behind: Behind = "raise",
+        on_behind: RaiseOrWarn = "raise",
+        on_late: RaiseOrWarn = "raise",
+        on_changed: RaiseOrWarn = "warn",
         max_rows: int | None = None,
     ) -> None:
         is_number = not column.is_time
         self.table = Transactions(column, tells_writers, descending and is_number)
         self.options: dict[str, Any] = {
-            "delay": DELAY, "descending": self.table.descending, "behind": behind, "max_rows": max_rows,
+            "delay": DELAY, "descending": self.table.descending, "max_rows": max_rows,
+            "on_behind": on_behind, "on_late": on_late, "on_changed": on_changed,
         }  # fmt: skip
         self.came_back: set[tuple[int, int]] = set()
         self.births, self.begun = 0, 0

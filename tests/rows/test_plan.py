@@ -463,7 +463,7 @@ def test_watermark_stays_when_the_largest_row_was_deleted_and_that_is_a_matter_o
     first = plan(source)
     source.listed.pop()
 
-    assert plan(source, first, behind="warn").state_after == first.state_after
+    assert plan(source, first, on_behind="warn").state_after == first.state_after
 
 
 def test_warning_is_logged_and_the_watermark_is_not_pinned_when_a_stamp_is_in_the_future(caplog: Any) -> None:
@@ -1024,11 +1024,11 @@ def test_empty_source_is_a_warning_and_rows_below_the_watermark_are_refused_when
 
 def test_source_that_is_behind_is_an_error_when_the_caller_allows_rows_below_only() -> None:
     with pytest.raises(SourceBehindError, match="context 'repairs' of job 'JOB' has seen"):
-        after(source_of(ID, 1, 2, 3), 1, behind="source")
+        after(source_of(ID, 1, 2, 3), 1, on_late="warn")
 
 
 def test_source_that_is_behind_is_a_warning_when_the_caller_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    second = after(source_of(ID, 1, 2, 3), 1, behind="warn")
+    second = after(source_of(ID, 1, 2, 3), 1, on_behind="warn")
 
     assert second.is_empty
     assert "event=source_behind context=repairs" in caplog.text
@@ -1071,7 +1071,8 @@ def test_last_row_is_asked_for_only_when_nothing_is_new(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("option", "choices"),
     [
-        ("behind", "'raise', 'warn', 'source' or 'strict'"), ("nulls", "'raise', 'take' or 'skip'"),
+        ("on_behind", "'raise' or 'warn'"), ("on_late", "'raise' or 'warn'"), ("on_changed", "'raise' or 'warn'"),
+        ("nulls", "'raise', 'take' or 'skip'"),
         ("write_disposition", "'append' or 'merge'"), ("settled", "True or False"), ("descending", "True or False"),
         ("strings", "True or False"),
     ],

@@ -81,11 +81,11 @@ def drive(
         source.listed = pairs if compound else sorted({pair[:1] for pair in pairs})
         source.now = max(run.moment + run.skew, source.now or run.moment + run.skew)
         if plan is None:
-            sink = "merge" if lookback else "append"
+            disposition = "merge" if lookback else "append"
             # A row that was stamped by a clock ahead of the others may be stamped again, below them.
             window = plan_window(
-                source, names, now=run.moment + run.wrong, state=state, delay=delay, lookback=lookback, sink=sink,
-                behind="warn",
+                source, names, now=run.moment + run.wrong, state=state, delay=delay, lookback=lookback,
+                write_disposition=disposition, on_behind="warn", on_late="warn",
             )  # fmt: skip
             plan = decode(*encode(window.to_plan() | {"next": window.state_after}))
         if run.dies:

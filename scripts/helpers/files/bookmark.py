@@ -519,8 +519,7 @@ class FileBookmark:
             return None
         from scripts.helpers.files.readings import Readings
 
-        takes_none = self.options.on_unreadable == "set_aside_all"
-        return Readings(self.location, taken, self._s3_client, self.options.request_payer, self.set_aside, takes_none)
+        return Readings(self.location, taken, self._s3_client, self.options.request_payer, self.set_aside)
 
     def _rest_of_partitions(self, rows: pa.Table, choice: FileChoice) -> pa.Table:
         """Return the known files of partitions that are read whole, beside those that the batch has itself."""

@@ -18,7 +18,6 @@ from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, oldes
 from scripts.helpers.files.set_aside import GONE_REASON, RETRY, SKIP, WAITING, SetAside, entry_of
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import (
-    ARCHIVED,
     GONE,
     IGNORED,
     LISTED,
@@ -175,9 +174,7 @@ class BatchChooser:
         new, unreadable = self._with_good_keys(new, aside)
         if self.markers is not None and self.options.ready_marker is not None:
             ready |= self.markers(set(folders_of(new.column("key")).to_pylist()) - ready)
-        admitted, skipped = self._without_archived(self._settled(new, started, ready))
-        if self.options.on_archived == "skip_and_remember":
-            remembered.append(ledger_rows(skipped, ARCHIVED, *self.taken_by))
+        admitted = self._without_archived(self._settled(new, started, ready))
         if look:
             stale = self._stale(admitted, look)
             # Not left for a later batch, which would find them in the same report.
@@ -399,14 +396,14 @@ class BatchChooser:
                 new = new.filter(pc.is_in(folders, value_set=pa.array(sorted(ready), pa.string())))
         return new
 
-    def _without_archived(self, new: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def _without_archived(self, new: pa.Table) -> pa.Table:
         if self.options.on_archived == "take":
-            return new, no_rows(LISTED)
+            return new
         mask = pc.is_in(new.column("storage_class"), value_set=_ARCHIVES)
         archived = new.filter(mask)
         if archived.num_rows and self.options.on_archived == "raise":
             raise ArchivedObjectError(str(self.location), archived.column("key")[:5].to_pylist(), archived.num_rows)
-        return new.filter(pc.invert(mask)), archived
+        return new.filter(pc.invert(mask))
 
     def _check_size(self, rows: pa.Table) -> None:
         """Refuse more than a batch can hold."""

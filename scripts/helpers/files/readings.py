@@ -66,8 +66,6 @@ class Readings:
         How they are looked at.
     on_bad
         Takes files out of the plan, given why, by key, and puts them on the list. It may refuse.
-    takes_none
-        Whether a batch without a readable file is no error.
     is_replay
         Whether an earlier run ended while it worked on these files. It may have met a file whose reader never ends, so
         all of them are read to the end once before a frame of them is returned.
@@ -87,7 +85,6 @@ class Readings:
     client: S3Client | None
     request_payer: bool
     on_bad: Callable[[Mapping[str, str]], None]
-    takes_none: bool = False
     is_replay: bool = False
     seconds: float = 600
     reasons: dict[str, str] = field(default_factory=dict)
@@ -163,7 +160,7 @@ class Readings:
         if not reasons:
             return
         count = len(self.reasons.keys() | reasons.keys())
-        is_all = count == self.table.num_rows and not self.takes_none
+        is_all = count == self.table.num_rows
         if is_all and count >= MANY:
             raise AllUnreadableError(str(self.location), {**self.reasons, **reasons}, kept=False)
         self.on_bad(reasons)

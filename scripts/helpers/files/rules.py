@@ -38,8 +38,8 @@ class PartitionOptionsGiven(TypedDict, total=False):
     include: Sequence[str]
     exclude: Sequence[str]
     min_size: int
-    on_archived: Literal["raise", "skip_and_remember", "skip", "take"]
-    on_unreadable: Literal["raise", "set_aside", "set_aside_all"]
+    on_archived: Literal["raise", "skip", "take"]
+    on_unreadable: Literal["raise", "set_aside"]
     max_files: int | None
     max_bytes: int | None
     layout: str | None
@@ -83,11 +83,11 @@ class FileOptions:
         Leave smaller objects out, in bytes; 1 leaves out empty ones.
     on_archived
         Objects in GLACIER or DEEP_ARCHIVE: ``raise`` an error before anything is taken, ``skip`` them
-        for now, ``skip_and_remember`` them for good, or ``take`` them if they are restored.
+        until they are copied out of it, or ``take`` them if they are restored.
     on_unreadable
-        A planned file that cannot be read: ``raise`` an error, ``set_aside`` to list it in the state with the reason
-        and take the rest of the batch, or ``set_aside_all`` to do so also where nothing is left of the batch. A person
-        decides about files that were set aside. With ``set_aside``, a batch without any other file is an error once.
+        A planned file that cannot be read: ``raise`` an error, or ``set_aside`` to list it in the state with the reason
+        and take the rest of the batch. A person decides about files that were set aside. A batch without any other
+        file is an error once.
         See `readings.Readings`.
     max_files, max_bytes
         Most files and most bytes of one batch, oldest first; at least one file. The rest is new next time.
@@ -114,8 +114,8 @@ class FileOptions:
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     min_size: int = 0
-    on_archived: Literal["raise", "skip_and_remember", "skip", "take"] = "raise"
-    on_unreadable: Literal["raise", "set_aside", "set_aside_all"] = "raise"
+    on_archived: Literal["raise", "skip", "take"] = "raise"
+    on_unreadable: Literal["raise", "set_aside"] = "raise"
     max_files: int | None = None
     max_bytes: int | None = None
     layout: str | None = None

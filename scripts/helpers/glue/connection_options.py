@@ -171,7 +171,7 @@ def table_to_read(given: Mapping[str, Any]) -> TableToRead:
     partitions = _whole(left, "hashpartitions") or (JDBC_PARTITIONS if hashed else None)
     # Glue reads no row that comes in below its bookmark keys, and scripts are written for that: an error would stop
     # each of them. Such rows are counted in a WARNING. A table that went back as a whole stays an error.
-    options: dict[str, Any] = {"behind": "source"}
+    options: dict[str, Any] = {"on_late": "warn"}
     if _descending(left):
         options["descending"] = True
     options |= _ours(left, {field.name for field in fields_of(RowOptions)})

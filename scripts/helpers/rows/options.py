@@ -15,7 +15,7 @@ from scripts.helpers.rows.cursors import EXACT, CursorColumn, Tick
 from scripts.helpers.rows.window import Nulls, RowWindow
 
 WriteDisposition = Literal["append", "merge"]
-Behind = Literal["raise", "warn", "source", "strict"]
+RaiseOrWarn = Literal["raise", "warn"]
 
 DEFAULT_DELAY = timedelta(minutes=5)
 """How far the upper bound of times stays behind the clock: a transaction that commits up to five
@@ -35,7 +35,9 @@ class RowOptionsGiven(TypedDict, total=False):
     descending: bool
     strings: bool
     write_disposition: WriteDisposition
-    behind: Behind
+    on_behind: RaiseOrWarn
+    on_late: RaiseOrWarn
+    on_changed: RaiseOrWarn
     max_rows: int | None
 
 
@@ -75,12 +77,15 @@ class RowOptions:
         Take texts as cursors: they compare byte by byte, which is right for ASCII keys of fixed width only.
     write_disposition
         ``merge`` if what is written replaces rows of the same key.
-    behind
-        Nothing is new, and the last row of a database's table is below what was seen; or rows came below the watermark
-        of numbers: ``raise`` SourceBehindError, or ``warn``, where the newest rows are deleted as a matter of course.
-        ``source`` raises for the first and warns of the second, as Glue's own readers pass over such rows. ``strict``
-        raises as well where the last row that was taken has changed or is gone, which is a WARNING otherwise: for
-        tables whose rows are never updated or deleted.
+    on_behind
+        Nothing is new, and the last row of a database's table is below what was seen: ``raise`` SourceBehindError, or
+        ``warn``, where the newest rows are deleted as a matter of course.
+    on_late
+        Rows came below the watermark of numbers: ``raise`` SourceBehindError, or ``warn``, as Glue's own readers pass
+        over such rows. Without a `delay`, and with `settled`, it is a WARNING always.
+    on_changed
+        The last row of numbers that was taken has changed or is gone: ``raise`` SourceBehindError, for tables whose
+        rows are never updated or deleted, or ``warn``.
     max_rows
         Most new rows of one batch; the next one continues there (`IncrementalJob.has_more`). Rows of one cursor stay
         together, so more of them than this are one batch.
@@ -95,7 +100,9 @@ class RowOptions:
     descending: bool = False
     strings: bool = False
     write_disposition: WriteDisposition = "append"
-    behind: Behind = "raise"
+    on_behind: RaiseOrWarn = "raise"
+    on_late: RaiseOrWarn = "raise"
+    on_changed: RaiseOrWarn = "warn"
     max_rows: int | None = None
 
     def check(self, columns: tuple[CursorColumn, ...]) -> None:
@@ -152,17 +159,12 @@ class RowOptions:
     def __str__(self) -> str:
         """Return what a window does not say itself, as a plan keeps it: no value of a cursor."""
         # Only whether a bound was given: its value may be personal, and logs and plans are read by others.
-        answers = {
-            "high": self.high is not None,
-            "start_from": self.start_from is not None,
-            "settled": self.settled,
-            "strings": self.strings,
-        }
         words = [f"delay={self.delay}", f"write_disposition={self.write_disposition}"]
-        for name, answer in answers.items():
-            words.append(f"{name}={'yes' if answer else 'no'}")
-        if self.behind != "raise":
-            words.append(f"behind={self.behind}")
+        for name in ("high", "start_from", "settled", "strings"):
+            is_given = getattr(self, name) is not None and getattr(self, name) is not False
+            words.append(f"{name}={'yes' if is_given else 'no'}")
+        policies = {name: getattr(self, name) for name in ("on_behind", "on_late", "on_changed")}
+        words += [f"{name}={policy}" for name, policy in policies.items() if policy != getattr(RowOptions, name)]
         if self.max_rows is not None:
             words.append(f"max_rows={self.max_rows}")
         return " ".join(words)

@@ -372,7 +372,7 @@ def edge_after(
     Raises
     ------
     SourceBehindError
-        Rows came below the watermark, which no run would take; or, with ``behind="strict"``, the last row that was
+        Rows came below the watermark, which no run would take; or, with ``on_changed="raise"``, the last row that was
         taken is gone or another one.
     """
     # What is made after a restore has a later time in it.
@@ -440,7 +440,7 @@ def _compare(
 ) -> None:
     if came:
         # Who waits for no open transaction was told that lower numbers are lost: an error would stop each such job.
-        if options.behind in ("raise", "strict") and options.delay and not options.settled:
+        if options.on_late == "raise" and options.delay and not options.settled:
             raise SourceBehindError(source.name, context, "rows below", job_id)
         logger.warning(
             "event=rows_below context=%s source=%s rows=%d: they came below the watermark after it had passed them, "
@@ -450,7 +450,7 @@ def _compare(
         return
     if _is_there(before, _edge_like(before, seen)):
         return
-    if options.behind == "strict":
+    if options.on_changed == "raise":
         raise SourceBehindError(source.name, context, "last row taken", job_id)
     logger.warning(
         "event=last_row_changed context=%s source=%s: the last row that was taken is gone or has other values. If the "
@@ -996,7 +996,7 @@ class _Look:
         # A watermark of an earlier release, or one set by hand, does not say what was seen: rows may end before it.
         if seen is not None and not self._precedes(last, seen):
             return
-        if seen is not None and self.options.behind != "warn":
+        if seen is not None and self.options.on_behind != "warn":
             raise SourceBehindError(self.source.name, self.context, "last row", self.job_id)
         logger.warning(
             "event=source_behind context=%s source=%s: its last row is below the watermark, and rows that come in "

@@ -11,6 +11,7 @@ from scripts.helpers.display.options import check_choices, options_of
 from scripts.helpers.errors import SourceChangedError, SourceOptionError
 from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
 from scripts.helpers.rows.identity import SOURCE, as_text, remembered
+from scripts.helpers.rows.options import RowOptionsGiven, WriteDisposition
 
 # --- options --------------------------------------------------------------------------------------
 # How `rows_since` reads a table by its versions: its options, their defaults, and what is refused.
@@ -18,11 +19,8 @@ from scripts.helpers.rows.identity import SOURCE, as_text, remembered
 Changes = Literal["append", "feed"]
 OnLoss = Literal["raise", "take"]
 OnOverwrite = Literal["raise", "skip", "take"]
-WriteDisposition = Literal["append", "merge"]
 
-OF_CURSORS = (
-    "delay", "lookback", "high", "settled", "nulls", "descending", "strings", "behind",
-)  # fmt: skip
+OF_CURSORS = RowOptionsGiven.__annotations__.keys() - {"start_from", "write_disposition", "max_rows"}
 """Options of sources that are read by a cursor column."""
 
 
