@@ -45,6 +45,13 @@ def test_file_named_in_prose_exists_when_contributors_look_for_it() -> None:
     assert [name for name in named if not (REPOSITORY / name).exists()] == []
 
 
+def test_module_named_on_the_way_of_a_row_exists_when_contributors_follow_it() -> None:
+    named = re.findall(r"`(\w+/\w+\.py)`", text_of("CONTRIBUTING.md"))
+
+    assert len(named) > 20
+    assert [name for name in named if not (REPOSITORY / "scripts" / "helpers" / name).exists()] == []
+
+
 def test_no_test_imports_another_test_when_files_are_read() -> None:
     """What tests share is in `tests/support`, or in a module of their folder that holds no test."""
     unfit = re.compile(r"tests\.(\w+\.)*(test_\w+|\w+\.conftest)\.")
