@@ -27,8 +27,9 @@ from benchmarks.file_steps import SOURCE, peak_mb
 from benchmarks.landing_server import ARRIVING, arrive
 from benchmarks.local_spark import QUIET
 from benchmarks.spark_driver import heap_mb, jvm_mb
+from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.ledger import files_of
-from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
+from scripts.helpers.files.spark import SparkFileDelta
 
 REPOSITORY = Path(__file__).parents[1]
 WORKER = "CoarseGrainedExecutorBackend"
@@ -110,8 +111,8 @@ def start_cluster() -> Any:
 def take(spark: Any, ledger: Path, state: Mapping[str, Any] | None) -> tuple[SparkFileDelta, Mapping[str, Any], float]:
     """Find what is new; return it, the state after it, and the seconds that it took."""
     started = time.perf_counter()
-    bookmark = SparkFileBookmark(spark, SOURCE, state=state, ledger_uri=str(ledger))
-    delta = bookmark.new_files()
+    bookmark = FileBookmark(SOURCE, state=state, ledger_uri=str(ledger))
+    delta = bookmark.new_files_on_spark(spark)
     seconds = time.perf_counter() - started
     assert bookmark.state_after is not None
     return delta, bookmark.state_after, seconds

@@ -1,4 +1,4 @@
-"""`SparkFileBookmark` in a driver of its own with 2 GB; prints seconds and memory as one line of JSON.
+"""Files found by executors, in a driver of its own with 2 GB; prints seconds and memory as one line of JSON.
 
 python -m benchmarks.spark_driver http://127.0.0.1:9000 ledger-folder
 """
@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.file_steps import SOURCE, peak_mb
 from benchmarks.landing_server import arrive
 from benchmarks.local_spark import local_spark
-from scripts.helpers.files.spark import SparkFileBookmark
+from scripts.helpers.files.bookmark import FileBookmark
 
 
 def heap_mb(spark: Any) -> float:
@@ -45,8 +45,8 @@ def main() -> None:
     state = None
     for name in ("first", "then"):
         started = time.perf_counter()
-        bookmark = SparkFileBookmark(spark, SOURCE, state=state, ledger_uri=given.ledger)
-        delta = bookmark.new_files()
+        bookmark = FileBookmark(SOURCE, state=state, ledger_uri=given.ledger)
+        delta = bookmark.new_files_on_spark(spark)
         found[f"{name}_seconds"] = time.perf_counter() - started
         found[f"{name}_count"] = delta.count
         if delta.files.count() != delta.count:

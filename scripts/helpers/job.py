@@ -467,7 +467,7 @@ class IncrementalJob:
         on_changed: Literal["raise"] | None = "raise",
         **options: Unpack[FileOptionsGiven],
     ) -> SparkFileDelta:
-        """Return the files that are new, found by the executors; see `SparkFileBookmark`. Needs `spark`.
+        """Return the files that are new, found by the executors; see `FileBookmark.new_files_on_spark`. Needs `spark`.
 
         Parameters
         ----------

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import pytest
 
 from scripts.helpers.errors import LedgerError, PlanConflictError, SourceChangedError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.spark import SparkFileBookmark
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.paths import folder_columns, suffix
 from scripts.helpers.watermarks import Watermarks
@@ -250,15 +247,11 @@ def test_bookmark_raises_source_changed_error_when_context_has_another_source(la
     assert (caught.value.context, caught.value.before, caught.value.now) == ("parking", landing.source, other)
 
 
-@pytest.mark.parametrize("where", ["driver", "executors"])
-def test_context_is_named_when_the_state_it_is_given_is_of_another_source(landing: Prefix, where: str) -> None:
+def test_context_is_named_when_the_state_it_is_given_is_of_another_source(landing: Prefix) -> None:
     landing.take()
-    no_spark: Any = None  # It is not asked for anything before the state is looked at.
-    on_executors = partial(SparkFileBookmark, no_spark, ledger_uri="s3://ledger/parking/")
-    make: Callable[..., Any] = FileBookmark if where == "driver" else on_executors
 
     with pytest.raises(SourceChangedError, match="'parking' remembers"):
-        make("s3://elsewhere/landing/", state=landing.state, transformation_ctx="parking")
+        FileBookmark("s3://elsewhere/landing/", state=landing.state, transformation_ctx="parking")
 
 
 @pytest.mark.parametrize(

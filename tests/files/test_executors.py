@@ -15,16 +15,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.errors import LedgerError, SourceError
+from scripts.helpers.errors import InvalidValueError, LedgerError, SourceError
 from scripts.helpers.files import spark as on_spark
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.diff import Known
 from scripts.helpers.files.ledger import FileLedger
+from scripts.helpers.files.partitions import PartitionColumns, PartitionRule
 from scripts.helpers.files.segment_files import SegmentFiles, from_bytes, merged_segments, to_bytes
 from scripts.helpers.files.set_aside import RETRY, SKIP, WAITING, entry_of
 from scripts.helpers.files.spark import (
+    Executors,
     PlaceInOrder,
-    SparkFileBookmark,
     SparkFileDelta,
     Stretch,
     _blocks,
@@ -277,10 +278,10 @@ def test_counts_are_shown_when_a_delta_of_executors_is_printed() -> None:
 
 def test_delta_has_no_files_when_there_is_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
-    monkeypatch.setattr(SparkFileBookmark, "_read", lambda _, files: read.append(files))
+    monkeypatch.setattr(Executors, "_read", lambda _, files: read.append(files))
     spark: Any = None
 
-    delta = SparkFileBookmark(spark, SOURCE, ledger_uri="s3://ledger/parking/").nothing()
+    delta = Executors(spark, FileBookmark(SOURCE, ledger_uri="s3://ledger/parking/")).nothing()
 
     assert (delta.count, delta.bytes, delta.gone, delta.has_more, delta.ledger_files, read) == (
         0,
@@ -290,6 +291,19 @@ def test_delta_has_no_files_when_there_is_no_plan(monkeypatch: pytest.MonkeyPatc
         (),
         [[]],
     )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"partitions": PartitionRule(SOURCE, PartitionColumns.of("day"))}, {"clears": True}],
+    ids=["partitions", "clears"],
+)
+def test_bookmark_is_refused_when_executors_would_take_other_files_than_it(options: dict[str, Any]) -> None:
+    no_spark: Any = None
+    bookmark = FileBookmark(SOURCE, ledger_uri="s3://ledger/parking/", **options)
+
+    with pytest.raises(InvalidValueError, match="On Spark partitions and clears cannot be used"):
+        bookmark.new_files_on_spark(no_spark)
 
 
 class Source:

@@ -22,7 +22,6 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.files import spark as spark_bookmark
 from scripts.helpers.files.bookmark import FileBookmark, FilesTaken
-from scripts.helpers.files.spark import SparkFileBookmark
 from scripts.helpers.listing.inventory import S3Inventory
 from scripts.helpers.listing.metadata_tables import CHANGES
 from tests.support.inventories import Reports, inventory_row
@@ -141,10 +140,10 @@ class Seen:
         """See what is new, and remember it."""
         now = datetime.now(timezone.utc) + self.ahead
         if self.way == "spark":
-            executed = SparkFileBookmark(
-                self._spark, self.source, state=self.state, ledger_uri=f"s3://{self._bucket}/ledger/", **self.options
+            executed = FileBookmark(
+                self.source, state=self.state, ledger_uri=f"s3://{self._bucket}/ledger/", **self.options
             )
-            files = executed.new_files().to_driver().files
+            files = executed.new_files_on_spark(self._spark).to_driver().files
             self.state = executed.state_after
             return [file.key for file in files]
         bookmark = FileBookmark(self.source, state=self.state, s3_client=self._s3, **self.options)

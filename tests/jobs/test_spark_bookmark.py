@@ -31,7 +31,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.files import spark as spark_bookmark
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
+from scripts.helpers.files.spark import Executors, SparkFileDelta
 from scripts.helpers.files.states import files_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.listing import Location
@@ -172,9 +172,9 @@ def check_rounds(
         change(s3, bucket, changes)
         taken_by = (version, f"run-{version}")
         source = f"s3://{bucket}/landing/"
-        executed = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger, taken_by=taken_by, **options)
+        executed = FileBookmark(source, state=state, ledger_uri=ledger, taken_by=taken_by, **options)
         local = FileBookmark(source, state=local_state, s3_client=s3, taken_by=taken_by, **options)
-        delta, expected = executed.new_files(), local.new_files()
+        delta, expected = executed.new_files_on_spark(spark), local.new_files()
 
         assert (delta.count, delta.bytes, delta.gone) == (expected.count, expected.bytes, expected.gone)
         assert delta.has_more is expected.has_more
@@ -187,8 +187,8 @@ def check_rounds(
 def test_driver_goes_on_when_executors_took_the_first_batch(spark: Any, s3: Any, bucket: str) -> None:
     source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
     change(s3, bucket, [("a/1.csv", "put"), ("b/1.csv", "put")])
-    executed = SparkFileBookmark(spark, source, ledger_uri=ledger, taken_by=(1, "r1"))
-    executed.new_files()
+    executed = FileBookmark(source, ledger_uri=ledger, taken_by=(1, "r1"))
+    executed.new_files_on_spark(spark)
     change(s3, bucket, [("a/2.csv", "put")])
 
     local = FileBookmark(source, state=executed.state_after, s3_client=s3, ledger_uri=ledger)
@@ -199,14 +199,16 @@ def test_driver_goes_on_when_executors_took_the_first_batch(spark: Any, s3: Any,
 
 def test_option_is_refused_when_it_needs_all_files_at_one_place(spark: Any) -> None:
     with pytest.raises(InvalidValueError, match="On Spark on_unreadable cannot be used: the list of what is set aside"):
-        SparkFileBookmark(
-            spark, "s3://bucket/landing/", ledger_uri="s3://bucket/ledger/", on_unreadable="set_aside"
-        )  # fmt: skip
+        FileBookmark(
+            "s3://bucket/landing/", ledger_uri="s3://bucket/ledger/", on_unreadable="set_aside"
+        ).new_files_on_spark(spark)
 
 
 def test_layout_is_refused_when_a_source_is_listed_as_a_whole(spark: Any, tmp_path: Path) -> None:
+    bookmark = FileBookmark(f"{tmp_path}/landing/", ledger_uri=f"{tmp_path}/ledger/", layout="day=%Y-%m-%d/")
+
     with pytest.raises(InvalidValueError, match="On Spark layout cannot be used: directories and directory buckets"):
-        SparkFileBookmark(spark, f"{tmp_path}/landing/", ledger_uri=f"{tmp_path}/ledger/", layout="day=%Y-%m-%d/")
+        bookmark.new_files_on_spark(spark)
 
 
 def test_files_are_taken_when_their_marker_lies_in_another_range(spark: Any, s3: Any, bucket: str) -> None:
@@ -215,8 +217,8 @@ def test_files_are_taken_when_their_marker_lies_in_another_range(spark: Any, s3:
     change(s3, bucket, [(name, "put") for name in names])
 
     def found(state: Any) -> tuple[list[str], Any]:
-        bookmark = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger, ready_marker="_SUCCESS")
-        return [file.key for file in bookmark.new_files().to_driver().files], bookmark.state_after
+        bookmark = FileBookmark(source, state=state, ledger_uri=ledger, ready_marker="_SUCCESS")
+        return [file.key for file in bookmark.new_files_on_spark(spark).to_driver().files], bookmark.state_after
 
     none, first = found(None)
     change(s3, bucket, [("b/_SUCCESS", "put")])
@@ -237,12 +239,12 @@ def test_only_recent_date_folders_are_listed_when_there_is_a_layout(
     old, new = (f"day={day:%Y-%m-%d}/" for day in (today - timedelta(days=40), today))
     change(s3, bucket, [(f"{folder}{number}", "put") for folder in (old, new) for number in range(4)])
     options: dict[str, Any] = {"ledger_uri": ledger, "layout": "day=%Y-%m-%d/"}
-    first = SparkFileBookmark(spark, source, **options)
-    assert first.new_files().count == 8
+    first = FileBookmark(source, **options)
+    assert first.new_files_on_spark(spark).count == 8
     change(s3, bucket, [(f"{old}9", "put"), (f"{new}9", "put"), (f"{new}0", "delete"), (f"{old}0", "delete")])
 
-    second = SparkFileBookmark(spark, source, state=first.state_after, **options)
-    delta = second.new_files()
+    second = FileBookmark(source, state=first.state_after, **options)
+    delta = second.new_files_on_spark(spark)
 
     local = FileBookmark(source, state=first.state_after, s3_client=s3, **options).new_files()
     assert [file.key for file in delta.to_driver().files] == [f"{new}9"] == [file.key for file in local.files]
@@ -251,24 +253,25 @@ def test_only_recent_date_folders_are_listed_when_there_is_a_layout(
 
 def test_bookmark_is_refused_when_it_has_no_ledger_files(spark: Any) -> None:
     with pytest.raises(InvalidValueError, match="Give a ledger_uri"):
-        SparkFileBookmark(spark, "s3://bucket/landing/")
+        FileBookmark("s3://bucket/landing/").new_files_on_spark(spark)
 
 
 def test_nothing_is_returned_when_one_range_cannot_be_compared(spark: Any, s3: Any, bucket: str) -> None:
     source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
     change(s3, bucket, [("a/1.csv", "put"), ("b/1.csv", "put")])
-    first = SparkFileBookmark(spark, source, ledger_uri=ledger)
-    first.new_files()
+    first = FileBookmark(source, ledger_uri=ledger)
+    first.new_files_on_spark(spark)
     assert first.state_after is not None
     file = first.state_after["segments"][0]["files"][0]["file"]
     s3.delete_object(Bucket=bucket, Key=f"ledger/{file}")
 
-    second = SparkFileBookmark(spark, source, state=first.state_after, ledger_uri=ledger)
+    second = FileBookmark(source, state=first.state_after, ledger_uri=ledger)
 
     with pytest.raises(LedgerError, match="it could not be read") as caught:
-        second.new_files()
+        second.new_files_on_spark(spark)
     assert file in caught.value.source
-    assert second.state_after is None
+    with pytest.raises(SourceError, match="it has not been listed yet"):
+        _ = second.state_after
 
 
 def test_error_names_the_keys_when_executors_find_objects_that_must_not_change(
@@ -276,12 +279,12 @@ def test_error_names_the_keys_when_executors_find_objects_that_must_not_change(
 ) -> None:
     source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
     change(s3, bucket, [("a/1.csv", "put")])
-    first = SparkFileBookmark(spark, source, ledger_uri=ledger)
-    first.new_files()
+    first = FileBookmark(source, ledger_uri=ledger)
+    first.new_files_on_spark(spark)
     change(s3, bucket, [("a/1.csv", "other")])
 
     with pytest.raises(ModifiedObjectError) as caught:
-        SparkFileBookmark(spark, source, state=first.state_after, ledger_uri=ledger, on_modified="raise").new_files()
+        FileBookmark(source, state=first.state_after, ledger_uri=ledger, on_modified="raise").new_files_on_spark(spark)
 
     assert (caught.value.keys, caught.value.count) == (["a/1.csv"], 1)
 
@@ -297,7 +300,7 @@ def test_every_probe_is_paid_for_when_the_option_says_so(
     change(s3, bucket, [("a/1.csv", "put"), ("b/1.csv", "put")])
     source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
 
-    SparkFileBookmark(spark, source, ledger_uri=ledger, request_payer=True).new_files()
+    FileBookmark(source, ledger_uri=ledger, request_payer=True).new_files_on_spark(spark)
 
     assert payers
     assert set(payers) == {"requester"}
@@ -305,7 +308,7 @@ def test_every_probe_is_paid_for_when_the_option_says_so(
 
 def test_source_is_refused_when_executors_cannot_list_it(spark: Any) -> None:
     with pytest.raises(SourceError) as caught:
-        SparkFileBookmark(spark, "gs://bucket/landing/", ledger_uri="s3://bucket/ledger/")
+        FileBookmark("gs://bucket/landing/", ledger_uri="s3://bucket/ledger/").new_files_on_spark(spark)
 
     assert str(caught.value) == ("Source 'gs://bucket/landing/': executors do not list gs://. Use new_files for it.")
 
@@ -317,7 +320,7 @@ def test_state_is_refused_when_its_list_lies_in_the_table(spark: Any, s3: Any, b
     local.new_files()
 
     with pytest.raises(LedgerError, match=r"its file list is in the table, and executors read files\. Use new_files"):
-        SparkFileBookmark(spark, source, state=local.state_after, ledger_uri=ledger).new_files()
+        FileBookmark(source, state=local.state_after, ledger_uri=ledger).new_files_on_spark(spark)
 
 
 @pytest.mark.parametrize("by_executors", [False, True])
@@ -336,8 +339,8 @@ def test_ledger_has_few_files_when_many_runs_add_a_little(
     for run in range(4):
         change(s3, bucket, [(f"{folder}/{run}.csv", "put") for folder in "abcdefgh"])
         asked.clear()
-        bookmark = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger)
-        bookmark.new_files()
+        bookmark = FileBookmark(source, state=state, ledger_uri=ledger)
+        bookmark.new_files_on_spark(spark)
         state = bookmark.state_after
         requests.append(len(asked))
         written.append(s3.list_objects_v2(Bucket=bucket, Prefix="ledger/", MaxKeys=1000)["KeyCount"])
@@ -362,8 +365,8 @@ def test_ranges_have_no_more_keys_than_a_task_can_hold_when_cores_are_few(
 ) -> None:
     source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
     change(s3, bucket, [(f"{number:02}.csv", "put") for number in range(12)])
-    first = SparkFileBookmark(spark, source, ledger_uri=ledger)
-    first.new_files()
+    first = FileBookmark(source, ledger_uri=ledger)
+    first.new_files_on_spark(spark)
     ranges: list[list[bytes]] = []
 
     def seen(spark: Any, parts: Any) -> Any:
@@ -374,7 +377,7 @@ def test_ranges_have_no_more_keys_than_a_task_can_hold_when_cores_are_few(
     monkeypatch.setattr(spark_bookmark, "MOST_KEYS", 3)
     monkeypatch.setattr(spark_bookmark, "spread", seen)
 
-    delta = SparkFileBookmark(spark, source, state=first.state_after, ledger_uri=ledger).new_files()
+    delta = FileBookmark(source, state=first.state_after, ledger_uri=ledger).new_files_on_spark(spark)
 
     assert delta.count == 0
     assert len(ranges[0]) == 4
@@ -393,14 +396,14 @@ def test_known_files_stay_known_when_shares_come_in_another_order(
     state, found = None, []
 
     for added, most in (("c/2.csv", None), ("a/2.csv", None), ("h/2.csv", 5)):
-        bookmark = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger, max_files=most)
-        taken = bookmark.find()
+        executors = Executors(spark, FileBookmark(source, state=state, ledger_uri=ledger, max_files=most))
+        taken = executors.find()
         assert taken.state is not None
         state = taken.state.to_store()
         for segment in state["segments"]:
             assert all(before["last"] < after["first"] for before, after in pairwise(files_of(segment)))
         change(s3, bucket, [(added, "put")])
-        found += [file.key for file in bookmark.resume(taken.plan.to_store()).delta.to_driver().files]
+        found += [file.key for file in executors.resume(taken.plan.to_store()).delta.to_driver().files]
 
     assert found == [*(f"{folder}/1.csv" for folder in "abcdefgh"), "c/2.csv", "a/2.csv"]
 
@@ -416,7 +419,7 @@ def found(spark: Any, s3: Any, bucket: str) -> SparkFileDelta:
     """Return the delta of three files, beside which others arrived since."""
     for key in IN_FOLDERS:
         s3.put_object(Bucket=bucket, Key=f"landing/{key}", Body=key[-7:].encode())
-    delta = SparkFileBookmark(spark, f"s3://{bucket}/landing/", ledger_uri=f"s3://{bucket}/ledger/").new_files()
+    delta = FileBookmark(f"s3://{bucket}/landing/", ledger_uri=f"s3://{bucket}/ledger/").new_files_on_spark(spark)
     s3.put_object(Bucket=bucket, Key="landing/month=3/later.csv", Body=b"later")
     s3.put_object(Bucket=bucket, Key="landing/month=4/x.csv", Body=b"globbed")
     return delta
@@ -449,14 +452,14 @@ def test_reading_is_refused_when_the_driver_would_have_to_name_too_many_files(
 
 def test_small_files_are_refused_when_their_folders_give_different_columns(spark: Any, s3: Any, bucket: str) -> None:
     change(s3, bucket, [("month=3/1.csv", "put"), ("1.csv", "put")])
-    delta = SparkFileBookmark(spark, f"s3://{bucket}/landing/", ledger_uri=f"s3://{bucket}/ledger/").new_files()
+    delta = FileBookmark(f"s3://{bucket}/landing/", ledger_uri=f"s3://{bucket}/ledger/").new_files_on_spark(spark)
 
     with pytest.raises(SourceError, match=r"different columns \(files with each: \['month'\]: 1, \[\]: 1\)"):
         delta.read_small(spark, "csv", "id STRING")
 
 
 def test_small_files_of_an_empty_delta_are_no_rows_when_there_is_a_schema(spark: Any, s3: Any, bucket: str) -> None:
-    delta = SparkFileBookmark(spark, f"s3://{bucket}/landing/", ledger_uri=f"s3://{bucket}/ledger/").new_files()
+    delta = FileBookmark(f"s3://{bucket}/landing/", ledger_uri=f"s3://{bucket}/ledger/").new_files_on_spark(spark)
 
     frame = delta.read_small(spark, "csv", "id STRING")
 
@@ -495,14 +498,14 @@ def test_each_task_is_told_of_the_ledger_files_of_its_range_alone(
     state = None
     for prefix in "ab":
         change(s3, bucket, [(f"{prefix}/1.csv", "put"), (f"{prefix}/2.csv", "put")])
-        first = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger)
-        first.new_files()
+        first = FileBookmark(source, state=state, ledger_uri=ledger)
+        first.new_files_on_spark(spark)
         state = first.state_after
     assert state is not None
     monkeypatch.setattr(spark_bookmark, "spread", seen)
     monkeypatch.setattr(frames, "mapInArrow", run)
 
-    SparkFileBookmark(spark, source, state=state, ledger_uri=ledger).new_files()
+    FileBookmark(source, state=state, ledger_uri=ledger).new_files_on_spark(spark)
 
     names = [file["file"] for segment in state["segments"] for file in segment["files"]]
     ranges = [json.loads(part) for part in sent]
@@ -734,8 +737,8 @@ def test_cluster_finds_new_files_when_the_code_is_shipped_as_the_wheel(
         "spark.sparkContext.addPyFile(sys.argv[4])\n"
         "from scripts.helpers.files import spark as spark_bookmark\n"
         "assert '.zip' in spark_bookmark.__file__, spark_bookmark.__file__\n"
-        "bookmark = spark_bookmark.SparkFileBookmark(spark, sys.argv[2], ledger_uri=sys.argv[3])\n"
-        "found = bookmark.new_files()\n"
+        "from scripts.helpers.files.bookmark import FileBookmark\n"
+        "found = FileBookmark(sys.argv[2], ledger_uri=sys.argv[3]).new_files_on_spark(spark)\n"
         "print('FOUND', found.count, found.files.count())\n"
         "print('RANGES', spark.sparkContext.statusTracker().getStageInfo(0).numTasks)\n"
         "def place(_):\n"

@@ -32,7 +32,7 @@ from scripts.helpers.protocol.run import Run
 if TYPE_CHECKING:
     from scripts.helpers.files.partitions import PartitionRule
     from scripts.helpers.files.sources import EventSource, JournalSource, ListingSource
-    from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
+    from scripts.helpers.files.spark import Executors, SparkFileDelta
     from scripts.helpers.reading.small_files import OnChanged
 
 logger = logging.getLogger(__name__)
@@ -359,32 +359,33 @@ class FilesOnSpark(FileSource):
 
     def plan(self, reach: Reach) -> SourcePart[SparkFileDelta]:
         """Let executors look for what is new."""
-        bookmark = self._on_spark(reach)
-        found = bookmark.find()
+        executors = self._executors(reach)
+        found = executors.find()
         self.warn_of_limit(found.delta, reach)
-        return self._taken(bookmark, found)
+        return self._taken(executors, found)
 
     def resume(self, stored: Stored) -> SourcePart[SparkFileDelta]:
         """Take the files of a frozen plan, and let executors look at them again."""
-        bookmark = self._on_spark(PLANNED)
-        found = bookmark.resume(stored)
+        executors = self._executors(PLANNED)
+        found = executors.resume(stored)
         if self.on_changed is not None:
-            bookmark.check_unchanged(found.plan)
-        return self._taken(bookmark, found)
+            executors.check_unchanged(found.plan)
+        return self._taken(executors, found)
 
     def nothing(self) -> SparkFileDelta:
         """Return no files."""
-        delta = self._on_spark(PLANNED).nothing()
+        delta = self._executors(PLANNED).nothing()
         return replace(delta, schemas=self.schemas(delta))
 
-    def _on_spark(self, reach: Reach) -> SparkFileBookmark:
-        from scripts.helpers.files.spark import SparkFileBookmark
+    def _executors(self, reach: Reach) -> Executors:
+        from scripts.helpers.files.spark import Executors
 
-        return SparkFileBookmark(self.spark, self.source, **self.reaching(reach, "files"))
+        return Executors(self.spark, FileBookmark(self.source, **self.reaching(reach, "files")))
 
-    def _taken(self, bookmark: SparkFileBookmark, found: Found[SparkFileDelta]) -> SourcePart[SparkFileDelta]:
-        delta = replace(found.delta, schemas=self.schemas(found.delta), s3_client=self.batch.client(bookmark.location))
-        check = partial(bookmark.check_unchanged, found.plan)
+    def _taken(self, executors: Executors, found: Found[SparkFileDelta]) -> SourcePart[SparkFileDelta]:
+        location = found.delta.location
+        delta = replace(found.delta, schemas=self.schemas(found.delta), s3_client=self.batch.client(location))
+        check = partial(executors.check_unchanged, found.plan)
         return self.taken(delta, delta, found.plan, found.state, f"has_more={delta.has_more} on_spark=True", check)
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from scripts.helpers.files.partition_delta import Partition as Partition
     from scripts.helpers.files.partition_delta import PartitionDelta as PartitionDelta
     from scripts.helpers.files.rules import FileOptions as FileOptions
-    from scripts.helpers.files.spark import SparkFileBookmark as SparkFileBookmark
     from scripts.helpers.files.spark import SparkFileDelta as SparkFileDelta
 
 __getattr__, __dir__, __all__ = lazy(
@@ -26,6 +25,6 @@ __getattr__, __dir__, __all__ = lazy(
         "explanation": ["Explanation"],
         "partition_delta": ["Partition", "PartitionDelta"],
         "rules": ["FileOptions"],
-        "spark": ["SparkFileBookmark", "SparkFileDelta"],
+        "spark": ["SparkFileDelta"],
     },
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers._lazy import S3Client
+from scripts.helpers._lazy import S3Client, SparkSession
 from scripts.helpers.display.options import options_of
 from scripts.helpers.display.units import MAX_AHEAD, count_of
 from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, SourceError, SourceOptionError
@@ -139,7 +139,7 @@ class FileBookmark:
         **options: Any,
     ) -> None:
         self.location = Location.parse(source)
-        self.options = options_of(FileOptions, options)
+        self.options, self.given = options_of(FileOptions, options), options
         how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
         self.lister = Lister(self.location, s3_client, how)
         self.saves, self._needs_versions = saves and until is None, needs_versions
@@ -162,7 +162,7 @@ class FileBookmark:
             partitions = partitions.unlimited() if partitions else None
         self.limits = chosen.limits
         self.begins = state is None and until is None
-        self.partitions = partitions
+        self.partitions, self.clears = partitions, clears
         self._aside = (self.until or self.state).set_aside
         if partitions is not None and partitions.whole:
             self._aside = {}  # A partition that is read whole has all its files, or the run stops.
@@ -173,7 +173,7 @@ class FileBookmark:
         self._chooser = BatchChooser(
             self.location, chosen, self.ledger, taken_by, self.begins, partitions, self._aside, look, clears
         )
-        self._last: FilesTaken | None = None
+        self._last: Found[Any] | None = None
 
     def _opened(self, stored: Mapping[str, Any] | None) -> FilesState:
         name = self.location.name
@@ -184,8 +184,21 @@ class FileBookmark:
 
     def new_files(self, listing: ListingSource | None = None) -> FileDelta:
         """List the source and return the objects whose identity is not known; see `find`."""
-        self._last = self.find(listing)
-        return self._last.delta
+        found = self._last = self.find(listing)
+        return found.delta
+
+    def new_files_on_spark(self, spark: SparkSession) -> SparkFileDelta:
+        """Return what `new_files` does, found by Spark's executors: tasks list and compare a range of keys each.
+
+        The executors need this package (``--py-files`` with a copy of the wheel called .zip; on Glue the wheel
+        in ``--additional-python-modules``), boto3 and pyarrow, find their own AWS credentials, and write to the
+        `ledger_uri`, also where nothing is saved: the delta is read from there. `workers` counts the requests of one
+        task at once, by default 4. `on_unreadable` is refused. Sources are S3 and local directories.
+        """
+        from scripts.helpers.files.spark import Executors
+
+        found = self._last = Executors(spark, self).find()
+        return found.delta
 
     @property
     def state_after(self) -> dict[str, Any]:
@@ -298,7 +311,8 @@ class FileBookmark:
             Interval(_before(batch), batch.column("key")[-1].as_py(), batch)
             for batch in there.combine_chunks().to_batches()
         ]
-        known, then = self.ledger.known_of(named.union(self._aside)), self.then and self.then.known_of(named)
+        known = self.ledger.known_of(named.union(self._aside))
+        then = self.then.known_of(named) if self.then else None
         return self._taken(intervals, started, known, then, deleted, position=position, has_more=told.has_more)
 
     def find_recorded(self, changes: pa.Table, started: datetime, position: Mapping[str, Any]) -> FilesTaken | None:
@@ -594,7 +608,7 @@ class FileBookmark:
 
     def _known_in(self, ranges: Sequence[Ends]) -> tuple[Known, Known | None]:
         """Return what is known in ranges, and what was at the end of a range of runs; see `FileLedger.known_in`."""
-        return self.ledger.known_in(ranges), self.then and self.then.known_in(ranges)
+        return self.ledger.known_in(ranges), self.then.known_in(ranges) if self.then else None
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:
         """Return which folders have a ready marker, of those that a piece between two keys holds only a part of."""

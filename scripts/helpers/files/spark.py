@@ -13,7 +13,7 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from itertools import chain
@@ -351,12 +351,9 @@ def _header_of_first(delta: SparkFileDelta, first: pa.Table, options: Mapping[st
     return header
 
 
-class SparkFileBookmark:
-    """A `FileBookmark` whose work is done by executors. It needs a `ledger_uri` that they can write to.
-
-    The executors need this package (``--py-files`` with a copy of the wheel called .zip; on Glue the wheel
-    in ``--additional-python-modules``), boto3 and pyarrow, and find their own AWS credentials. `on_unreadable` is
-    refused. Sources are S3 and local directories.
+@dataclass(frozen=True)
+class Executors:
+    """What runs the ranges of a bookmark as tasks of Spark; see `FileBookmark.new_files_on_spark`.
 
     A task holds what is known of its range, half a million keys, and works on 200,000 listed objects at a time. So the
     memory of executors does not grow with the bucket, however unequal ranges are.
@@ -364,50 +361,24 @@ class SparkFileBookmark:
     With `max_files` or `max_bytes`, executors keep on their disks what they find, each at most as much as fits into
     the batch, and show the driver blocks of it until the end of the batch is known (`limits`). Only what is
     taken goes to the ledger. If Spark loses an executor meanwhile, its ranges are listed again.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    source, state, transformation_ctx, taken_by, until, saves, **options
-        As those of `FileBookmark`; `workers` counts the requests of one task at once, by default 4. What is new is
-        written to the ledger's folder also where nothing is saved: the delta is read from there.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        source: str,
-        *,
-        state: Mapping[str, Any] | None = None,
-        transformation_ctx: str = "files",
-        taken_by: tuple[int, str] = (0, ""),
-        until: Mapping[str, Any] | None = None,
-        saves: bool = True,
-        **options: Any,
-    ) -> None:
-        self._spark, self._workers = spark, options.get("workers", WORKERS_PER_TASK)
-        self._local = FileBookmark(
-            source,
-            state=state,
-            transformation_ctx=transformation_ctx,
-            taken_by=taken_by,
-            until=until,
-            saves=saves,
-            **options,
-        )
-        self.location = self._local.location
-        chosen = self._local.options
-        if not self.location.is_local and not self.location.is_s3:
-            raise SourceError(
-                str(self.location), f"executors do not list {self.location.scheme}://. Use new_files for it."
-            )
+    spark: SparkSession
+    bookmark: FileBookmark
+
+    def __post_init__(self) -> None:
+        """Refuse what executors cannot do. SourceError and InvalidValueError say what to use instead."""
+        location, chosen = self.bookmark.location, self.bookmark.options
+        if self.bookmark.partitions is not None or self.bookmark.clears:
+            raise InvalidValueError("On Spark partitions and clears cannot be used. Use new_files instead.")
+        if not location.is_local and not location.is_s3:
+            raise SourceError(str(location), f"executors do not list {location.scheme}://. Use new_files for it.")
         if chosen.on_unreadable != FileOptions.on_unreadable:
             raise InvalidValueError(
                 "On Spark on_unreadable cannot be used: the list of what is set aside is one for all ranges. Use "
                 "new_files instead."
             )
-        if chosen.layout is not None and not self.location.has_ranges:
+        if chosen.layout is not None and not location.has_ranges:
             raise InvalidValueError(
                 "On Spark layout cannot be used: directories and directory buckets are listed as a whole there. Use "
                 "new_files instead."
@@ -416,37 +387,24 @@ class SparkFileBookmark:
             raise InvalidValueError(
                 "On Spark the ledger is stored in files. Give a ledger_uri that executors can write to."
             )
-        self._ledger_location = Location.parse(chosen.ledger_uri)
-        self._last: Found[SparkFileDelta] | None = None
-
-    def new_files(self) -> SparkFileDelta:
-        """List the source on the executors and return what is new; errors are those of `FileBookmark.new_files`."""
-        self._last = self.find()
-        return self._last.delta
-
-    @property
-    def state_after(self) -> dict[str, Any] | None:
-        """What to store once the delta of `new_files` is processed; None where nothing follows."""
-        state = None if self._last is None else self._last.state
-        return None if state is None else state.to_store()
 
     def find(self) -> Found[SparkFileDelta]:
         """List the source on the executors, and take what is new; errors are those of `FileBookmark.find`."""
-        local = self._local
+        local = self.bookmark
         # A task gets only those files of the ledger that can hold its keys.
         state, end = (one and replace(one, segments=()) for one in (local.state, local.until))
         known = local.ledger.in_files()
         then = local.then.in_files() if local.then else []
         ranges, started = self._ranges(known)
         task = _Task(
-            str(self.location), None if local.begins else state, end, local.taken_by, started.isoformat(),
-            {**asdict(local.options), "workers": self._workers}, FILE_ROWS // len(ranges), PIECE_ROWS,
+            str(local.location), None if local.begins else state, end, local.taken_by, started.isoformat(),
+            {"workers": WORKERS_PER_TASK, **local.given}, FILE_ROWS // len(ranges), PIECE_ROWS,
         )  # fmt: skip
         parts = []
         for after, until in ranges:
             share = {"after": after, "until": until, "known": _between(known, after, until)}
             parts.append(share | {"then": _between(then, after, until)})
-        found = self._limited(task, parts) if self._local.limits.is_any else _executed(self._spark, task.share, parts)
+        found = self._limited(task, parts) if local.limits.is_any else _executed(self.spark, task.share, parts)
         has_more = any(share["has_more"] for share in found)
         files = self._stored(found)
         count, size, gone, left, ignored = (
@@ -456,7 +414,7 @@ class SparkFileBookmark:
             # What executors log of it nobody sees here.
             logger.warning(
                 "event=start_from source=%s start_from=%s ignored=%d taken=%d: what was there before is not taken",
-                self.location, local.options.start_from, ignored, count,
+                local.location, local.options.start_from, ignored, count,
             )  # fmt: skip
         segment, delta = segment_of(files) if files else None, self._delta(files, count, size, gone, has_more=has_more)
         aside = local.aside_on_executors
@@ -464,7 +422,7 @@ class SparkFileBookmark:
 
     def resume(self, stored: Mapping[str, Any]) -> Found[SparkFileDelta]:
         """Take what a frozen plan says. SourceChangedError if it is that of another source."""
-        plan = self._local.opened_plan(stored)
+        plan = self.bookmark.opened_plan(stored)
         delta = self._delta(self._files_of(plan), plan.count, plan.bytes, plan.gone, has_more=plan.has_more)
         return Found(delta, plan)
 
@@ -474,8 +432,8 @@ class SparkFileBookmark:
 
     def _delta(self, files: Files, count: int, size: int, gone: int, *, has_more: bool = False) -> SparkFileDelta:
         return SparkFileDelta(
-            self.location, self._read(files), count, size, gone, str(self._ledger_location),
-            tuple(files), self._local.options.request_payer, has_more=has_more,
+            self.bookmark.location, self._read(files), count, size, gone, self._ledger_uri, tuple(files),
+            self.bookmark.options.request_payer, has_more=has_more,
         )  # fmt: skip
 
     def check_unchanged(self, plan: FilesPlan) -> None:
@@ -491,28 +449,32 @@ class SparkFileBookmark:
         LedgerError, SourceError
             The ledger or the source could not be read.
         """
-        look = partial(_look, self._taken, self._local.options.request_payer)
-        found = _executed(self._spark, look, self._files_of(plan))
+        look = partial(_look, self._taken, self.bookmark.options.request_payer)
+        found = _executed(self.spark, look, self._files_of(plan))
         overwritten, deleted = (
             sorted(chain.from_iterable(share[how] for share in found)) for how in ("overwritten", "deleted")
         )
         if overwritten or deleted:
-            raise ChangedObjectError(str(self.location), overwritten, deleted)
+            raise ChangedObjectError(str(self.bookmark.location), overwritten, deleted)
 
     @property
     def _taken(self) -> _Taken:
-        return _Taken(str(self._ledger_location), str(self.location))
+        return _Taken(self._ledger_uri, str(self.bookmark.location))
+
+    @property
+    def _ledger_uri(self) -> str:
+        return str(Location.parse(self.bookmark.options.ledger_uri or ""))
 
     def _limited(self, task: _Task, parts: Sequence[Any]) -> list[dict[str, Any]]:
         """Let executors find what is new in their ranges, and store the oldest of it all within the limits."""
         from pyspark import StorageLevel
 
-        candidates = _given(self._spark, parts).mapInArrow(_Candidates(task), "candidates string")
+        candidates = _given(self.spark, parts).mapInArrow(_Candidates(task), "candidates string")
         # On disk, as there may be many more than the batch takes. Not in the ledger, where jobs delete nothing.
         candidates.persist(StorageLevel.DISK_ONLY)
         try:
             end = self._end(candidates, max(2, LIMIT_BLOCKS // len(parts)))
-            store = partial(_store, str(self.location), str(self._ledger_location), end, task.few)
+            store = partial(_store, str(self.bookmark.location), self._ledger_uri, end, task.few)
             return _shares_of(candidates, store)
         finally:
             candidates.unpersist()
@@ -522,11 +484,11 @@ class SparkFileBookmark:
         stretch = Stretch()
         while not stretch.is_settled:
             found = _shares_of(candidates, partial(_blocks, stretch, parts))
-            stretch = narrowed(stretch, [_blocks_in(share) for share in found], self._local.limits)
+            stretch = narrowed(stretch, [_blocks_in(share) for share in found], self.bookmark.limits)
         return stretch.until
 
     def _files_of(self, plan: FilesPlan) -> list[dict[str, Any]]:
-        return self._local.ledger.files(plan.segment) if plan.segment else []
+        return self.bookmark.ledger.files(plan.segment) if plan.segment else []
 
     def _stored(self, shares: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the files of the ledger that hold what tasks found, in the order of their keys.
@@ -547,18 +509,18 @@ class SparkFileBookmark:
     def _files_with(self, tables: Sequence[pa.Table]) -> list[dict[str, Any]]:
         if not tables:
             return []
-        return files_of(self._local.ledger.stored(pa.concat_tables(tables)))
+        return files_of(self.bookmark.ledger.stored(pa.concat_tables(tables)))
 
     def _merged(self, segments: Sequence[Mapping[str, Any]], oldest: bool) -> list[dict[str, Any]] | None:
         """Let executors merge segments; None for no more than one file, which the driver writes sooner."""
-        together = self._local.ledger.again(segments).in_files()
+        together = self.bookmark.ledger.again(segments).in_files()
         if sum(map(rows_in, together)) <= FILE_ROWS:
             return None
         parts = []
         for after, until in parted(cuts_of(together, MERGED_FILE_ROWS)):
             parts.append({"after": after, "until": until, "segments": _between(together, after, until)})
-        merge = partial(_merge, str(self.location), str(self._ledger_location), oldest)
-        files = chain.from_iterable(_executed(self._spark, merge, parts))
+        merge = partial(_merge, str(self.bookmark.location), self._ledger_uri, oldest)
+        files = chain.from_iterable(_executed(self.spark, merge, parts))
         in_order = sorted(files, key=lambda file: byte_order(file["first"]))
         return [segment_of(in_order)] if in_order else []
 
@@ -567,18 +529,18 @@ class SparkFileBookmark:
         types = {"size": T.LongType(), "version": T.LongType(), "modified": T.TimestampType()}
         schema = T.StructType([T.StructField(name, types.get(name, T.StringType())) for name in LEDGER.names])
         if not files:
-            return self._spark.createDataFrame([], schema)
-        return _given(self._spark, files).mapInArrow(self._taken, schema)
+            return self.spark.createDataFrame([], schema)
+        return _given(self.spark, files).mapInArrow(self._taken, schema)
 
     def _ranges(self, known: Sequence[Files]) -> tuple[list[Ends], datetime]:
         """Cut the key space; return the ranges and the time of the source before any of them is listed."""
-        if not self.location.has_ranges:
+        location, options = self.bookmark.location, self.bookmark.options
+        if not location.has_ranges:
             return [(None, None)], datetime.now().astimezone()
-        bounds = sorted(map(bounds_of, self._local.folders()), key=lambda ends: byte_order(ends[0] or ""))
-        wanted = TASKS_PER_CORE * slots_of(self._spark)
-        options = self._local.options
+        bounds = sorted(map(bounds_of, self.bookmark.folders()), key=lambda ends: byte_order(ends[0] or ""))
+        wanted = TASKS_PER_CORE * slots_of(self.spark)
         pages = BucketPages(
-            str(self.location), make_client(AT_ONCE), self.location.bucket, self.location.prefix,
+            str(location), make_client(AT_ONCE), location.bucket, location.prefix,
             versioned=options.versioned, request_payer=options.request_payer,
         )  # fmt: skip
         # Of date folders only what the ledger knows there: their ranges are few, and most of the ledger is older.
@@ -606,9 +568,9 @@ class SparkFileBookmark:
             for file, start in zip(files, places([int(file["count"]) for file in files], step), strict=True):
                 parts.append({"file": file, "start": start, "step": step})
         if rows > FILE_ROWS:
-            sample = partial(_sample, str(self._ledger_location))
-            return list(chain.from_iterable(_executed(self._spark, sample, parts)))
-        tables = SegmentFiles(str(self._ledger_location)).rows_of([part["file"] for part in parts])
+            sample = partial(_sample, self._ledger_uri)
+            return list(chain.from_iterable(_executed(self.spark, sample, parts)))
+        tables = SegmentFiles(self._ledger_uri).rows_of([part["file"] for part in parts])
         return list(chain.from_iterable(map(_sampled, tables, parts)))
 
 
