@@ -14,7 +14,7 @@ from scripts.cli.progress import progress
 from scripts.cli.screen import NONE, Cell, bound_text, moment, show_folded, show_rows, state_text, value_text
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import count_of, duration_text, id_text, printable
-from scripts.helpers.errors import UnknownVersionError
+from scripts.helpers.errors import NothingThereError
 from scripts.helpers.files.states import FilesState
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.values import ImplausibleError, same_values
@@ -66,11 +66,11 @@ def _show_end(around: Surroundings, name: str, entry: LogEntry) -> None:
 
 
 def history_entry(around: Surroundings, job: str, version: int, head: Head) -> LogEntry:
-    """Return one version of the history; UnknownVersionError if it never was, or expired."""
+    """Return one version of the history; NothingThereError if it never was, or expired."""
     found = around.watermarks.history(job, 1, version + 1) if version <= head.version else []
     # History gives the newest entry below a version. Where the one asked for expired, that is an older one.
     if not found or found[0].version != version:
-        raise UnknownVersionError(job, version, head.version)
+        raise NothingThereError(reason="unknown_version", job_id=job, version=version, current=head.version)
     return found[0]
 
 

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import click
 from botocore.exceptions import BotoCoreError, ClientError
@@ -26,10 +25,8 @@ from scripts.helpers.errors import (
     RunInProgressError,
     StoreUnavailableError,
     TableNotFoundError,
-    UnknownGlueJobError,
     UnknownJobError,
     UnknownRunError,
-    UnknownVersionError,
     WatermarkError,
 )
 from scripts.helpers.protocol.jobs import JobList, list_jobs
@@ -54,7 +51,8 @@ def told(around: Surroundings) -> Iterator[None]:
     except WatermarkError as error:
         # Of a file no other region or profile is another one, and its errors name it.
         about_aws = isinstance(error, _OF_AWS) and not _is_of_file(around, error)
-        report_error(around, type(error).__name__, str(error), hint_for(around, error), is_of_aws=about_aws)
+        name, reason = type(error).__name__, error.reason
+        report_error(around, name, str(error), hint_for(around, error), reason=reason, is_of_aws=about_aws)
         sys.exit(exit_code(error))
     except (ClientError, BotoCoreError) as error:
         name, hint, code = _of_aws(around, error)
@@ -69,14 +67,16 @@ def told(around: Surroundings) -> Iterator[None]:
         sys.exit(FAILED)
 
 
-def report_error(around: Surroundings, name: str, text: str, hint: str | None, *, is_of_aws: bool = False) -> None:
+def report_error(
+    around: Surroundings, name: str, text: str, hint: str | None, *, reason: str = "", is_of_aws: bool = False
+) -> None:
     """Write an error: for people in words, for programs as one JSON document on standard error.
 
     Of one that is about AWS (`is_of_aws`) it also says where was asked: table, region, profile and endpoint.
     """
     used = around.told() if is_of_aws else {}
     if around.is_json:
-        document: dict[str, Any] = {"error": name, "message": text, "hint": hint}
+        document = {"error": name, "reason": reason or None, "message": text, "hint": hint}
         sys.stderr.write(json_text(document | ({"used": used} if used else {})) + "\n")
         return
     show_folded(around.err, Text.assemble(("error: ", "bold red"), printable(text)))
@@ -91,7 +91,7 @@ def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
     """Say what to do next at a command line."""
     if isinstance(error, UnknownJobError):
         return _unknown(around, error.job_id)
-    if isinstance(error, UnknownGlueJobError):
+    if error.reason == "unknown_glue_job":
         return _unknown_in_glue(around, error.job_id)
     if isinstance(error, TableNotFoundError) and _is_of_file(around, error):
         return "Check --table, WATERMARKS_TABLE and the folder that you are in."
@@ -99,7 +99,7 @@ def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
         return None if _is_of_file(around, error) else _refused(error)
     if isinstance(error, CredentialsError):
         return _credentials(around, str(error))
-    if isinstance(error, (UnknownRunError, UnknownVersionError)):
+    if isinstance(error, UnknownRunError) or error.reason == "unknown_version":
         return f"watermarks history {_quoted(error.job_id)}"
     if isinstance(error, TableNotFoundError):
         return "Check --table, --region and --profile. For a local table: watermarks create-table"

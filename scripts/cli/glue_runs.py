@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
-from scripts.helpers.errors import UnknownGlueJobError
+from scripts.helpers.errors import NothingThereError
 
 PAGE = 200
 """Runs that Glue gives in one answer at most."""
@@ -18,7 +18,7 @@ NAMES, PAGES_OF_NAMES = 1_000, 20
 
 
 def runs_in_glue(around: Surroundings, name: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """Return the runs of a job, the newest first; UnknownGlueJobError if Glue has no such job."""
+    """Return the runs of a job, the newest first; NothingThereError if Glue has no such job."""
     client = around.client("glue")
     found: list[dict[str, Any]] = []
     asked: dict[str, Any] = {"JobName": name, "MaxResults": min(limit or PAGE, PAGE)}
@@ -29,7 +29,8 @@ def runs_in_glue(around: Surroundings, name: str, limit: int | None = None) -> l
                 steps.at(len(found), unit="runs")
         except ClientError as error:
             if error.response["Error"]["Code"] == "EntityNotFoundException":
-                raise UnknownGlueJobError(name, client.meta.region_name) from error
+                region = client.meta.region_name
+                raise NothingThereError(reason="unknown_glue_job", job_id=name, region=region) from error
             raise
     return found
 

@@ -17,7 +17,7 @@ from scripts.cli.progress import progress
 from scripts.cli.screen import Cell, bound_text, commit_text, planned_text, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import count_of, printable, size_text
-from scripts.helpers.errors import InvalidValueError, UnknownContextError
+from scripts.helpers.errors import InvalidValueError, NothingThereError
 from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState
 from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head
@@ -58,7 +58,7 @@ def plan(around: Surroundings, job: str, context: str | None, source: str | None
     # A context may be in the open plan only: in that of the first run, or of the run that begins with it.
     known = {*head.watermarks, *(head.plan.contexts if head.plan else ())}
     if context is not None and context not in known:
-        raise UnknownContextError(job, context, sorted(head.watermarks))
+        raise NothingThereError(reason="unknown_context", job_id=job, context=context, known=sorted(head.watermarks))
     parts: dict[str, dict[str, Any]] = {}
     if head.plan is not None:
         for name, part in sorted(head.plan.contexts.items()):

@@ -146,7 +146,7 @@ class Backfill:
 
         Raises
         ------
-        UnknownJobError, UnknownContextError
+        UnknownJobError, NothingThereError
             The live job has no watermark there.
         CursorError, BoundsError
             The bounds do not fit the cursor, reach past the live watermark, or are covered or begun in part.

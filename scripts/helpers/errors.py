@@ -6,9 +6,11 @@ values of watermarks, credentials or connection strings. The facts are attribute
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from shlex import quote
+from string import Formatter
+from typing import TYPE_CHECKING, Any
 
 DAMAGE = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
@@ -18,20 +20,118 @@ DAMAGE = (
 OverflowError, and so that what is damaged of one job hides no other."""
 
 
-class WatermarkError(Exception):
-    """Root of all errors that this package raises on purpose."""
-
-
 def rows_have(count: int) -> str:
     """Return a number of rows with the verb that goes with it: "1 row has", "2 rows have"."""
     return "1 row has" if count == 1 else f"{count:,} rows have"
+
+
+REASONS = {
+    # --- NothingThereError
+    "unknown_glue_job": "Glue has no job {job_id!r} in region {region!r}. Check the name and the region.",
+    "unplaced_run": (
+        "Run {run_id!r} of job {job_id!r} never committed, and the commit before it is unknown: its start time is "
+        "unknown, or the history of that time has expired. Name a run that history(job_id) lists, or pass the JobRuns "
+        "that get_job_runs returns as job_runs=."
+    ),
+    "unknown_version": (
+        "Version {version} of job {job_id!r} is not in its log, which is at version {current}: it never existed, or "
+        "its log entry expired. history(job_id) lists the versions to go back to."
+    ),
+    "unknown_context": (
+        "Job {job_id!r} has no watermark of rows under context {context!r}. It has: {known!l}. Check the name, run the "
+        "job once, or call set_watermark."
+    ),
+    "no_cursor": (
+        "Context {context!r} of job {job_id!r} is of kind {kind!r}, which has no cursor, so it has no ranges. Contexts "
+        "that have one: {known!l}."
+    ),
+    # --- InvalidValueError
+    "reserved_name": "{name!r} is a reserved name (as are {reserved!l}). Rename it.",
+    "merge_null": (
+        "{count!n} NULL there, so the rows that they replace are unknown. Filter or fill them. Nothing was written."
+    ),
+    "merge_tie": (
+        "Target {target!r}: {count!n} the same {keys!l}, {sequence_by!l} as a different row {where}, so the order of "
+        "these rows is unknown. Add a column to sequence_by that orders them, such as the offset in the source's log. "
+        "Nothing was written."
+    ),
+    "unfit_partition": (
+        "Partition column {column!r}: {count!n} {value} there, which the target does not keep: readers get NULL, or "
+        "nothing. Replace it, for example by 'unknown', or partition by another column. Nothing was written."
+    ),
+    "script": (
+        "Job {job_id!r}: {location!r} is not in a place that this engine runs scripts from: {allowed!l}. Correct the "
+        "job's definition, or add the script's folder to SparkSubmit(scripts=[...])."
+    ),
+    "argument": "Job {job_id!r}: a run may not have the argument {argument!r}: {detail}",
+    "no_order": "Field {field!r} is of type {kind}, which has no order. Cast it to a string or leave it out.",
+    "contexts_exist": (
+        "Job {job_id!r} has the state of {contexts!c} sources ({contexts!l}), which add_watermark would delete: the "
+        "next run would read everything again. Commit with the run instead (IncrementalJob, or begin, freeze and "
+        "commit), or give add_watermark a job name of its own. To start over without sources, reset the job."
+    ),
+    "job_exists": (
+        "Table {table_name!r} has a job {job_id!r} of its own, or a later version of it. Nothing was copied. Move that "
+        "one away first: watermarks copy {job_id!q} --from {table_name!q} --to TABLE."
+    ),
+    # --- ConfigurationError
+    "log_folder": "Folder {folder!r} of the logs {detail}. Correct that, or give SparkSubmit another logs=.",
+}
+"""The sentence of each reason: the fact, its cause and the remedy, with the attributes of the error in their places.
+
+A reason is what callers do not act on by itself, so it has no class. Its word does not change. Logs, the JSON of the
+command line and what a job keeps of a failed run have it beside the class.
+"""
+
+
+class _Sentences(Formatter):
+    """Fill in sentences. `l` joins names, `c` counts them, `n` counts rows, and `q` quotes for a shell."""
+
+    OWN: Mapping[str, Callable[[Any], str]] = {
+        "l": lambda names: ", ".join(list(names)[:10]) + (", …" if len(names) > 10 else "") or "none",
+        "c": lambda names: f"{len(names):,}",
+        "n": rows_have,
+        "q": quote,
+    }
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        own = self.OWN.get(conversion)
+        return super().convert_field(value, conversion) if own is None else own(value)
+
+
+class WatermarkError(Exception):
+    """Root of all errors that this package raises on purpose.
+
+    `reason` is a word of `REASONS` where a class has several, and empty otherwise. What its sentence names is an
+    attribute.
+    """
+
+    reason = ""
+    _start = ""
+
+    def __init__(self, detail: str = "", *, reason: str = "", **facts: Any) -> None:
+        vars(self).update(facts)
+        if reason:
+            self.reason = reason
+            detail = _Sentences().format(REASONS[reason], detail=detail, **facts)
+        super().__init__(self._start.format(**facts) + detail)
+
+    @property
+    def kind(self) -> str:
+        """The class, with the reason: "NothingThereError[unknown_version]"."""
+        return type(self).__name__ + (f"[{self.reason}]" if self.reason in REASONS else "")
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a fact: those of a reason are not declared."""
 
 
 # --- nothing there yet: start from the beginning, or check the name ---------------------------
 
 
 class NothingThereError(WatermarkError, LookupError):
-    """What was asked for does not exist (yet)."""
+    """What was asked for does not exist (yet): a job, a run, a version, a context."""
 
     def __str__(self) -> str:
         """Return the text as it is: a KeyError would put it in quotes."""
@@ -65,14 +165,6 @@ class NoWatermarkError(NothingThereError, IndexError):
         )
 
 
-class UnknownGlueJobError(NothingThereError):
-    """Glue has no job of this name in this account and region."""
-
-    def __init__(self, job_id: str, region: str) -> None:
-        self.job_id, self.region = job_id, region
-        super().__init__(f"Glue has no job {job_id!r} in region {region!r}. Check the name and the region.")
-
-
 class UnknownRunError(NothingThereError, KeyError):
     """The job is known, this run of it is not (never committed, or expired).
 
@@ -95,44 +187,6 @@ class UnknownWatermarkError(NothingThereError, KeyError):
         super().__init__(
             f"Job {job_id!r} has stored no {name!r}. It has stored: {', '.join(known) or 'nothing'}. Read a name that "
             "create_watermark_item(job_id=..., run_id=..., NAME=value) was given."
-        )
-
-
-class UnplacedRunError(NothingThereError):
-    """A run that never committed, of which nothing tells when it was: no success can be found before it."""
-
-    def __init__(self, job_id: str, run_id: str) -> None:
-        self.job_id, self.run_id = job_id, run_id
-        super().__init__(
-            f"Run {run_id!r} of job {job_id!r} never committed, and the commit before it is unknown: its start time "
-            "is unknown, or the history of that time has expired. Name a run that history(job_id) lists, or pass the "
-            "JobRuns that get_job_runs returns as job_runs=."
-        )
-
-
-class UnknownVersionError(NothingThereError):
-    """The job has no such version: it never was, or its log entry expired."""
-
-    def __init__(self, job_id: str, version: int, current: int) -> None:
-        self.job_id, self.version, self.current = job_id, version, current
-        super().__init__(
-            f"Version {version} of job {job_id!r} is not in its log, which is at version {current}: it never existed, "
-            "or its log entry expired. history(job_id) lists the versions to go back to."
-        )
-
-
-class UnknownContextError(NothingThereError):
-    """The job is known, but it reads no rows by a cursor under this context."""
-
-    def __init__(self, job_id: str, context: str, known: Sequence[str], kind: str | None = None) -> None:
-        self.job_id, self.context, self.known, self.kind = job_id, context, tuple(known), kind
-        names = ", ".join(known) or "none"
-        super().__init__(
-            f"Job {job_id!r} has no watermark of rows under context {context!r}. It has: {names}. Check the name, run "
-            "the job once, or call set_watermark."
-            if kind is None
-            else f"Context {context!r} of job {job_id!r} is of kind {kind!r}, which has no cursor, so it has no "
-            f"ranges. Contexts that have one: {names}."
         )
 
 
@@ -213,14 +267,6 @@ class InvalidIdError(InvalidValueError):
     """A job name, run id or context name outside the rules."""
 
 
-class ReservedNameError(InvalidValueError):
-    """A watermark or metric under a name that the table uses itself."""
-
-    def __init__(self, name: str, reserved: Sequence[str]) -> None:
-        self.name, self.reserved = name, tuple(reserved)
-        super().__init__(f"{name!r} is a reserved name (as are {', '.join(reserved)}). Rename it.")
-
-
 class TooLargeError(InvalidValueError):
     """Something over its size limit."""
 
@@ -248,66 +294,10 @@ class BoundsError(InvalidValueError):
 class KeyColumnError(InvalidValueError):
     """A key column that is missing on one side, or has another type there."""
 
-    def __init__(self, column: str, detail: str) -> None:
-        self.column = column
-        super().__init__(f"Key column {column!r}: {detail}")
+    _start = "Key column {column!r}: "
 
-
-class MergeNullError(KeyColumnError):
-    """Rows of a merge that have NULL in a key column or in one of `sequence_by`."""
-
-    def __init__(self, column: str, count: int) -> None:
-        self.count = count
-        super().__init__(
-            column,
-            f"{rows_have(count)} NULL there, so the rows that they replace are unknown. Filter or fill them. "
-            "Nothing was written.",
-        )
-
-
-class MergeTieError(InvalidValueError):
-    """Different rows of a merge with the same key and the same place in its order: nothing says which is newer."""
-
-    def __init__(self, target: str, keys: Sequence[str], sequence_by: Sequence[str], count: int, where: str) -> None:
-        self.target, self.keys, self.sequence_by = target, tuple(keys), tuple(sequence_by)
-        self.count, self.where = count, where
-        super().__init__(
-            f"Target {target!r}: {rows_have(count)} the same {', '.join((*keys, *sequence_by))} as a different row "
-            f"{where}, so the order of these rows is unknown. Add a column to sequence_by that orders them, such as "
-            "the offset in the source's log. Nothing was written."
-        )
-
-
-class UnfitPartitionError(InvalidValueError):
-    """Rows with a value that no partition of their target keeps, such as an empty text: readers would get NULL."""
-
-    def __init__(self, column: str, count: int, value: str = "") -> None:
-        self.column, self.count, self.value = column, count, value
-        super().__init__(
-            f"Partition column {column!r}: {rows_have(count)} {value or 'an empty text'} there, which the target does "
-            "not keep: readers get NULL, or nothing. Replace it, for example by 'unknown', or partition by another "
-            "column. Nothing was written."
-        )
-
-
-class ScriptNotAllowedError(InvalidValueError):
-    """A script or a module of a run that lies outside the places that an engine runs scripts from."""
-
-    def __init__(self, job_id: str, location: str, allowed: Sequence[str]) -> None:
-        self.job_id, self.location, self.allowed = job_id, location, tuple(allowed)
-        places = f"Scripts may run from {', '.join(map(repr, allowed))}" if allowed else "No script may run"
-        super().__init__(
-            f"Job {job_id!r}: {location!r} is not in a place that this engine runs scripts from. {places}. Correct the "
-            "job's definition, or add the script's folder to SparkSubmit(scripts=[...])."
-        )
-
-
-class ArgumentNotAllowedError(InvalidValueError):
-    """An argument of a run that would bring code with it, past the script of its job, or be read as another one."""
-
-    def __init__(self, job_id: str, argument: str, detail: str) -> None:
-        self.job_id, self.argument = job_id, argument
-        super().__init__(f"Job {job_id!r}: a run may not have the argument {argument!r}: {detail}")
+    def __init__(self, column: str, detail: str = "", **facts: Any) -> None:
+        super().__init__(detail, column=column, **facts)
 
 
 class NameCollisionError(InvalidValueError):
@@ -317,14 +307,6 @@ class NameCollisionError(InvalidValueError):
         self.what, self.first, self.second = what, tuple(first), tuple(second)
         one, other = (" > ".join(map(repr, fields)) for fields in (first, second))
         super().__init__(f"Fields {one} and {other} would both be {what}. Rename one of them first.")
-
-
-class FieldTypeError(InvalidValueError):
-    """A field of nested rows whose type has no order, so that ids of the rows cannot be repeated."""
-
-    def __init__(self, field: str, kind: str) -> None:
-        self.field, self.kind = field, kind
-        super().__init__(f"Field {field!r} is of type {kind}, which has no order. Cast it to a string or leave it out.")
 
 
 class TooManyIdsError(InvalidValueError):
@@ -349,30 +331,6 @@ class SourceOptionError(InvalidValueError):
     def __init__(self, option: str, detail: str) -> None:
         self.option = option
         super().__init__(f"Option {option!r}: {detail}")
-
-
-class ContextsExistError(InvalidValueError):
-    """The job keeps a state for each of its sources, and `add_watermark` would put its values in their place."""
-
-    def __init__(self, job_id: str, contexts: Sequence[str]) -> None:
-        self.job_id, self.contexts = job_id, tuple(contexts)
-        shown = ", ".join(contexts[:10]) + (", …" if len(contexts) > 10 else "")
-        super().__init__(
-            f"Job {job_id!r} has the state of {len(contexts)} sources ({shown}), which add_watermark would delete: "
-            "the next run would read everything again. Commit with the run instead (IncrementalJob, or begin, freeze "
-            "and commit), or give add_watermark a job name of its own. To start over without sources, reset the job."
-        )
-
-
-class JobExistsError(InvalidValueError):
-    """A job that is to be copied to a table which has one of that name, or a later version of the same one."""
-
-    def __init__(self, job_id: str, table_name: str) -> None:
-        self.job_id, self.table_name = job_id, table_name
-        super().__init__(
-            f"Table {table_name!r} has a job {job_id!r} of its own, or a later version of it. Nothing was copied. "
-            f"Move that one away first: watermarks copy {quote(job_id)} --from {quote(table_name)} --to TABLE."
-        )
 
 
 # --- bad configuration: fix the set-up ---------------------------------------------------------------
@@ -1027,19 +985,19 @@ class ChangedObjectError(SourceError):
 class UnreadableObjectError(SourceError):
     """One object that S3, or the file system, does not give to whoever asks."""
 
-    def __init__(self, source: str, key: str, reason: str, remedy: str) -> None:
-        self.key, self.reason, self.remedy = key, reason, remedy
-        super().__init__(source, f"key {key!r} cannot be read ({reason}). {remedy}")
+    def __init__(self, source: str, key: str, cause: str, remedy: str) -> None:
+        self.key, self.cause, self.remedy = key, cause, remedy
+        super().__init__(source, f"key {key!r} cannot be read ({cause}). {remedy}")
 
 
 class FileContentError(SourceError):
     """One file that cannot be read because of what it holds."""
 
-    def __init__(self, source: str, key: str, format: str, reason: str) -> None:
-        self.key, self.format, self.reason = key, format, reason
+    def __init__(self, source: str, key: str, format: str, cause: str) -> None:
+        self.key, self.format, self.cause = key, format, cause
         super().__init__(
             source,
-            f"key {key!r} cannot be read as {format}: {reason}. Upload it again, or check the options of the read.",
+            f"key {key!r} cannot be read as {format}: {cause}. Upload it again, or check the options of the read.",
         )
 
 
@@ -1132,10 +1090,10 @@ class ArchivedObjectError(SourceError):
 class SourceUnavailableError(SourceError):
     """A database or a bucket that is down, too busy, or broke off; nothing is changed."""
 
-    def __init__(self, source: str, reason: str) -> None:
-        self.reason = reason
+    def __init__(self, source: str, cause: str) -> None:
+        self.cause = cause
         super().__init__(
-            source, f"it is unreachable or closed the connection ({reason}). Run again later: nothing is lost."
+            source, f"it is unreachable or closed the connection ({cause}). Run again later: nothing is lost."
         )
 
 
@@ -1149,17 +1107,9 @@ class LedgerError(SourceError):
 class StoreUnavailableError(WatermarkError):
     """DynamoDB or the file could not be reached or kept refusing; nothing is known to have changed."""
 
-    def __init__(self, table_name: str, action: str, reason: str, remedy: str = "Try again later.") -> None:
-        self.table_name, self.action, self.reason = table_name, action, reason
-        super().__init__(f"{action} on table {table_name!r} failed: {reason}. {remedy}")
-
-
-class LogFolderError(ConfigurationError):
-    """A folder for the logs of runs that others could read or change."""
-
-    def __init__(self, folder: str, detail: str) -> None:
-        self.folder = folder
-        super().__init__(f"Folder {folder!r} of the logs {detail}. Correct that, or give SparkSubmit another logs=.")
+    def __init__(self, table_name: str, action: str, cause: str, remedy: str = "Try again later.") -> None:
+        self.table_name, self.action, self.cause = table_name, action, cause
+        super().__init__(f"{action} on table {table_name!r} failed: {cause}. {remedy}")
 
 
 class JobArgumentError(WatermarkError, RuntimeError):

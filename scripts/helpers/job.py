@@ -388,7 +388,7 @@ class IncrementalJob:
 
         Raises
         ------
-        UnknownContextError, InvalidValueError
+        NothingThereError, InvalidValueError
             No rows were read yet, or the two sides or options cannot be compared.
         SourceReplacedError, CursorError, TargetError
             The source is another one, or one side cannot be read.
@@ -665,7 +665,7 @@ class IncrementalJob:
         TargetError
             A folder that is taken, laid out in another way, below a source of the batch, or cannot be written to; a
             table whose columns the rows do not fit.
-        UnfitPartitionError
+        InvalidValueError
             Rows with an empty text or NaN in a column of `partition_by`, where readers would get NULL.
         MissingConnectorError
             The package or jar for the format is not there.
@@ -715,7 +715,7 @@ class IncrementalJob:
 
         Raises
         ------
-        MergeNullError, MergeTieError
+        KeyColumnError, InvalidValueError
             Rows that nothing orders; see `DatabaseSink.stage`. Nothing is written.
         InvalidValueError
             Columns that the rows do not have, or options that do not go together.

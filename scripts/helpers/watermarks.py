@@ -173,7 +173,7 @@ class Watermarks:
 
         Raises
         ------
-        InvalidIdError, InvalidValueError, ReservedNameError, TooLargeError
+        InvalidIdError, InvalidValueError, TooLargeError
             All are ValueErrors that name the key, the limit and the remedy.
         """
         check_job_id(job_id, ANY_JOB_ID)  # By the rule of its table `add_watermark` checks it.
@@ -192,7 +192,7 @@ class Watermarks:
             Not an item of `create_watermark_item`.
         RunInProgressError, PlanConflictError
             Another run holds the job, or a frozen plan waits to be replayed.
-        ContextsExistError
+        InvalidValueError
             The job has states of sources, which the values would replace.
         StoreUnavailableError
             Call again with the same item: it is committed once.
@@ -355,7 +355,7 @@ class Watermarks:
 
         Raises
         ------
-        UnknownJobError, UnknownContextError
+        UnknownJobError, NothingThereError
         """
         return self.progress.coverage(job_id, transformation_ctx)
 
@@ -393,7 +393,7 @@ class Watermarks:
         ------
         InvalidValueError
             The context reads downwards.
-        UnknownJobError, UnknownContextError
+        UnknownJobError, NothingThereError
             There is no such job, or no such context of rows.
         """
         return self.progress.complete_up_to(job_id, transformation_ctx)
@@ -447,7 +447,7 @@ class Watermarks:
 
         Raises
         ------
-        UnknownJobError, UnknownRunError, UnknownVersionError
+        UnknownJobError, UnknownRunError, NothingThereError
             There is no such version or run, it never committed, or its log entry expired.
         StaleError
             The job is not as expected.

@@ -263,7 +263,7 @@ def run_job(
                     # They are out of the plan: the same run takes the rest. Each time there are fewer, so it ends.
                     logger.warning("event=batch_again job=%s error=%s", arguments.JOB_NAME, error)
     except WatermarkError as error:
-        logger.error("event=failed job=%s error=%s: %s", arguments.JOB_NAME, type(error).__name__, error)
+        logger.error("event=failed job=%s error=%s: %s", arguments.JOB_NAME, error.kind, error)
         return exit_code(error)
     return OK
 

@@ -22,9 +22,9 @@ from scripts.helpers.errors import (
     CursorError,
     InvalidValueError,
     MissingConnectorError,
+    NothingThereError,
     SourceReplacedError,
     TargetError,
-    UnknownContextError,
     UnknownJobError,
     UnpublishedError,
 )
@@ -262,7 +262,7 @@ def test_columns_that_one_side_has_are_named_and_others_can_be_chosen(
     ("change", "error", "text"),
     [
         ({"columns": ["no"]}, InvalidValueError, "'no' is on neither side"),
-        ({"transformation_ctx": "other"}, UnknownContextError, "other"),
+        ({"transformation_ctx": "other"}, NothingThereError, "other"),
         ({"format": "csv"}, InvalidValueError, "is read by Spark only"),
         ({"target": "nowhere"}, TargetError, "nowhere': it has no file"),
         ({"target": "nowhere", "format": "delta"}, TargetError, r"nowhere': it cannot be read \("),

@@ -52,10 +52,19 @@ def test_error_is_one_document_when_json_is_asked_for(run: Command, world: Water
     assert done.stdout == ""
     assert json.loads(done.stderr) == {
         "error": "UnknownJobError",
+        "reason": None,
         "message": "Table 'council' holds nothing for job 'parking-permit'. Check the name; a job appears there with "
         "its first run.",
         "hint": "Did you mean parking-permits?",
     }
+
+
+def test_reason_stands_beside_the_class_when_json_is_asked_for(run: Command, world: Watermarks) -> None:
+    done = run(world, "rewind", "rents", "--to-version", "99", "--why", "a", "--yes", "--output", "json")
+
+    told = json.loads(done.stderr.splitlines()[-1])
+    assert (told["error"], told["reason"]) == ("NothingThereError", "unknown_version")
+    assert told["hint"] == "watermarks history rents"
 
 
 def test_expired_credentials_are_named_when_aws_refuses_them(run: Command, world: Watermarks, endpoint: str) -> None:

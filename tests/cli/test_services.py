@@ -72,7 +72,7 @@ def test_error_names_the_next_step_when_a_service_refuses(
 
     told = json.loads(done.stderr)
     assert told.pop("used")["table"] == "council"
-    assert told == {"error": name, "message": str(error), "hint": hint}
+    assert told == {"error": name, "reason": None, "message": str(error), "hint": hint}
     assert done.exit_code == exit_code
 
 

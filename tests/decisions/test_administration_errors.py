@@ -11,15 +11,14 @@ import pytest
 from scripts.helpers.errors import (
     InvalidIdError,
     InvalidValueError,
+    NothingThereError,
     NoWatermarkError,
     PlanConflictError,
-    ReservedNameError,
     StaleError,
     StoreUnavailableError,
     TooLargeError,
     UnknownJobError,
     UnknownRunError,
-    UnknownVersionError,
     WatermarkError,
 )
 from scripts.helpers.protocol.store import Store
@@ -73,12 +72,12 @@ REFUSED: dict[str, tuple[Call, type[WatermarkError], str]] = {
     ),
     "version-open": (
         lambda w, job: w.rewind(job, to_version=3, **WHY),
-        UnknownVersionError,
+        NothingThereError,
         "which is at version 2: it never existed, or its log entry expired. history(job_id) lists the versions",
     ),
     "version-far": (
         lambda w, job: w.rewind(job, to_version=10**18, **WHY),
-        UnknownVersionError,
+        NothingThereError,
         "Version 1000000000000000000 of job",
     ),
     "run-never": (
@@ -119,12 +118,12 @@ REFUSED: dict[str, tuple[Call, type[WatermarkError], str]] = {
     ),
     "set-reserved": (
         lambda w, job: w.set_watermark(job, {"runId": 1}, **WHY),
-        ReservedNameError,
+        InvalidValueError,
         "'runId' is a reserved name",
     ),
     "set-reserved-context": (
         lambda w, job: w.set_watermark(job, {"n": 1}, transformation_ctx="watermarks", **WHY),
-        ReservedNameError,
+        InvalidValueError,
         "'watermarks' is a reserved name",
     ),
     "set-large": (
@@ -200,8 +199,8 @@ def test_rewind_says_that_nothing_is_committed_when_the_first_run_is_at_work(
 
 
 @pytest.mark.parametrize(("gone", "to", "error", "text"), [
-    (["!c#0000000000000000001"], {"to_version": 1}, UnknownVersionError, "Version 1 of job"),
-    (["!c#0000000000000000001"], {"to_run": "r1"}, UnknownVersionError, "Version 1 of job"),
+    (["!c#0000000000000000001"], {"to_version": 1}, NothingThereError, "Version 1 of job"),
+    (["!c#0000000000000000001"], {"to_run": "r1"}, NothingThereError, "Version 1 of job"),
     (["!c#0000000000000000001", "r1"], {"to_run": "r1"}, UnknownRunError, "Run 'r1' of job"),
 ], ids=["version", "entry-of-the-run", "run"])  # fmt: skip
 def test_rewind_is_refused_when_what_it_goes_to_has_expired(

@@ -17,7 +17,7 @@ from scripts.helpers.errors import (
     AmbiguousHistoryError,
     CorruptItemError,
     FencedError,
-    JobExistsError,
+    InvalidValueError,
     JobMovedError,
     RunInProgressError,
     StaleError,
@@ -28,6 +28,7 @@ from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.requests import Between, Delete, Write
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
+from tests.support.reasons import because
 from tests.support.steps import add, commit, frozen, large
 
 JOB = "parking"
@@ -293,7 +294,7 @@ def test_epoch_of_an_earlier_job_is_named_when_another_takes_its_place(
     for number in range(3):
         commit(target, JOB, f"jr_old_{number}", {"old": number})
     old = target.latest(JOB).epoch
-    with pytest.raises(JobExistsError):
+    with pytest.raises(InvalidValueError, check=because("job_exists")):
         copy(source, target)
     copy(target, new_file())
 
@@ -315,7 +316,7 @@ def test_older_copy_is_refused_when_the_job_has_gone_further(
     commit(source, JOB, "jr_2", {"n": 2})
     copy(source, target)
 
-    with pytest.raises(JobExistsError, match="a later version of it"):
+    with pytest.raises(InvalidValueError, check=because("job_exists"), match="a later version of it"):
         copy(Watermarks(f"sqlite:{tmp_path}/older.db"), source)
 
     assert source.latest(JOB).moved_to == target.table_name
@@ -383,7 +384,7 @@ def test_copy_is_refused_when_the_target_has_items_of_the_original_class(two: tu
     commit(source, JOB, "jr_1", {"n": 1})
     target.store.put(items.key(JOB, "jr_1") | {"watermarks": {"M": {"n": {"N": "808"}}}}, if_new=True)
 
-    with pytest.raises(JobExistsError):
+    with pytest.raises(InvalidValueError, check=because("job_exists")):
         copy(source, target)
 
     commit(source, JOB, "jr_2", {"n": 2})
@@ -592,7 +593,7 @@ def test_copy_is_not_taken_for_done_when_the_target_was_made_anew(
         target.store.delete(JOB, key)
     commit(target, JOB, "jr_1", {"other": 1})
 
-    with pytest.raises(JobExistsError):
+    with pytest.raises(InvalidValueError, check=because("job_exists")):
         copy(source, target)
 
 

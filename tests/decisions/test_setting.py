@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import ContextsExistError, InvalidValueError
+from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
+from tests.support.reasons import because
 from tests.support.steps import add, large
 
 pytestmark = pytest.mark.both_stores
@@ -122,7 +123,9 @@ def test_one_shot_is_refused_and_nothing_written_when_the_job_has_sources(
     before(sources, job_id)
     found = stored()
 
-    with pytest.raises(ContextsExistError, match=r"2 sources \(.*\), which add_watermark would delete") as caught:
+    with pytest.raises(
+        InvalidValueError, check=because("contexts_exist"), match=r"2 sources \(.*\), which add_watermark would delete"
+    ) as caught:
         add(sources, job_id, "r2", latest_data="2026-05-01")
 
     assert set(caught.value.contexts) == {"repairs", "parking"}
@@ -137,7 +140,7 @@ def test_one_shot_is_refused_when_a_run_left_maps_of_its_own(
     run.freeze({"repairs": {"to": 3}}, {"repairs": state})
     run.commit()
 
-    with pytest.raises(ContextsExistError, match="repairs"):
+    with pytest.raises(InvalidValueError, check=because("contexts_exist"), match="repairs"):
         add(watermarks, job_id, "r2", n=4)
 
 

@@ -37,8 +37,8 @@ def stand_ins(parameter: inspect.Parameter) -> list[Any]:
 
 
 def texts_of(error: type[Exception]) -> Iterator[str]:
-    """Yield each text that a class makes, as a pattern; a class without words of its own makes any."""
-    if error.__init__ is Exception.__init__:
+    """Yield each text that a class makes, as a pattern; a class without words of its own makes any of a reason."""
+    if error.__init__ is errors.WatermarkError.__init__:
         yield "\0"
         return
     parameters = [

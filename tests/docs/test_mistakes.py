@@ -15,6 +15,7 @@ from scripts.helpers.errors import (
     CursorError,
     InvalidValueError,
     KeyColumnError,
+    NothingThereError,
     PlanConflictError,
     RunClosedError,
     RunInProgressError,
@@ -23,7 +24,6 @@ from scripts.helpers.errors import (
     TableNotFoundError,
     TargetError,
     UnknownJobError,
-    UnknownVersionError,
     WatermarkError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -123,7 +123,7 @@ def expect(error: type[WatermarkError], words: str, mistake: Callable[[Any], Any
         expect(RunInProgressError, "watermarks release parking", begin_twice, "second run at once"),
         expect(UnknownJobError, "Check the name", lambda table: table.get_watermark_values("parkng"), "misspelt job"),
         expect(
-            UnknownVersionError,
+            NothingThereError,
             "history(job_id)",
             rewind_too_far,
             "rewind too far",

@@ -12,12 +12,13 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, NoRegionError
 from botocore.stub import Stubber
 
-from scripts.helpers.errors import AccessRefusedError, UnplacedRunError
+from scripts.helpers.errors import AccessRefusedError, NothingThereError
 from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.glue_api import runs
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.glue.options import ENABLE, PAUSE, Put
+from tests.support.reasons import because
 
 Take = Callable[..., list[str]]
 JOB = "between"
@@ -97,7 +98,9 @@ def test_glue_is_not_asked_when_this_is_no_glue_job(
 ) -> None:
     monkeypatch.setattr(runs, "on_glue", lambda: False)
 
-    with pytest.raises(UnplacedRunError, match=f"Run '{failed}' of job 'between' never committed"):
+    with pytest.raises(
+        NothingThereError, check=because("unplaced_run"), match=f"Run '{failed}' of job 'between' never committed"
+    ):
         take("jr_p", **between(failed, "jr_2"))
 
 
@@ -133,7 +136,10 @@ def test_range_is_refused_and_the_reason_logged_when_glue_does_not_tell(
         asked.add_client_error("get_job_run", "EntityNotFoundException")
     else:
         asked.client.meta.events.register_first("before-call.glue.GetJobRun", fail)
-    with caplog.at_level(logging.WARNING), pytest.raises(UnplacedRunError, match="the commit before it is unknown"):
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(NothingThereError, check=because("unplaced_run"), match="the commit before it is unknown"),
+    ):
         take("jr_p", **between("jr_x", "jr_2"))
 
     (first, _) = [record.message for record in caplog.records if record.name == runs.__name__]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from datetime import datetime, timezone
+from string import Formatter
 
 import pytest
 
 from scripts.helpers import errors
-from scripts.helpers.errors import WatermarkError
+from scripts.helpers.errors import REASONS, WatermarkError
+from tests.support.imports import files_below, parse
+from tests.support.places import REPOSITORY
 
 LEASE_END = datetime(2026, 3, 16, 16, tzinfo=timezone.utc)
 
@@ -17,13 +21,26 @@ EVERY_ERROR = [found for _, found in inspect.getmembers(errors, inspect.isclass)
 BUILT = [
     (errors.UnknownJobError("parking", "t"), ["'parking'", "'t'", "Check the name"]),
     (errors.NoWatermarkError("parking"), ["'parking'", "read everything, then commit"]),
-    (errors.UnknownGlueJobError("parking", "eu-west-2"), ["'parking'", "'eu-west-2'", "Check the name"]),
-    (errors.UnknownRunError("parking", "jr_1"), ["'parking'", "'jr_1'", "history(job_id)"]),
-    (errors.UnplacedRunError("parking", "jr_1"), ["'parking'", "'jr_1'", "Name a run that history", "job_runs="]),
-    (errors.UnknownVersionError("parking", 4, 9), ["'parking'", "Version 4", "at version 9", "history(job_id)"]),
     (
-        errors.UnknownContextError("parking", "parts", ["repairs"]),
+        errors.NothingThereError(reason="unknown_glue_job", job_id="parking", region="eu-west-2"),
+        ["'parking'", "'eu-west-2'", "Check the name"],
+    ),
+    (errors.UnknownRunError("parking", "jr_1"), ["'parking'", "'jr_1'", "history(job_id)"]),
+    (
+        errors.NothingThereError(reason="unplaced_run", job_id="parking", run_id="jr_1"),
+        ["'parking'", "'jr_1'", "Name a run that history", "job_runs="],
+    ),
+    (
+        errors.NothingThereError(reason="unknown_version", job_id="parking", version=4, current=9),
+        ["'parking'", "Version 4", "at version 9", "history(job_id)"],
+    ),
+    (
+        errors.NothingThereError(reason="unknown_context", job_id="parking", context="parts", known=["repairs"]),
         ["'parking'", "'parts'", "It has: repairs", "Check the name", "set_watermark"],
+    ),
+    (
+        errors.NothingThereError(reason="no_cursor", job_id="parking", context="parts", known=[], kind="table"),
+        ["'parking'", "'parts'", "of kind 'table'", "have one: none"],
     ),
     (
         errors.RunInProgressError("parking", "jr_1", LEASE_END),
@@ -33,7 +50,10 @@ BUILT = [
     (errors.PlanConflictError("parking", "two plans."), ["'parking'", "two plans."]),
     (errors.RunClosedError("parking", "jr_1", "committed", "freeze"), ["'jr_1'", "committed", "freeze", "begin"]),
     (errors.CommitUnknownError("parking", "jr_1"), ["'parking'", "'jr_1'", "Delete no output", "Run the job again"]),
-    (errors.ReservedNameError("runId", ["jobName", "runId"]), ["'runId'", "jobName, runId", "Rename it"]),
+    (
+        errors.InvalidValueError(reason="reserved_name", name="runId", reserved=["jobName", "runId"]),
+        ["'runId'", "jobName, runId", "Rename it"],
+    ),
     (errors.TooLargeError("The list", 70_000, 65_536, "Split it."), ["The list", "70,000", "65,536", "Split it."]),
     (errors.TargetError("s3://raw/repairs", "list it: Denied."), ["'s3://raw/repairs'", "list it: Denied."]),
     (
@@ -119,18 +139,31 @@ BUILT = [
         ["'shop/repairs': rows cannot be read: another", "SQLSTATE 55P03", "pg_stat_activity", "run the job again"],
     ),
     (
-        errors.ScriptNotAllowedError("parking", "/evil.py", ["/jobs"]),
-        ["'parking'", "'/evil.py'", "Scripts may run from '/jobs'", "scripts=[...]"],
+        errors.InvalidValueError(reason="script", job_id="parking", location="/evil.py", allowed=["/jobs"]),
+        ["'parking'", "'/evil.py'", "runs scripts from: /jobs", "scripts=[...]"],
     ),
-    (errors.ArgumentNotAllowedError("parking", "--conf", "it sets 'a'."), ["'parking'", "'--conf'", "it sets 'a'."]),
-    (errors.LogFolderError("/logs/a", "is a link"), ["'/logs/a'", "is a link", "Correct that"]),
-    (errors.MergeNullError("id", 2), ["'id'", "2 rows have NULL", "Filter or fill"]),
     (
-        errors.UnfitPartitionError("city", 1_000),
+        errors.InvalidValueError("it sets 'a'.", reason="argument", job_id="parking", argument="--conf"),
+        ["'parking'", "'--conf'", "it sets 'a'."],
+    ),
+    (
+        errors.ConfigurationError("is a link", reason="log_folder", folder="/logs/a"),
+        ["'/logs/a'", "is a link", "Correct that"],
+    ),
+    (errors.KeyColumnError("id", reason="merge_null", count=2), ["'id'", "2 rows have NULL", "Filter or fill"]),
+    (
+        errors.InvalidValueError(reason="unfit_partition", column="city", count=1_000, value="an empty text"),
         ["'city'", "1,000 rows have an empty text", "get NULL", "Replace it"],
     ),
     (
-        errors.MergeTieError("shop/repairs", ["id"], ["at", "line"], 1, "of the batch"),
+        errors.InvalidValueError(
+            reason="merge_tie",
+            target="shop/repairs",
+            keys=["id"],
+            sequence_by=["at", "line"],
+            count=1,
+            where="of the batch",
+        ),
         ["'shop/repairs'", "1 row has the same id, at, line", "of the batch", "Add a column to sequence_by"],
     ),
     (errors.CursorError("seen", "is gone."), ["'seen'", "is gone."]),
@@ -140,16 +173,19 @@ BUILT = [
         errors.NameCollisionError("column 'a.b' of table 'root'", ["a.b"], ["a", "b"]),
         ["'a.b' and 'a' > 'b'", "column 'a.b' of table 'root'", "Rename one"],
     ),
-    (errors.FieldTypeError("a.b", "variant"), ["'a.b'", "variant", "Cast it to a string"]),
+    (
+        errors.InvalidValueError(reason="no_order", field="a.b", kind="variant"),
+        ["'a.b'", "variant", "Cast it to a string"],
+    ),
     (errors.TooManyIdsError("people", "none is left."), ["'people'", "none is left."]),
     (errors.GlueOptionError("boundedFiles", "is 'x'. Write a number."), ["'boundedFiles' is 'x'", "Write a number"]),
     (errors.NotOffGlueError("DynamicFrame.unbox", "Use toDF()."), ["DynamicFrame.unbox", "not here", "Use toDF()"]),
     (
-        errors.ContextsExistError("parking", ["repairs", "landed"]),
+        errors.InvalidValueError(reason="contexts_exist", job_id="parking", contexts=["repairs", "landed"]),
         ["'parking'", "2 sources (repairs, landed)", "would delete", "Commit with the run", "reset the job"],
     ),
     (
-        errors.JobExistsError("parking", "t"),
+        errors.InvalidValueError(reason="job_exists", job_id="parking", table_name="t"),
         ["'t'", "'parking'", "Nothing was copied", "watermarks copy parking --from t --to TABLE"],
     ),
     (
@@ -257,18 +293,15 @@ FAMILIES = [
         errors.NothingThereError,
         LookupError,
         [
-            "UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError", "UnknownContextError",
-            "UnplacedRunError", "UnknownGlueJobError", "UnknownWatermarkError",
+            "UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownWatermarkError",
         ],
     ),
     (
         errors.InvalidValueError,
         ValueError,
         [
-            "InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError",
-            "FieldTypeError", "TooManyIdsError", "KeyColumnError", "GlueOptionError", "JobExistsError",
-            "ContextsExistError", "MergeNullError", "MergeTieError", "ScriptNotAllowedError",
-            "ArgumentNotAllowedError", "SourceOptionError", "UnfitPartitionError",
+            "InvalidIdError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError",
+            "TooManyIdsError", "KeyColumnError", "GlueOptionError", "SourceOptionError",
         ],
     ),
     (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError", "RunClosedError"]),
@@ -291,7 +324,7 @@ FAMILIES = [
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetAheadError",
             "RowsMissingError", "TargetTakenError", "TargetLayoutError",
             "TargetSchemaError", "NotATableError", "MissingConnectorError", "NoJvmError", "UnsupportedVersionError",
-            "StagedFilesLostError", "UnprovenError", "LogFolderError",
+            "StagedFilesLostError", "UnprovenError",
         ],
     ),
 ]  # fmt: skip
@@ -320,15 +353,22 @@ def test_builtin_catches_one_family_only_when_used(builtin: type[Exception]) -> 
     assert all(issubclass(error, family) for error in EVERY_ERROR if issubclass(error, builtin))
 
 
-@pytest.mark.parametrize(("error", "facts"), BUILT, ids=lambda value: type(value).__name__)
+def named(value: object) -> str:
+    return value.kind if isinstance(value, WatermarkError) else "facts"
+
+
+@pytest.mark.parametrize(("error", "facts"), BUILT, ids=named)
 def test_text_has_facts_and_remedy_when_raised(error: WatermarkError, facts: list[str]) -> None:
     assert [fact for fact in facts if fact not in str(error)] == []
     assert str(error).endswith(".")
 
 
-@pytest.mark.parametrize(("error", "_facts"), BUILT, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(("error", "_facts"), BUILT, ids=named)
 def test_attributes_hold_what_the_error_was_made_of_when_raised(error: WatermarkError, _facts: list[str]) -> None:
-    given = set(inspect.signature(type(error).__init__).parameters) - {"self", "detail", "remedy"}
+    given = set(inspect.signature(type(error).__init__).parameters) - {"self", "detail", "remedy", "reason", "facts"}
+    if error.reason in REASONS:
+        given |= {name.partition("!")[0] for _, name, _, _ in Formatter().parse(REASONS[error.reason]) if name}
+        given -= {"detail"}
 
     assert given <= set(vars(error))
 
@@ -340,7 +380,49 @@ def test_every_error_with_arguments_is_looked_at_when_the_texts_are_checked() ->
         "JobArgumentError",
     }
 
-    assert {type(error).__name__ for error, _ in BUILT} == {error.__name__ for error in EVERY_ERROR} - plain
+    assert {type(error).__name__ for error, _ in BUILT} >= {error.__name__ for error in EVERY_ERROR} - plain
+    assert {error.reason for error, _ in BUILT} >= set(REASONS)
+    assert all(REASONS[error.reason] for error, _ in BUILT if type(error).__name__ in plain)
+
+
+CALLS = [
+    (path, node)
+    for path in files_below(REPOSITORY / "scripts")
+    for node in ast.walk(parse(path))
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("Error")
+]
+
+
+def constants_of(call: ast.Call) -> set[str]:
+    given = [word.value for word in call.keywords if word.arg == "reason"]
+    found = (node.value for value in given for node in ast.walk(value) if isinstance(node, ast.Constant))
+    return {value for value in found if isinstance(value, str)}
+
+
+def test_table_has_every_reason_and_its_facts_when_an_error_is_made_with_one() -> None:
+    made = [(call, reason) for _, call in CALLS for reason in constants_of(call)]
+
+    assert made
+    for call, reason in made:
+        fields = {name for _, name, _, _ in Formatter().parse(REASONS[reason]) if name}
+        assert fields - {"detail"} <= {word.arg for word in call.keywords}, f"line {call.lineno}: {reason}"
+        assert "detail" not in fields or call.args
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_reason_is_used_and_told_when_it_is_in_the_table(reason: str) -> None:
+    used = [path for path in files_below(REPOSITORY / "scripts") if f'"{reason}"' in path.read_text(encoding="utf-8")]
+    told = (REPOSITORY / "docs" / "failures.md").read_text(encoding="utf-8")
+
+    assert len(used) > 1
+    assert f"| `{reason}` |" in told
+
+
+def test_kind_names_the_reason_when_a_class_has_several() -> None:
+    assert errors.NothingThereError(reason="unplaced_run", job_id="a", run_id="b").kind == (
+        "NothingThereError[unplaced_run]"
+    )
+    assert errors.StoreUnavailableError("t", "put_item", "x").kind == "StoreUnavailableError"
 
 
 def test_long_history_is_cut_when_named_in_the_text() -> None:

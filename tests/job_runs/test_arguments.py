@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scripts.helpers.errors import ArgumentNotAllowedError, WatermarkError
+from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.glue import getResolvedOptions
 from scripts.helpers.job_runs import SparkSubmit, launcher
 from scripts.helpers.job_runs.job_record import JobRecord
@@ -121,7 +121,8 @@ def test_request_is_refused_and_nothing_written_when_an_argument_would_be_read_a
     assert repr(name.partition("=")[0]) in str(refused.value)
     assert any(remedy in str(refused.value) for remedy in ("Leave it out", "as its value", "a space in front"))
     assert all(part not in str(refused.value) for part in (value, name.partition("=")[2]) if len(part) > 3)
-    assert isinstance(refused.value.__cause__, ArgumentNotAllowedError)
+    assert isinstance(refused.value.__cause__, InvalidValueError)
+    assert refused.value.__cause__.reason == "argument"
     assert everything() == before
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from scripts.helpers.batch.modes import last_success
-from scripts.helpers.errors import RunInProgressError, UnknownJobError, UnknownRunError, UnplacedRunError
+from scripts.helpers.errors import NothingThereError, RunInProgressError, UnknownJobError, UnknownRunError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol import items
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.support.job_runs import Jobs
 from tests.support.listed_rows import ListedRows
+from tests.support.reasons import because
 
 
 @pytest.fixture
@@ -160,7 +161,7 @@ def test_one_version_is_read_when_the_log_entry_of_a_run_has_expired(
 
     monkeypatch.setattr(table, "history", counted)
 
-    with pytest.raises(UnplacedRunError):
+    with pytest.raises(NothingThereError, check=because("unplaced_run")):
         last_success(table, "parking", "jr_3")
 
     assert read == [(1, 4)]

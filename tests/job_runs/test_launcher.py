@@ -23,12 +23,7 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers.errors import (
-    ArgumentNotAllowedError,
-    ConfigurationError,
-    InvalidValueError,
-    StoreUnavailableError,
-)
+from scripts.helpers.errors import ConfigurationError, InvalidValueError, StoreUnavailableError
 from scripts.helpers.job_runs import engines, launcher
 from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.job_runs.job_record import JobRecord
@@ -38,6 +33,7 @@ from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.support.job_runs import FAST, Jobs, Parked, gone, is_alive, process_of
 from tests.support.patience import PATIENCE
+from tests.support.reasons import because
 
 RUN_ID = "jr_" + "0" * 64
 Define = Callable[..., None]
@@ -703,7 +699,7 @@ def test_run_has_the_client_mode_when_its_settings_ask_for_the_cluster_mode(jobs
     engine = SparkSubmit("logs", spark_home=str(tmp_path), run_conf=["spark.*"])
 
     assert engine.command(run, "/a.py")[-9:-7] == ["--deploy-mode", "client"]
-    with pytest.raises(ArgumentNotAllowedError, match=r"it sets 'spark\.submit\.deployMode'"):
+    with pytest.raises(InvalidValueError, check=because("argument"), match=r"it sets 'spark\.submit\.deployMode'"):
         replace(engine, run_conf=["spark.a"]).command(run, "/a.py")
 
 

@@ -12,13 +12,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import (
-    ArgumentNotAllowedError,
-    InvalidIdError,
-    InvalidValueError,
-    LogFolderError,
-    ScriptNotAllowedError,
-)
+from scripts.helpers.errors import ConfigurationError, InvalidIdError, InvalidValueError
 from scripts.helpers.job_runs import engines, launcher
 from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.job_runs.job_record import Entry, JobRecord
@@ -26,6 +20,7 @@ from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.scheduler import START_LEASE
 from tests.support.clock import Clock
 from tests.support.job_runs import Jobs
+from tests.support.reasons import because
 
 RUN_ID = "jr_" + "7" * 64
 Engine = Callable[..., SparkSubmit]
@@ -142,10 +137,10 @@ def test_nothing_is_written_outside_of_the_logs_when_a_run_has_an_id_that_leads_
 def test_script_is_refused_when_it_is_in_no_place(location: str) -> None:
     engine = SparkSubmit("logs", scripts=["/jobs", "s3://scripts/jobs/", "s3://scripts/file.py"])
 
-    with pytest.raises(ScriptNotAllowedError) as refused:
+    with pytest.raises(InvalidValueError, check=because("script")) as refused:
         engine.check(run_of(location))
 
-    assert (refused.value.location, refused.value.allowed) == (location, tuple(engine.scripts))
+    assert (refused.value.location, list(refused.value.allowed)) == (location, list(engine.scripts))
     assert "SparkSubmit(scripts=[...])" in str(refused.value)
 
 
@@ -157,28 +152,28 @@ def test_script_is_taken_when_it_is_in_a_place(tmp_path: Path) -> None:
     taken = ["s3://scripts/jobs/a.py", "s3a://scripts/jobs/b/a.py", "s3://scripts/file.py"]
     assert [engine.script(run_of(location)) for location in taken] == taken
     assert engine.script(run_of(f"file://{tmp_path}/inside/a.py")) == str(Path(tmp_path, "inside/a.py").resolve())
-    with pytest.raises(ScriptNotAllowedError, match="link"):
+    with pytest.raises(InvalidValueError, check=because("script"), match="link"):
         engine.check(run_of(str(tmp_path / "inside/link.py")))
-    with pytest.raises(ScriptNotAllowedError, match="No script may run"):
+    with pytest.raises(InvalidValueError, check=because("script"), match="none"):
         SparkSubmit("logs").check(run_of("/jobs/a.py"))
 
 
 @pytest.mark.parametrize(
-    ("argument", "value", "error"),
+    ("argument", "value", "reason"),
     [
-        ("scriptLocation", "/jobs/b.py", ArgumentNotAllowedError),
-        ("conf", "spark.driver.extraJavaOptions=-javaagent:/evil.jar", ArgumentNotAllowedError),
-        ("conf", "spark.executor.cores=2 --conf spark.jars=/evil.jar", ArgumentNotAllowedError),
-        ("extra_py_files", "/jobs/a.zip,/evil.zip", ScriptNotAllowedError),
-        ("extra_jars", "/jobs/*", ScriptNotAllowedError),
-        ("extra_files", "/etc/passwd", ScriptNotAllowedError),
+        ("scriptLocation", "/jobs/b.py", "argument"),
+        ("conf", "spark.driver.extraJavaOptions=-javaagent:/evil.jar", "argument"),
+        ("conf", "spark.executor.cores=2 --conf spark.jars=/evil.jar", "argument"),
+        ("extra_py_files", "/jobs/a.zip,/evil.zip", "script"),
+        ("extra_jars", "/jobs/*", "script"),
+        ("extra_files", "/etc/passwd", "script"),
     ],
 )
-def test_argument_is_refused_when_it_would_bring_other_code(argument: str, value: str, error: Any) -> None:
+def test_argument_is_refused_when_it_would_bring_other_code(argument: str, value: str, reason: str) -> None:
     engine = SparkSubmit("logs", scripts=["/jobs"])
 
     engine.check(run_of("/jobs/a.py", conf="spark.executor.cores=2", extra_jars="/jobs/a.jar", other="/etc/passwd"))
-    with pytest.raises(error):
+    with pytest.raises(InvalidValueError, check=because(reason)):
         engine.check(run_of("/jobs/a.py", **{argument: value}))
 
 
@@ -203,7 +198,7 @@ def test_settings_of_a_script_are_refused_when_they_would_bring_other_code(
     run = replace(run_of("s3://jobs/a.py"), command={"Name": kind, "ScriptLocation": "s3://jobs/a.py"})
     run = replace(run, told={"Arguments": {argument: value}, "Timeout": 5})
 
-    with pytest.raises(ArgumentNotAllowedError) as refused:
+    with pytest.raises(InvalidValueError, check=because("argument")) as refused:
         engine.check(run)
 
     assert refused.value.argument == argument.partition("=")[0]
@@ -229,13 +224,11 @@ def test_module_is_refused_when_it_is_not_on_this_machine_and_the_job_is_a_shell
     location = "s3://modules/a.zip"
     run = replace(run_of("/jobs/a.py", extra_py_files=f"/jobs/b.zip, {location}"), command={"Name": "pythonshell"})
 
-    with pytest.raises(ArgumentNotAllowedError) as caught:
+    with pytest.raises(InvalidValueError, check=because("argument")) as caught:
         SparkSubmit("logs", scripts=["/jobs", "s3://modules/"])._modules(run)
 
-    expected = ArgumentNotAllowedError(
-        "parking", "--extra-py-files", "'s3://modules/a.zip' is not a local file. Copy it to this machine."
-    )
-    assert str(caught.value) == str(expected)
+    assert (caught.value.job_id, caught.value.argument) == ("parking", "--extra-py-files")
+    assert "'s3://modules/a.zip' is not a local file. Copy it" in str(caught.value)
 
 
 def test_start_is_refused_and_nothing_written_when_its_script_is_not_allowed(
@@ -247,7 +240,8 @@ def test_start_is_refused_and_nothing_written_when_its_script_is_not_allowed(
     with pytest.raises(parked.exceptions.InvalidInputException, match="/etc/evil") as refused:
         parked.start_job_run(JobName="other")
 
-    assert isinstance(refused.value.__cause__, ScriptNotAllowedError)
+    assert isinstance(refused.value.__cause__, InvalidValueError)
+    assert refused.value.__cause__.reason == "script"
     assert everything() == before
 
 
@@ -313,7 +307,8 @@ def test_output_of_a_run_is_never_a_script_or_module_of_another_when_a_job_names
     assert (run["JobRunState"], Path(output).exists()) == ("SUCCEEDED", True)
     with pytest.raises(jobs.exceptions.InvalidInputException, match="is not in a place") as refused:
         jobs.start_job_run(JobName="next")
-    assert isinstance(refused.value.__cause__, ScriptNotAllowedError)
+    assert isinstance(refused.value.__cause__, InvalidValueError)
+    assert refused.value.__cause__.reason == "script"
 
 
 def test_script_sees_named_variables_only_and_its_logs_are_its_owner_s_when_it_runs(
@@ -347,7 +342,7 @@ def test_folder_of_logs_is_refused_when_it_is_a_link(jobs: Jobs, tmp_path: Path,
     logs.mkdir()
     (logs / "job").symlink_to(tmp_path)
 
-    with pytest.raises(LogFolderError, match="is a link"):
+    with pytest.raises(ConfigurationError, check=because("log_folder"), match="is a link"):
         jobs.engine.make_folder("job", RUN_ID)
 
 
@@ -356,7 +351,9 @@ def test_folder_of_logs_is_refused_when_others_could_rename_what_is_in_it(jobs: 
     logs.mkdir()
     logs.chmod(mode)
 
-    with pytest.raises(LogFolderError, match=r"can be changed by other users\. Run chmod go-w on it"):
+    with pytest.raises(
+        ConfigurationError, check=because("log_folder"), match=r"can be changed by other users\. Run chmod go-w on it"
+    ):
         jobs.engine.make_folder("job", RUN_ID)
 
     assert not list(logs.iterdir())
@@ -371,7 +368,7 @@ def test_folder_of_logs_is_refused_when_it_belongs_to_another_user(
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 1)
 
-    with pytest.raises(LogFolderError, match="belongs to another user"):
+    with pytest.raises(ConfigurationError, check=because("log_folder"), match="belongs to another user"):
         jobs.engine.make_folder("job", RUN_ID)
 
 

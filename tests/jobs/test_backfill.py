@@ -20,10 +20,10 @@ from scripts.helpers.errors import (
     CorruptItemError,
     CursorError,
     InvalidValueError,
+    NothingThereError,
     PlanConflictError,
     RunInProgressError,
     SourceChangedError,
-    UnknownContextError,
     UnknownJobError,
     WatermarkError,
 )
@@ -37,6 +37,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.listed_rows import ListedRows
 from tests.support.patience import PATIENCE
+from tests.support.reasons import because
 from tests.support.rows_states import with_coverage
 from tests.support.steps import KilledError, commit
 from tests.support.table_items import all_items
@@ -853,7 +854,7 @@ REFUSED: dict[str, tuple[Callable[[GrowingTable], Any], type[WatermarkError], st
         lambda table: table.fill(3, 7, write_disposition="overwrite"), InvalidValueError, "'overwrite' is unknown",
     ),
     "unknown context": (
-        lambda table: table.fill(3, 7, transformation_ctx="parts"), UnknownContextError, r"'parts'.*It has: repairs\.",
+        lambda table: table.fill(3, 7, transformation_ctx="parts"), NothingThereError, r"'parts'.*It has: repairs\.",
     ),
 }  # fmt: skip
 
@@ -900,7 +901,9 @@ def test_backfill_is_refused_when_the_live_job_is_unknown(table: GrowingTable) -
 def test_context_is_unknown_when_it_is_not_of_rows(table: GrowingTable, ask: str) -> None:
     table.watermarks.set_watermark(JOB, {"latest_data": "2023", "repairs": STATE | {"value": 3}}, why="a test")
 
-    with pytest.raises(UnknownContextError, match=r"context 'latest_data'\. It has: repairs\."):
+    with pytest.raises(
+        NothingThereError, check=because("unknown_context"), match=r"context 'latest_data'\. It has: repairs\."
+    ):
         getattr(table.watermarks, ask)(JOB, "latest_data")
 
 

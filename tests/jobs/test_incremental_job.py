@@ -15,14 +15,15 @@ from scripts.helpers.batch.batch import METRICS
 from scripts.helpers.errors import (
     CommitUnknownError,
     FencedError,
+    InvalidValueError,
     PlanConflictError,
-    ReservedNameError,
     SourceChangedError,
     UnknownJobError,
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.watermarks import Watermarks
+from tests.support.reasons import because
 from tests.support.steps import KilledError
 
 JOB = "parking"
@@ -272,7 +273,7 @@ def test_context_is_refused_when_its_name_is_taken(load: Load, replay: bool, nam
 
 @pytest.mark.parametrize("name", METRICS)
 def test_context_is_refused_when_its_name_is_that_of_a_count(load: Load, name: str) -> None:
-    with pytest.raises(ReservedNameError) as caught, load.job() as job:
+    with pytest.raises(InvalidValueError, check=because("reserved_name")) as caught, load.job() as job:
         load.repairs(job, name)
 
     assert (caught.value.name, caught.value.reserved) == (name, tuple(METRICS))
@@ -283,7 +284,7 @@ def test_context_is_refused_when_its_name_is_that_of_a_count(load: Load, name: s
 def test_write_is_refused_when_a_column_is_called_batch_id(load: Load, column: str) -> None:
     load.grow(1)
 
-    with pytest.raises(ReservedNameError, match="'batch_id'"), load.job() as job:
+    with pytest.raises(InvalidValueError, check=because("reserved_name"), match="'batch_id'"), load.job() as job:
         job.write(load.repairs(job).withColumnRenamed("id", column), f"{load.target}/repairs", batch_folders=True)
 
     assert load.files() == []

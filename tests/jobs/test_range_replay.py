@@ -15,10 +15,10 @@ from scripts.helpers.errors import (
     ArchivedObjectError,
     CursorError,
     InvalidValueError,
+    NothingThereError,
     SourceChangedError,
     SourceOptionError,
     UnknownJobError,
-    UnplacedRunError,
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn
@@ -26,6 +26,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.jobs.world import ID, JOB, Taken, World, taken
 from tests.support.clock import Clock
 from tests.support.listed_rows import ListedRows
+from tests.support.reasons import because
 from tests.support.steps import KilledError
 
 RUNS = ["jr_c", "jr_a", "jr_d", "jr_b"]
@@ -156,7 +157,7 @@ def test_range_is_refused_when_a_start_is_no_aware_datetime(ran: World, started:
 
 
 def test_range_is_refused_when_nothing_tells_where_a_run_was(ran: World) -> None:
-    with pytest.raises(UnplacedRunError) as caught:
+    with pytest.raises(NothingThereError, check=because("unplaced_run")) as caught:
         between(ran, "jr_c", "jr_404")
 
     assert (caught.value.job_id, caught.value.run_id) == (JOB, "jr_404")
@@ -170,7 +171,9 @@ def test_range_is_refused_when_the_history_of_then_has_expired(ran: World) -> No
         ran.watermarks.store.delete(JOB, key)
 
     for run_id in ("jr_c", "jr_failed"):
-        with pytest.raises(UnplacedRunError, match="or the history of that time has expired"):
+        with pytest.raises(
+            NothingThereError, check=because("unplaced_run"), match="or the history of that time has expired"
+        ):
             between(ran, run_id, "jr_b", job_runs=runs)
 
 

@@ -355,7 +355,7 @@ def test_listing_is_to_be_tried_again_when_endpoint_is_unreachable() -> None:
     with pytest.raises(SourceUnavailableError) as caught:
         listed("s3://bucket/data/", client)
 
-    assert (caught.value.source, caught.value.reason) == ("s3://bucket/data/", "EndpointConnectionError")
+    assert (caught.value.source, caught.value.cause) == ("s3://bucket/data/", "EndpointConnectionError")
 
 
 def test_credentials_are_named_when_there_are_none(bucket: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,7 +299,7 @@ def test_outage_names_the_table_when_the_catalog_of_glue_cannot_be_reached() -> 
     with pytest.raises(SourceUnavailableError) as caught:
         journal_of(catalog).read(IN, None)
 
-    assert (caught.value.source, caught.value.reason) == (f"{NAMESPACE}.journal", "EndpointConnectionError")
+    assert (caught.value.source, caught.value.cause) == (f"{NAMESPACE}.journal", "EndpointConnectionError")
 
 
 def test_error_of_a_catalog_of_ones_own_is_left_as_it_is_when_it_says_nothing_of_tables() -> None:

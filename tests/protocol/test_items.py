@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
+from scripts.helpers.errors import CorruptItemError, InvalidValueError, NewerFormatError
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.dynamodb import create_table, query, write_item
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
@@ -20,6 +20,7 @@ from scripts.helpers.protocol.requests import Between
 from scripts.helpers.protocol.values import MAX_BYTES, size_of
 from scripts.helpers.sinks.outputs import mark_of
 from tests.support.outputs import output_of
+from tests.support.reasons import because
 
 NOW = datetime(2026, 3, 16, 15, 45, 0, 250, tzinfo=timezone.utc)
 MARKS = {"latest_data": "", "id": 0, "flag": False, "share": 0.5, "sum": Decimal(2), "seen": NOW, "none": None}
@@ -143,7 +144,11 @@ def test_entry_is_refused_when_a_count_is_missing(name: str) -> None:
 
 
 def test_metrics_are_refused_when_one_has_the_name_of_a_watermark() -> None:
-    with pytest.raises(ReservedNameError, match=r"'rows' is a reserved name \(as are latest, rows\). Rename it"):
+    with pytest.raises(
+        InvalidValueError,
+        check=because("reserved_name"),
+        match=r"'rows' is a reserved name \(as are latest, rows\). Rename it",
+    ):
         items.encode_metrics({"rows": 1}, {"rows": 5, "latest": 2})
 
 

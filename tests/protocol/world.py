@@ -10,12 +10,11 @@ from scripts.helpers.decisions.copying import copy_job
 from scripts.helpers.errors import (
     AmbiguousHistoryError,
     InvalidValueError,
-    NoWatermarkError,
+    NothingThereError,
     PlanConflictError,
     RunInProgressError,
     StaleError,
     UnknownJobError,
-    UnknownVersionError,
 )
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.items import HEAD_KEY, log_key
@@ -45,8 +44,8 @@ class World(Runs):
 
         call = self._decide("rewind", change, trouble, lambda: self.actors[actor].rewind(
             JOB, to_version=version, transformation_ctx=context, why="a test"
-        ), UnknownVersionError, NoWatermarkError, InvalidValueError)  # fmt: skip
-        if isinstance(call.error, UnknownVersionError) and not call.intent.disturbed:
+        ), NothingThereError, InvalidValueError)  # fmt: skip
+        if getattr(call.error, "reason", "") == "unknown_version" and not call.intent.disturbed:
             assert version not in old or log_key(version) in self.model.swept
         if isinstance(call.error, InvalidValueError) and not call.intent.disturbed:
             assert context and self.model.state and context not in self.model.state.watermarks

@@ -129,7 +129,7 @@ def test_reason_of_the_system_is_told_when_a_local_file_cannot_be_read(tmp_path:
         ObjectFetcher(Location.parse(str(tmp_path)), None).fetch(ONE)
 
     found = caught.value
-    assert (found.source, found.key, found.reason) == (f"file://{tmp_path}/", "a", "Is a directory")
+    assert (found.source, found.key, found.cause) == (f"file://{tmp_path}/", "a", "Is a directory")
 
 
 def test_executors_send_the_error_of_the_login_when_it_ended(refusing: Refusing) -> None:

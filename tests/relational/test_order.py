@@ -10,8 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
-from scripts.helpers.errors import FieldTypeError
+from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.relational.relations import check_order, exactly
+from tests.support.reasons import because
 
 VariantType: Any = getattr(types, "VariantType", type("VariantType", (DataType,), {}))
 """Spark 4's, or one of its name."""
@@ -40,7 +41,7 @@ def test_texts_that_a_collation_takes_for_equal_differ_when_written_exactly(spar
 def test_error_names_the_field_when_its_type_has_no_order(within: Any) -> None:
     schema = StructType([StructField("at", VariantType())])
 
-    with pytest.raises(FieldTypeError) as caught:
+    with pytest.raises(InvalidValueError, check=because("no_order")) as caught:
         check_order("b", within(schema))
 
     assert str(caught.value) == (

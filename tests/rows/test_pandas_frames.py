@@ -28,7 +28,6 @@ from scripts.helpers.errors import (
     CursorError,
     InvalidValueError,
     PlanConflictError,
-    ReservedNameError,
     SourceError,
     TargetError,
 )
@@ -649,7 +648,7 @@ def test_write_may_be_tried_again_or_go_elsewhere_when_one_failed(watermarks: Wa
 @pytest.mark.parametrize(
     ("frame", "options", "error", "text"),
     [
-        (pd.DataFrame({"Batch_ID": [1]}), {"batch_folders": True}, ReservedNameError, "'batch_id' is a reserved name"),
+        (pd.DataFrame({"Batch_ID": [1]}), {"batch_folders": True}, InvalidValueError, "'batch_id' is a reserved name"),
         (
             pd.DataFrame({"id": [1]}),
             {"format": "csv"},

@@ -28,7 +28,6 @@ from scripts.helpers.errors import (
     StagedFilesLostError,
     TargetError,
     TargetSchemaError,
-    UnfitPartitionError,
     UnprovenError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -44,6 +43,7 @@ from scripts.helpers.sinks.staged_rows import arrow_rows
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.rights import RIGHTS, refusing, staged_in
 from tests.support.blocked_packages import run_without
+from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
@@ -132,7 +132,7 @@ def test_rows_are_refused_and_counted_when_a_partition_of_the_table_would_keep_t
     if table.spark is not None:
         frame = table.spark.createDataFrame([(2, ""), (3, "k"), (4, None), (5, "")], "id long, kind string")
 
-    with pytest.raises(UnfitPartitionError, match="'kind': 2 rows have") as caught:
+    with pytest.raises(InvalidValueError, check=because("unfit_partition"), match="'kind': 2 rows have") as caught:
         staged_by(table.sink(), BatchId(JOB, "e1", 2), 7, frame)
 
     assert (caught.value.column, caught.value.count, table.staged) == ("kind", 2, [])
@@ -159,7 +159,7 @@ def test_rows_are_refused_before_the_commit_when_no_folder_can_have_the_name_of_
     sink, batch = table.sink(partition_by=["kind"]), BatchId(JOB, "e1", 1)
 
     if is_of_spark in (None, table.spark is not None):
-        with pytest.raises(UnfitPartitionError, match="'kind': 1 row has"):
+        with pytest.raises(InvalidValueError, check=because("unfit_partition"), match="'kind': 1 row has"):
             staged_by(sink, batch, 7, frame)
         assert table.staged == []
     else:
@@ -189,7 +189,9 @@ def test_rows_are_refused_before_the_commit_when_deltalake_would_write_their_par
         for number, price in ((3, "-0.50"), (4, "0.50"))
     )
 
-    with pytest.raises(UnfitPartitionError, match="'price': 1 row has a fraction below zero"):
+    with pytest.raises(
+        InvalidValueError, check=because("unfit_partition"), match="'price': 1 row has a fraction below zero"
+    ):
         staged_by(arrow.sink(), BatchId(JOB, "e1", 1), 7, below)
     arrow.sink().publish(staged_by(arrow.sink(), BatchId(JOB, "e1", 1), 7, above))
 
@@ -206,7 +208,7 @@ def test_delete_is_merged_when_it_has_an_empty_text_where_the_table_is_partition
 
     output = staged_by(sink.merging(rules), BatchId(JOB, "e1", 2), 7, gone)
     sink.merging(rules).publish(output)
-    with pytest.raises(UnfitPartitionError, match="'kind': 1 row has"):
+    with pytest.raises(InvalidValueError, check=because("unfit_partition"), match="'kind': 1 row has"):
         staged_by(sink.merging(rules), BatchId(JOB, "e1", 3), 7, gone.assign(**{DELETED: [False], "at": [3]}))
 
     assert arrow.seen == [1]

@@ -17,13 +17,7 @@ from deltalake.table import TableMerger
 from hypothesis import given, settings
 
 from scripts.helpers.batch.leftovers import examine_targets
-from scripts.helpers.errors import (
-    InvalidValueError,
-    MergeTieError,
-    TargetError,
-    TargetSchemaError,
-    TargetTableError,
-)
+from scripts.helpers.errors import InvalidValueError, TargetError, TargetSchemaError, TargetTableError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
@@ -33,6 +27,7 @@ from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.support.long import cases, is_long
 from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
+from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
@@ -271,11 +266,15 @@ def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(tmp_pa
     table.merge([Event(1, 1, "a"), Event(2, 1, None)])
     before = table.rows
 
-    with pytest.raises(MergeTieError, match="1 row has the same id, at as a different row in the target"):
+    with pytest.raises(
+        InvalidValueError,
+        check=because("merge_tie"),
+        match="1 row has the same id, at as a different row in the target",
+    ):
         table.stage([Event(1, 1, "b"), Event(3, 1, "x")])
-    with pytest.raises(MergeTieError, match="in the target"):
+    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="in the target"):
         table.stage([Event(2, 1, "b")])
-    with pytest.raises(MergeTieError, match="as a different row of the batch"):
+    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="as a different row of the batch"):
         table.stage([Event(4, 1, "b"), Event(4, 1, "a")])
 
     assert table.rows == before

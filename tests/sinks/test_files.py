@@ -19,7 +19,6 @@ import pytest
 
 from scripts.helpers.errors import (
     InvalidValueError,
-    ReservedNameError,
     StagedFilesLostError,
     TargetError,
     TargetLayoutError,
@@ -33,6 +32,7 @@ from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import MANIFEST, NOTE, final_name, mark_of, staging_beside
 from scripts.helpers.sinks.places import Place
 from tests.sinks.rights import RIGHTS, refusing, staged_in
+from tests.support.reasons import because
 from tests.support.staging import FilledSink, staged_by
 
 OTHER = "f" * 32
@@ -314,7 +314,7 @@ def test_write_is_refused_when_the_target_holds_files_of_others(make: Callable[.
 
 def test_column_is_refused_when_the_batch_folder_would_hide_it(make: Callable[..., FilledSink]) -> None:
     rows = pa.table({"id": [1], "Batch_Id": [1]})
-    with pytest.raises(ReservedNameError, match="'batch_id' is a reserved name"):
+    with pytest.raises(InvalidValueError, check=because("reserved_name"), match="'batch_id' is a reserved name"):
         make(batch_folders=True).stage_files(BATCH, 7, fill, rows=rows)
 
     assert make().stage_files(BATCH, 7, fill, rows=rows).files == 2

@@ -29,7 +29,6 @@ from scripts.helpers.errors import (
     StagedFilesLostError,
     TargetError,
     TargetSchemaError,
-    UnfitPartitionError,
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
@@ -45,6 +44,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support import table_formats
 from tests.support.blocked_packages import run_without
 from tests.support.outputs import output_of
+from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
@@ -255,7 +255,7 @@ def test_rows_are_refused_before_the_commit_when_no_folder_can_have_the_name_of_
 ) -> None:
     rows = pd.DataFrame({"id": [1, 2], "kind": [text, "k"]})
 
-    with pytest.raises(UnfitPartitionError, match="'kind': 1 row has a value too long"):
+    with pytest.raises(InvalidValueError, check=because("unfit_partition"), match="'kind': 1 row has a value too long"):
         staged_by(arrow.sink(partition_by=["kind"]), BatchId(JOB, "e1", 1), 7, rows)
 
     assert arrow.staged == []

@@ -21,8 +21,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from scripts.helpers.errors import (
+    InvalidValueError,
     KeyColumnError,
-    MergeTieError,
     StagedFilesLostError,
     TargetError,
     TargetSchemaError,
@@ -39,6 +39,7 @@ from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.support.long import cases, is_long
 from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
+from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
@@ -156,7 +157,7 @@ def test_versions_are_those_of_the_table_when_the_script_has_cached_it(spark_wit
     appending = IcebergSink(table.name, spark=spark_with_tables)
     appending.publish(staged_by(appending, BatchId("other", "e1", 1), 1, there))
 
-    with pytest.raises(MergeTieError, match="in the target"):
+    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="in the target"):
         table.stage([Event(1, 1, "b")])
     output = table.stage([Event(1, 2, "b")])
     table.sink.publish(output)
@@ -338,11 +339,15 @@ def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(kind: 
     table.merge([Event(1, 1, "a"), Event(2, 1, None)])
     before = table.rows
 
-    with pytest.raises(MergeTieError, match="1 row has the same id, at as a different row in the target"):
+    with pytest.raises(
+        InvalidValueError,
+        check=because("merge_tie"),
+        match="1 row has the same id, at as a different row in the target",
+    ):
         table.stage([Event(1, 1, "b"), Event(3, 1, "x")])
-    with pytest.raises(MergeTieError, match="in the target"):
+    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="in the target"):
         table.stage([Event(2, 1, "b")])
-    with pytest.raises(MergeTieError, match="as a different row of the batch"):
+    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="as a different row of the batch"):
         table.stage([Event(4, 1, "b"), Event(4, 1, "a")])
 
     assert table.rows == before
@@ -404,7 +409,7 @@ def test_batch_is_not_lost_when_another_has_merged_and_cleared_it_after_the_look
 def test_ties_are_refused_and_nothing_stays_when_they_are_staged_without_spark(catalog: Any) -> None:
     table = Table(catalog, "newest")
 
-    with pytest.raises(MergeTieError, match="as a different row of the batch"):
+    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="as a different row of the batch"):
         table.stage([Event(1, 1, "a"), Event(1, 1, "b")])
 
     assert table.sink.staged(mark_of("repairs")) == []
@@ -415,7 +420,7 @@ def test_ties_are_refused_and_nothing_stays_when_spark_has_staged_them(spark_wit
     sink = IcebergSink(table.name, spark=table.spark, staging=str(tmp_path)).merging(rules("newest"))
     rows = table.spark.createDataFrame([(1, 1, "a"), (1, 1, "b")], SCHEMA)
 
-    with pytest.raises(MergeTieError, match="as a different row of the batch"):
+    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="as a different row of the batch"):
         staged_by(sink, BatchId("repairs", "e1", 1), 1, rows)
 
     assert sink.staged(mark_of("repairs")) == []

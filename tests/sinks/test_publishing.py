@@ -17,11 +17,9 @@ from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
     PlanConflictError,
-    ReservedNameError,
     StagedFilesLostError,
     TargetError,
     TargetTakenError,
-    UnfitPartitionError,
     UnpublishedError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -32,6 +30,7 @@ from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.directory_copy import JOB, DirectoryCopy
 from tests.support.outputs import output_of_run
+from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
@@ -180,7 +179,7 @@ def test_rows_are_refused_before_the_plan_is_frozen_when_a_column_has_a_name_of_
         target = DatabaseSink("repairs", connect=lambda: sqlite3.connect(tmp_path / "shop.db"), name="shop")
     options: dict[str, Any] = {"format": kind} if kind in ("delta", "iceberg") else {}
 
-    with pytest.raises(ReservedNameError, match=name.lower()), world.job() as job:
+    with pytest.raises(InvalidValueError, check=because("reserved_name"), match=name.lower()), world.job() as job:
         job.write(job.rows_since(frame, "id"), target, **options)
 
     assert (world.watermarks.latest(JOB).plan, list(tmp_path.glob("raw*"))) == (None, [])
@@ -409,7 +408,10 @@ def test_rows_are_refused_and_counted_when_readers_would_take_their_empty_text_f
     if kind == "spark":
         rows = request.getfixturevalue("spark").createDataFrame(values, "id long, `a.b` int, kind string")
 
-    with pytest.raises(UnfitPartitionError, match="'kind': 2 rows have") as caught, world.job().__enter__() as job:
+    with (
+        pytest.raises(InvalidValueError, check=because("unfit_partition"), match="'kind': 2 rows have") as caught,
+        world.job().__enter__() as job,
+    ):
         job.write(job.rows_since(rows, "id"), str(world.target), partition_by=["a.b", "kind"])
     refused = world.seen, world.staged, world.watermarks.latest(JOB).version
     with IncrementalJob(world.watermarks, JOB) as job:

@@ -13,7 +13,7 @@ import pytest
 
 from scripts.helpers.databases import table
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import MissingConnectorError, NoJvmError, SourceError, UnfitPartitionError
+from scripts.helpers.errors import InvalidValueError, MissingConnectorError, NoJvmError, SourceError
 from scripts.helpers.glue.context import GlueContext
 from scripts.helpers.glue.frames import DynamicFrame
 from scripts.helpers.glue.job import Job
@@ -32,6 +32,7 @@ from scripts.helpers.tables.iceberg import IcebergTable
 from scripts.helpers.watermarks import Watermarks
 from tests.support.databases import SQLiteFile
 from tests.support.planted import plant_type
+from tests.support.reasons import because
 from tests.support.staging import staged_by
 
 JOB = "parking"
@@ -306,7 +307,7 @@ def test_empty_texts_are_counted_when_rows_are_parted_by_them(connect: Any, tmp_
     sink = FileSink(f"file://{tmp_path}/raw", spark=connect, partition_by=["bay"])
     rows = connect.createDataFrame([(1, ""), (2, None), (3, "north"), (4, "")], "id INT, bay STRING")
 
-    with pytest.raises(UnfitPartitionError, match="'bay': 2 rows have"):
+    with pytest.raises(InvalidValueError, check=because("unfit_partition"), match="'bay': 2 rows have"):
         staged_by(sink, BatchId(JOB, "e1", 1), 1, rows)
 
     assert sink.staging.place.files() == {}

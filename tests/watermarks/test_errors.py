@@ -13,7 +13,6 @@ from scripts.helpers.errors import (
     InvalidIdError,
     InvalidValueError,
     NoWatermarkError,
-    ReservedNameError,
     TooLargeError,
     UnknownJobError,
     UnknownRunError,
@@ -187,7 +186,7 @@ def test_name_is_refused_before_anything_is_sent_when_it_is_reserved(
     seeded: Watermarks, wire: Wire, job_id: str, name: str
 ) -> None:
     with pytest.raises(
-        ReservedNameError, match=f"'{name}' is a reserved name.*jobName, runId, watermarks.*Rename it"
+        InvalidValueError, match=f"'{name}' is a reserved name.*jobName, runId, watermarks.*Rename it"
     ) as caught:
         seeded.create_watermark_item(job_id=job_id, run_id="r2", **{name: PRIVATE})
 

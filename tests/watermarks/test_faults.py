@@ -195,7 +195,7 @@ def test_call_says_unavailable_and_changes_nothing_when_the_store_is_down(
         DOWN[action](hooked, job_id, run)
 
     assert (caught.value.table_name, hooked.table_name in str(caught.value)) == (hooked.table_name, True)
-    assert caught.value.reason in (
+    assert caught.value.cause in (
         "ConnectTimeoutError",
         "ProvisionedThroughputExceededException",
         "database is locked",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import UnknownRunError, UnknownVersionError
+from scripts.helpers.errors import NothingThereError, UnknownRunError
 from scripts.helpers.protocol.changes import expire_version
 from scripts.helpers.protocol.items import log_key
 from scripts.helpers.protocol.values import same_values
@@ -16,6 +16,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support import steps
 from tests.support.clock import Clock
 from tests.support.faults import Faults, Wire
+from tests.support.reasons import because
 from tests.support.table_items import Stored
 
 pytestmark = pytest.mark.both_stores
@@ -263,7 +264,11 @@ def test_expired_version_and_run_are_typed_errors_when_they_are_asked_for(
     sweep(days=365)
     before = stored()
 
-    with pytest.raises(UnknownVersionError, match=f"Version 1 of job '{job_id}' is not in its log.* expired"):
+    with pytest.raises(
+        NothingThereError,
+        check=because("unknown_version"),
+        match=f"Version 1 of job '{job_id}' is not in its log.* expired",
+    ):
         kept.rewind(job_id, to_version=1, **WHY)
     with pytest.raises(UnknownRunError, match=f"Run 'r1' of job '{job_id}' has no watermark.* expired"):
         kept.rewind(job_id, to_run="r1", **WHY)

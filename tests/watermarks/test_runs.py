@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import InvalidValueError, PlanConflictError, ReservedNameError, RunClosedError, StaleError
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunClosedError, StaleError
 from scripts.helpers.watermarks import Watermarks
+from tests.support.reasons import because
 from tests.support.steps import commit, frozen
 from tests.support.table_items import Stored
 
@@ -224,7 +225,7 @@ def test_handle_is_refused_and_changes_nothing_when_it_is_misused(
 
     assert text in str(caught.value)
     assert job_id in str(caught.value)
-    assert caught.value.job_id == job_id  # type: ignore[attr-defined]
+    assert caught.value.job_id == job_id
     assert stored() == before
 
 
@@ -279,7 +280,7 @@ def test_commit_is_refused_when_a_metric_has_a_watermarks_name(
     run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
     before = stored()
 
-    with pytest.raises(ReservedNameError, match="'repairs'") as caught:
+    with pytest.raises(InvalidValueError, check=because("reserved_name"), match="'repairs'") as caught:
         run.commit(repairs=3)
 
     assert caught.value.name == "repairs"

@@ -14,8 +14,8 @@ from scripts.helpers._lazy import DataFrame, S3Client
 from scripts.helpers.batch.modes import Reach, UnsavedRun, reach_of
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import (
+    InvalidValueError,
     PlanConflictError,
-    ReservedNameError,
     RunClosedError,
     TooLargeError,
     UnreadableFilesError,
@@ -308,13 +308,13 @@ class Batch:
         ------
         PlanConflictError
             The context is planned already, or comes after the plan is frozen.
-        ReservedNameError
+        InvalidValueError
             It has the name of a count.
         """
         self.check_open("read")
         check_context(context)
         if context in METRICS:
-            raise ReservedNameError(context, METRICS)
+            raise InvalidValueError(reason="reserved_name", name=context, reserved=METRICS)
         if context in self.contexts:
             raise PlanConflictError(
                 self.run.job_id, f"context {context!r} is planned already. Give each source its own."

@@ -16,11 +16,11 @@ from scripts.helpers.display.options import check_choice
 from scripts.helpers.errors import (
     InvalidValueError,
     JobArgumentError,
+    NothingThereError,
     PlanConflictError,
     RunClosedError,
     UnknownJobError,
     UnknownRunError,
-    UnplacedRunError,
 )
 from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry, Outputs, Plan
 from scripts.helpers.protocol.names import BatchId, check_run_id, split_name
@@ -60,7 +60,7 @@ def last_success(
     ------
     UnknownJobError, AmbiguousHistoryError
         As `Watermarks.latest`.
-    UnplacedRunError
+    NothingThereError
         The run never committed and nothing tells when it started, or what was there then has expired.
     InvalidValueError
         `job_runs` has the run with a ``StartedOn`` that is no aware datetime.
@@ -72,7 +72,7 @@ def last_success(
         return found
     started = _started(watermarks, head, run_id, job_runs)
     if started is None:
-        raise UnplacedRunError(job_id, run_id)
+        raise NothingThereError(reason="unplaced_run", job_id=job_id, run_id=run_id)
     oldest = 1
     # By starts, as "before this run" is said of runs. Of a version without one only the time of its commit is known.
     for entry in _history(watermarks, job_id):
@@ -81,7 +81,7 @@ def last_success(
         oldest = entry.version
     # Versions below it have expired, and the success that was looked for may be among them.
     if oldest > 1:
-        raise UnplacedRunError(job_id, run_id)
+        raise NothingThereError(reason="unplaced_run", job_id=job_id, run_id=run_id)
     return None
 
 
@@ -318,7 +318,7 @@ def begin(
 
     Raises
     ------
-    UnplacedRunError, UnknownJobError, InvalidValueError
+    NothingThereError, UnknownJobError, InvalidValueError
         An end of a range cannot be told, or the range ends before it starts.
     """
     if mode.saves:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from scripts.helpers.errors import (
     CorruptItemError,
-    JobExistsError,
+    InvalidValueError,
     JobMovedError,
     RunInProgressError,
     StaleError,
@@ -47,7 +47,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
         A run is at work.
     UnknownJobError, CorruptItemError, NewerFormatError
         There is nothing of that name but records of the Job Runs API; an item of the job cannot be read, or is missing.
-    JobMovedError, JobExistsError
+    JobMovedError, InvalidValueError
         The job has moved to a third table; the target has a job of this name, or a later version of this one.
     StaleError
         Somebody changed the job at the source or at the target meanwhile. Copy it again.
@@ -69,7 +69,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     if head.moved_to is not None and there is not None and there.elsewhere is None and _is_later(there, head):
         return Copied(0, left_out)
     if (there is None and listed) or (there is not None and not _may_be_replaced(there, head, here)):
-        raise JobExistsError(job_id, target.table_name)
+        raise InvalidValueError(reason="job_exists", job_id=job_id, table_name=target.table_name)
     if head.claim is not None and changes.lookups.clock() < head.claim.lease_until:
         raise RunInProgressError(job_id, head.claim.run_id, head.claim.lease_until)
     _check_whole(head, found)

@@ -14,12 +14,12 @@ from typing import Any
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
+    NothingThereError,
     NoWatermarkError,
     PlanConflictError,
     StaleError,
     UnknownJobError,
     UnknownRunError,
-    UnknownVersionError,
     WatermarkError,
 )
 from scripts.helpers.protocol import items
@@ -422,7 +422,7 @@ class Decisions:
             raise NoWatermarkError(head.job_id)
         entry = head.log_entry if version == head.version else self._store.read_log(head.job_id, version)
         if entry is None or version > head.version:
-            raise UnknownVersionError(head.job_id, version, head.version)
+            raise NothingThereError(reason="unknown_version", job_id=head.job_id, version=version, current=head.version)
         return entry
 
     def _in_force(self, head: Head, entry: LogEntry) -> LogEntry:

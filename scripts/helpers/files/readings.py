@@ -248,7 +248,7 @@ def _cause(error: Exception, format: str) -> str:
     if isinstance(error, MisfitError):
         return error.what
     if isinstance(error, FileContentError):
-        return f"it cannot be read as {format}: {error.reason}"
+        return f"it cannot be read as {format}: {error.cause}"
     # What went wrong first, as far as Spark reports it.
     name, text = type(error).__name__, str(error)
     for cause, java in java_causes(error):

@@ -212,7 +212,7 @@ class JobBookmarks:
         """Return the entry of a version, with states that are stored in chunks read back."""
         found = self._watermarks.history(job_id, limit=1, before=version + 1)
         if not found or found[0].version != version or run_id not in (None, found[0].change.run_id):
-            raise NothingThereError(version)
+            raise NothingThereError(f"version {version}")
         entry = found[0]
         states = {name: self._watermarks.lookups.stored_at(entry, name) for name in entry.watermarks}
         return replace(entry, watermarks=states)

@@ -124,7 +124,7 @@ def named_as_by_glue(error: WatermarkError, operation_name: str) -> GlueApiError
         return error if error.operation_name else type(error)(error.message, operation_name)
     kind: type[GlueApiError] = InternalServiceException
     if isinstance(error, StoreUnavailableError):
-        if error.reason in LATE or "Throughput" in error.reason:
+        if error.cause in LATE or "Throughput" in error.cause:
             kind = OperationTimeoutException
     elif isinstance(error, AccessRefusedError):
         kind = AccessDeniedException

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from scripts.helpers.errors import ArgumentNotAllowedError, InvalidValueError, ScriptNotAllowedError
+from scripts.helpers.errors import InvalidValueError
 
 RESERVED = ("--JOB_NAME", "--JOB_ID", "--JOB_RUN_ID", "--SECURITY_CONFIGURATION")
 """Arguments that Glue sets for each run, and nobody gives. The others that Glue knows are the job's own business: they
@@ -50,7 +50,7 @@ def check_places(places: Sequence[str], logs: str) -> None:
 
 
 def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
-    """Refuse arguments that a parser would read as others; ArgumentNotAllowedError, without their values.
+    """Refuse arguments that a parser would read as others; InvalidValueError, without their values.
 
     A script gets each name and its value as two words. Python's argparse, and with it `getResolvedOptions`, reads any
     word as an option that begins with dashes and has no space in its name, also as ``--name=value`` or abbreviated.
@@ -67,17 +67,17 @@ def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
             problem = "scripts would read its value as another argument. Give it with a space in front."
         else:
             continue
-        raise ArgumentNotAllowedError(job_name, option, problem)
+        raise InvalidValueError(problem, reason="argument", job_id=job_name, argument=option)
 
 
 def check_settings(job_name: str, argument: str, names: Iterable[str], rules: Sequence[str]) -> None:
-    """Refuse settings of Spark that no rule names, as others may load code; ArgumentNotAllowedError."""
+    """Refuse settings of Spark that no rule names, as others may load code; InvalidValueError."""
     for name in names:
         if not any(name == rule or (rule.endswith("*") and name.startswith(rule[:-1])) for rule in rules):
-            raise ArgumentNotAllowedError(
-                job_name, argument,
+            raise InvalidValueError(
                 f"it sets {name!r}, and a run may set {', '.join(rules) or 'nothing'}. Set it for all runs in "
                 "SparkSubmit(conf={...}), or name it in SparkSubmit(run_conf=[...]).",
+                reason="argument", job_id=job_name, argument=argument,
             )  # fmt: skip
 
 
@@ -91,7 +91,8 @@ def check_spark_conf(job_name: str, arguments: Mapping[str, str], rules: Sequenc
             try:
                 names = list(json.loads(value))
             except (ValueError, RecursionError) as error:  # Another Python may read what this one cannot.
-                raise ArgumentNotAllowedError(job_name, option, "it is not a JSON map. Correct it.") from error
+                problem = "it is not a JSON map. Correct it."
+                raise InvalidValueError(problem, reason="argument", job_id=job_name, argument=option) from error
             check_settings(job_name, option, names, rules)
 
 
@@ -100,7 +101,7 @@ def checked(job_name: str, location: str, places: Sequence[str]) -> str:
 
     Raises
     ------
-    ScriptNotAllowedError
+    InvalidValueError
         It is in none of them.
     """
     local = _local(location)
@@ -113,13 +114,13 @@ def checked(job_name: str, location: str, places: Sequence[str]) -> str:
         folders = [os.path.realpath(folder) for folder in map(_local, places) if folder]
         if any(_is_in(path, folder) for folder in folders):
             return path
-    raise ScriptNotAllowedError(job_name, location, places)
+    raise InvalidValueError(reason="script", job_id=job_name, location=location, allowed=places)
 
 
 def checked_module(job_name: str, location: str, places: Sequence[str]) -> str:
     """Return a module as `checked` does; none whose name Spark would take for a pattern."""
     if _MEANT_OTHERWISE.search(location):
-        raise ScriptNotAllowedError(job_name, location, places)
+        raise InvalidValueError(reason="script", job_id=job_name, location=location, allowed=places)
     return checked(job_name, location, places)
 
 

@@ -218,7 +218,7 @@ class JobRuns:
         """Start a run of `JobName`; return its ``JobRunId``.
 
         InvalidInputException for a script or an argument that the engine does not allow: its ``__cause__`` is a
-        ScriptNotAllowedError or ArgumentNotAllowedError. EntityNotFoundException for an unknown job or `JobRunId`,
+        InvalidValueError or InvalidValueError. EntityNotFoundException for an unknown job or `JobRunId`,
         ConcurrentRunsExceededException where no slot is free. With `JobRunId` it repeats that run under a new id.
         """
         name = request["JobName"]

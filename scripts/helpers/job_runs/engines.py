@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from scripts.helpers.errors import ArgumentNotAllowedError, ConfigurationError, InvalidValueError, LogFolderError
+from scripts.helpers.errors import ConfigurationError, InvalidValueError
 from scripts.helpers.job_runs import allowed, ids
 from scripts.helpers.job_runs.run_record import RunRecord
 
@@ -163,7 +163,7 @@ class SparkSubmit:
 
         Raises
         ------
-        LogFolderError
+        ConfigurationError
             There is something else, it is somebody else's, or others could rename folders in `logs`.
         """
         folder = self.folder(job_name, run_id)
@@ -172,14 +172,16 @@ class SparkSubmit:
             logs.mkdir(mode=0o700, parents=True)
         found = logs.stat()
         if found.st_uid not in (0, os.geteuid()):
-            raise LogFolderError(str(logs), "belongs to another user")
+            raise ConfigurationError("belongs to another user", reason="log_folder", folder=str(logs))
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
-            raise LogFolderError(str(logs), "can be changed by other users. Run chmod go-w on it")
+            raise ConfigurationError(
+                "can be changed by other users. Run chmod go-w on it", reason="log_folder", folder=str(logs)
+            )
         for made in (folder.parent, folder):
             made.mkdir(mode=0o700, exist_ok=True)
             found = made.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-                raise LogFolderError(str(made), "is a link, or belongs to another user")
+                raise ConfigurationError("is a link, or belongs to another user", reason="log_folder", folder=str(made))
             made.chmod(0o700)  # It may be one of an earlier version.
         return folder
 
@@ -190,9 +192,9 @@ class SparkSubmit:
         ------
         InvalidIdError
             Of its id.
-        ScriptNotAllowedError
+        InvalidValueError
             Its script, or a module that an argument names, is outside `scripts`.
-        ArgumentNotAllowedError
+        InvalidValueError
             An argument would replace the script, bring code with it, or be read as another one.
         """
         ids.check_own_id(run.run_id)
@@ -221,18 +223,17 @@ class SparkSubmit:
         )
 
     def script(self, run: RunRecord) -> str:
-        """Return where the script of a run is, links resolved; ScriptNotAllowedError outside `scripts`."""
+        """Return where the script of a run is, links resolved; InvalidValueError outside `scripts`."""
         return allowed.checked(run.job_name, str(run.command.get("ScriptLocation", "")), self.scripts)
 
     def _modules(self, run: RunRecord) -> dict[str, list[str]]:
-        """Return the modules, jars and files of a run by argument; ScriptNotAllowedError outside `scripts`."""
+        """Return the modules, jars and files of a run by argument; InvalidValueError outside `scripts`."""
         found = {}
         for name in ("--extra-py-files",) if is_python_shell(run) else OPTION_OF:
             given = [one.strip() for one in run.told["Arguments"].get(name, "").split(",") if one.strip()]
             if is_python_shell(run) and (urls := [one for one in given if "://" in one]):
-                raise ArgumentNotAllowedError(
-                    run.job_name, name, f"{urls[0]!r} is not a local file. Copy it to this machine."
-                )
+                problem = f"{urls[0]!r} is not a local file. Copy it to this machine."
+                raise InvalidValueError(problem, reason="argument", job_id=run.job_name, argument=name)
             found[name] = [allowed.checked_module(run.job_name, one, self.scripts) for one in given]
         return found
 
@@ -269,7 +270,7 @@ class SparkSubmit:
         return [*spark, script, *self.arguments(run)]
 
     def arguments(self, run: RunRecord) -> list[str]:
-        """Return what the script of a run gets; ArgumentNotAllowedError as of `check`."""
+        """Return what the script of a run gets; InvalidValueError as of `check`."""
         given = run.told["Arguments"]
         allowed.check_arguments(run.job_name, given)
         allowed.check_spark_conf(run.job_name, given, self.run_conf)

@@ -8,13 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from scripts.helpers.errors import (
-    ContextsExistError,
-    InvalidValueError,
-    PlanConflictError,
-    RunInProgressError,
-    WatermarkError,
-)
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunInProgressError, WatermarkError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.fields import MAX_COUNT
@@ -111,7 +105,7 @@ def commit_at_once(changes: Changes, job_id: str, run_id: str, watermarks: Mappi
                 job_id, f"plan {head.plan.plan_id} is open; add_watermark would skip it. Run the job that left it."
             )
         if contexts := _contexts(changes, head):
-            raise ContextsExistError(job_id, contexts)
+            raise InvalidValueError(reason="contexts_exist", job_id=job_id, contexts=contexts)
         now = clock()
         claimed = head.claimed(run_id, token=token, now=now, lease=DEFAULT_LEASE)
         after = claimed.planned(Plan(token, {}, new, now)).committed(token=token, now=now)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from scripts.helpers.errors import DAMAGE, CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
+from scripts.helpers.errors import DAMAGE, CorruptItemError, InvalidValueError, NewerFormatError
 from scripts.helpers.protocol import values
 from scripts.helpers.protocol.fields import EARLIEST, LATEST, MAX_COUNT, Fields, attribute_of, clock_time, time_of
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan, Release
@@ -164,7 +164,7 @@ def encode_metrics(metrics: Mapping[str, Any], next_watermarks: Mapping[str, Any
     """Write the counts of a run; a name that is a watermark's too is refused (the watermark must win)."""
     for name in metrics:
         if name in next_watermarks:
-            raise ReservedNameError(name, sorted(next_watermarks))
+            raise InvalidValueError(reason="reserved_name", name=name, reserved=sorted(next_watermarks))
     return values.encode(metrics, what="metric", limit=MAX_METRICS_BYTES)
 
 

@@ -562,5 +562,6 @@ def failure_text(error: BaseException | None) -> str | None:
                 quoted = quoted[:-1]
             text = text.replace(quoted, "…") if len(quoted) >= SHORTEST else text
         cause = cause.__cause__ or cause.__context__
-    kept = f"{type(error).__name__}: {redacted(' '.join(text.split()))}".encode(errors="replace")
+    kind = getattr(error, "kind", type(error).__name__)
+    kept = f"{kind}: {redacted(' '.join(text.split()))}".encode(errors="replace")
     return kept[: items.MAX_FAILURE_BYTES].decode(errors="ignore")

@@ -327,7 +327,7 @@ class Store:
                 write()
                 return
             except StoreUnavailableError as error:
-                if error.reason not in _PASSES_SOON:
+                if error.cause not in _PASSES_SOON:
                     raise
                 throttled = error
         raise throttled

@@ -11,7 +11,7 @@ from datetime import date, datetime, timezone
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from scripts.helpers.errors import InvalidValueError, ReservedNameError, TooLargeError
+from scripts.helpers.errors import InvalidValueError, TooLargeError
 from scripts.helpers.protocol.fields import SHA256, Fields
 from scripts.helpers.protocol.fields import ImplausibleError as ImplausibleError
 from scripts.helpers.protocol.fields import from_utc_string as from_utc_string
@@ -90,7 +90,7 @@ def encode(
     """
     for name in values:
         if name in RESERVED_NAMES:
-            raise ReservedNameError(name, RESERVED_NAMES)
+            raise InvalidValueError(reason="reserved_name", name=name, reserved=RESERVED_NAMES)
     encoder = _Encoder(what)
     attribute, types = encoder.encode(values, "", 0)
     size = size_of(attribute) + size_of(types or {"M": {}})

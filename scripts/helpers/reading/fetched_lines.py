@@ -73,11 +73,11 @@ _FACTS: dict[type[WatermarkError], tuple[str, ...]] = {
     AccessRefusedError: ("action", "resource"),
     ArchivedObjectError: ("source", "keys", "count"),
     ChangedObjectError: ("source", "overwritten", "deleted"),
-    FileContentError: ("source", "key", "format", "reason"),
+    FileContentError: ("source", "key", "format", "cause"),
     MisfitError: ("source", "column", "type_name", "reason", "detail"),
     ModifiedObjectError: ("source", "keys", "count"),
-    SourceUnavailableError: ("source", "reason"),
-    UnreadableObjectError: ("source", "key", "reason", "remedy"),
+    SourceUnavailableError: ("source", "cause"),
+    UnreadableObjectError: ("source", "key", "cause", "remedy"),
 }
 """The attributes that an error is made of anew."""
 _KINDS: dict[str, Callable[..., WatermarkError]] = {kind.__name__: kind for kind in (*_FACTS, LedgerError, SourceError)}

@@ -93,12 +93,12 @@ def why(error: ChangedObjectError | ArchivedObjectError | UnreadableObjectError)
         return GONE if error.deleted else OVERWRITTEN
     if isinstance(error, ArchivedObjectError):
         return ARCHIVED
-    if error.reason in FORBIDDEN:
-        return f"it is forbidden to this login ({error.reason})"
-    if error.reason.startswith("KMS."):
-        return f"its key cannot be used ({error.reason})"
-    if error.reason in _OF_OBJECT:
-        return f"S3 refuses it ({error.reason}), as it does where it is encrypted with a key of the customer (SSE-C)"
+    if error.cause in FORBIDDEN:
+        return f"it is forbidden to this login ({error.cause})"
+    if error.cause.startswith("KMS."):
+        return f"its key cannot be used ({error.cause})"
+    if error.cause in _OF_OBJECT:
+        return f"S3 refuses it ({error.cause}), as it does where it is encrypted with a key of the customer (SSE-C)"
     # Such as NoSuchBucket or a wrong region: the next file would meet the same.
     raise error
 

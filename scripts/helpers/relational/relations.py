@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any
 
 from scripts.helpers._lazy import Column, DataFrame, F, T
-from scripts.helpers.errors import FieldTypeError, InvalidValueError, NameCollisionError, TooManyIdsError
+from scripts.helpers.errors import InvalidValueError, NameCollisionError, TooManyIdsError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import BUCKET_BITS, RANK_BITS, IdBlock
 
@@ -152,9 +152,9 @@ def inner_types(kind: T.DataType) -> list[tuple[str, T.DataType]]:
 
 
 def check_order(name: str, kind: T.DataType) -> None:
-    """Raise FieldTypeError for a type that has no order, wherever in a field it is."""
+    """Raise InvalidValueError for a type that has no order, wherever in a field it is."""
     if kind.typeName() in WITHOUT_ORDER:
-        raise FieldTypeError(name, kind.typeName())
+        raise InvalidValueError(reason="no_order", field=name, kind=kind.typeName())
     for inner, within in inner_types(kind):
         check_order(f"{name}.{inner}", within)
 
@@ -257,7 +257,7 @@ class Relations:
 
     Raises
     ------
-    NameCollisionError, FieldTypeError
+    NameCollisionError, InvalidValueError
         Two fields would be one column; a field's type has no order.
     InvalidValueError
         The rows are not of Spark.

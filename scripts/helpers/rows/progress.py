@@ -14,7 +14,7 @@ from datetime import datetime, time, timedelta
 from typing import Any, Protocol
 
 from scripts.helpers.display.tables import Column, Table
-from scripts.helpers.errors import BoundsError, CorruptItemError, InvalidValueError, UnknownContextError
+from scripts.helpers.errors import BoundsError, CorruptItemError, InvalidValueError, NothingThereError
 from scripts.helpers.rows.coverage import BackfillRecord, backfill_record_id, slice_id
 from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, ShownRange, cut_at, merged, shown_range, uncovered
 from scripts.helpers.rows.cursors import SECOND, Bound, CursorColumn, earlier
@@ -189,13 +189,14 @@ class RowsProgress:
     # --- what is there ----------------------------------------------------------------------------
 
     def state(self, job_id: str, context: str) -> RowsState:
-        """Read the state of a rows context; UnknownContextError if there is none."""
+        """Read the state of a rows context; NothingThereError if there is none."""
         version = self._lookups.latest(job_id)
         found = self._lookups.state_at(version, context)
         if not is_rows(found):
             known = sorted(name for name, state in version.watermarks.items() if is_rows(state))
             kind = found.get("kind") if isinstance(found, Mapping) else None
-            raise UnknownContextError(job_id, context, known, None if kind is None else str(kind))
+            reason = "unknown_context" if kind is None else "no_cursor"
+            raise NothingThereError(reason=reason, job_id=job_id, context=context, known=known, kind=kind)
         return RowsState.read(found, context)
 
     def backfills(self, job_id: str, context: str, state: RowsState) -> BackfillRecord:

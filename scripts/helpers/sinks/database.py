@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers._lazy import DataFrame, SparkSession, pa, pd
 from scripts.helpers.errors import (
     InvalidValueError,
-    MergeNullError,
-    MergeTieError,
+    KeyColumnError,
     StagedRowsLostError,
     TargetError,
     TargetLockedError,
@@ -992,7 +991,7 @@ class DatabaseSink(TableSink):
             The staging table is gone, and the batch is not in the target.
         UnprovenError
             The staging table is not one that an attempt at this batch makes for this target.
-        MergeTieError
+        InvalidValueError
             Since the batch was staged, somebody else wrote a row that it is tied with.
         TargetLockedError, TargetUnavailableError, TargetRefusedError, TargetError
             The database does not let it through; nothing is changed.
@@ -1158,10 +1157,10 @@ class _Log(TableLog):
         logger.info("event=rows_published target=%s version=%d rows=%s", self.target, version, of.rows)
 
     def check_ties(self, session: Session, query: SQL, rules: Merge, where: str) -> None:
-        """Raise MergeTieError if a query counts rows that are tied."""
+        """Raise InvalidValueError if a query counts rows that are tied."""
         count = _count(session, query)
         if count:
-            raise MergeTieError(self.target, rules.keys, rules.sequence_by, count, where)
+            raise rules.tied(self.target, count, where)
 
     def delete(self, retraction: Retraction) -> int:
         with self.session("a batch cannot be taken back") as session:
@@ -1455,7 +1454,7 @@ class _Attempt:
                 continue
             count = _count(session, self.statements.nulls(self._table, column, in_deletes=is_named))
             if count and is_named:
-                raise MergeNullError(column.name, count)
+                raise KeyColumnError(column.name, reason="merge_null", count=count)
             if count:
                 raise self._unfit(
                     f"column {column.name!r} must have a value, and {rows_have(count)} NULL there. Fill or filter "

@@ -30,7 +30,6 @@ from scripts.helpers.display.options import nearest
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
-    ReservedNameError,
     StagedFilesLostError,
     TargetError,
     TargetLayoutError,
@@ -511,7 +510,7 @@ class FileSink:
     def check(self, df: DataFrame | pd.DataFrame) -> Any:
         """Raise InvalidValueError for no frame, a wrong `partition_by`, or a format that only Spark writes.
 
-        UnfitPartitionError for a value of pandas or pyarrow there; those of Spark are counted while they are staged.
+        InvalidValueError for a value of pandas or pyarrow there; those of Spark are counted while they are staged.
         """
         df = given_rows(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
@@ -539,9 +538,9 @@ class FileSink:
 
         Raises
         ------
-        UnfitPartitionError
+        InvalidValueError
             Rows with a value in a column of `partition_by` that no folder keeps. What was staged is deleted.
-        TargetTakenError, TargetLayoutError, TargetSchemaError, ReservedNameError
+        TargetTakenError, TargetLayoutError, TargetSchemaError, InvalidValueError
             Before anything is written. Columns are compared with those that earlier publications have stored in a
             hidden file of the target; without one with the footers of its newest files, or for CSV and JSON with the
             first line of the newest file.
@@ -559,7 +558,7 @@ class FileSink:
         batch_folders = self._layout(list(found))
         # A reader takes a column of that name from the folders: one in the rows would be hidden by it, or clash.
         if batch_folders and BATCH_COLUMN in (name.lower() for name in columns_of(rows)):
-            raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
+            raise InvalidValueError(reason="reserved_name", name=BATCH_COLUMN, reserved=[BATCH_COLUMN])
         ours = {name: size for name, size in found.items() if batch_of(name)}
         if columns_of(rows):
             self._check_parted(ours)

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from scripts.helpers._lazy import DataFrame, F, pd
-from scripts.helpers.errors import InvalidValueError, KeyColumnError, MissingConnectorError, ReservedNameError
+from scripts.helpers.errors import InvalidValueError, KeyColumnError, MissingConnectorError
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.memory import is_arrow, is_pandas
@@ -91,7 +91,7 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
     ------
     KeyColumnError
         Keys or an order that the rows, or those of `missing`, do not have.
-    ReservedNameError
+    InvalidValueError
         The rows have a column of that name.
     InvalidValueError
         `deletes` or `missing` do not go with the frame.
@@ -112,14 +112,14 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
 
 
 def check_names(df: Any, *, is_marked: bool = False) -> None:
-    """Raise ReservedNameError for a column of the user with a name of this package.
+    """Raise InvalidValueError for a column of the user with a name of this package.
 
     Sinks mark deletes, and number rows, in columns with such names, and leave them out at the target. In rows that are
     marked, one of them is not the user's.
     """
     for name in map(str.lower, columns_of(df)):
         if name.startswith(internal("")) and not (is_marked and name == DELETED):
-            raise ReservedNameError(name, [internal("") + "…"])
+            raise InvalidValueError(reason="reserved_name", name=name, reserved=[internal("") + "…"])
 
 
 def _check_columns(df: Any, merge: Merge, whose: str) -> None:

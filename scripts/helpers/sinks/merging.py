@@ -30,7 +30,7 @@ from tempfile import gettempdir
 from typing import Any, Protocol
 
 from scripts.helpers._lazy import DataFrame, F, T, pa
-from scripts.helpers.errors import InvalidValueError, KeyColumnError, MergeNullError, MergeTieError, TargetTableError
+from scripts.helpers.errors import InvalidValueError, KeyColumnError, TargetTableError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.outputs import MergeColumns
 from scripts.helpers.rows.dialect import SPARK
@@ -150,6 +150,12 @@ class Merge:
     def ties(self, quote: Callable[[str], SQL]) -> SQL:
         """Write that the two, of one key, have the same place in its order."""
         return joined(" AND ", (sql("t.{0} = s.{0}", quote(name)) for name in self.sequence_by))
+
+    def tied(self, target: str, count: int, where: str) -> InvalidValueError:
+        """Return the error about rows of a key that no column orders."""
+        return InvalidValueError(
+            reason="merge_tie", target=target, keys=self.keys, sequence_by=self.sequence_by, count=count, where=where
+        )
 
     def newer(self, quote: Callable[[str], SQL]) -> SQL:
         """Write that the event comes after the row of its key.
@@ -552,7 +558,7 @@ class TableMerge:
 
         Raises
         ------
-        MergeNullError, MergeTieError
+        KeyColumnError, InvalidValueError
             See `Merge`.
         TargetTableError
             Deletes are remembered by other columns.
@@ -567,7 +573,7 @@ class TableMerge:
             )
         for name, count in frames.nulls(events, self.named).items():
             if count:
-                raise MergeNullError(name, count)
+                raise KeyColumnError(name, reason="merge_null", count=count)
         self._check_ties(events, "of the batch")
         for table, deleted in ((self.target, False), (self.memory, True)):
             if tables.has(table):
@@ -576,7 +582,7 @@ class TableMerge:
     def _check_ties(self, events: Any, where: str) -> None:
         count = self._frames.ties(events, self.rules)
         if count:
-            raise MergeTieError(self.target, self.rules.keys, self.rules.sequence_by, count, where)
+            raise self.rules.tied(self.target, count, where)
 
     def _read(self, table: str, events: Any) -> Any:
         return self._frames.of_keys(self._tables.read(table, events, self.rules), events, self.rules)

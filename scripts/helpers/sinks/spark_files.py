@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from scripts.helpers._lazy import Column, DataFrame, F, SparkSession
-from scripts.helpers.errors import InvalidValueError, UnfitPartitionError
+from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.sinks.places import S3_SCHEMES
@@ -59,7 +59,7 @@ def write_spark(
 
     Raises
     ------
-    UnfitPartitionError, InvalidValueError
+    InvalidValueError
         Rows with a value of `UNFIT` in a column of `partition_by`: all rows are written by then. Before that, a column
         that the format does not hold, or a value that cannot be the name of a folder.
     """
@@ -126,11 +126,12 @@ def unfit_values(columns: Sequence[str], types: Mapping[str, str], unfit: Unfit,
 
 
 def check_partition_counts(columns: Sequence[str], counts: Mapping[str, Any]) -> None:
-    """Raise UnfitPartitionError for the first of some columns in which `unfit_values` counted."""
+    """Raise InvalidValueError for the first of some columns in which `unfit_values` counted."""
     for at, column in enumerate(columns):
         for text in ("", NULL_FOLDER, NAN, NUL, LONG, BELOW_ZERO):
             if count := int(counts.get(f"{text}{at}") or 0):
-                raise UnfitPartitionError(column, count, text)
+                value = text or "an empty text"
+                raise InvalidValueError(reason="unfit_partition", column=column, count=count, value=value)
 
 
 def _counted_again(df: DataFrame, folder: str, format: str, options: Mapping[str, Any]) -> int:

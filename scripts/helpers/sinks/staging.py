@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scripts.helpers.display.units import count_of
-from scripts.helpers.errors import StagedFilesLostError, TargetError, UnfitPartitionError, UnprovenError, rows_have
+from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, UnprovenError, rows_have
 from scripts.helpers.listing.paths import is_hidden, is_plain
 from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.names import BatchId, new_token
@@ -220,9 +220,10 @@ class Staging(Attempts):
         folder = folder_of(batch, output.fence, new_token()[:8])
         try:
             made = write(self.place, folder)
-        except UnfitPartitionError:
+        except InvalidValueError as error:
             # All is written by then. After another failure tasks of Spark may still write here, and a later run sweeps.
-            self.drop(folder)
+            if error.reason == "unfit_partition":
+                self.drop(folder)
             raise
         rows, staged = made if isinstance(made, WrittenFiles) else (made, self.place.files(folder))
         self._last, self._found = folder, list(staged)

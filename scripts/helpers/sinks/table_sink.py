@@ -243,7 +243,7 @@ class TableSink(ABC):
 
         Raises
         ------
-        MergeNullError, MergeTieError, UnfitPartitionError
+        KeyColumnError, InvalidValueError
             Rows that a merge cannot decide about, or with a value that no partition keeps. What was staged is deleted.
         TargetSchemaError, TargetTableError, TargetLayoutError, NotATableError, InvalidValueError
             Rows and table do not go together. Most of it is found before any row is written.

@@ -1,0 +1,14 @@
+"""Which of the errors of one class is meant: by its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scripts.helpers.errors import REASONS, WatermarkError
+
+
+def because(reason: str) -> Callable[[WatermarkError], bool]:
+    """Return the `check` of `pytest.raises` for an error with a reason."""
+    assert reason in REASONS
+
+    return lambda error: error.reason == reason
