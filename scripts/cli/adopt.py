@@ -13,7 +13,7 @@ from scripts.cli.glue_runs import runs_in_glue
 from scripts.cli.progress import progress
 from scripts.cli.screen import show_rows, state_text
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.decisions.decisions import ADOPTED, ADOPTED_BY_HAND
+from scripts.helpers.decisions.decisions import ADOPTED, ADOPTED_BY_HAND, JobDecision
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import AmbiguousHistoryError, PlanConflictError
 
@@ -31,24 +31,24 @@ def adopt(around: Surroundings, job: str, run_id: str | None, glue: bool, glue_j
     """
     if (run_id is None) == (not glue):
         raise click.UsageError("Give either --run or --glue.")
-    marks = around.watermarks
+    decisions, made = around.watermarks.decisions, JobDecision(said.why or ADOPTED_BY_HAND, said.who, None)
     with progress(around, f"reading {printable(job)}"):
         if around.store.read_head(job) is not None:
             raise PlanConflictError(job, ADOPTED)
         # Several items are what this command is for. Without any, the job is unknown, and Glue need not be asked.
         with suppress(AmbiguousHistoryError):
-            marks.latest(job)
-    started = runs_in_glue(around, glue_job or job) if run_id is None else []
+            around.watermarks.latest(job)
+    started = runs_in_glue(around, glue_job or job) if run_id is None else None
     with progress(around, f"reading {printable(job)}"):
-        run_id = run_id or marks.decisions.latest_started(job, started)
-        values = marks.get_watermark_values(job, run_id)
+        found = decisions.adopted(job, made, run_id, started)
+    run_id = found.run_id
     if not (around.is_json and said.yes):
         around.shown.print(f"Run {printable(run_id)}" + (" started last, according to Glue." if glue else ":"))
-        rows = [[name, state_text(state)] for name, state in sorted(values.items())]
+        rows = [[name, state_text(state)] for name, state in sorted(found.watermarks.items())]
         show_rows(around.shown, ("watermark", "value"), rows)
     asked(around, f"Adopt the item of run {printable(run_id)} as the watermarks of job {printable(job)}?", yes=said.yes)
     with progress(around, f"changing {printable(job)}"):
-        after = marks.adopt(job, run_id, why=said.why or ADOPTED_BY_HAND, who=said.who)
+        after = decisions.adopt(decisions.adopted(job, made, run_id, None), expected=found)
     if around.is_json:
         emit({"after": head_json(after, around.now())})
         return

@@ -145,7 +145,7 @@ def _abandon(around: Surroundings, job: str, context: str | None, slice_job: str
             f"Job {job!r} has no slice {slice_job!r} in progress. It has: {', '.join(known) or 'none'}."
         )
     before = read_job(around, slice_job)
-    decide(around, said, before, before.reset(said.previewed(around)), around.watermarks.reset, slice_job)
+    decide(around, said, before, around.watermarks.decisions.reset(slice_job, said.of(before)))
 
 
 # --- how it is shown ----------------------------------------------------------------------------

@@ -15,12 +15,14 @@ from rich.text import Text
 from scripts.cli.diff import WatermarkDifference, consequences, differences, show_differences
 from scripts.cli.documents import emit, head_json
 from scripts.cli.progress import progress
+from scripts.cli.retracting import retract_now, show_outputs
 from scripts.cli.screen import moment, show_folded
 from scripts.cli.surroundings import Surroundings, is_asked
+from scripts.helpers.decisions.decisions import JobDecision, Proposal
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.metrics.urgency import activity
-from scripts.helpers.protocol.head import Head, Order
+from scripts.helpers.protocol.head import Head
 from scripts.jobs.exit_codes import FAILED
 
 KEPT = "The reason, for the history."
@@ -34,9 +36,9 @@ class Said:
     who: str | None
     yes: bool
 
-    def previewed(self, around: Surroundings) -> Order:
-        """Return an order for a state that is only shown."""
-        return Order(self.who or "", self.why, around.now(), "preview")
+    def of(self, before: Head, context: str | None = None, *, retract: bool = False) -> JobDecision:
+        """Return what goes with a decision about a job that must still be what it was when it is taken."""
+        return JobDecision(self.why, self.who, before, context, retract)
 
 
 def deciding(*, why_needed: bool = True, why: str = KEPT) -> Callable[[Any], Any]:
@@ -55,42 +57,37 @@ def deciding(*, why_needed: bool = True, why: str = KEPT) -> Callable[[Any], Any
     return add
 
 
-def decide(
-    around: Surroundings, said: Said, before: Head, after: Head, act: Callable[..., Head], *given: Any, **options: Any
-) -> None:
-    """Show what a decision changes, ask, and take it.
+def decide(around: Surroundings, said: Said, before: Head, proposal: Proposal, *, retract: bool = False) -> None:
+    """Show what a decision changes of the job, ask, and take it.
 
-    Parameters
-    ----------
-    before, after
-        The job as it is, and as it would be.
-    act
-        The method that takes the decision, with its arguments behind it. It refuses if the job is not any more what
-        `before` says (`expected`).
+    `retract` is whether what it takes back is deleted at once.
     """
-    changes = differences(before.watermarks, after.watermarks)
+    decisions = around.watermarks.decisions
+    with progress(around, f"reading {printable(before.job_id)}"):
+        decided = decisions.preview(proposal)
+    show_outputs(around, before, decided, retract)
+    changes = differences(before.watermarks, {**decided.after.watermarks, **decided.whole})
     # A program that has said yes gets its one document only. A person who has said yes still sees what changes.
     if not (around.is_json and said.yes):
-        _show(around, before, after, changes)
+        _show(around, before, decided.after, changes)
     asked(around, f"Change job {printable(before.job_id)}?", yes=said.yes)
     with progress(around, f"changing {printable(before.job_id)}"):
-        done = act(*given, **options, why=said.why, who=said.who, expected=before)
+        done = decisions.take(proposal)
     if around.is_json:
         now = around.now()
         listed = [change.as_json() for change in changes]
         emit({"before": head_json(before, now), "after": head_json(done, now), "changes": listed})
-        return
-    assert done.last is not None
-    around.out.print(f"Done: version {done.version:,}, {printable(done.last.op)}.", style="green")
+    else:
+        assert done.last is not None
+        around.out.print(f"Done: version {done.version:,}, {printable(done.last.op)}.", style="green")
+    if retract:
+        retract_now(around, before.job_id)
 
 
-def declare(
-    around: Surroundings, said: Said, before: Head, values: Any, context: str | None, shown: Any = None
-) -> None:
-    """Set watermarks of a job, or of one context; `shown` is the state that follows, by default the values."""
-    after = before.declared(values if shown is None else shown, said.previewed(around), context)
-    act = around.watermarks.set_watermark
-    decide(around, said, before, after, act, before.job_id, values, transformation_ctx=context)
+def declare(around: Surroundings, said: Said, before: Head, values: Any, context: str | None) -> None:
+    """Set watermarks of a job, or of one context."""
+    made = said.of(before, context)
+    decide(around, said, before, around.watermarks.decisions.set_watermark(before.job_id, values, made))
 
 
 def _show(around: Surroundings, before: Head, after: Head, changes: Sequence[WatermarkDifference]) -> None:

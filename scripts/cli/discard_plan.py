@@ -13,4 +13,4 @@ from scripts.cli.surroundings import Surroundings
 def discard_plan(around: Surroundings, job: str, said: Said) -> None:
     """Drop the open plan, so that the next run makes a new one."""
     before = read_job(around, job)
-    decide(around, said, before, before.discarded(said.previewed(around)), around.watermarks.discard_plan, job)
+    decide(around, said, before, around.watermarks.decisions.discard_plan(job, said.of(before)))

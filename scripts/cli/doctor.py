@@ -146,12 +146,12 @@ def _write_from_log(around: Surroundings, job: str, said: Said, answers: Sequenc
     _show_made(around, made, answers)
     asked(around, f"Write this head of job {printable(job)}?", yes=said.yes)
     made.write(around.watermarks)
-    around.shown.print(f"Done: version {made.after.version:,}, in a new epoch.", style="green")
+    around.shown.print(f"Done: version {made.decided.after.version:,}, in a new epoch.", style="green")
 
 
 def _show_made(around: Surroundings, made: HeadOfLog, answers: Sequence[str]) -> None:
     """Show the head that is made from the log, and what the log does not hold of one."""
-    out, after, entry = around.shown, made.after, made.entry
+    out, after, entry = around.shown, made.decided.after, made.entry
     out.print(Text.assemble("Job ", (printable(after.job_id), "bold"), f" in table {printable(around.table)}"))
     by = f"version {entry.version:,}, {printable(entry.change.op)} at {moment(entry.change.at)}"
     show_folded(out, Text(f"The head is made from the log entry of {by}. It becomes version {after.version:,}."))

@@ -11,6 +11,7 @@ from scripts.cli.documents import emit, head_json
 from scripts.cli.progress import progress
 from scripts.cli.screen import ago, moment
 from scripts.cli.surroundings import Surroundings
+from scripts.helpers.decisions.decisions import check_owner
 from scripts.helpers.display.units import printable
 from scripts.helpers.metrics.signs_of_life import silence
 from scripts.helpers.protocol.head import Head
@@ -26,6 +27,7 @@ def release(around: Surroundings, job: str, run_id: str | None, said: Said) -> N
     Watermarks, version and open plan stay. If the run is alive after all, it can no longer commit.
     """
     before = read_job(around, job)
+    check_owner(before, run_id)
     if before.claim is not None:
         # As in `decide`: a program that has said yes gets its one document only.
         if not (around.is_json and said.yes):

@@ -8,9 +8,10 @@ from scripts.cli.progress import progress
 from scripts.cli.screen import show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.batch.publishing import take_back_now
+from scripts.helpers.decisions.decisions import Decided
 from scripts.helpers.display.units import count_of, printable, size_text
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.protocol.head import Head, Outputs
+from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.choice import opened
 from scripts.helpers.sinks.outputs import doubt
@@ -19,10 +20,10 @@ from scripts.helpers.sinks.sink import Sink
 retract_option = click.option("--retract", is_flag=True, help="Delete the output of later versions from their targets.")
 
 
-def show_outputs(around: Surroundings, before: Head, after: Head, outputs: Outputs, retract: bool) -> None:
+def show_outputs(around: Surroundings, before: Head, decided: Decided, retract: bool) -> None:
     """Show what a decision leaves of later versions at each target, and what it takes back."""
-    targets: dict[str, list[Output]] = {}
-    for output in outputs:
+    after, targets = decided.after, dict[str, list[Output]]()
+    for output in decided.outputs:
         if output in before.unpublished or not after.keeps(output):
             continue
         targets.setdefault(output.target, []).append(output)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import click
 
-from scripts.cli.commands import command, context_option, job_argument
+from scripts.cli.commands import command, context_option, job_argument, read_job
 from scripts.cli.deciding import Said, decide, deciding
-from scripts.cli.diff import history_entry
-from scripts.cli.progress import progress
-from scripts.cli.retracting import retract_now, retract_option, show_outputs
+from scripts.cli.retracting import retract_option
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.display.units import printable
 
 
 @command("rewind")
@@ -37,17 +34,7 @@ def rewind(
     """
     if (to_version is None) == (to_run is None):
         raise click.UsageError("Give either --to-version or --to-run.")
-    marks = around.watermarks
-    with progress(around, f"reading {printable(job)}"):
-        before = marks.latest(job)
-        version = to_version if to_run is None else marks.lookups.version_of(before, to_run)
-        assert version is not None
-        outputs = marks.decisions.outputs_after(before, version) if context is None else ()
-        entry, order = history_entry(around, job, version, before), said.previewed(around)
-        after = before.rewound(entry, order, context, outputs, retract=retract)
-    show_outputs(around, before, after, outputs, retract)
-    decide(
-        around, said, before, after, marks.rewind, job, to_version=version, transformation_ctx=context, retract=retract
-    )
-    if retract:
-        retract_now(around, job)
+    before = read_job(around, job)
+    made = said.of(before, context, retract=retract)
+    proposal = around.watermarks.decisions.rewind(job, made, to_version, to_run)
+    decide(around, said, before, proposal, retract=retract)

@@ -89,9 +89,9 @@ def set_values(
         assigned = dict(_assigned(text, state, name) for text in values)
     except ImplausibleError as error:
         raise CorruptItemError(job, HEAD_KEY, str(error)) from error
-    # The class keeps what is not named. A context that is not there yet has to say what it is.
+    # What is not named stays. A context that is not there yet has to say what it is.
     wanted = assigned if context in before.watermarks or context is None else {**state, **assigned}
-    declare(around, said, before, wanted, context, {**state, **assigned})
+    declare(around, said, before, wanted, context)
 
 
 def _rename_cursor(around: Surroundings, job: str, context: str | None, old: str, new: str, said: Said) -> None:

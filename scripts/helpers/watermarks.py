@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.decisions.decisions import ADOPTED_BY_HAND, Decisions, JobDecision
-from scripts.helpers.errors import InvalidValueError, WatermarkError
+from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.begin import DEFAULT_LEASE, MAX_LEASE, begin_run, check_max_lease, commit_at_once
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.dynamodb import make_table_client
@@ -124,8 +123,8 @@ class Watermarks:
         self.lookups = Lookups(store, clock, job_id_rule)
         self.lookups.check = checked
         self._changes = Changes(self.lookups, retention)
-        self.decisions = Decisions(self._changes)
         self.progress = RowsProgress(self.lookups)
+        self.decisions = Decisions(self._changes, self.progress)
 
     def __repr__(self) -> str:
         return f"Watermarks({self.table_name!r})"
@@ -458,14 +457,7 @@ class Watermarks:
             target cannot give back what it has.
         """
         made = JobDecision(why, who, expected, transformation_ctx, retract)
-        after = self.decisions.rewind(job_id, made, to_version, to_run)
-        # The decision is made, and the warning is help only: a look-up that fails now must not look like a
-        # rewind that failed.
-        with suppress(WatermarkError):
-            self.progress.warn_of_backfills(
-                after, after.watermarks if transformation_ctx is None else [transformation_ctx]
-            )
-        return after
+        return self.decisions.take(self.decisions.rewind(job_id, made, to_version, to_run))
 
     def reset(
         self,
@@ -483,7 +475,8 @@ class Watermarks:
         `retract` the files that the job has left at its targets go, as of `rewind`. With `expected`, StaleError if
         the job is not any more what `latest` returned.
         """
-        return self.decisions.reset(job_id, JobDecision(why, who, expected, transformation_ctx, retract))
+        made = JobDecision(why, who, expected, transformation_ctx, retract)
+        return self.decisions.take(self.decisions.reset(job_id, made))
 
     def set_watermark(
         self,
@@ -509,7 +502,7 @@ class Watermarks:
             there was none. StaleError if it has changed since.
         """
         made = JobDecision(why, who, expected, transformation_ctx)
-        return self.decisions.set_watermark(job_id, watermarks, made, self.progress.states_to_set)
+        return self.decisions.take(self.decisions.set_watermark(job_id, watermarks, made))
 
     def discard_plan(self, job_id: str, *, why: str, who: str | None = None, expected: Head | None = None) -> Head:
         """Drop the open plan; the next run makes a new one from the committed watermarks.
@@ -518,7 +511,7 @@ class Watermarks:
         has another id.
         With `expected`, StaleError if the job is not any more what `latest` returned.
         """
-        return self.decisions.discard_plan(job_id, JobDecision(why, who, expected))
+        return self.decisions.take(self.decisions.discard_plan(job_id, JobDecision(why, who, expected)))
 
     def release(
         self,
@@ -588,7 +581,8 @@ class Watermarks:
         InvalidValueError
             Both or neither of the two are given, or no run of the list has an item.
         """
-        return self.decisions.adopt(job_id, JobDecision(why, who, None), run_id, runs, watermarks)
+        made = JobDecision(why, who, None)
+        return self.decisions.adopt(self.decisions.adopted(job_id, made, run_id, runs, watermarks))
 
     def doctor(self, job_id: str, *, repair: bool = False) -> list[Finding]:
         """Look for what is wrong with a job; change nothing unless told.

@@ -93,9 +93,9 @@ def land(s3: Any, bucket: str, *keys: str) -> None:
         s3.put_object(Bucket=bucket, Key=key, Body=f"id\n{key}\n".encode())
 
 
-def put_legacy(dynamodb: Any, table: str, job: str, run_id: str) -> None:
+def put_legacy(dynamodb: Any, table: str, job: str, run_id: str, *, latest_data: str = "2023-03-16 15:45:00") -> None:
     """Put an item as the original class writes it."""
-    shown = {"latest_data": {"S": "2023-03-16 15:45:00"}, "rows_collected": {"N": "808"}}
+    shown = {"latest_data": {"S": latest_data}, "rows_collected": {"N": "808"}}
     dynamodb.put_item(TableName=table, Item=items.key(job, run_id) | {"watermarks": {"M": shown}})
 
 

@@ -7,10 +7,11 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
+import click
 import pytest
 
 from scripts.cli import deciding
-from scripts.cli.documents import as_json
+from scripts.cli.documents import as_json, with_spans
 from scripts.helpers.errors import StaleError
 from scripts.helpers.rows.identity import as_text
 from scripts.helpers.watermarks import Watermarks
@@ -58,12 +59,6 @@ every_decision = pytest.mark.parametrize(
 )
 
 
-def shown(watermarks: Any, name: str) -> Any:
-    """Return a watermark without its coverage, which is written when it is set for the first time."""
-    found = watermarks.get(name)
-    return {key: value for key, value in found.items() if key != "covered"} if isinstance(found, dict) else found
-
-
 @every_decision
 def test_decision_is_taken_and_kept_when_it_is_not_asked_about(
     run: Command, watermarks: Watermarks, job: str, arguments: list[str], op: str
@@ -75,19 +70,63 @@ def test_decision_is_taken_and_kept_when_it_is_not_asked_about(
     assert (done["before"]["version"], done["after"]["version"]) == (2, 3)
 
 
-@every_decision
+@pytest.mark.parametrize(
+    "arguments",
+    [arguments for arguments, _ in DECISIONS]
+    + [
+        ["set", "repairs", "value=2026-03-05T00:00:00Z", "--context", "repairs"],
+        ["set", "repairs", "value=2026-02-01T00:00:00Z", "--context", "repairs"],
+        [
+            "set",
+            "repairs",
+            "value=2026-02-01T00:00:00Z",
+            "--context",
+            "fines",
+            "--cursor-column",
+            "at",
+            "--type",
+            "timestamp",
+        ],
+    ],
+    ids=["version", "run", "version-context", "reset", "reset-context", "set", "forward", "back", "new-context"],
+)
 def test_preview_is_what_is_done_when_a_decision_is_taken(
-    run: Command, watermarks: Watermarks, job: str, arguments: list[str], op: str
+    run: Command, watermarks: Watermarks, job: str, arguments: list[str]
 ) -> None:
     before = watermarks.latest(job).watermarks
 
     changes = document(run(watermarks, *arguments, "--why", "a test", "--yes", "--output", "json"))["changes"]
 
     after = watermarks.latest(job).watermarks
-    differing = {name for name in {*before, *after} if shown(before, name) != shown(after, name)}
+    differing = {name for name in {*before, *after} if before.get(name) != after.get(name)}
     assert {change["watermark"] for change in changes} == differing
     for change in changes:
-        assert shown({"found": change["to"]}, "found") == as_json(shown(after, change["watermark"]))
+        assert change["to"] == as_json(with_spans(after.get(change["watermark"])))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["set", "repairs", "repairs:int=5"], "is the state of a source, which one value cannot replace"),
+        (["set", "repairs", "type=nonsense", "--context", "repairs"], "so the next run would refuse it"),
+        (["rewind", "repairs", "--to-version", "1", "--context", "fines"], "Neither version 1 nor the present one"),
+        (["reset", "repairs", "--context", "fines"], "has no context 'fines'"),
+        (["release", "repairs", "--run", "jr_9"], "Run 'jr_3' has job 'repairs' now"),
+    ],
+    ids=["set-source", "set-type", "rewind", "reset", "release"],
+)
+def test_decision_is_refused_before_the_question_when_it_cannot_be_taken(
+    run: Command, watermarks: Watermarks, job: str, answers: None, arguments: list[str], text: str
+) -> None:
+    leave_open(watermarks, job, "jr_3", SECOND, NOW)
+    before = watermarks.latest(job)
+
+    done = run(watermarks, *arguments, "--why", "a test", input="y\n")
+
+    assert done.exit_code not in (0, 2)
+    assert text in " ".join(done.stderr.split())
+    assert "[y/N]" not in done.stderr
+    assert watermarks.latest(job) == before
 
 
 @every_decision
@@ -350,6 +389,24 @@ def test_job_of_the_original_class_is_adopted_when_glue_knows_its_runs(
     assert done.exit_code == 0
     assert f"Run {run_ids[1]} started last, according to Glue." in done.stdout
     assert watermarks.get_most_recent_run_id("old") == run_ids[1]
+
+
+def test_nothing_is_adopted_when_the_item_changes_while_it_is_asked_about(
+    run: Command, watermarks: Watermarks, dynamodb: Any, answers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_legacy(dynamodb, watermarks.table_name, "old", "jr_1")
+
+    def meanwhile(*_: Any, **__: Any) -> bool:
+        put_legacy(dynamodb, watermarks.table_name, "old", "jr_1", latest_data="2023-03-17 00:00:00")
+        return True
+
+    monkeypatch.setattr(click, "confirm", meanwhile)
+
+    done = run(watermarks, "adopt", "old", "--run", "jr_1")
+
+    assert done.exit_code == 1
+    assert "changed while you looked" in done.stderr
+    assert watermarks.store.read_head("old") is None
 
 
 def test_adoption_is_refused_when_the_job_has_a_state(run: Command, kept: Watermarks) -> None:

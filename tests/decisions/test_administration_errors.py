@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[Call, type[WatermarkError], str]] = {
     "reset-context": (
         lambda w, job: w.reset(job, transformation_ctx="trees", **WHY),
         InvalidValueError,
-        "has no context 'trees' to reset",
+        "has no context 'trees'. It has: ",
     ),
     "set-list": (
         lambda w, job: w.set_watermark(job, [1], **WHY),  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from scripts.helpers.batch.publishing import answers_of, newest_outputs
-from scripts.helpers.decisions.decisions import make_order
+from scripts.helpers.decisions.decisions import Decided, make_order
 from scripts.helpers.errors import (
     DAMAGE,
     CorruptItemError,
@@ -40,7 +40,7 @@ NOT_IN_LOG = (
 
 @dataclass(frozen=True)
 class HeadOfLog:
-    """What `write` puts in the place of a head: `after`, made from a log entry.
+    """What `write` puts in the place of a head, made from a log entry.
 
     `item` is what is there now, None if there is nothing. `skipped` are newer log entries that are not whole.
     """
@@ -48,15 +48,16 @@ class HeadOfLog:
     item: items.Item | None
     entry: LogEntry
     skipped: Sequence[str]
-    after: Head
+    decided: Decided
 
     def write(self, watermarks: Watermarks) -> None:
         """Write the head and its log entry; StaleError if the item is not any more what it was when it was read."""
-        put = Put(items.head_to_item(self.after), IS_NEW if self.item is None else as_it_was(self.item))
+        watermarks.store.write_chunks(self.decided.after.job_id, self.decided.chunks)
+        put = Put(items.head_to_item(self.decided.after), IS_NEW if self.item is None else as_it_was(self.item))
         if not watermarks.store.table.write(put):
-            raise StaleError(f"The head of job {self.after.job_id!r} changed while you looked. Look again.")
-        assert self.after.log_entry is not None
-        watermarks.store.write_log(self.after.log_entry)
+            raise StaleError(f"The head of job {self.decided.after.job_id!r} changed while you looked. Look again.")
+        assert self.decided.after.log_entry is not None
+        watermarks.store.write_log(self.decided.after.log_entry)
 
 
 def head_of_log(
@@ -116,11 +117,11 @@ def head_of_log(
     waiting = _waiting(job_id, since, asked)
     there = tuple(one for entry in reversed(since) for one in entry.change.outputs if one not in waiting)
     head = replace(head.published(there), unpublished=waiting)
-    order = make_order(who, why, clock())
-    after = watermarks.decisions.restored(head, order, seen, taken, back_to)
+    decided = watermarks.decisions.restored(head, make_order(who, why, clock()), seen, taken, back_to)
     # Its log entry has to be a new one, also where those of newer versions are not whole, or were not written yet.
     version = max(newest, _number(item, "version")) + 1
-    return HeadOfLog(item, entry, skipped, replace(after, version=version, epochs=epochs))
+    after = replace(decided.after, version=version, epochs=epochs)
+    return HeadOfLog(item, entry, skipped, decided._replace(after=after))
 
 
 def _number(item: items.Item | None, name: str) -> int:

@@ -203,8 +203,7 @@ def after_restore(
     """
     head = watermarks.latest(job_id)
     history = watermarks.lookups.history_of(head) if head.version else ()
-    clock = watermarks.clock
-    seen, taken = answers_of(head, history, list(sinks), retract, back_to, clock, spark, s3_client)
+    seen, taken = answers_of(head, history, list(sinks), retract, back_to, watermarks.clock, spark, s3_client)
     return watermarks.decisions.restore(job_id, seen, taken, back_to=back_to, why=why, who=who, expected=expected)
 
 

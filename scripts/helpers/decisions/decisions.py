@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
@@ -42,8 +42,15 @@ LOOKED_AT = 100
 ADOPTED = "it has a committed state already; there is nothing to adopt."
 ADOPTED_BY_HAND = "adopted by hand"
 
-StatesToSet = Callable[[Head, Mapping[str, Any], str], Mapping[str, Any]]
-"""Makes of the states that a person sets those to store, from the head that they replace and the decision's token."""
+
+class Progress(Protocol):
+    """What a decision has to know of rows contexts: `rows.progress.RowsProgress` does it."""
+
+    def states_to_set(self, version: Head, states: Mapping[str, Any], origin: str) -> Mapping[str, Any]:
+        """Return what to store for states that a person sets, from the head that they replace."""
+
+    def warn_of_backfills(self, version: Head, contexts: Iterable[str]) -> None:
+        """Log that the next runs read rows of backfills again."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,38 @@ class JobDecision:
     retract: bool = False
 
 
+class Decided(NamedTuple):
+    """What a decision makes of a head.
+
+    Attributes
+    ----------
+    chunks
+        What `after` refers to and is not stored yet.
+    whole
+        States that are set, also where `after` has references in their place.
+    back_to, outputs
+        The version gone back to, and what later ones have left at targets.
+    gone_back
+        The contexts that continue from an earlier version.
+    """
+
+    after: Head
+    chunks: Mapping[str, list[bytes]] = MappingProxyType({})
+    whole: Mapping[str, Any] = MappingProxyType({})
+    back_to: int = 0
+    outputs: Outputs = ()
+    gone_back: Iterable[str] = ()
+
+
+class Proposal(NamedTuple):
+    """A decision that is not taken: `Decisions.preview` shows it, and `Decisions.take` takes it."""
+
+    job_id: str
+    change: Callable[[Head], Decided]
+    expected: Head | None
+    may_be_new: bool = False
+
+
 class Decisions:
     """Changes to a job that no run makes.
 
@@ -65,11 +104,46 @@ class Decisions:
     that was prepared before. Only `release` leaves version and plan as they are.
     """
 
-    def __init__(self, changes: Changes) -> None:
-        self._changes, self._lookups = changes, changes.lookups
+    def __init__(self, changes: Changes, progress: Progress) -> None:
+        self._changes, self._lookups, self._progress = changes, changes.lookups, progress
         self._store = changes.lookups.store
 
-    def rewind(self, job_id: str, made: JobDecision, to_version: int | None, to_run: str | None) -> Head:
+    def preview(self, proposal: Proposal) -> Decided:
+        """Return what `take` would write in the place of the expected head; nothing is written.
+
+        Raises what `take` would raise for that head.
+        """
+        return proposal.change(proposal.expected or self._lookups.latest(proposal.job_id))
+
+    def take(self, proposal: Proposal) -> Head:
+        """Write a decision on the head as it is then, if it is as expected where anything is.
+
+        A run that commits in between is taken into account, or refuses the decision.
+        """
+        job_id = proposal.job_id
+        for _ in TO_DECIDE.races(self._store.sleep):
+            before, head = self._changes.read_for_change(job_id)
+            check_expected(head, proposal.expected)
+            if before is None and not proposal.may_be_new:
+                raise UnknownJobError(job_id, self._store.table_name)
+            # Anew for each head that it is tried on, and with chunks of other names: those of a try that lost may be
+            # deleted by `doctor` at any moment, as it raises the fence before it deletes.
+            decided = proposal.change(head)
+            if decided.after is head:
+                return head
+            if decided.chunks:
+                if before is None:
+                    # Chunks without a head would be taken for a damaged job. Who else made a head meanwhile does not
+                    # matter: there is one then.
+                    self._store.swap(None, head)
+                    before = head
+                self._store.write_chunks(job_id, decided.chunks)
+            if isinstance(self._store.swap(before, decided.after), Written):
+                self._tidy_up(head, decided)
+                return decided.after
+        raise StaleError(f"Job {job_id!r} changed {TO_DECIDE.tries} times meanwhile; nothing was decided. Try again.")
+
+    def rewind(self, job_id: str, made: JobDecision, to_version: int | None, to_run: str | None) -> Proposal:
         """Go back to the watermarks of an earlier version or run; see `Watermarks.rewind`."""
         if (to_version is None) == (to_run is None):
             raise InvalidValueError("A rewind takes one of to_version and to_run.")
@@ -79,53 +153,43 @@ class Decisions:
             )
         order, context, retract = self._checked(made), made.context, made.retract
 
-        def change(head: Head) -> Head:
+        def change(head: Head) -> Decided:
             version = to_version if to_run is None else self._lookups.version_of(head, to_run)
             assert version is not None
             entry = self._entry(head, version)
             if context is not None and context not in entry.watermarks and context not in head.watermarks:
                 raise InvalidValueError(f"Neither version {version} nor the present one has a context {context!r}.")
             outputs = self._outputs_after(head, version, retract) if context is None else ()
-            copied = self._copied(head, self._in_force(head, entry) if context is None else entry, context)
+            copied, chunks = self._copied(head, self._in_force(head, entry) if context is None else entry, context)
             after = head.rewound(copied, order, context, outputs, retract=retract)
-            return _with_warning(head, after, version, outputs)
+            gone_back = after.watermarks if context is None else [context]
+            return Decided(after, chunks, back_to=version, outputs=outputs, gone_back=gone_back)
 
-        return self._decide(job_id, change, expected=made.expected)
+        return Proposal(job_id, change, made.expected)
 
-    def reset(self, job_id: str, made: JobDecision) -> Head:
+    def reset(self, job_id: str, made: JobDecision) -> Proposal:
         """Forget a job's watermarks, or those of one context; see `Watermarks.reset`."""
         order, context, retract = self._checked(made), made.context, made.retract
 
-        def change(head: Head) -> Head:
+        def change(head: Head) -> Decided:
+            # To forget what is not there would succeed, and hide that the name is mistyped.
             if context is not None and context not in head.watermarks:
-                raise InvalidValueError(f"Job {job_id!r} has no context {context!r} to reset.")
+                known = ", ".join(head.watermarks)
+                raise InvalidValueError(f"Job {job_id!r} has no context {context!r}. It has: {known}.")
             outputs = self._outputs_after(head, 0, retract) if context is None else ()
-            return _with_warning(head, head.reset(order, context, outputs, retract=retract), 0, outputs)
+            return Decided(head.reset(order, context, outputs, retract=retract), outputs=outputs)
 
-        return self._decide(job_id, change, expected=made.expected)
+        return Proposal(job_id, change, made.expected)
 
-    def set_watermark(
-        self,
-        job_id: str,
-        watermarks: Mapping[str, Any],
-        made: JobDecision,
-        states_to_set: StatesToSet,
-    ) -> Head:
-        """Declare "processed up to here" without running; see `Watermarks.set_watermark`.
-
-        Parameters
-        ----------
-        states_to_set
-            Called for each head that the decision is tried on, so that what it takes from the present
-            states is that of the head which is replaced, not of one that a run has left behind meanwhile.
-        """
+    def set_watermark(self, job_id: str, watermarks: Mapping[str, Any], made: JobDecision) -> Proposal:
+        """Declare "processed up to here" without running; see `Watermarks.set_watermark`."""
         order, context = self._checked(made), made.context
         if not isinstance(watermarks, Mapping):
             raise InvalidValueError(f"Watermarks are a map of names to values, not a {type(watermarks).__name__}.")
         # Once before anything is read: bad values are refused without a request.
         as_stored(take_blobs(watermarks, job_id, order.token, {}))
 
-        def change(head: Head) -> Head:
+        def change(head: Head) -> Decided:
             chunks: dict[str, list[bytes]] = {}
             token, kept = new_token(), {reference.id for reference in references(head.watermarks)}
             values = as_stored(take_blobs(watermarks, job_id, token, chunks))
@@ -136,15 +200,15 @@ class Decisions:
                     self._lookups.check(STATES, name, value)
                 except ImplausibleError as error:
                     raise InvalidValueError(f"{error}, so the next run would refuse it.") from error
-            states = take_blobs(states_to_set(head, merged, order.token), job_id, token, chunks, kept)
-            return self._declared(head, {**head.watermarks, **states}, order, chunks)
+            states = self._progress.states_to_set(head, merged, order.token)
+            return _declared(head, take_blobs(states, job_id, token, chunks, kept), order, chunks)
 
-        return self._decide(job_id, change, may_be_new=True, expected=made.expected)
+        return Proposal(job_id, change, made.expected, may_be_new=True)
 
-    def discard_plan(self, job_id: str, made: JobDecision) -> Head:
+    def discard_plan(self, job_id: str, made: JobDecision) -> Proposal:
         """Drop the open plan; see `Watermarks.discard_plan`."""
         order = self._checked(made)
-        return self._decide(job_id, lambda head: head.discarded(order), expected=made.expected)
+        return Proposal(job_id, lambda head: Decided(head.discarded(order)), made.expected)
 
     def release(self, job_id: str, made: JobDecision, run_id: str | None) -> Head:
         """End the claim of a run that is dead; see `Watermarks.release`."""
@@ -156,12 +220,10 @@ class Decisions:
             head = self._lookups.latest(job_id)
             check_expected(head, made.expected)
             claim = head.claim
+            check_owner(head, run_id, meant)
             if claim is None:
                 # Also when an earlier call took effect and its caller died: so it can be repeated.
                 return head
-            # Whoever has begun since this call looked is another one than the caller took for dead.
-            if run_id not in (None, claim.run_id) or meant not in (None, claim.token):
-                raise StaleError(f"Run {claim.run_id!r} has job {job_id!r} now. Nothing was released. Look again.")
             meant = claim.token
             after = head.freed(order)
             if isinstance(self._store.swap(head, after), Written):
@@ -196,19 +258,19 @@ class Decisions:
         StaleError
             Others kept writing; nothing was changed.
         """
-        order = self._order(who, why)
+        order = make_order(who, why, self._lookups.clock())
         check_context(context)
 
-        def changed(head: Head) -> Head:
+        def changed(head: Head) -> Decided:
             before = self._lookups.state_at(head, context)
             state = as_stored(change(before), limit=MAX_SPILL_BYTES)
             if isinstance(before, Mapping) and same_values(dict(before), state):
-                return head
-            return self._declared(head, {**head.watermarks, context: state}, order)
+                return Decided(head)
+            return _declared(head, {context: state}, order, {})
 
         for _ in TO_RECORD.races(self._store.sleep):
             with suppress(StaleError):
-                return self._decide(job_id, changed, may_be_new=True)
+                return self.take(Proposal(job_id, changed, None, may_be_new=True))
         raise StaleError(f"Job {job_id!r} kept changing; nothing was decided. Try again.")
 
     def restore(
@@ -227,52 +289,49 @@ class Decisions:
         InvalidValueError for rows that nothing marks with their batch. What versions above `back_to` have left is taken
         back where it is marked, and stays with a WARNING elsewhere.
         """
-        order = self._order(who, why)
-        return self._decide(job_id, lambda head: self.restored(head, order, seen, retract, back_to), expected=expected)
+        order = make_order(who, why, self._lookups.clock())
+        return self.take(Proposal(job_id, lambda head: self.restored(head, order, seen, retract, back_to), expected))
 
     def restored(
         self, head: Head, order: Order, seen: Seen, retract: tuple[Retraction, ...], back_to: int | None
-    ) -> Head:
-        """Return the head that `restore` writes in the place of another one."""
+    ) -> Decided:
+        """Return what `restore` writes in the place of a head."""
         for one in retract:
             if not has_batches(one.sink, one.batch_column):
                 sink = f"{one.sink.capitalize()}Sink(…, batch_column=…)"
                 remedy = f" If these were, name the column: after_restore(…, sinks=[{sink}], retract=True, why=…)."
                 raise _not_told(one.target, f"the rows of versions {one.first} to {one.last}", remedy)
         if back_to is None or back_to == head.version:
-            return head.restored(order, seen, retract)
-        outputs = self.outputs_after(head, back_to)
+            return Decided(head.restored(order, seen, retract))
+        outputs = self._later_outputs(head, back_to)
         told = tuple(output for output in outputs if output.is_retractable)
-        back = head.reset(order, None, told, retract=True)
+        back, chunks = head.reset(order, None, told, retract=True), dict[str, list[bytes]]()
         if back_to:
-            entry = self._copied(head, self._in_force(head, self._entry(head, back_to)), None)
+            entry, chunks = self._copied(head, self._in_force(head, self._entry(head, back_to)), None)
             back = head.rewound(entry, order, None, told, retract=True)
-        return _with_warning(head, head.restored(order, seen, retract, back), back_to, outputs)
+        after = head.restored(order, seen, retract, back)
+        _warn_of_outputs(head, after, back_to, outputs)
+        return Decided(after, chunks)
 
     # --- items of the original class --------------------------------------------------------------
 
-    def latest_started(self, job_id: str, runs: Iterable[Mapping[str, Any]]) -> str:
-        """Return which of Glue's ``JobRuns`` has an item of the original class and started last.
+    def adopt(self, adopted: Head, expected: Head | None = None) -> Head:
+        """Write what `adopted` returned; StaleError if it is not any more what somebody has looked at."""
+        check_expected(adopted, expected)
+        if not isinstance(self._store.swap(None, adopted), Written):
+            raise PlanConflictError(adopted.job_id, ADOPTED)
+        self._changes.write_log(adopted)
+        return adopted
 
-        Raises
-        ------
-        PlanConflictError
-            The job has a head already, so its latest run is known.
-        InvalidValueError
-            No run of the list has an item.
-        """
-        self._lookups.check_job(job_id)
-        return _latest_started(job_id, runs, self._to_adopt(job_id))
-
-    def adopt(
+    def adopted(
         self,
         job_id: str,
         made: JobDecision,
         run_id: str | None,
         runs: Iterable[Mapping[str, Any]] | None,
-        watermarks: Mapping[str, Any] | None,
+        watermarks: Mapping[str, Any] | None = None,
     ) -> Head:
-        """Declare which item of the original class is the most recent one; see `Watermarks.adopt`."""
+        """Return the head that takes over the most recent item of the original class; see `Watermarks.adopt`."""
         self._lookups.check_job(job_id)
         if (run_id is None) == (runs is None):
             raise InvalidValueError("adopt takes one of run_id and runs.")
@@ -280,30 +339,21 @@ class Decisions:
             check_readable_run_id(run_id)
         given = None if watermarks is None else as_stored(watermarks)
         order = self._checked(made)
-        found = self._to_adopt(job_id)
+        head, found = self._store.read_head(job_id), dict[str, items.Item]()
+        if head is None:
+            head, found = self._lookups.without_head(job_id)
+        if head is not None:
+            raise PlanConflictError(job_id, ADOPTED)
         run_id = run_id or _latest_started(job_id, runs or (), found)
         if run_id not in found:
             raise UnknownRunError(job_id, run_id)
         head = self._lookups.head_of_legacy(found[run_id], len(found), given).explained(order)
         check_adoptable(head)
-        if not isinstance(self._store.swap(None, head), Written):
-            raise PlanConflictError(job_id, ADOPTED)
-        self._changes.write_log(head)
         return head
-
-    def _to_adopt(self, job_id: str) -> dict[str, items.Item]:
-        """Return the items of the original class by run id; PlanConflictError if the job has a head."""
-        head = self._store.read_head(job_id)
-        found: dict[str, items.Item] = {}
-        if head is None:
-            head, found = self._lookups.without_head(job_id)
-        if head is not None:
-            raise PlanConflictError(job_id, ADOPTED)
-        return found
 
     # --- within ---------------------------------------------------------------------------------
 
-    def outputs_after(self, head: Head, version: int, most: int | None = None) -> Outputs:
+    def _later_outputs(self, head: Head, version: int, most: int | None = None) -> Outputs:
         """Return what the versions above one have left at targets, newest first, as far as the history goes.
 
         `most` is how many versions are looked at.
@@ -317,7 +367,7 @@ class Decisions:
     def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
         """Return the output of later versions: all of it to take it back, and else enough of it to warn."""
         first = min((output.version for output in head.unpublished if output.version > version), default=head.version)
-        outputs = self.outputs_after(head, version, None if retract else max(LOOKED_AT, head.version - first + 1))
+        outputs = self._later_outputs(head, version, None if retract else max(LOOKED_AT, head.version - first + 1))
         for output in outputs if retract else ():
             if not output.is_retractable and output not in head.unpublished:
                 raise _not_told(output.target, f"the {_counted(output)} that version {output.version} left there")
@@ -325,7 +375,7 @@ class Decisions:
 
     def _checked(self, made: JobDecision) -> Order:
         """Return the order of a decision; InvalidValueError for what it may not say."""
-        order = self._order(made.who, made.why)
+        order = make_order(made.who, made.why, self._lookups.clock())
         if made.context is not None:
             check_context(made.context)
             if made.retract:
@@ -334,36 +384,6 @@ class Decisions:
                     f"{made.context!r} alone. Leave out retract, or transformation_ctx."
                 )
         return order
-
-    def _order(self, who: str | None, why: str) -> Order:
-        return make_order(who, why, self._lookups.clock())
-
-    def _decide(
-        self,
-        job_id: str,
-        change: Callable[[Head], Head],
-        *,
-        may_be_new: bool = False,
-        expected: Head | None = None,
-    ) -> Head:
-        """Write a decision on the head as it is then, if it is as expected where anything is.
-
-        A run that commits in between is taken into account, or refuses the decision.
-        """
-        for _ in TO_DECIDE.races(self._store.sleep):
-            before, head = self._changes.read_for_change(job_id)
-            check_expected(head, expected)
-            if before is None and not may_be_new:
-                raise UnknownJobError(job_id, self._store.table_name)
-            after = change(head)
-            if after is head:
-                return head
-            if before is None and references(after.watermarks):
-                before = head  # It was written before the chunks were.
-            if isinstance(self._store.swap(before, after), Written):
-                self._tidy_up(head, after)
-                return after
-        raise StaleError(f"Job {job_id!r} changed {TO_DECIDE.tries} times meanwhile; nothing was decided. Try again.")
 
     def _merged(self, head: Head, name: str, given: Any, *, is_context: bool) -> Any:
         """Return what is to be stored under a name: of a source, its state with what is given put into it.
@@ -381,31 +401,13 @@ class Decisions:
             )
         return given if "kind" in given else {**before, **given}
 
-    def _declared(
-        self,
-        head: Head,
-        watermarks: Mapping[str, Any],
-        order: Order,
-        chunks: Mapping[str, list[bytes]] = MappingProxyType({}),
-    ) -> Head:
-        """Set all watermarks by hand; what is too large for the head is written in chunks, as are those given.
-
-        It is called for each head that a decision is tried on, and writes chunks of other names each time: those of
-        a try that lost may be deleted by `doctor` at any moment, as it raises the fence before it deletes.
-        """
-        in_head, large = spill_large(watermarks, "s", new_token(), "watermark", head.watermarks)
-        chunks = {**chunks, **large}
-        after = head.declared(in_head, order)
-        if chunks:
-            if head.fence == 0 and head.last is None:
-                # Chunks without a head would be taken for a damaged job. Who else made a head meanwhile does not
-                # matter: there is one then.
-                self._store.swap(None, head)
-            self._store.write_chunks(head.job_id, chunks)
-        return after
-
-    def _tidy_up(self, before: Head, after: Head) -> None:
+    def _tidy_up(self, before: Head, decided: Decided) -> None:
         """Do what follows a decision. It is made, so a failure is only logged: the next begin, or `doctor`, does it."""
+        after = decided.after
+        _warn_of_outputs(before, after, decided.back_to, decided.outputs)
+        # The warning is help only: a look-up that fails now must not look like a rewind that failed.
+        with suppress(WatermarkError):
+            self._progress.warn_of_backfills(after, decided.gone_back)
         try:
             self._changes.write_log(after)
             # Ends are set before anything is deleted: a role that may not delete still has versions that expire.
@@ -440,25 +442,31 @@ class Decisions:
             outputs += () if head.has_retracted(one.version) else one.change.outputs
         return replace(entry, change=replace(entry.change, outputs=tuple(reversed(outputs))))
 
-    def _copied(self, head: Head, entry: LogEntry, context: str | None) -> LogEntry:
-        """Return the entry with its spilled states copied: the old chunks may expire with their version.
+    def _copied(self, head: Head, entry: LogEntry, context: str | None) -> tuple[LogEntry, dict[str, list[bytes]]]:
+        """Return the entry with its spilled states as copies, and their chunks: the old ones may expire with it.
 
         What the head refers to as well needs no copy; nor do contexts other than the one gone back to.
         """
         watermarks, present = dict(entry.watermarks), references(head.watermarks)
+        chunks: dict[str, list[bytes]] = {}
 
         def copied(reference: Spilled) -> Spilled:
             if reference in present:
                 return reference
             value = self._store.read_spilled(head.job_id, reference)
-            copy, parts = cut(value, f"s#{new_token()}-0", "watermark")
-            self._store.write_chunks(head.job_id, {copy.id: parts})
+            copy, chunks[copy.id] = cut(value, f"s#{new_token()}-0", "watermark")
             return copy
 
-        # Copied anew for each head that the rewind is tried on, as in `_declared`.
         for name in watermarks if context is None else {context} & watermarks.keys():
             watermarks[name] = replaced(watermarks[name], copied)
-        return replace(entry, watermarks=watermarks)
+        return replace(entry, watermarks=watermarks), chunks
+
+
+def _declared(head: Head, states: Mapping[str, Any], order: Order, chunks: Mapping[str, list[bytes]]) -> Decided:
+    """Set states by hand; what is too large for the head goes in chunks, as do those given."""
+    watermarks = {**head.watermarks, **states}
+    in_head, large = spill_large(watermarks, "s", new_token(), "watermark", head.watermarks)
+    return Decided(head.declared(in_head, order), {**chunks, **large}, states)
 
 
 def _not_told(target: str, rows: str, remedy: str = "") -> InvalidValueError:
@@ -469,8 +477,8 @@ def _not_told(target: str, rows: str, remedy: str = "") -> InvalidValueError:
     )
 
 
-def _with_warning(before: Head, after: Head, version: int, outputs: Outputs) -> Head:
-    """Return the head after a decision, with a WARNING of output of later versions that it leaves at the targets."""
+def _warn_of_outputs(before: Head, after: Head, version: int, outputs: Outputs) -> None:
+    """Log a WARNING of output of versions above one that a decision leaves at the targets."""
     kept = {output.target for output in outputs if output not in before.unpublished and after.keeps(output)}
     if kept:
         logger.warning(
@@ -478,7 +486,6 @@ def _with_warning(before: Head, after: Head, version: int, outputs: Outputs) -> 
             "Decide with retract to have them deleted first, unless the target merges by key",
             before.job_id, version + 1, before.version, ", ".join(sorted(kept)),
         )  # fmt: skip
-    return after
 
 
 def _counted(output: Output) -> str:
@@ -504,6 +511,13 @@ def make_order(who: str | None, why: str, at: datetime) -> Order:
         if not isinstance(text, str) or not text.strip() or len(text) > MAX_WHY or not text.isprintable():
             raise InvalidValueError(f"{name!r} must be one printable line of 1 to {MAX_WHY:,} characters.")
     return Order(who, why, at, new_token())
+
+
+def check_owner(head: Head, run_id: str | None, token: str | None = None) -> None:
+    """Raise StaleError if another run owns the job than the one that a person took for dead."""
+    claim = head.claim
+    if claim is not None and (run_id not in (None, claim.run_id) or token not in (None, claim.token)):
+        raise StaleError(f"Run {claim.run_id!r} has job {head.job_id!r} now. Nothing was released. Look again.")
 
 
 def check_expected(head: Head, expected: Head | None) -> None:
