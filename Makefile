@@ -1,8 +1,9 @@
 BIN := .venv/bin
+PARTS := $(shell .ci/shard names)
 .DEFAULT_GOAL := help
 # Hundreds of processes that tests start would each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test sinks jobs plain collected small-spark-3.3 small-spark-4.1 test-all test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
+.PHONY: help demo test $(PARTS) collected small-spark-3.3 small-spark-4.1 test-all test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -10,14 +11,14 @@ help: ## show this list
 demo: .venv/demo-ready ## load a year of flights in several runs, one of them killed half-way
 	$(BIN)/python -m scripts.demo
 
-# Four at a time: two cores are never idle while a test waits, and what is short comes beside the long parts.
+# Six at a time: two cores are never idle while tests wait, and what is short comes beside the long parts.
 test: .venv/ready ## the tests, and a small set on the Sparks of Glue 4.0 and 6.0, without groups that passed and are unchanged; sets itself up
 	@.ci/spark-classes
-	@$(MAKE) --no-print-directory --jobs 4 --keep-going lint sinks jobs plain small-spark-3.3 small-spark-4.1 collected
+	@$(MAKE) --no-print-directory --jobs 6 --keep-going $(PARTS) small-spark-3.3 small-spark-4.1 lint collected
 	@.ci/shard check
 	@.ci/small/run report
 
-sinks jobs plain: .venv/ready
+$(PARTS): .venv/ready
 	@.ci/shard $@
 
 collected: .venv/ready
