@@ -76,6 +76,30 @@ REASONS = {
     ),
     # --- ConfigurationError
     "log_folder": "Folder {folder!r} of the logs {detail}. Correct that, or give SparkSubmit another logs=.",
+    # --- TargetError, TargetUnavailableError
+    "taken": (
+        "it holds {found!r}, which no job of this package wrote. Name an empty folder, or pass beside_others=True to "
+        "let its readers see both."
+    ),
+    "layout": "{detail}",
+    "other_format": (
+        "format={format!r}, but {name!r} is {other}, and readers take all files for one format. Name another folder."
+    ),
+    "other_option": (
+        "the option {option!r} is {now!r}, and {before!r} in the files there, and readers take all files alike. Write "
+        "with the same option, or name another folder."
+    ),
+    "not_a_table": "it holds {found!r} and is not a {format} table. Name an empty folder, or convert it first.",
+    "unfit_table": "{detail}",
+    "refused": "{doing}: the database refuses it to this user ({shown}). {detail}.",
+    "unreachable": (
+        "{doing}: the database is unreachable or closed the connection ({shown}). Run again later: the plan stays."
+    ),
+    "locked": (
+        "{doing}: another transaction holds a lock that it needs ({shown}). Find the transactions that are open for "
+        "long, in pg_stat_activity (PostgreSQL) or information_schema.INNODB_TRX (MySQL, MariaDB), and end them, or "
+        "let them end. Then run the job again."
+    ),
 }
 """The sentence of each reason: the fact, its cause and the remedy, with the attributes of the error in their places.
 
@@ -464,17 +488,19 @@ class CorruptItemError(ConfigurationError):
 class SourceError(ConfigurationError):
     """A source that cannot be listed or read."""
 
-    def __init__(self, source: str, detail: str) -> None:
-        self.source = source
-        super().__init__(f"Source {source!r}: {detail}")
+    _start = "Source {source!r}: "
+
+    def __init__(self, source: str, detail: str = "", **facts: Any) -> None:
+        super().__init__(detail, source=source, **facts)
 
 
 class TargetError(ConfigurationError):
     """A target that cannot be written to, or not in this way."""
 
-    def __init__(self, target: str, detail: str) -> None:
-        self.target = target
-        super().__init__(f"Target {target!r}: {detail}")
+    _start = "Target {target!r}: "
+
+    def __init__(self, target: str, detail: str = "", **facts: Any) -> None:
+        super().__init__(detail, target=target, **facts)
 
 
 class TargetAheadError(TargetError):
@@ -531,22 +557,6 @@ class RowsMissingError(TargetError):
         )
 
 
-class TargetTakenError(TargetError):
-    """A target that holds files which this package has not written."""
-
-    def __init__(self, target: str, found: str) -> None:
-        self.found = found
-        super().__init__(
-            target,
-            f"it holds {found!r}, which no job of this package wrote. Name an empty folder, or pass beside_others=True "
-            "to let its readers see both.",
-        )
-
-
-class TargetLayoutError(TargetError):
-    """A target whose folders are laid out in another way than this write asks for."""
-
-
 def chosen_type(column: str) -> str:
     """Return how the rows of a file of CSV, whose types are those of its values, have texts in a column."""
     return f' Rows of read_pandas("csv") have the type that dtype={{"{column}": "string"}} names there.'
@@ -569,17 +579,6 @@ class TargetSchemaError(TargetError):
             mistaken = "If the table has numbers by mistake, write to another one"
             remedy += f"{chosen_type(as_text)} {mistaken}, or: watermarks reset JOB --retract --why …"
         super().__init__(target, f"the rows do not fit the table: {self.found}. {remedy} Nothing is written.")
-
-
-class NotATableError(TargetError):
-    """A target that holds something, but is no table of the format that is asked for."""
-
-    def __init__(self, target: str, format: str, found: str) -> None:
-        self.format, self.found = format, found
-        super().__init__(
-            target,
-            f"it holds {found!r} and is not a {format} table. Name an empty folder, or convert it first.",
-        )
 
 
 class MissingConnectorError(ConfigurationError):
@@ -649,6 +648,15 @@ class RetractedError(WatermarkError):
         )
 
 
+class TargetUnavailableError(TargetError):
+    """A database that is down, too busy, or broke off, or in which another transaction holds a lock.
+
+    A transaction that was under way is rolled back. With the reason ``locked``, `is_deadlock` is whether the other one
+    waits for a lock of this one as well: at once there is none any more. Otherwise it held its lock for longer than the
+    database lets anybody wait.
+    """
+
+
 class UnprovenError(TargetError):
     """A record, or what is staged for it, that does not prove that it is of the job. All of it is left as it is."""
 
@@ -667,75 +675,17 @@ def _again(version: int) -> str:
 
 
 class StagedFilesLostError(TargetError):
-    """Files that a committed batch had staged are gone, and are not at the target either."""
+    """What a committed batch had staged is gone, and is not at the target either."""
 
-    def __init__(self, target: str, version: int, names: Sequence[str]) -> None:
+    def __init__(self, target: str, version: int, names: Sequence[str], *, is_table: bool = False) -> None:
         self.version, self.names = version, list(names)
         shown = ", ".join(self.names[:3]) + (" …" if len(self.names) > 3 else "")
-        super().__init__(
-            target,
-            f"{len(self.names)} staged files of version {version} are gone ({shown}). Something else deleted them, "
-            f"such as a lifecycle rule. {_again(version)}",
-        )
-
-
-class StagedRowsLostError(StagedFilesLostError):
-    """The staging table of a committed batch is gone, and its rows are not in the target either."""
-
-    def __init__(self, target: str, version: int, table: str) -> None:
-        self.version, self.table, self.names = version, table, [table]
-        TargetError.__init__(
-            self,
-            target,
-            f"staging table {table!r} of version {version} is gone, and the batch is not in the target. Something else "
-            f"dropped it. {_again(version)}",
-        )
-
-
-class TargetTableError(TargetError):
-    """A table that is not there, or whose columns do not take the rows."""
-
-
-class TargetRefusedError(TargetError):
-    """A database that refuses the user, or a right that the user lacks."""
-
-    def __init__(self, target: str, doing: str, rights: str, shown: str) -> None:
-        self.doing, self.rights, self.shown = doing, rights, shown
-        remedy = f"{rights}." if rights else "Check the user, the password and the user's rights."
-        super().__init__(target, f"{doing}: the database refuses it to this user ({shown}). {remedy}")
-
-
-class TargetUnavailableError(TargetError):
-    """A database that is down, too busy, or broke off; a transaction that was under way is rolled back."""
-
-    def __init__(self, target: str, doing: str, shown: str) -> None:
-        self.doing, self.shown = doing, shown
-        super().__init__(
-            target,
-            f"{doing}: the database is unreachable or closed the connection ({shown}). Run again later: the plan "
-            "stays.",
-        )
-
-
-class TargetLockedError(TargetUnavailableError):
-    """A database in which another transaction holds a lock; the transaction that waited for it is rolled back.
-
-    Attributes
-    ----------
-    is_deadlock
-        The other one waits for a lock of this one as well: at once there is none any more. Otherwise it held its lock
-        for longer than the database lets anybody wait.
-    """
-
-    def __init__(self, target: str, doing: str, shown: str, *, is_deadlock: bool) -> None:
-        self.doing, self.shown, self.is_deadlock = doing, shown, is_deadlock
-        TargetError.__init__(
-            self,
-            target,
-            f"{doing}: another transaction holds a lock that it needs ({shown}). Find the transactions that are open "
-            "for long, in pg_stat_activity (PostgreSQL) or information_schema.INNODB_TRX (MySQL, MariaDB), and end "
-            "them, or let them end. Then run the job again.",
-        )
+        gone = f"{len(self.names)} staged files of version {version} are gone ({shown}). Something else deleted them,"
+        text = f"{gone} such as a lifecycle rule."
+        if is_table:
+            gone = f"staging table {shown!r} of version {version} is gone, and the batch is not in the target."
+            text = f"{gone} Something else dropped it."
+        super().__init__(target, f"{text} {_again(version)}")
 
 
 class SourceChangedError(SourceError):

@@ -107,7 +107,7 @@ def test_tables_are_loaded_beside_one_that_fails_when_the_page_is_followed(
     foreign.parent.mkdir(parents=True)
     foreign.write_text("x")
     again = names["load_each"](["arrears"], names["ingest_table"])
-    assert again[0]["error"].startswith("TargetTakenError")
+    assert again[0]["error"].startswith("TargetError[taken]")
     foreign.unlink()
     clock.move(days=1)
     copied = names["load_each"](names["chosen"], names["copy_table"])

@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.errors import TargetTableError
+from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import BatchId
 from tests.support.database_fixtures import written_as
+from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.written import EPOCH, JOB, Written
 
@@ -68,7 +69,9 @@ def test_value_is_refused_by_column_and_count_when_its_column_would_change_it(
     declared, changed, kept = (POSTGRES if kind == "postgres" else MARIA)[name]
     written, table = new_table(request, kind, declared)
 
-    with pytest.raises(TargetTableError, match=r"column 'v' is .*the value in 1 rows\. Declare it as") as caught:
+    with pytest.raises(
+        TargetError, check=because("unfit_table"), match=r"column 'v' is .*the value in 1 rows\. Declare it as"
+    ) as caught:
         stage(written, table, changed)
     stage(written, table, kept)()
 

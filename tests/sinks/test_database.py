@@ -23,11 +23,8 @@ from pymysql import OperationalError
 
 from scripts.helpers.errors import (
     InvalidValueError,
-    StagedRowsLostError,
+    StagedFilesLostError,
     TargetError,
-    TargetLockedError,
-    TargetRefusedError,
-    TargetTableError,
     TargetUnavailableError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -43,6 +40,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import written_as
 from tests.support.databases import SQLiteFile
 from tests.support.patience import PATIENCE
+from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 from tests.support.written import EPOCH, JOB, PASSWORD, Written, WrittenSQLite
@@ -192,11 +190,11 @@ def test_loss_is_told_when_something_else_dropped_the_staging_table(written: Wri
     output = staged_by(sink, BATCH, 7, ROWS)
     sink.drop(output)
 
-    with pytest.raises(StagedRowsLostError, match="of version 3 is gone"):
+    with pytest.raises(StagedFilesLostError, match="of version 3 is gone"):
         sink.publish(output)
 
     # The batch is not taken for published by that.
-    with pytest.raises(StagedRowsLostError):
+    with pytest.raises(StagedFilesLostError):
         sink.publish(output)
     assert seen(written, table) == []
 
@@ -250,12 +248,12 @@ def test_rows_are_there_once_when_they_are_a_table_of_pyarrow(written: Written, 
 
 
 def test_column_is_named_by_the_text_of_its_label_when_the_table_lacks_it(written: Written, table: str) -> None:
-    with pytest.raises(TargetTableError, match=r"it has no column '0'\. Add it to the table"):
+    with pytest.raises(TargetError, check=because("unfit_table"), match=r"it has no column '0'\. Add it to the table"):
         staged_by(written.sink(table), BATCH, 7, pd.DataFrame({0: [1]}))
 
 
 def test_batch_column_is_refused_when_it_cannot_be_filled(written: Written, table: str) -> None:
-    with pytest.raises(TargetTableError, match="has no column 'batch'"):
+    with pytest.raises(TargetError, check=because("unfit_table"), match="has no column 'batch'"):
         staged_by(written.sink(table, batch_column="batch"), BATCH, 7, ROWS)
     with pytest.raises(InvalidValueError, match="batch_column='word' is filled by the sink"):
         staged_by(written.sink(table, batch_column="word"), BATCH, 7, ROWS)
@@ -467,9 +465,9 @@ def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batc
     taken = taken_back(output, 3, 3)
     with closing(written.connect()) as holder:
         holder.cursor().execute(*written.marked(*sink._log.statements(output.staging).record(output, 3, output.folder)))
-        with pytest.raises(TargetLockedError) as caught:
+        with pytest.raises(TargetUnavailableError, check=because("locked")) as caught:
             sink.publish(output)
-        with pytest.raises(TargetLockedError, match="a batch cannot be taken back"):
+        with pytest.raises(TargetUnavailableError, check=because("locked"), match="a batch cannot be taken back"):
             sink.retract(taken)
         before = seen(written, table)
     sink.publish(output)
@@ -713,7 +711,7 @@ def test_create_table_is_told_when_the_target_is_missing(written: Written) -> No
     frame = ROWS.assign(seen=pd.to_datetime(["2026-11-23T04:30:00Z"] * 3))
 
     with pytest.raises(
-        TargetTableError, match=r"watermarks reset.*Create it: CREATE TABLE \S+ \(.id. (bigint|integer), "
+        TargetError, match=r"watermarks reset.*Create it: CREATE TABLE \S+ \(.id. (bigint|integer), "
     ) as caught:
         staged_by(written.sink(table), BATCH, 1, frame)
 
@@ -742,7 +740,7 @@ def test_rows_are_refused_when_the_columns_do_not_take_them(
 ) -> None:
     table = written.new_table(columns)
 
-    with pytest.raises(TargetTableError, match=message) as caught:
+    with pytest.raises(TargetError, check=because("unfit_table"), match=message) as caught:
         staged_by(written.sink(table), BATCH, 1, pd.DataFrame(rows))
 
     assert caught.value.target.endswith(table)
@@ -822,7 +820,9 @@ def test_times_are_refused_when_digits_of_the_second_would_be_cut(request: pytes
     fits = pd.DataFrame({"at": [datetime(2026, 11, 23, 4, 30, 0, 123_000)]})
 
     staged_by(written.sink(table), BATCH, 1, fits)
-    with pytest.raises(TargetTableError, match=r"otherwise change the value in 1 rows") as caught:
+    with pytest.raises(
+        TargetError, check=because("unfit_table"), match=r"otherwise change the value in 1 rows"
+    ) as caught:
         staged_by(written.sink(table), BATCH, 2, fits + timedelta(microseconds=1))
 
     assert caught.value.target == written.sink(table).name
@@ -839,10 +839,10 @@ def test_right_is_named_when_the_user_may_not_make_tables(request: pytest.Fixtur
 
         return psycopg.connect(host="127.0.0.1", port=written.server.port, user="reader", dbname="postgres")
 
-    with pytest.raises(TargetRefusedError, match='GRANT CREATE ON SCHEMA "public"') as caught:
+    with pytest.raises(TargetError, check=because("refused"), match='GRANT CREATE ON SCHEMA "public"') as caught:
         staged_by(written.sink(table, connect), BATCH, 1, ROWS)
     assert caught.value.doing == "its staging table cannot be made"
-    with pytest.raises(TargetRefusedError, match='GRANT CREATE ON SCHEMA "public"') as caught:
+    with pytest.raises(TargetError, check=because("refused"), match='GRANT CREATE ON SCHEMA "public"') as caught:
         staged_by(written.sink(table, connect, Merge(("id",), ("word",))), BATCH, 1, ROWS)
     assert caught.value.doing == f"table {BATCHES!r} cannot be made beside it"
     assert written.staged(table) == []
@@ -852,7 +852,7 @@ def test_right_is_named_when_the_user_of_mariadb_may_not_make_tables(request: py
     written: Any = written_as(request, "maria")
     table = written.new_table("id integer, word text")
 
-    with pytest.raises(TargetRefusedError, match=r"GRANT CREATE, ALTER, DROP.* ON `shop`"):
+    with pytest.raises(TargetError, check=because("refused"), match=r"GRANT CREATE, ALTER, DROP.* ON `shop`"):
         staged_by(written.sink(table, lambda: written.connect("reader")), BATCH, 1, ROWS)
 
 
@@ -878,7 +878,7 @@ def test_error_names_what_failed_and_the_rights_for_it_when_a_login_is_refused(
     numbers = itertools.count(1)
     sink = written.sink(table, lambda: written.connect("nobody" if next(numbers) == nth else "writer"))
 
-    with pytest.raises(TargetRefusedError) as caught:
+    with pytest.raises(TargetError, check=because("refused")) as caught:
         staged_by(sink, BATCH, 1, ROWS)
 
     told = caught.value.target, caught.value.doing, caught.value.rights
@@ -889,9 +889,11 @@ def test_error_names_what_failed_and_the_rights_for_it_when_a_login_is_refused(
 def test_name_is_refused_when_the_server_would_cut_it(request: pytest.FixtureRequest) -> None:
     written = written_as(request, "postgres")
 
-    with pytest.raises(TargetTableError, match=r"': 'é+' has 64 bytes, and PostgreSQL has names of up to 63"):
+    with pytest.raises(
+        TargetError, check=because("unfit_table"), match=r"': 'é+' has 64 bytes, and PostgreSQL has names of up to 63"
+    ):
         staged_by(written.sink("é" * 32), BATCH, 1, ROWS)
-    with pytest.raises(TargetTableError, match="there is no such table"):
+    with pytest.raises(TargetError, check=because("unfit_table"), match="there is no such table"):
         staged_by(written.sink("n" * 63), BATCH, 1, ROWS)
 
 
@@ -900,7 +902,9 @@ def test_table_is_refused_when_its_engine_has_no_transactions(request: pytest.Fi
     table = written.new_table("id integer, word text")
     written.sql(f"ALTER TABLE {table} ENGINE=MyISAM")
 
-    with pytest.raises(TargetTableError, match=f"/{table}': its engine has no transactions.* ENGINE=InnoDB"):
+    with pytest.raises(
+        TargetError, check=because("unfit_table"), match=f"/{table}': its engine has no transactions.* ENGINE=InnoDB"
+    ):
         staged_by(written.sink(table), BATCH, 1, ROWS)
 
 
@@ -946,7 +950,7 @@ def test_error_holds_no_secret_when_nobody_answers(request: pytest.FixtureReques
     ("codes", "error"),
     [
         ([2002, 2003, 2006, 2013], TargetUnavailableError),
-        ([1044, 1045, 1142, 1143, 1227, 1370], TargetRefusedError),
+        ([1044, 1045, 1142, 1143, 1227, 1370], TargetError),
     ],
     ids=["gone", "refused"],
 )
@@ -958,7 +962,10 @@ def test_kind_of_error_is_told_when_mysql_has_a_number_alone(codes: list[int], e
 
 @pytest.mark.parametrize(("code", "is_deadlock"), [(1205, False), (1213, True)])
 def test_lock_is_told_when_mysql_has_a_number_alone(code: int, is_deadlock: bool) -> None:
-    with pytest.raises(TargetLockedError) as caught, target_errors("t", "the batch cannot be published"):
+    with (
+        pytest.raises(TargetUnavailableError, check=because("locked")) as caught,
+        target_errors("t", "the batch cannot be published"),
+    ):
         raise OperationalError(code, "a text")
 
     assert caught.value.is_deadlock is is_deadlock
@@ -968,7 +975,9 @@ def test_sink_is_refused_when_its_way_to_the_database_is_not_whole() -> None:
     for options in ({}, {"url": "jdbc:sqlite:x"}, {"connect": dict}, {"connect": dict, "name": "x", "url": "y"}):
         with pytest.raises(InvalidValueError, match=r"[gG]ive"):
             DatabaseSink("t", **options)
-    with pytest.raises(TargetTableError, match=r"'database://x/public\.': its name has an empty part"):
+    with pytest.raises(
+        TargetError, check=because("unfit_table"), match=r"'database://x/public\.': its name has an empty part"
+    ):
         DatabaseSink("public.", connect=dict, name="x")
 
 
@@ -1153,7 +1162,7 @@ def test_batches_keep_their_keys_when_their_table_has_room_for_some_digits_of_a_
     count = sink.retract(taken_back(first, 2, 3, "batch"))
     for late in (first, second):
         sink.publish(late)
-    with suppress(StagedRowsLostError):
+    with suppress(StagedFilesLostError):
         sink.publish(loser)
 
     mark = mark_of(JOB)

@@ -15,11 +15,8 @@ import pytest
 from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
-    StagedRowsLostError,
+    StagedFilesLostError,
     TargetError,
-    TargetLockedError,
-    TargetRefusedError,
-    TargetTableError,
     TargetUnavailableError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -30,6 +27,7 @@ from scripts.helpers.sinks.database import JdbcAccess, arriving, place_of_url
 from scripts.helpers.sql.mysql import MariaDB
 from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import written_as
+from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.written import EPOCH, JOB, PASSWORD, Written
 
@@ -236,7 +234,7 @@ def test_loss_is_told_when_the_staging_table_is_gone(jdbc: Any, written: Written
     output = staged_by(sink, BATCH, 1, jdbc.range(1))
     written.sql(f"DROP TABLE {output.folder}")
 
-    with pytest.raises(StagedRowsLostError):
+    with pytest.raises(StagedFilesLostError):
         sink.publish(output)
     assert sink.staged(output.job) == []
 
@@ -256,7 +254,7 @@ def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(
 
     with closing(written.connect()) as holder:
         holder.cursor().execute(*written.marked(*sink._log.statements(output.staging).record(output, 3, output.folder)))
-        with pytest.raises(TargetLockedError):
+        with pytest.raises(TargetUnavailableError, check=because("locked")):
             sink.publish(output)
 
 
@@ -281,7 +279,7 @@ def test_table_is_refused_when_its_engine_has_no_transactions(jdbc: Any, request
     table = written.new_table("id bigint")
     written.sql(f"ALTER TABLE {table} ENGINE=MyISAM")
 
-    with pytest.raises(TargetTableError, match="ENGINE=InnoDB"):
+    with pytest.raises(TargetError, check=because("unfit_table"), match="ENGINE=InnoDB"):
         staged_by(sink_of(jdbc, written, table), BATCH, 1, jdbc.range(1))
 
 
@@ -289,7 +287,7 @@ def test_right_is_named_and_no_secret_when_the_user_may_only_read(jdbc: Any, mar
     table = maria.new_table("id bigint")
     sink = DatabaseSink(table, spark=jdbc, url=maria.url, properties=maria.properties)
 
-    with pytest.raises(TargetRefusedError, match=r"GRANT CREATE, ALTER, DROP.* ON `shop`") as caught:
+    with pytest.raises(TargetError, check=because("refused"), match=r"GRANT CREATE, ALTER, DROP.* ON `shop`") as caught:
         staged_by(sink, BATCH, 1, jdbc.range(1))
     assert PASSWORD not in f"{caught.value!r}{sink!r}{sink._log.access!r}"
 

@@ -24,7 +24,6 @@ from deltalake.schema import PrimitiveType
 from scripts.helpers.errors import (
     InvalidValueError,
     MissingConnectorError,
-    NotATableError,
     StagedFilesLostError,
     TargetError,
     TargetSchemaError,
@@ -280,7 +279,9 @@ def test_write_is_refused_when_the_target_is_no_table(table: Table) -> None:
     Path(table.path).mkdir()
     Path(table.path, "part-00000.parquet").write_bytes(b"x")
 
-    with pytest.raises(NotATableError, match=r"'part-00000\.parquet' and is not a Delta table"):
+    with pytest.raises(
+        TargetError, check=because("not_a_table"), match=r"'part-00000\.parquet' and is not a Delta table"
+    ):
         table.stage(1, [1])
 
     assert table.staged == []

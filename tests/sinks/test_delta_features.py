@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
-from scripts.helpers.errors import TargetError, TargetTableError
+from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import mark_of
 from tests.sinks.contract.targets import spark_schema
+from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.written import EPOCH, JOB
 
@@ -121,7 +122,9 @@ def test_rows_are_counted_and_refused_before_the_commit_when_a_column_wants_more
         rows = pa.table({"odd": pa.array(values, schema.field("odd").type), "word": ["a"] * len(values)})
         return rows if spark is None else spark.createDataFrame(rows.to_pylist(), spark_schema(schema))
 
-    with pytest.raises(TargetTableError, match=f"its {called} refuses 2 rows. Correct or filter them. Nothing"):
+    with pytest.raises(
+        TargetError, check=because("unfit_table"), match=f"its {called} refuses 2 rows. Correct or filter them. Nothing"
+    ):
         staged_by(sink, BATCH, 1, frame([*fit, *unfit]))
     assert sink.staged(JOB_MARK) == []
     if fit:
@@ -150,7 +153,7 @@ def test_rows_are_counted_as_the_table_counts_them_when_a_constraint_divides_or_
     rows = pd.DataFrame({"id": [5, 6], "word": ["{rows}", "{rows}"]})
 
     if count:
-        with pytest.raises(TargetTableError, match=f"refuses {count} row"):
+        with pytest.raises(TargetError, check=because("unfit_table"), match=f"refuses {count} row"):
             staged_by(DeltaSink(str(path)), BATCH, 1, rows)
     else:
         assert staged_by(DeltaSink(str(path)), BATCH, 1, rows).rows == len(rows)

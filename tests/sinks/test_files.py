@@ -17,14 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.errors import (
-    InvalidValueError,
-    StagedFilesLostError,
-    TargetError,
-    TargetLayoutError,
-    TargetSchemaError,
-    TargetTakenError,
-)
+from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, TargetSchemaError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.file_schema import COLUMNS
@@ -280,7 +273,7 @@ def test_write_is_refused_when_the_target_is_laid_out_in_the_other_way(
     sink = make(batch_folders=first)
     sink.publish(sink.stage_files(BATCH, 7, fill))
 
-    with pytest.raises(TargetLayoutError, match=f"/raw': batch_folders={not first}"):
+    with pytest.raises(TargetError, match=f"/raw': batch_folders={not first}"):
         make(batch_folders=not first).stage_files(BatchId("repairs", "e1", 4), 8, fill)
 
     assert sink.staging.place.files(sink.stage_files(BATCH, 9, fill).job) != {}
@@ -304,7 +297,7 @@ def test_write_is_refused_when_the_target_holds_files_of_others(make: Callable[.
     sink.stage_files(BATCH, 7, fill)
     sink.target.write("somebody/part-00000.parquet", b"x")
 
-    with pytest.raises(TargetTakenError, match=r"/raw': it holds 'somebody/part-00000\.parquet'"):
+    with pytest.raises(TargetError, check=because("taken"), match=r"/raw': it holds 'somebody/part-00000\.parquet'"):
         make().stage_files(BATCH, 7, fill)
     beside = make(beside_others=True)
     beside.publish(beside.stage_files(BATCH, 8, fill))
@@ -540,7 +533,7 @@ def test_csv_is_refused_when_readers_would_need_other_options(
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format="csv", **given)
 
     if found:
-        with pytest.raises(TargetLayoutError, match=f"/raw': the option {found}"):
+        with pytest.raises(TargetError, match=f"/raw': the option {found}"):
             staged_by(sink, BatchId("repairs", "e1", 4), 8, spark.range(1))
         assert sink.staging.place.files() == left
     else:
@@ -653,7 +646,7 @@ def test_rows_are_refused_when_the_target_has_another_format(spark: Any, tmp_pat
     sink = FileSink(str(tmp_path / "raw"))
     sink.publish(staged_by(sink, BATCH, 7, pd.DataFrame({"id": [1]})))
 
-    with pytest.raises(TargetLayoutError, match=r"/raw': format='csv', but '\S+' is parquet"):
+    with pytest.raises(TargetError, match=r"/raw': format='csv', but '\S+' is parquet"):
         staged_by(FileSink(str(tmp_path / "raw"), spark=spark, format="csv"), BATCH, 8, spark.range(1))
 
 

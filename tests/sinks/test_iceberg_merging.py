@@ -26,7 +26,6 @@ from scripts.helpers.errors import (
     StagedFilesLostError,
     TargetError,
     TargetSchemaError,
-    TargetTableError,
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
@@ -632,7 +631,7 @@ def test_merge_is_refused_when_deletes_are_remembered_by_other_columns(catalog: 
     other = Merge.of(["id", "word"], "at")
     rows = events_of(frame([Event(1, 1, "a")]), other)
 
-    with pytest.raises(TargetTableError, match="deletes are remembered by at, id"):
+    with pytest.raises(TargetError, check=because("unfit_table"), match="deletes are remembered by at, id"):
         staged_by(IcebergSink(table.name, catalog=catalog).merging(other), BatchId("repairs", "e1", 9), 1, rows)
 
 
@@ -640,7 +639,7 @@ def test_merge_by_spark_is_refused_when_deletes_are_remembered_by_other_columns(
     table = Table(spark_with_tables, "newest")
     table.spark.sql(f"CREATE TABLE {memory_of(table.name)} (id bigint, word string) USING iceberg")
 
-    with pytest.raises(TargetTableError, match="deletes are remembered by id, word"):
+    with pytest.raises(TargetError, check=because("unfit_table"), match="deletes are remembered by id, word"):
         table.stage([Event(1, 1, "a")])
 
 

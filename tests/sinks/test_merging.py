@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from scripts.helpers.errors import InvalidValueError, KeyColumnError, TargetTableError
+from scripts.helpers.errors import InvalidValueError, KeyColumnError, TargetError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DatabaseSink, Merge, Versions, events_of
 from scripts.helpers.sinks.database import GONE, Statements
@@ -174,7 +174,11 @@ def test_whole_row_is_asked_for_when_a_column_is_missing(table: Table) -> None:
     connection.commit()
     connection.close()
 
-    with pytest.raises(TargetTableError, match=f"/{table.name}': column 'note' is missing in the rows, and a merge"):
+    with pytest.raises(
+        TargetError,
+        check=because("unfit_table"),
+        match=f"/{table.name}': column 'note' is missing in the rows, and a merge",
+    ):
         table.merge([Event(1, 1, "a")])
 
 
@@ -182,7 +186,9 @@ def test_other_key_is_refused_when_deletes_are_remembered_by_the_first_one(table
     table.merge([Event(1, 1, "a")])
     other = table.sink.merging(Merge.of(["id", "word"], "at", table.kind == "history"))
 
-    with pytest.raises(TargetTableError, match="its deletes are remembered by at, id") as caught:
+    with pytest.raises(
+        TargetError, check=because("unfit_table"), match="its deletes are remembered by at, id"
+    ) as caught:
         staged_by(other, BatchId(JOB, EPOCH, 9), 1, frame([Event(1, 1, "a")]))
 
     assert caught.value.target == other.name
@@ -238,7 +244,7 @@ def test_create_table_has_key_and_history_when_the_target_is_missing(written: Wr
     name = f"versions_{written.kind}"
     written.sql(f"DROP TABLE IF EXISTS {name}")
     sink = written.sink(name, merge=rules("history"))
-    with pytest.raises(TargetTableError, match="PRIMARY KEY") as caught:
+    with pytest.raises(TargetError, check=because("unfit_table"), match="PRIMARY KEY") as caught:
         staged_by(sink, BatchId(JOB, EPOCH, 1), 1, frame([Event(1, 1, "a")]))
 
     written.sql(str(caught.value).partition("Create it: ")[2])
@@ -325,7 +331,7 @@ def test_history_is_refused_when_the_target_or_the_rows_do_not_have_its_columns(
     written = written_as(request, "sqlite")
     sink = written.sink(written.new_table(columns), merge=rules("history"))
 
-    with pytest.raises(TargetTableError, match=message) as caught:
+    with pytest.raises(TargetError, check=because("unfit_table"), match=message) as caught:
         staged_by(sink, BatchId(JOB, EPOCH, 1), 1, pd.DataFrame(rows))
 
     assert caught.value.target == sink.name

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from scripts.helpers.errors import TargetLayoutError
+from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.files import FileSink, file_rows, partition_folder, write_arrow
 from scripts.helpers.sinks.given_frames import given_rows
@@ -153,7 +153,7 @@ def test_batch_is_refused_when_its_folders_are_not_those_of_the_batches_before(
     sink = FileSink(target, partition_by=first)
     sink.publish(staged_by(sink, batches[0], 1, rows))
 
-    with pytest.raises(TargetLayoutError, match="Give partition_by="):
+    with pytest.raises(TargetError, match="Give partition_by="):
         staged_by(FileSink(target, partition_by=second), batches[1], 1, rows)
 
     again = FileSink(target, partition_by=first)

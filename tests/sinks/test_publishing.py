@@ -19,7 +19,6 @@ from scripts.helpers.errors import (
     PlanConflictError,
     StagedFilesLostError,
     TargetError,
-    TargetTakenError,
     UnpublishedError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -362,7 +361,7 @@ def test_write_is_refused_when_the_target_is_not_ours(world: DirectoryCopy) -> N
     world.target.mkdir()
     (world.target / "a.parquet").write_bytes(b"x")
 
-    with pytest.raises(TargetTakenError):
+    with pytest.raises(TargetError, check=because("taken")):
         world.run()
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.errors import TargetError, TargetTableError
+from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.merging import DELETED, Merge
+from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.written import EPOCH, JOB, Written
 
@@ -31,7 +32,7 @@ def staged(written: Written, table: str, columns: str, rows: list[tuple[Any, ...
 def refused(written: Written, table: str, columns: str, rows: list[tuple[Any, ...]], merge: Merge | None = None) -> str:
     """Return why rows are refused before the commit, when nothing of them is left."""
     frame = pd.DataFrame(rows, columns=columns.split())
-    with pytest.raises(TargetTableError) as caught:
+    with pytest.raises(TargetError, check=because("unfit_table")) as caught:
         staged_by(written.sink(table, merge=merge), BATCH, 1, frame)
     assert (written.rows(f"SELECT * FROM {table}"), written.staged(table)) == ([], [])
     return str(caught.value)
@@ -204,7 +205,7 @@ def test_rows_are_taken_as_sqlite_takes_them_when_its_schema_has_more_to_say(
     if count:
         sink.publish(staged_by(sink, BATCH, 1, frame))
     else:
-        with pytest.raises(TargetTableError, match="refuses 2 rows"):
+        with pytest.raises(TargetError, check=because("unfit_table"), match="refuses 2 rows"):
             staged_by(sink, BATCH, 1, frame)
 
     assert len(written.rows(f"SELECT * FROM {table}")) == count

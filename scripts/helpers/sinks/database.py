@@ -27,11 +27,8 @@ from scripts.helpers._lazy import DataFrame, SparkSession, pa, pd
 from scripts.helpers.errors import (
     InvalidValueError,
     KeyColumnError,
-    StagedRowsLostError,
+    StagedFilesLostError,
     TargetError,
-    TargetLockedError,
-    TargetRefusedError,
-    TargetTableError,
     TargetUnavailableError,
     UnprovenError,
     chosen_type,
@@ -866,14 +863,10 @@ def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
 
     Raises
     ------
-    TargetLockedError
-        Others hold a lock, or the transaction was ended by a deadlock with them.
     TargetUnavailableError
-        The database is down, too busy, or broke off.
-    TargetRefusedError
-        It refuses the user, or lacks a right.
+        The database is down, too busy, or broke off; others hold a lock, or the transaction was ended by a deadlock.
     TargetError
-        Anything else.
+        Anything else, such as a right that the user lacks.
     """
     try:
         yield
@@ -883,11 +876,13 @@ def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
             raise
         shown = found.shown
         if found.is_refused:
-            raise TargetRefusedError(target, doing, rights, shown) from None
+            remedy = rights or "Check the user, the password and the user's rights"
+            raise TargetError(target, remedy, reason="refused", doing=doing, shown=shown) from None
         if found.is_deadlock or found.meaning == LOCKED:
-            raise TargetLockedError(target, doing, shown, is_deadlock=found.is_deadlock) from None
+            facts: dict[str, Any] = {"doing": doing, "shown": shown, "is_deadlock": found.is_deadlock}
+            raise TargetUnavailableError(target, reason="locked", **facts) from None
         if found.is_outage:
-            raise TargetUnavailableError(target, doing, shown) from None
+            raise TargetUnavailableError(target, reason="unreachable", doing=doing, shown=shown) from None
         why = next((text for start, text in MEANINGS.items() if found.meaning.startswith(start)), "")
         more = "" if found.meaning == FULL else " Its log says more."
         raise TargetError(target, f"{doing}: {why or 'the database refused it'} ({shown}).{more}") from None
@@ -929,7 +924,7 @@ class DatabaseSink(TableSink):
     ------
     InvalidValueError
         Neither or both ways to reach the database are given, or one of them in part.
-    TargetTableError
+    TargetError
         A table name with an empty part.
     """
 
@@ -953,7 +948,9 @@ class DatabaseSink(TableSink):
         log = _Log(_access(spark, url, properties, connect, name), parts)
         super().__init__(log.target, log, merge, batch_column)
         if not parts or not all(parts) or any("\0" in part for part in parts):
-            raise TargetTableError(self.name, "its name has an empty part. Give 'table' or 'schema.table'.")
+            raise TargetError(
+                self.name, "its name has an empty part. Give 'table' or 'schema.table'.", reason="unfit_table"
+            )
 
     def __repr__(self) -> str:
         """Show the target, and nothing of the connection."""
@@ -987,13 +984,13 @@ class DatabaseSink(TableSink):
 
         Raises
         ------
-        StagedRowsLostError
+        StagedFilesLostError
             The staging table is gone, and the batch is not in the target.
         UnprovenError
             The staging table is not one that an attempt at this batch makes for this target.
         InvalidValueError
             Since the batch was staged, somebody else wrote a row that it is tied with.
-        TargetLockedError, TargetUnavailableError, TargetRefusedError, TargetError
+        TargetUnavailableError, TargetError
             The database does not let it through; nothing is changed.
         """
         if output.rows == 0:
@@ -1140,7 +1137,7 @@ class _Log(TableLog):
                 return
             staged = self.catalogue(session, [of.staging, table])
             if not staged:
-                raise StagedRowsLostError(of.target, version, table)
+                raise StagedFilesLostError(of.target, version, [table], is_table=True)
             names = [name for name in staged if name not in (DELETED, ROW)]
             if isinstance(change, Append):
                 moves = statements.append(table, names)
@@ -1228,7 +1225,7 @@ class _StagingTables(Attempts):
             )
         with self._log.session("the batch cannot be published") as session:
             if not self._log.catalogue(session, [self._schema, output.folder]):
-                raise StagedRowsLostError(output.target, output.version, output.folder)
+                raise StagedFilesLostError(output.target, output.version, [output.folder], is_table=True)
         return StagedRows(output.folder)
 
     def left(self, job: str) -> list[str]:
@@ -1281,7 +1278,7 @@ class _Attempt:
 
     Raises
     ------
-    TargetTableError
+    TargetError
         The target does not take the rows.
     """
 
@@ -1305,8 +1302,8 @@ class _Attempt:
         self.statements = log.statements(str(schema))
         self._check_columns()
 
-    def _unfit(self, detail: str) -> TargetTableError:
-        return TargetTableError(self._log.target, detail)
+    def _unfit(self, detail: str) -> TargetError:
+        return TargetError(self._log.target, detail, reason="unfit_table")
 
     def _check_name(self) -> None:
         limit = self._sql.longest_name
@@ -1361,7 +1358,7 @@ class _Attempt:
             self._check_others({column.name for column in self._arriving})
 
     def _check_others(self, given: set[str]) -> None:
-        """Raise TargetTableError for columns of the target that the rows would have to have."""
+        """Raise TargetError for columns of the target that the rows would have to have."""
         history = self._rules.history if self._rules else None
         versions = (history.valid_from, history.valid_to) if history else ()
         for name in versions:
@@ -1408,7 +1405,7 @@ class _Attempt:
                     session.run(*statements.lock_row())
 
     def _check_gone(self, session: Session, rules: Merge) -> None:
-        """Raise TargetTableError where deletes were remembered by another key or order."""
+        """Raise TargetError where deletes were remembered by another key or order."""
         found = set(self._log.catalogue(session, [self.statements.schema, self.statements.gone_table]))
         named = {*rules.keys, *rules.sequence_by}
         if found != named:
@@ -1462,7 +1459,7 @@ class _Attempt:
                 )
 
     def _check_each(self, pairs: Sequence[tuple[Arriving, TableColumn]]) -> None:
-        """Raise TargetTableError for the first column of which the server refuses a value: it names none."""
+        """Raise TargetError for the first column of which the server refuses a value: it names none."""
         for column, found in pairs:
             with self._log.session("rows do not fit the table") as session:
                 _begin(session, self._sql)
@@ -1480,7 +1477,7 @@ class _Attempt:
                 session.run(sql("ROLLBACK"))
 
     def _check_values(self, session: Session, columns: Sequence[tuple[Arriving, TableColumn]]) -> None:
-        """Raise TargetTableError where the target's column would hold another value than the one that arrived."""
+        """Raise TargetError where the target's column would hold another value than the one that arrived."""
         query = self.statements.changed(self._table, columns)
         counts = session.rows(query)[0] if query is not None else ()
         for (column, found), count in zip(columns, counts, strict=False):
@@ -1492,7 +1489,7 @@ class _Attempt:
                 )
 
     def _check_constraints(self) -> None:
-        """Raise TargetTableError for staged rows that a CHECK constraint or a unique key of the target refuses."""
+        """Raise TargetError for staged rows that a CHECK constraint or a unique key of the target refuses."""
         absent = self._columns.keys() - {column.name for column in self._arriving}
         counts: dict[str, int] = {}
         # A condition may call what this user may not call. Then the publication finds out.

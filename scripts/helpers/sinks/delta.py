@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pc
-from scripts.helpers.errors import InvalidValueError, NotATableError, TargetError
+from scripts.helpers.errors import InvalidValueError, TargetError
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
@@ -202,7 +202,7 @@ class _Log(LakeLog, Tables):
             return self._shape()
         found = [name for name in self._place.files(most=100) if not is_hidden(name)]
         if found:
-            raise NotATableError(self._place.uri(""), self.title, found[0])
+            raise TargetError(self._place.uri(""), reason="not_a_table", format=self.title, found=found[0])
         return None
 
     def make(self, like: Any, partition_by: Sequence[str]) -> None:

@@ -28,13 +28,7 @@ from urllib.parse import unquote
 from scripts.helpers._lazy import DataFrame, F, S3Client, SparkSession, pa, pc, pd, pq
 from scripts.helpers.display.options import nearest
 from scripts.helpers.display.units import count_of
-from scripts.helpers.errors import (
-    InvalidValueError,
-    StagedFilesLostError,
-    TargetError,
-    TargetLayoutError,
-    TargetTakenError,
-)
+from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
@@ -222,15 +216,11 @@ NOT_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
 def check_same_format(target: Place, names: Iterable[str], format: str) -> None:
-    """Raise TargetLayoutError if a file that this package published is of another format."""
+    """Raise TargetError if a file that this package published is of another format."""
     for name in names:
         other = set(name.rpartition("/")[2].split(".")[1:]) & set(FORMATS)
         if format in FORMATS and other and format not in other:
-            raise TargetLayoutError(
-                target.uri(""),
-                f"format={format!r}, but {name!r} is {other.pop()}, and readers take all files for one format. "
-                "Name another folder.",
-            )
+            raise TargetError(target.uri(""), reason="other_format", format=format, name=name, other=other.pop())
 
 
 def fit_to_schema(
@@ -253,7 +243,7 @@ def fit_to_schema(
     ------
     TargetSchemaError
         The rows have other columns or types.
-    TargetLayoutError
+    TargetError
         An option differs that readers have to know.
     InvalidValueError
         Two names differ only in case, or a type is needed of a column that has no value.
@@ -305,11 +295,7 @@ def _check_options(target: Place, there: FileSchema, schema: FileSchema) -> None
         default = DEFAULTS.get(name, "not given")
         now, before = schema.options.get(name, default), there.options.get(name, default)
         if now != before:
-            raise TargetLayoutError(
-                target.uri(""),
-                f"the option {name!r} is {now!r}, and {before!r} in the files there, and readers take all files alike. "
-                "Write with the same option, or name another folder.",
-            )
+            raise TargetError(target.uri(""), reason="other_option", option=name, now=now, before=before)
 
 
 def _published(target: Place) -> dict[str, int]:
@@ -540,7 +526,7 @@ class FileSink:
         ------
         InvalidValueError
             Rows with a value in a column of `partition_by` that no folder keeps. What was staged is deleted.
-        TargetTakenError, TargetLayoutError, TargetSchemaError, InvalidValueError
+        TargetError, TargetSchemaError, InvalidValueError
             Before anything is written. Columns are compared with those that earlier publications have stored in a
             hidden file of the target; without one with the footers of its newest files, or for CSV and JSON with the
             first line of the newest file.
@@ -551,9 +537,10 @@ class FileSink:
         found = {name: size for name, size in listed.items() if not is_hidden(name)}
         for folder, is_record, _ in (name.partition(f"/{RECORDS}/") for name in listed):
             if is_record and any(name.startswith(f"{folder}/") for name in found):
-                raise TargetLayoutError(
+                raise TargetError(
                     self.name,
                     f"a job writes to its folder {folder!r}, and readers see those rows as well. Name another folder.",
+                    reason="layout",
                 )
         batch_folders = self._layout(list(found))
         # A reader takes a column of that name from the folders: one in the rows would be hidden by it, or clash.
@@ -749,7 +736,7 @@ class FileSink:
             raise StagedFilesLostError(output.target, output.version, lost)
 
     def _check_parted(self, ours: Collection[str]) -> None:
-        """Raise TargetLayoutError where the files of earlier batches are in folders of other columns."""
+        """Raise TargetError where the files of earlier batches are in folders of other columns."""
 
         def columns_in(name: str) -> tuple[str, ...]:
             folders = [part for part in name.split("/")[:-1] if not part.startswith(f"{BATCH_COLUMN}=")]
@@ -758,10 +745,11 @@ class FileSink:
         other = {columns_in(name) for name in ours} - {tuple(self._partition_by)}
         if other:
             there = list(min(other))
-            raise TargetLayoutError(
+            raise TargetError(
                 self.name,
                 f"its files are in folders by {there}, and partition_by is {list(self._partition_by)}. Of both, Spark "
                 f"skips files, or reads none. Give partition_by={there}, or name another folder.",
+                reason="layout",
             )
 
     def _layout(self, found: Collection[str]) -> bool:
@@ -770,7 +758,7 @@ class FileSink:
         flat = [name for name in found if batch_of(name) and not name.startswith(f"{BATCH_COLUMN}=")]
         target = self.name
         if found and not in_folders and not flat and not self._beside_others:
-            raise TargetTakenError(target, next(iter(found)))
+            raise TargetError(target, reason="taken", found=next(iter(found)))
         if self._batch_folders is None:
             if in_folders and not flat:
                 logger.warning(
@@ -781,10 +769,11 @@ class FileSink:
             return False
         clash = flat if self._batch_folders else in_folders
         if clash:
-            raise TargetLayoutError(
+            raise TargetError(
                 target,
                 f"batch_folders={self._batch_folders}, but {clash[0]!r} is laid out in the other way, and Spark reads "
                 "no mixture. Leave the option out, or name another folder.",
+                reason="layout",
             )
         return self._batch_folders
 

@@ -30,7 +30,7 @@ from tempfile import gettempdir
 from typing import Any, Protocol
 
 from scripts.helpers._lazy import DataFrame, F, T, pa
-from scripts.helpers.errors import InvalidValueError, KeyColumnError, TargetTableError
+from scripts.helpers.errors import InvalidValueError, KeyColumnError, TargetError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.outputs import MergeColumns
 from scripts.helpers.rows.dialect import SPARK
@@ -560,16 +560,17 @@ class TableMerge:
         ------
         KeyColumnError, InvalidValueError
             See `Merge`.
-        TargetTableError
+        TargetError
             Deletes are remembered by other columns.
         """
         tables, frames = self._tables, self._frames
         remembered = tables.columns(self.memory) if tables.has(self.memory) else []
         if remembered and set(remembered) != set(self.named):
-            raise TargetTableError(
+            raise TargetError(
                 self.target,
                 f"its deletes are remembered by {', '.join(sorted(remembered))}, in {self.memory}. Merge by these, "
                 "or delete that table: then a row from before a delete brings its key back.",
+                reason="unfit_table",
             )
         for name, count in frames.nulls(events, self.named).items():
             if count:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from scripts.helpers._lazy import DataFrame, F, SparkSession, pa, pc, pq
 from scripts.helpers.display.units import count_of
-from scripts.helpers.errors import InvalidValueError, TargetLayoutError, TargetSchemaError
+from scripts.helpers.errors import InvalidValueError, TargetError, TargetSchemaError
 from scripts.helpers.protocol.outputs import Retraction
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.dialect import SPARK
@@ -93,9 +93,11 @@ def check_cases(columns: Sequence[str], target: str) -> None:
 
 
 def check_layout(target: str, partition_by: Sequence[str], there: Sequence[str]) -> None:
-    """Raise TargetLayoutError where a table is partitioned by other columns than those that are asked for."""
+    """Raise TargetError where a table is partitioned by other columns than those that are asked for."""
     if partition_by and partition_by != there:
-        raise TargetLayoutError(target, f"it is partitioned by {there}, not by {partition_by}. Leave partition_by out.")
+        raise TargetError(
+            target, f"it is partitioned by {there}, not by {partition_by}. Leave partition_by out.", reason="layout"
+        )
 
 
 def check_list(partition_by: object) -> None:

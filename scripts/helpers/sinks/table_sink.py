@@ -24,12 +24,7 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 from scripts.helpers.display.units import count_of
-from scripts.helpers.errors import (
-    TargetError,
-    TargetLockedError,
-    TargetTableError,
-    WatermarkError,
-)
+from scripts.helpers.errors import TargetError, WatermarkError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.arrow_streams import ArrowStream
@@ -148,7 +143,7 @@ class TableLog(Protocol):
         """Return whether there is a table."""
 
     def shape(self) -> TableShape | None:
-        """Return what the table is; None if there is none. NotATableError where something else is in its place."""
+        """Return what the table is; None if there is none. TargetError where something else is in its place."""
 
     def recorded(self, of: Output | Retraction) -> int:
         """Return the last version that the table has recorded of a job and epoch; 0 for none.
@@ -245,7 +240,7 @@ class TableSink(ABC):
         ------
         KeyColumnError, InvalidValueError
             Rows that a merge cannot decide about, or with a value that no partition keeps. What was staged is deleted.
-        TargetSchemaError, TargetTableError, TargetLayoutError, NotATableError, InvalidValueError
+        TargetSchemaError, TargetError, InvalidValueError
             Rows and table do not go together. Most of it is found before any row is written.
         TargetError
             What cannot be listed, read or written.
@@ -430,7 +425,7 @@ class TableSink(ABC):
             try:
                 return action()
             except WatermarkError as error:
-                if not (left and isinstance(error, TargetLockedError) and error.is_deadlock):
+                if not (left and error.reason == "locked" and error.is_deadlock):
                     raise
                 # The transaction is undone. The other one that it waited for continues meanwhile, and ends.
                 logger.info("event=deadlock_retried target=%s error=%s", self.name, error)
@@ -584,13 +579,14 @@ class LakeSink(TableSink):
 
 
 def check_counts(target: str, refused: Mapping[str, int], remedy: str = "") -> None:
-    """Raise TargetTableError for the first constraint that refuses rows, by their counts."""
+    """Raise TargetError for the first constraint that refuses rows, by their counts."""
     for constraint, count in refused.items():
         if count:
-            raise TargetTableError(
+            raise TargetError(
                 target,
                 f"its {constraint} refuses {count_of(count, 'row')}. Correct or filter them{remedy}. Nothing is "
                 "written.",
+                reason="unfit_table",
             )
 
 

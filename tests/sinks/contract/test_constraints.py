@@ -7,7 +7,7 @@ import traceback
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.errors import TargetTableError, UnpublishedError
+from scripts.helpers.errors import TargetError, UnpublishedError
 from tests.sinks.contract.targets import Copy, Target, every, numbers
 
 EVENTS = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("word", pa.string())])
@@ -22,9 +22,7 @@ def test_rows_are_counted_and_refused_before_the_commit_when_a_check_of_the_targ
     target.constrain("small", "id < 5")
     before = target.contents()
 
-    copy.refused(
-        numbers(2, 6, 7), TargetTableError, r"^(?!.*w[67])(?s:.*)CHECK .*id.* < .*5.* refuses 2 rows\. Correct"
-    )
+    copy.refused(numbers(2, 6, 7), TargetError, r"^(?!.*w[67])(?s:.*)CHECK .*id.* < .*5.* refuses 2 rows\. Correct")
     left = target.contents()
     copy.run(numbers(3))
 
@@ -45,7 +43,7 @@ def test_newest_row_of_each_key_is_what_counts_when_a_target_with_a_check_is_mer
     copy.run(events((1, 1, "a")), **options)
     target.constrain("known", "word IN ('a', 'b')")
 
-    copy.refused(events((1, 2, "a"), (1, 3, "x"), (2, 1, "y")), TargetTableError, "refuses 2 rows", **options)
+    copy.refused(events((1, 2, "a"), (1, 3, "x"), (2, 1, "y")), TargetError, "refuses 2 rows", **options)
     copy.run(events((1, 4, "x"), (1, 5, "b"), (2, 2, "a"), (2, 3, "gone")), **options)
 
     assert [row["word"] for row in target.read()] == ["b"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.errors import TargetLayoutError, TargetSchemaError
+from scripts.helpers.errors import TargetError, TargetSchemaError
 from scripts.helpers.sinks.file_schema import COLUMNS
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import Copy, Files, Kind, Target, every, in_one_format, in_one_place, numbers
@@ -62,7 +62,7 @@ def test_target_is_refused_when_another_job_writes_to_a_folder_below_it(watermar
     copy.run(numbers(1))
     below.run(numbers(70))
 
-    copy.refused(numbers(2), TargetLayoutError, match="job writes to its folder 'sub'")
+    copy.refused(numbers(2), TargetError, match="job writes to its folder 'sub'")
     below.run(numbers(71))
 
     assert below.target.ids() == [70, 71]

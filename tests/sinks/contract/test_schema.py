@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.errors import TargetError, TargetLayoutError, TargetSchemaError, TargetTableError
+from scripts.helpers.errors import TargetError, TargetSchemaError
 from tests.sinks.contract.targets import Copy, Kind, Target, every, in_one_place
 
 FIRST = pa.table({"id": pa.array([1], pa.int64()), "word": ["a"], "rate": [0.5]})
@@ -22,7 +22,7 @@ CHANGES = {
 def refused(kind: Kind) -> dict[str, type[TargetError]]:
     """Return which changes a target refuses."""
     if kind.family == "database":
-        return dict.fromkeys(["more", "retyped", "renamed"], TargetTableError)
+        return dict.fromkeys(["more", "retyped", "renamed"], TargetError)
     if kind.family in ("delta", "iceberg"):
         return dict.fromkeys(["more", "fewer", "retyped", "renamed"], TargetSchemaError)
     return dict.fromkeys(
@@ -119,10 +119,10 @@ def test_batch_is_refused_when_its_partitions_are_others(target: Target, copy: C
     copy.run(FIRST, partition_by=["word"])
     before = target.contents()
 
-    copy.refused(LATER, TargetLayoutError, partition_by=["rate"])
+    copy.refused(LATER, TargetError, partition_by=["rate"])
     unchanged = target.contents()
     if target.kind.family == "files":
-        copy.refused(LATER, TargetLayoutError, partition_by=[])
+        copy.refused(LATER, TargetError, partition_by=[])
     else:
         copy.run(LATER)
         copy.batches.append(LATER.set_column(0, "id", pa.array([3], pa.int64())))

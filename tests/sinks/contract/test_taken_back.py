@@ -22,7 +22,7 @@ import pytest
 
 from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.batch.publishing import take_back_now
-from scripts.helpers.errors import StagedRowsLostError
+from scripts.helpers.errors import StagedFilesLostError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import TARGETS, Copy, Database, Delta, Files, Folder, Iceberg, Target, numbers
@@ -70,7 +70,7 @@ class Story:
             try:
                 job = copy.begin(*batches)
                 job.commit()
-            except StagedRowsLostError as error:
+            except StagedFilesLostError as error:
                 # The file of a database came back without what was staged in it. The error says where to go back to.
                 self.rewind(error.version - 1)
                 return
