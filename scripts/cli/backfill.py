@@ -54,7 +54,7 @@ class _Begun:
 @job_argument
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]")
 @context_option
-@click.option("--from", "start", metavar="VALUE", help="Ignore values below VALUE.")
+@click.option("--low", "start", metavar="VALUE", help="Ignore values below VALUE.")
 @click.option(
     "--slices", "number", type=click.IntRange(1, 10_000), default=1, metavar="N", help="Cut each gap into N slices."
 )
@@ -72,7 +72,7 @@ def backfill(
 ) -> None:
     """Show what a job has read and the gaps that it never read, or print the commands that read them.
 
-    The first table has the cursor values that live runs and backfills have read, whatever --from says.
+    The first table has the cursor values that live runs and backfills have read, whatever --low says.
 
     With "-- --source URI --target URI", print a "watermarks ingest-table" command for each slice, first
     for slices that have begun and are not done. Further ARGUMENTS of ingest-table, such as --jdbc-table,
@@ -96,7 +96,7 @@ def backfill(
         begun = _begun(around, job, name)
         # A slice that is begun owns its rows though they are not read yet, so it is a gap and is not offered twice.
         taken = {one.bounds for one in begun}
-        gaps = around.watermarks.gaps(job, name, bound_option(state, start, "--from"))
+        gaps = around.watermarks.gaps(job, name, bound_option(state, start, "--low"))
         planned = [one for gap in gaps if gap not in taken for one in _cut(gap, number)]
         read = around.watermarks.coverage(job, name)
     work = _Work(around, job, name, state, read, gaps, begun, planned, arguments)
@@ -261,7 +261,7 @@ def slice_command(
         words.append("--strings")
     if name not in (None, DEFAULT_NAME):
         words.append(f"--backfill-name={name}")
-    for option, bound in zip(("--backfill-from", "--backfill-to"), bounds, strict=True):
+    for option, bound in zip(("--backfill-low", "--backfill-high"), bounds, strict=True):
         values = [value for value in as_list(bound) if value is not None]
         words += [f"{option}={_text(value, kind)}" for value, kind in zip(values, state.types, strict=False)]
     return [*words, *arguments]

@@ -6,7 +6,6 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,7 +19,6 @@ from scripts.cli.screen import moment, show_folded
 from scripts.cli.surroundings import Surroundings, is_asked
 from scripts.helpers.decisions.decisions import JobDecision, Proposal
 from scripts.helpers.display.units import printable
-from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head
 from scripts.jobs.exit_codes import FAILED
@@ -135,9 +133,3 @@ def confirm_place(around: Surroundings, what: str, place: str, instead: str) -> 
     around.shown.print(f"The job's items say that its {what} is {place}.")
     otherwise = f"If that is the {what} of the job, pass {printable(instead)}."
     asked(around, f"Read {place}?", otherwise=otherwise)
-
-
-def may_write(path: Path, force: bool) -> None:
-    """Refuse to write over a file, unless told to; InvalidValueError."""
-    if path.is_file() and not force:
-        raise InvalidValueError(f"File {str(path)!r} exists already. Give another name, or --force.")

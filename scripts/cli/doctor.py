@@ -43,7 +43,7 @@ RETRACTED = {True: "taken back there", False: "kept"}
 @click.option(
     "--from-log", is_flag=True, help="Make a head that cannot be read from the newest log entry, in a new epoch."
 )
-@click.option("--at", multiple=True, metavar="TARGET", help="With these two: a target that the history lacks.")
+@click.option("--target", "named", multiple=True, metavar="TARGET", help="With these two: one that the history lacks.")
 @click.option(
     "--retract/--keep",
     default=None,
@@ -60,7 +60,7 @@ def doctor(
     targets: bool,
     after_restore: bool,
     from_log: bool,
-    at: tuple[str, ...],
+    named: tuple[str, ...],
     retract: bool | None,
     back_to: int | None,
     said: Said,
@@ -73,12 +73,12 @@ def doctor(
         raise click.UsageError(
             "--from-log goes without --repair, --publish, --forget and --after-restore. Run them after it."
         )
-    _check_answers(after_restore or from_log, said, at, retract, back_to)
+    _check_answers(after_restore or from_log, said, named, retract, back_to)
     # What is asked about must still be so when it is changed; merely looking needs no such check.
     before, agreed = None, frozenset[str]()
     answers = [] if retract is None else [f"Batches that only the targets know are {RETRACTED[retract]}."]
     answers += [] if back_to is None else [f"The next run continues from the watermarks of version {back_to}."]
-    sinks = [sink_at(target) for target in at]
+    sinks = [sink_at(target) for target in named]
     if from_log:
         _write_from_log(around, job, said, answers, sinks=sinks, retract=retract, back_to=back_to)
     if repair or publish or forget or after_restore:
@@ -131,12 +131,12 @@ def doctor(
         sys.exit(FAILED)
 
 
-def _check_answers(is_new: bool, said: Said, at: Sequence[str], retract: bool | None, back_to: int | None) -> None:
+def _check_answers(is_new: bool, said: Said, named: Sequence[str], retract: bool | None, back_to: int | None) -> None:
     """Refuse what belongs to a new epoch without one, and a new epoch without its reason."""
     if is_new and not said.why:
         raise click.UsageError("--after-restore and --from-log need --why.")
-    if not is_new and (at or (retract, back_to) != (None, None)):
-        raise click.UsageError("--at, --retract, --keep and --back-to are for --after-restore and --from-log.")
+    if not is_new and (named or (retract, back_to) != (None, None)):
+        raise click.UsageError("--target, --retract, --keep and --back-to are for --after-restore and --from-log.")
 
 
 def _write_from_log(around: Surroundings, job: str, said: Said, answers: Sequence[str], **given: Any) -> None:

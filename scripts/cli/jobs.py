@@ -72,7 +72,7 @@ class JobChoice:
 )
 @click.option("--sort", type=click.Choice(SORTS), default="urgency", help="Order (urgency).")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N.")
-@click.option("--all", "everything", is_flag=True, help="Include the jobs of backfills.")
+@click.option("--backfills", "everything", is_flag=True, help="Include the jobs of backfills.")
 @click.option(
     "--fail-on",
     type=click.Choice(["missing", "late"]),
@@ -139,11 +139,11 @@ class _Listing:
     Attributes
     ----------
     conditions
-        Of each job but those that --prefix and --all leave out.
+        Of each job but those that --prefix and --backfills leave out.
     left
         How many --limit leaves out.
     derived
-        How many jobs of backfills --all would add, whatever their state or age.
+        How many jobs of backfills --backfills would add, whatever their state or age.
     """
 
     shown: list[ListedJob]
@@ -219,7 +219,7 @@ def _show_counts(around: Surroundings, listing: _Listing, cost: ListCost | None)
         around.out.print(f"… and {listing.left:,} more: watermarks jobs", style="dim")
     if listing.derived:
         jobs_of = "1 job of a backfill is" if listing.derived == 1 else f"{listing.derived:,} jobs of backfills are"
-        around.out.print(f"{jobs_of} not shown; see --all", style="dim")
+        around.out.print(f"{jobs_of} not shown; see --backfills", style="dim")
     if len(listing.conditions) > 1:
         unwell = sum(condition.needs_somebody for condition in listing.conditions.values())
         around.out.print(_attention_text(unwell, len(listing.conditions)), style="bold" if unwell else "dim")

@@ -37,7 +37,7 @@ BATCH_OPTIONS = [
     click.option("--delay", type=Duration(), metavar="TIME", help="The same value as in the job (0)."),
     click.option("--ready-marker", metavar="NAME", help="The same value as in the job."),
     click.option("--layout", metavar="FOLDERS", help="The same value as in the job, such as day=%Y-%m-%d/."),
-    click.option("--lookback", type=Duration(), metavar="TIME", help="The same value as in the job, with --layout."),
+    click.option("--allowed-lateness", type=Duration(), metavar="TIME", help="The same value as in the job (1d)."),
 ]
 """Where a job's files are, and how it cuts its batches of them: the latter is in its code, not in its state."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from scripts.cli.commands import Duration, JobName, command
-from scripts.cli.deciding import may_write
+from scripts.cli.deciding import asked
 from scripts.cli.documents import emit
 from scripts.cli.failures import offer_near
 from scripts.cli.jobs import UNKNOWN, named_jobs
@@ -27,7 +27,7 @@ from scripts.jobs.exit_codes import FAILED
 @click.option("--html", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 @click.option("--since", type=Duration(), metavar="TIME", help="Only the versions of the last 7d, 24h, …")
 @click.option("--values", is_flag=True, help="Show watermarks, which may be personal data.")
-@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option("--yes", is_flag=True, help="Overwrite an existing file without a question.")
 @thresholds_option
 def report(
     around: Surroundings,
@@ -35,14 +35,15 @@ def report(
     path: Path,
     since: timedelta | None,
     values: bool,
-    force: bool,
+    yes: bool,
     file: Path | None,
 ) -> None:
     """Write one self-contained HTML page about jobs.
 
     Exit code 1 if one of NAMES is not in the table. The page then shows the others.
     """
-    may_write(path, force)
+    if path.is_file():
+        asked(around, f"Overwrite {printable(str(path))}?", yes)
     given = read_thresholds(file)
     build_report = report_package().build_report
     now = around.now()

@@ -60,7 +60,7 @@ NAME = "verify"
     metavar="N",
     help="Compare N other intervals at random.",
 )
-@click.option("--all", "everything", is_flag=True, help="Compare all intervals.")
+@click.option("--all-intervals", "everything", is_flag=True, help="Compare all intervals.")
 @click.option("--columns", metavar="NAMES", help="Compare only these, separated by commas.")
 @click.option("--exact/--no-exact", default=None, help="Whether rows that only the target has count as a difference.")
 def verify(

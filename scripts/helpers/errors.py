@@ -520,7 +520,7 @@ class TargetAheadError(TargetError):
         if by_script:
             take, keep = (f"after_restore(…, sinks=[…], retract={retract}, why=…)" for retract in (True, False))
         else:
-            command = f"watermarks doctor {quote(job_id)} --after-restore --at {quote(target)} --why TEXT"
+            command = f"watermarks doctor {quote(job_id)} --after-restore --target {quote(target)} --why TEXT"
             take, keep = f"{command} --retract", f"{command} --keep"
         super().__init__(
             target,

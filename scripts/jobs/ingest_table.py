@@ -84,7 +84,7 @@ def make_parser() -> argparse.ArgumentParser:
     slice_of = parser.add_argument_group(
         "backfill", "read an old range without moving the job's watermark; `watermarks backfill` prints such commands"
     )
-    for option, text in (("from", "where the slice starts (inclusive)"), ("to", "where it ends (exclusive)")):
+    for option, text in (("low", "where the slice starts (inclusive)"), ("high", "where it ends (exclusive)")):
         slice_of.add_argument(
             f"--backfill-{option}",
             action="append",
@@ -157,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     arguments = session.parse(parser, argv)
     check_source_options(parser, arguments)
-    if not arguments.backfill_from and not arguments.backfill_to:
+    if not arguments.backfill_low and not arguments.backfill_high:
         return session.run_job(ingest, arguments)
     unfit = [name for name in OF_LIVE_JOBS if getattr(arguments, name)]
     unfit += ["job_bookmark_option"] if not Mode.from_args(vars(arguments)).saves else []
@@ -198,8 +198,8 @@ def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options
         job_id,
         arguments.JOB_RUN_ID,
         transformation_ctx=arguments.context,
-        low=option_bound(state.columns, arguments, "backfill_from"),
-        high=option_bound(state.columns, arguments, "backfill_to"),
+        low=option_bound(state.columns, arguments, "backfill_low"),
+        high=option_bound(state.columns, arguments, "backfill_high"),
         delay=arguments.delay,
         write_disposition=arguments.write_disposition,
         name=arguments.backfill_name,

@@ -81,7 +81,7 @@ def test_every_row_arrives_once_when_the_commands_are_run(
     spark.sql("SELECT id FROM range(30)").write.parquet(source)
     declare(live, 30)
     begun = begin(live, 4, 10, "first try")
-    options = ["--slices", "2", "--from", "4", "--", "--source", source, "--target", target]
+    options = ["--slices", "2", "--low", "4", "--", "--source", source, "--target", target]
 
     written = run(live, "backfill", JOB, *options, now=datetime.now(timezone.utc))
     codes = [ingest(line) for line in written.stdout.splitlines()]
@@ -89,7 +89,7 @@ def test_every_row_arrives_once_when_the_commands_are_run(
 
     lines = written.stdout.splitlines()
     assert written.exit_code == 0, written.output
-    assert "'--backfill-name=first try' --backfill-from=4 --backfill-to=10" in lines[0]
+    assert "'--backfill-name=first try' --backfill-low=4 --backfill-high=10" in lines[0]
     assert (len(lines), codes) == (3, [0] * 3)
     assert sorted(row.id for row in spark.read.parquet(target).collect()) == list(range(4, 30))
     assert live.gaps(JOB, CONTEXT, 4) == []
@@ -133,16 +133,16 @@ def test_slice_is_left_out_when_a_run_is_at_work_on_it(run: Command, watermarks:
     declare(watermarks, 30)
     begun = begin(watermarks, 0, 10, leave=False)
 
-    done = run(watermarks, "backfill", JOB, "--from", "0", "--", "--source=s", "--target=t")
+    done = run(watermarks, "backfill", JOB, "--low", "0", "--", "--source=s", "--target=t")
     found = document(
-        run(watermarks, "backfill", JOB, "--from", "0", "--output", "json", "--", "--source=s", "--target=t")
+        run(watermarks, "backfill", JOB, "--low", "0", "--output", "json", "--", "--source=s", "--target=t")
     )
 
     assert f"Slice {begun} is left out: run " in done.stderr
-    assert [line.endswith("--backfill-from=10 --backfill-to=30 --source=s --target=t")
+    assert [line.endswith("--backfill-low=10 --backfill-high=30 --source=s --target=t")
             for line in done.stdout.splitlines()] == [True]  # fmt: skip
     assert found["begun"][0]["command"][:2] == READ
-    assert found["slices"][0]["command"][-4:] == ["--backfill-from=10", "--backfill-to=30", "--source=s", "--target=t"]
+    assert found["slices"][0]["command"][-4:] == ["--backfill-low=10", "--backfill-high=30", "--source=s", "--target=t"]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_backfill_is_refused_when_its_arguments_do_not_fit(
 def test_job_is_refused_when_its_options_do_not_fit_a_slice(
     options: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slice_of = ["--JOB_NAME=a", "--source=s", "--target=t", "--cursor-column=id", "--backfill-to=9"]
+    slice_of = ["--JOB_NAME=a", "--source=s", "--target=t", "--cursor-column=id", "--backfill-high=9"]
 
     with pytest.raises(SystemExit) as caught:
         ingest_table.main([*slice_of, *options])
@@ -190,9 +190,9 @@ def test_job_is_refused_when_its_options_do_not_fit_a_slice(
 @pytest.mark.parametrize(
     ("bounds", "text"),
     [
-        (["--backfill-to=soon"], "--backfill-to is not of type bigint."),
-        (["--backfill-from=1", "--backfill-from=2"], "--backfill-from has 2 values for 1 columns."),
-        (["--backfill-from=1", "--backfill-to=99"], "past the live watermark"),
+        (["--backfill-high=soon"], "--backfill-high is not of type bigint."),
+        (["--backfill-low=1", "--backfill-low=2"], "--backfill-low has 2 values for 1 columns."),
+        (["--backfill-low=1", "--backfill-high=99"], "past the live watermark"),
     ],
     ids=["no-number", "too-many", "too-far"],
 )
@@ -214,12 +214,12 @@ def test_slice_ends_with_bad_data_and_stores_nothing_when_its_bounds_do_not_fit(
 
 def test_first_column_is_named_when_a_bound_has_more_values_than_the_cursor_has_columns() -> None:
     columns = (CursorColumn("day", "date"), CursorColumn("id", "bigint"))
-    arguments = argparse.Namespace(backfill_from=["2026-03-01", "2", "3"])
+    arguments = argparse.Namespace(backfill_low=["2026-03-01", "2", "3"])
 
     with pytest.raises(CursorError) as caught:
-        ingest_table.option_bound(columns, arguments, "backfill_from")
+        ingest_table.option_bound(columns, arguments, "backfill_low")
 
-    assert str(caught.value) == "Cursor column 'day': --backfill-from has 3 values for 2 columns. Give one each."
+    assert str(caught.value) == "Cursor column 'day': --backfill-low has 3 values for 2 columns. Give one each."
 
 
 # --- slices that are begun ----------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_slice_is_a_gap_like_others_when_it_is_abandoned(
     refused = run(watermarks, *abandon, input="n\n")
     kept = watermarks.latest(begun)
     done = run(watermarks, *abandon, "--who", "sam", input="y\n")
-    shown = run(watermarks, "backfill", JOB, "--from", "0")
+    shown = run(watermarks, "backfill", JOB, "--low", "0")
 
     assert (refused.exit_code, kept.version, kept.plan is not None) == (1, 0, True)
     assert "This drops the open plan (rows). Data that a sink of your own wrote for it stays." in done.stdout
@@ -271,15 +271,15 @@ def test_slice_has_no_command_when_the_live_job_was_set_back_into_it(
     if reads_on:
         with IncrementalJob(watermarks, JOB) as job:
             job.rows_since(ListedRows((CursorColumn("id", "bigint"),), [(19,)]), "id", transformation_ctx=CONTEXT)
-    command = ["backfill", JOB, "--from", "2", "--", "--source=s", "--target=t"]
+    command = ["backfill", JOB, "--low", "2", "--", "--source=s", "--target=t"]
 
     written, merged = run(watermarks, *command), run(watermarks, *command, "--write_disposition=merge")
     facts: Any = json.loads(run(watermarks, command[0], "--output", "json", *command[1:]).stdout)
 
-    assert "--backfill-from=2 --backfill-to=7" in written.stdout
-    assert "--backfill-to=12" not in written.stdout
+    assert "--backfill-low=2 --backfill-high=7" in written.stdout
+    assert "--backfill-high=12" not in written.stdout
     assert f"backfill {JOB} --abandon {begun} --why TEXT" in written.stderr
-    assert "--backfill-from=2 --backfill-to=12" in merged.stdout
+    assert "--backfill-low=2 --backfill-high=12" in merged.stdout
     assert [("command" in one, one["job"]) for one in facts["begun"]] == [(False, begun)]
 
 
@@ -290,7 +290,7 @@ def test_slice_is_a_gap_when_it_ended_before_it_could_read(run: Command, waterma
         slice_of.rows(ListedRows((CursorColumn("id", "bigint"),), [(1,)]), "id")
         raise ZeroDivisionError
 
-    found: Any = json.loads(run(watermarks, "backfill", JOB, "--from", "0", "--output", "json").stdout)
+    found: Any = json.loads(run(watermarks, "backfill", JOB, "--low", "0", "--output", "json").stdout)
 
     assert found["begun"] == []
     assert found["slices"] == [{"low": 0, "high": 10}, {"low": 10, "high": 30}]
@@ -304,7 +304,7 @@ def test_slice_is_no_longer_in_progress_when_its_job_is_gone(
     for _, range_key in [key for key in all_items(watermarks) if key[0] == begun]:
         dynamodb.delete_item(TableName=watermarks.table_name, Key=items.key(begun, range_key))
 
-    found: Any = document(run(watermarks, "backfill", JOB, "--from", "0", "--output", "json"))
+    found: Any = document(run(watermarks, "backfill", JOB, "--low", "0", "--output", "json"))
 
     assert (found["begun"], found["slices"][0]["low"]) == ([], 0)
 
@@ -312,6 +312,6 @@ def test_slice_is_no_longer_in_progress_when_its_job_is_gone(
 def test_gap_stays_whole_when_its_values_cannot_be_cut(run: Command, watermarks: Watermarks) -> None:
     declare(watermarks, "m", "string", "name")
 
-    found = document(run(watermarks, "backfill", JOB, "--from", "a", "--slices", "3", "--output", "json"))
+    found = document(run(watermarks, "backfill", JOB, "--low", "a", "--slices", "3", "--output", "json"))
 
     assert found["slices"] == [{"low": "a", "high": "m"}]

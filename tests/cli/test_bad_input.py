@@ -286,8 +286,8 @@ def test_gaps_say_that_there_is_nothing_when_the_job_was_reset(run: Command, wat
         ),
         (["backfill", "parking-fines"], "doctor parking-fines, watermarks files parking-fines --explain KEY"),
         (
-            ["backfill", "parking-permits", "--from", "soon"],
-            "Cursor column 'last_modified': --from is not of type timestamp. Write a timestamp as ",
+            ["backfill", "parking-permits", "--low", "soon"],
+            "Cursor column 'last_modified': --low is not of type timestamp. Write a timestamp as ",
         ),
         (["plan", "rents", "--source", "s3://x/"], "--source is for one context of files. The job has: none."),
         (["jobs", "bad\x07name"], "is not allowed"),

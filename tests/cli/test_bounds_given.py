@@ -81,9 +81,9 @@ def by_argument(option: str) -> Callable[[Command, Watermarks, str], bool]:
 
 TYPED = {
     "complete-up-to": by_command("complete-up-to", "--at="),
-    "backfill": by_command("backfill", "--from="),
+    "backfill": by_command("backfill", "--low="),
     "set": by_command("set", "value=", "--why=a test", "--yes"),
-    **{option: by_argument(option) for option in ("start-from", "high", "backfill-from", "backfill-to")},
+    **{option: by_argument(option) for option in ("start-from", "high", "backfill-low", "backfill-high")},
 }
 
 

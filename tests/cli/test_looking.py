@@ -478,7 +478,7 @@ def test_plan_counts_new_files_and_writes_nothing_when_a_source_is_listed(run: C
     [
         ([], ["late.csv", "a.csv", "b.csv"], False),
         (["--layout", "day=%Y-%m-%d/"], ["a.csv", "b.csv"], False),
-        (["--layout", "day=%Y-%m-%d/", "--lookback", "60d"], ["late.csv", "a.csv", "b.csv"], False),
+        (["--layout", "day=%Y-%m-%d/", "--allowed-lateness", "60d"], ["late.csv", "a.csv", "b.csv"], False),
         (["--max-files", "2"], ["a.csv", "b.csv"], True),
         (["--max-bytes", "1"], ["a.csv"], True),
         (["--ready-marker", "_SUCCESS"], ["a.csv", "b.csv"], False),
@@ -620,7 +620,7 @@ def test_gaps_and_coverage_fit_together_when_a_watermark_was_set(run: Command, g
 
 
 def test_gaps_begin_later_when_told_from_where(run: Command, gappy: Watermarks) -> None:
-    assert document(run(gappy, "backfill", "loans", "--from", "25", "--output", "json"))["gaps"] == [
+    assert document(run(gappy, "backfill", "loans", "--low", "25", "--output", "json"))["gaps"] == [
         {"low": 25, "high": 30}
     ]
 
@@ -650,7 +650,7 @@ def test_jobs_of_backfills_are_left_out_when_not_asked_for(run: Command, waterma
     commit(watermarks, "loans-backfill-0123456789abcdef", "jr_1", {"seen": 1})
 
     few = document(run(watermarks, "jobs", "--output", "json"))
-    all_of_them = document(run(watermarks, "jobs", "--all", "--output", "json"))
+    all_of_them = document(run(watermarks, "jobs", "--backfills", "--output", "json"))
 
     one = run(watermarks, "jobs").stdout
     commit(watermarks, "loans-backfill-0123456789abcdee", "jr_1", {"seen": 1})
@@ -659,8 +659,8 @@ def test_jobs_of_backfills_are_left_out_when_not_asked_for(run: Command, waterma
     assert [job["job"] for job in few["jobs"]] == ["loans"]
     assert few["backfills"] == 1
     assert len(all_of_them["jobs"]) == 2
-    assert "1 job of a backfill is not shown; see --all" in one
-    assert "2 jobs of backfills are not shown; see --all" in two
+    assert "1 job of a backfill is not shown; see --backfills" in one
+    assert "2 jobs of backfills are not shown; see --backfills" in two
 
 
 def test_doctor_fails_when_something_is_wrong(run: Command, world: Watermarks) -> None:

@@ -173,7 +173,7 @@ def test_doctor_asks_what_becomes_of_batches_when_a_backup_came_back(
     assert done.exit_code == 78
     assert "version 4 of job 'repairs'" in done.stderr
     for answer in ("--retract", "--keep"):
-        command = f"watermarks doctor repairs --after-restore --at file://{restored} --why TEXT {answer}"
+        command = f"watermarks doctor repairs --after-restore --target file://{restored} --why TEXT {answer}"
         assert command in " ".join(done.stderr.split())
     assert "epoch" not in done.stdout
     assert watermarks.latest("repairs") == before
@@ -222,7 +222,7 @@ def test_nothing_is_changed_when_no_target_is_where_a_person_says(
 ) -> None:
     before = watermarks.latest("repairs")
 
-    done = run(watermarks, "doctor", "repairs", "--after-restore", "--at", at.format(raw=restored), "--keep", *WHY)
+    done = run(watermarks, "doctor", "repairs", "--after-restore", "--target", at.format(raw=restored), "--keep", *WHY)
 
     assert done.exit_code != 0
     assert said.format(raw=restored) in " ".join(done.stderr.split())
@@ -245,25 +245,25 @@ def test_rows_are_there_once_when_the_table_was_lost_and_a_person_names_the_targ
     with pytest.raises(TargetAheadError):
         load("jr_2")
 
-    done = run(watermarks, "doctor", "repairs", "--after-restore", "--at", folder, "--retract", *WHY)
+    done = run(watermarks, "doctor", "repairs", "--after-restore", "--target", folder, "--retract", *WHY)
 
     if kind == "delta":
         assert "no column holds their batch" in done.stderr
         assert "after_restore(…, sinks=[DeltaSink(…, batch_column=…)]" in " ".join(done.stderr.split())
-        done = run(watermarks, "doctor", "repairs", "--after-restore", "--at", folder, "--keep", *WHY)
+        done = run(watermarks, "doctor", "repairs", "--after-restore", "--target", folder, "--keep", *WHY)
     load("jr_2")
     assert done.exit_code == (1 if kind == "parquet" else 0), done.output
     assert rows(Path(folder)) == ([1, 2] if kind == "parquet" else [1, 1, 2, 2])
 
 
-@pytest.mark.parametrize("option", [["--at", "/data/raw"], ["--retract"], ["--keep"], ["--back-to", "1"]])
+@pytest.mark.parametrize("option", [["--target", "/data/raw"], ["--retract"], ["--keep"], ["--back-to", "1"]])
 def test_doctor_refuses_an_option_when_nothing_was_restored(
     run: Command, watermarks: Watermarks, target: Path, option: list[str]
 ) -> None:
     done = run(watermarks, "doctor", "repairs", *option)
 
     assert done.exit_code == 2
-    assert "--at, --retract, --keep and --back-to are for --after-restore and --from-log." in done.stderr
+    assert "--target, --retract, --keep and --back-to are for --after-restore and --from-log." in done.stderr
 
 
 # --- a head that cannot be read ---------------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_targets_are_asked_first_when_the_newest_log_entry_is_damaged_too(
     done = run(watermarks, *FROM_LOG, answer)
     load(watermarks, target, 4)
 
-    command = f"watermarks doctor repairs --from-log --at file://{target} --why TEXT {answer}"
+    command = f"watermarks doctor repairs --from-log --target file://{target} --why TEXT {answer}"
     assert (refused.exit_code, command in " ".join(refused.stderr.split())) == (78, True)
     assert f"Not whole, and left out: {log_key(3)}" in done.stdout
     assert (watermarks.latest("repairs").version, rows(target)) == (5, left)

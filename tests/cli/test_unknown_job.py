@@ -123,7 +123,7 @@ def test_page_has_the_others_when_one_of_the_named_jobs_is_unknown(
     path = tmp_path / "page.html"
 
     done = run(world, "report", "rents", NAME, "--html", str(path))
-    again = run(world, "report", "rents", NAME, "--html", str(path), "--force", "--output", "json")
+    again = run(world, "report", "rents", NAME, "--html", str(path), "--yes", "--output", "json")
 
     assert done.exit_code == again.exit_code == 1
     assert f"hint: {NAME}: Did you mean parking-permits?" in done.stderr

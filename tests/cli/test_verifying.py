@@ -63,7 +63,9 @@ def test_command_names_the_interval_that_differs_and_how_to_read_it_again(
         file.unlink()
     spark.createDataFrame(kept, "id bigint, at timestamp").coalesce(1).write.mode("append").parquet(target)
 
-    shown = run(watermarks, "verify", JOB, "--target", target, "--recent", "0", "--all", "--", "--source", source)
+    shown = run(
+        watermarks, "verify", JOB, "--target", target, "--recent", "0", "--all-intervals", "--", "--source", source
+    )
     few = ("--recent", "3", "--sample", "0")
     others = run(watermarks, "verify", JOB, "--target", target, *few, "--", f"--source={source}")
 
@@ -73,7 +75,7 @@ def test_command_names_the_interval_that_differs_and_how_to_read_it_again(
     words = shlex.split(shown.stdout.splitlines()[-1])
     assert words[:2] == ["watermarks", "ingest-table"]
     assert {
-        "--backfill-from=2026-01-02T00:00:00+00:00", "--backfill-to=2026-01-03T00:00:00+00:00",
+        "--backfill-low=2026-01-02T00:00:00+00:00", "--backfill-high=2026-01-03T00:00:00+00:00",
         "--backfill-name=verify", "--write_disposition=merge", "--cursor-column=at",
     } <= set(words)  # fmt: skip
     assert others.exit_code == 0
@@ -134,7 +136,7 @@ def test_each_interval_that_differs_has_its_command_when_json_is_asked_for(
     found = json.loads(done.stdout)
     command = [
         "watermarks", "ingest-table", f"--JOB_NAME={JOB}", f"--table={watermarks.table_name}", "--context=rows",
-        "--cursor-column=id", "--backfill-name=verify", "--backfill-to=10", "--source", "s3://raw/",
+        "--cursor-column=id", "--backfill-name=verify", "--backfill-high=10", "--source", "s3://raw/",
         f"--target={found['target']}", "--write_disposition=merge",
     ]  # fmt: skip
     assert done.exit_code == FAILED

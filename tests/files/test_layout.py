@@ -54,7 +54,10 @@ class Dated:
 
     def take(self, **options: Any) -> list[str]:
         bookmark = FileBookmark(
-            self.source, state=self.state, s3_client=self.client, **{"layout": LAYOUT, "lookback": 2 * DAY, **options}
+            self.source,
+            state=self.state,
+            s3_client=self.client,
+            **{"layout": LAYOUT, "allowed_lateness": 2 * DAY, **options},
         )
         self.asked.clear()
         delta = bookmark.new_files()
@@ -87,7 +90,9 @@ s3_only = pytest.mark.parametrize("dated", ["s3"], indirect=True)
 
 
 @s3_only
-def test_only_folders_since_the_last_run_less_lookback_are_asked_for_when_it_has_listed_once(dated: Dated) -> None:
+def test_only_folders_since_the_last_run_are_asked_for_when_it_has_listed_once(
+    dated: Dated,
+) -> None:
     for days_ago in range(30):
         dated.put(days_ago, "a.csv")
     first = dated.take(), list(dated.asked)
@@ -100,23 +105,23 @@ def test_only_folders_since_the_last_run_less_lookback_are_asked_for_when_it_has
 
 
 @s3_only
-def test_the_whole_source_is_asked_for_when_the_lookback_has_a_thousand_folders(dated: Dated) -> None:
+def test_the_whole_source_is_asked_for_when_the_allowed_lateness_has_a_thousand_folders(dated: Dated) -> None:
     dated.put(0, "a.csv")
     dated.take()
 
-    dated.take(lookback=1_000 * DAY)
+    dated.take(allowed_lateness=1_000 * DAY)
 
     assert dated.asked == [""]
 
 
-def test_file_is_found_in_a_folder_of_the_lookback_and_of_tomorrow_when_it_is_put_there(dated: Dated) -> None:
+def test_file_is_found_in_a_folder_of_the_allowed_lateness_and_of_tomorrow_when_it_is_put_there(dated: Dated) -> None:
     dated.take()
     found = sorted([dated.put(2, "late.csv"), dated.put(0, "new.csv"), dated.put(-1, "ahead.csv")])
 
     assert dated.take() == found
 
 
-def test_file_is_not_seen_when_it_is_put_into_a_folder_older_than_the_lookback(dated: Dated) -> None:
+def test_file_is_not_seen_when_it_is_put_into_a_folder_older_than_the_allowed_lateness(dated: Dated) -> None:
     dated.take()
     dated.put(3, "late.csv")
 
@@ -130,7 +135,7 @@ def test_known_files_of_older_folders_are_not_gone_when_they_are_not_listed(date
     dated.take()
 
     assert dated.gone == 0
-    assert dated.take(layout=None, lookback=DAY) == []
+    assert dated.take(layout=None, allowed_lateness=DAY) == []
 
 
 def test_old_folders_are_drained_when_a_first_batch_left_some_of_their_files(dated: Dated) -> None:

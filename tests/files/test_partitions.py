@@ -648,7 +648,7 @@ def test_nothing_is_saved_of_the_largest_when_the_job_is_paused_or_disabled(snap
     [
         {"on_same": "error"}, {"max_files": 1}, {"layout": "import_date=%Y%m%d/"},
         {"start_from": "now"}, {"on_modified": "skip"}, {"ledger_uri": "/tmp/x"}, {"compare": "mtime"},
-        {"on_archived": "skip"}, {"on_changed": "skip"}, {"lookback": timedelta(1)},
+        {"on_archived": "skip"}, {"on_changed": "skip"}, {"allowed_lateness": timedelta(1)},
         {"listing": object()}, {"archive_to": "/tmp/x"},
     ],
 )  # fmt: skip

@@ -70,7 +70,7 @@ BUILT = [
     ),
     (
         errors.TargetAheadError("repairs", "s3://raw/repairs", {"e1": (4, 5)}, by_script=False),
-        ["'s3://raw/repairs'", "versions 4 to 5", "--at s3://raw/repairs --why TEXT --retract", "--keep"],
+        ["'s3://raw/repairs'", "versions 4 to 5", "--target s3://raw/repairs --why TEXT --retract", "--keep"],
     ),
     (
         errors.RowsMissingError("repairs", "s3://raw/repairs", (2, 3), present=3, back_to=1),

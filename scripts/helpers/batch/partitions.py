@@ -26,7 +26,7 @@ LIMITS = {"max_files": _LIMIT, "max_bytes": _LIMIT, "on_unreadable": _STOPS}
 """Options of files that have no place here, and why. Those that are None count as not given."""
 NOT_WHOLE = {
     "layout": "It leaves old folders unlisted, and what changes there unseen: leave it out",
-    "lookback": "It is for layout, which leaves old folders unlisted: leave it out",
+    "allowed_lateness": "It is for layout, which leaves old folders unlisted: leave it out",
     "on_modified": "A partition in which a file was changed is read again: leave it out",
 }
 NOT_LATEST = {
@@ -35,7 +35,7 @@ NOT_LATEST = {
     "max_bytes": "One partition is read: leave it out",
     "ledger_uri": "No files are remembered: leave it out",
     "layout": "All folders are listed, to find the largest: leave it out",
-    "lookback": "It is for layout, and all folders are listed: leave it out",
+    "allowed_lateness": "It is for layout, and all folders are listed: leave it out",
     "start_from": "Only the largest partition is read: leave it out",
     "on_modified": "A partition in which a file was changed is another one: leave it out",
     "compare": "ETag and size say whether a file is the same: leave it out",
@@ -114,15 +114,13 @@ class NewPartitions(FileSource):
     ) -> SourcePart[PartitionDelta]:
         files = replace(delta.files, schemas=self.schemas(delta.files, whole=self.rule.whole))
         delta = replace(delta, files=files)
-        emptied = delta.emptied
-        if emptied:
+        if emptied := delta.emptied:
             logger.warning(
                 "event=partitions_emptied source=%s partitions=%d: all their files are gone. No row says so: empty "
                 "them at the target, delta.emptied names them",
                 self.source, len(emptied),
             )  # fmt: skip
-        check = partial(files.unchanged, "raise", self.batch.s3_client)
-        rule = self.rule
+        check, rule = partial(files.unchanged, "raise", self.batch.s3_client), self.rule
         detail = f"partitions={len(delta.partitions)} whole={rule.whole} latest={rule.latest} has_more={delta.has_more}"
         return self.taken(delta, files, planned, state, detail, check)
 
@@ -149,9 +147,8 @@ class LargestPartition(NewPartitions):
             )  # fmt: skip
         if not found.delta.count and not found.is_same:
             logger.warning("event=no_partition source=%s: nothing is read", self.source)
-        planned = replace(listed.plan, count=found.delta.count, bytes=found.delta.bytes)
-        if not found.delta.count:
-            planned = replace(planned, segment=None)
+        segment = listed.plan.segment if found.delta.count else None
+        planned = replace(listed.plan, count=found.delta.count, bytes=found.delta.bytes, segment=segment)
         return self._taken(found.delta, planned, found.state if reach.saves else None)
 
 

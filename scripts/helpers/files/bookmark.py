@@ -348,7 +348,7 @@ class FileBookmark:
             return [""]
         # A clock here that is behind the source's must not cut off the folders that were listed last.
         now = max(listed, datetime.now(listed.tzinfo))
-        return folders_since(layout, listed - self.options.lookback, now)
+        return folders_since(layout, listed - self.options.allowed_lateness, now)
 
     @property
     def listed(self) -> datetime | None:

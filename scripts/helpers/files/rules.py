@@ -43,7 +43,7 @@ class PartitionOptionsGiven(TypedDict, total=False):
     max_files: int | None
     max_bytes: int | None
     layout: str | None
-    lookback: timedelta
+    allowed_lateness: timedelta
     versioned: bool
     request_payer: bool
     workers: int
@@ -91,10 +91,9 @@ class FileOptions:
         See `readings.Readings`.
     max_files, max_bytes
         Most files and most bytes of one batch, oldest first; at least one file. The rest is new next time.
-    layout, lookback
+    layout, allowed_lateness
         Date folders as strftime writes them, such as ``import_year=%Y/import_month=%m/``: only those from the last run
-        less `lookback` are listed. What is put into older ones is not seen. Other than the
-        `lookback` of rows, it brings nothing again: known files in these folders stay known.
+        less `allowed_lateness` are listed. What is put into older ones is not seen.
     versioned
         Take the VersionId into the identity (needs s3:ListBucketVersions).
     request_payer
@@ -119,7 +118,7 @@ class FileOptions:
     max_files: int | None = None
     max_bytes: int | None = None
     layout: str | None = None
-    lookback: timedelta = timedelta(days=1)
+    allowed_lateness: timedelta = timedelta(days=1)
     versioned: bool = False
     request_payer: bool = False
     workers: int = 16
@@ -132,12 +131,12 @@ class FileOptions:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise InvalidValueError(f"{name} is {value!r}. Use a whole number from 1.")
-        for name in ("delay", "lookback"):
+        for name in ("delay", "allowed_lateness"):
             value = getattr(self, name)
             if not isinstance(value, timedelta) or value < timedelta(0):
                 raise InvalidValueError(f"{name} is {value!r}. Use a timedelta that is not negative.")
-        if self.layout is None and self.lookback != FileOptions.lookback:
-            raise InvalidValueError(f"lookback is {self.lookback!r}. Omit it, as it has no effect without layout.")
+        if self.layout is None and self.allowed_lateness != FileOptions.allowed_lateness:
+            raise InvalidValueError(f"allowed_lateness is {self.allowed_lateness!r}. Omit it, or pass layout.")
         if type(self.min_size) is not int or self.min_size < 0:
             raise InvalidValueError(f"min_size is {self.min_size!r}. Use a whole number from 0.")
         for name in ("include", "exclude"):
