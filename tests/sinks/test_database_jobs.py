@@ -19,7 +19,6 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import DatabaseSink, Merge
 from scripts.helpers.watermarks import Watermarks
 from tests.support.places import REPOSITORY
-from tests.support.reasons import because
 from tests.support.steps import KilledError
 
 JOB = "repairs"
@@ -76,18 +75,6 @@ def world(watermarks: Watermarks, tmp_path: Path) -> SqliteCopy:
 
 def die(*_: Any) -> None:
     raise KilledError
-
-
-def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(world: SqliteCopy) -> None:
-    job = world.begin("jr_1")
-    world.stage(job)
-    before = world.seen
-
-    job.__exit__(None, None, None)
-
-    assert (before, world.seen, world.staged) == ([], [1, 2, 3], [])
-    (entry,) = world.watermarks.history(JOB)
-    assert entry.change.outputs[0].target == "database://shop/repairs"
 
 
 def test_rows_of_pandas_replace_others_when_they_are_written_to_a_sink_that_merges(world: SqliteCopy) -> None:
@@ -163,34 +150,6 @@ def test_slice_stays_a_gap_and_the_error_says_so_when_it_is_done_and_nobody_publ
     assert world.watermarks.gaps(JOB, "rows", start=1) == [(1, 3)]
 
 
-def test_rows_come_once_when_the_plan_was_discarded_before_the_commit(world: SqliteCopy) -> None:
-    job = world.begin("jr_1")
-    world.stage(job)
-    world.watermarks.discard_plan(JOB, why="2 was wrong")
-    world.source = pd.DataFrame({"id": [1, 22]})
-
-    world.run("jr_2")
-
-    assert (world.seen, world.staged) == ([1, 22], [])
-
-
-def test_loser_publishes_what_the_winner_had_no_time_for_when_it_finds_out(
-    world: SqliteCopy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    older = world.begin("jr_1")
-    world.stage(older)
-    newer = world.begin("jr_1")
-    world.stage(newer)
-    with monkeypatch.context() as patch:
-        patch.setattr(DatabaseSink, "publish", die)
-        with pytest.raises(KilledError):
-            newer.commit()
-
-    older.commit()
-
-    assert (world.seen, world.staged) == ([1, 2, 3], [])
-
-
 def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_published(
     world: SqliteCopy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -242,17 +201,6 @@ def test_second_write_is_refused_when_it_spells_the_table_in_another_way(world: 
         job.write(rows[rows["id"] > 2], other)
 
     assert (world.seen, world.staged) == ([], [])
-
-
-def test_rows_are_in_both_tables_when_one_batch_is_written_to_two(world: SqliteCopy) -> None:
-    world.query("CREATE TABLE mended (id integer)")
-
-    with world.begin("jr_1") as job:
-        rows = job.rows_since(world.source, "id")
-        job.write(rows, world.sink)
-        job.write(rows, DatabaseSink("mended", connect=world.connect, name="shop"))
-
-    assert (world.seen, world.query("SELECT id FROM mended ORDER BY id")) == ([1, 2, 3], [(1,), (2,), (3,)])
 
 
 @pytest.mark.parametrize("mode", ["pause", "disable"])
@@ -311,20 +259,6 @@ def test_rows_come_again_and_leave_the_same_when_the_job_is_reset(parts: SqliteC
     merge(parts, "jr_2", [(1, 1, "a"), (2, 2, "b"), (2, 3, "c")])
 
     assert parts_of(parts) == [(1, 1, "a"), (2, 3, "c")]
-
-
-def test_retry_of_a_run_that_saves_nothing_merges_again_when_it_has_other_rows(parts: SqliteCopy) -> None:
-    merge(parts, "jr_1", [(1, 1, "a")], mode="disable")
-    merge(parts, "jr_1", [(1, 1, "a"), (2, 2, "b")], mode="disable")
-
-    assert parts_of(parts) == [(1, 1, "a"), (2, 2, "b")]
-
-
-def test_nothing_is_committed_when_two_rows_are_tied(parts: SqliteCopy) -> None:
-    with pytest.raises(InvalidValueError, check=because("merge_tie")):
-        merge(parts, "jr_1", [(1, 1, "a"), (1, 1, "b")])
-
-    assert (parts_of(parts), parts.watermarks.latest("parts").version) == ([], 0)
 
 
 def test_merge_is_refused_when_the_target_is_a_path(parts: SqliteCopy) -> None:

@@ -13,16 +13,14 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import (
-    FencedError,
     InvalidValueError,
-    StagedFilesLostError,
     TargetError,
     TargetUnavailableError,
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.rows.sql import SQL, sql
-from scripts.helpers.sinks import DatabaseSink, Merge, events_of
+from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.sinks.database import JdbcAccess, arriving, place_of_url
 from scripts.helpers.sql.mysql import MariaDB
 from scripts.helpers.watermarks import Watermarks
@@ -53,8 +51,7 @@ UUID = "6f4b1d3e-0000-4000-8000-000000000001"
 
 
 @OTHERS
-@pytest.mark.parametrize("unfit", ["nan", "inf", "-inf"])
-@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize(("kind", "unfit"), [("float", "nan"), ("float", "inf"), ("double", "nan"), ("double", "-inf")])
 def test_number_that_is_none_is_refused_before_the_commit_when_the_database_does_not_hold_it(
     jdbc: Any, written: Written, kind: str, unfit: str
 ) -> None:
@@ -144,24 +141,6 @@ def test_one_task_writes_all_rows_when_the_database_lets_in_one_writer(
     assert written.rows(f"SELECT task, COUNT(*) FROM {table} GROUP BY task") == [("0", 8)]
 
 
-@OTHERS
-def test_merge_leaves_the_newest_rows_when_spark_brings_them(jdbc: Any, written: Written) -> None:
-    table = written.new_table("id bigint PRIMARY KEY, at bigint, word varchar(9)")
-    rules = Merge.of("id", "at")
-    sink = sink_of(jdbc, written, table, merge=rules)
-    batches = [[(1, 1, "a"), (1, 2, "b"), (2, 5, "gone")], [(2, 4, "late"), (3, 1, "c"), (4, 2, "d")]]
-    missing = jdbc.createDataFrame([(4, 3)], "id long, at long")
-
-    for version, batch in enumerate(batches, 1):
-        frame = jdbc.createDataFrame(batch, "id long, at long, word string")
-        rows = events_of(frame, rules, "word = 'gone'", missing)
-        output = staged_by(sink, BatchId(JOB, EPOCH, version), 1, rows)
-        sink.publish(output)
-        sink.clear(output)
-
-    assert sorted(written.rows(f"SELECT * FROM {table}")) == [(1, 2, "b"), (3, 1, "c")]
-
-
 def test_other_writers_are_kept_out_from_the_first_look_on_when_a_transaction_begins(
     jdbc: Any, request: pytest.FixtureRequest
 ) -> None:
@@ -191,33 +170,6 @@ def test_batch_is_there_once_when_a_job_writes_it(jdbc: Any, written: Written, w
     assert watermarks.latest(JOB).unpublished == ()
 
 
-@OTHERS
-def test_rows_are_there_once_when_a_job_goes_back_and_takes_them_along(
-    jdbc: Any, written: Written, watermarks: Watermarks
-) -> None:
-    table = written.new_table("id bigint, batch varchar(64)")
-    sink = sink_of(jdbc, written, table, batch_column="batch")
-
-    def begin(run_id: str, until: int) -> IncrementalJob:
-        job = IncrementalJob(watermarks, JOB, run_id, spark=jdbc).__enter__()
-        job.write(job.rows_since(jdbc.range(until), "id"), sink)
-        return job
-
-    for run_id, until in (("jr_1", 2), ("jr_2", 4)):
-        begin(run_id, until).__exit__(None, None, None)
-    watermarks.rewind(JOB, to_version=1, retract=True, why="a test")
-    job = begin("jr_3", 5)
-    begun = written.rows(f"SELECT id FROM {table} ORDER BY id")
-    watermarks.discard_plan(JOB, why="a test")
-    with pytest.raises(FencedError):
-        job.__exit__(None, None, None)
-    begin("jr_4", 6).__exit__(None, None, None)
-
-    assert begun == [(0,), (1,)]
-    assert written.rows(f"SELECT id FROM {table} ORDER BY id") == [(row,) for row in range(6)]
-    assert written.staged(table) == []
-
-
 def test_rows_of_a_run_that_saves_nothing_are_refused_when_it_has_written_before(
     jdbc: Any, request: pytest.FixtureRequest
 ) -> None:
@@ -227,16 +179,6 @@ def test_rows_of_a_run_that_saves_nothing_are_refused_when_it_has_written_before
 
     with pytest.raises(TargetError, match="Use another run id"):
         staged_by(sink, BATCH, 0, jdbc.range(1), replaces=True)
-
-
-def test_loss_is_told_when_the_staging_table_is_gone(jdbc: Any, written: Written) -> None:
-    sink = sink_of(jdbc, written, written.new_table("id bigint"))
-    output = staged_by(sink, BATCH, 1, jdbc.range(1))
-    written.sql(f"DROP TABLE {output.folder}")
-
-    with pytest.raises(StagedFilesLostError):
-        sink.publish(output)
-    assert sink.staged(output.job) == []
 
 
 def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(

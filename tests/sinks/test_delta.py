@@ -101,26 +101,6 @@ def die(*_: Any) -> None:
     raise KilledError
 
 
-def test_batch_of_another_attempt_is_not_taken_up_when_one_is_published(arrow: Table) -> None:
-    winner, loser = arrow.stage(1, [1], fence=2), arrow.stage(1, [1], fence=1)
-    later = arrow.stage(2, [2])
-
-    arrow.sink().publish(winner)
-    arrow.sink().clear(winner)
-    swept = arrow.sink().sweep(winner, [])
-
-    assert (arrow.seen, swept) == ([1], 1)
-    assert arrow.sink().staging.left(winner.job) == [later.folder]
-    assert loser.folder != winner.folder
-
-
-def test_lower_version_is_taken_when_the_epoch_is_new(arrow: Table) -> None:
-    for version, epoch in ((2, "e1"), (1, "e2")):
-        arrow.sink().publish(arrow.stage(version, [version], epoch=epoch))
-
-    assert arrow.seen == [1, 2]
-
-
 def test_rows_are_refused_and_counted_when_a_partition_of_the_table_would_keep_their_empty_text_as_null(
     table: Table,
 ) -> None:
@@ -247,32 +227,6 @@ def test_nothing_is_written_when_the_rows_are_none(arrow: Table) -> None:
 
     assert (output.rows, arrow.seen, DeltaTable.is_deltatable(arrow.path)) == (0, [], False)
     assert (merged.rows, merged.files) == (0, 0)
-
-
-def test_write_is_refused_when_columns_are_not_those_of_the_table(table: Table) -> None:
-    schema = pa.schema([("id", pa.int64()), ("kind", pa.int32()), ("since", pa.date32())])
-    write_deltalake(table.path, schema.empty_table())
-
-    with pytest.raises(TargetSchemaError) as refused:
-        table.stage(1, [1])
-
-    assert refused.value.missing == ("since",)
-    assert list(refused.value.changed) == ["kind"]
-    assert table.staged == []
-
-
-def test_write_is_refused_when_a_needed_value_is_missing(table: Table) -> None:
-    schema = pa.schema([pa.field("id", pa.int64()), pa.field("kind", pa.string(), nullable=False)])
-    write_deltalake(table.path, schema.empty_table())
-    frame: Any = pd.DataFrame({"id": [1], "kind": [None]})
-    if table.spark is not None:
-        frame = table.spark.createDataFrame([(1, None)], "id long, kind string")
-
-    with pytest.raises(InvalidValueError, match="'kind' is NULL in 1 row"):
-        staged_by(table.sink(), BatchId(JOB, "e1", 1), 1, frame)
-    table.sink().publish(table.stage(1, [1]))
-
-    assert table.seen == [1]
 
 
 def test_write_is_refused_when_the_target_is_no_table(table: Table) -> None:
@@ -579,29 +533,6 @@ def test_error_is_not_hidden_when_it_is_none_of_the_connector(arrow: Table, monk
         arrow.sink().retract(taken)
 
 
-def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
-    table: Table, caplog: pytest.LogCaptureFixture
-) -> None:
-    table.sink().publish(table.stage(1, [1]))
-    output = table.stage(2, [2])
-    read = {name: place.read(name) for place in table.places for name in place.files(output.folder)}
-    taken = Retraction("delta", table.sink().name, output.staging, output.job, "e1", 2, 2, SINCE)
-
-    for _ in range(2):
-        table.sink().retract(taken)
-    said = caplog.text
-    # As if it had read the staged files before they were deleted.
-    for place in table.places:
-        for name, data in read.items():
-            place.write(name, data or b"")
-    table.sink().publish(output)
-    retracted = table.seen
-    # The decision itself was version 3.
-    table.sink().publish(table.stage(4, [4]))
-
-    assert ("retraction_left" in said, retracted, table.seen) == (False, [1], [1, 4])
-
-
 # A merge by Spark takes long. It passes its first look before the second one as well.
 LOOKS = [
     pytest.param(engine, look, rules, marks=[pytest.mark.long] if (engine, look, kind) == ("spark", 1, "merge") else [],
@@ -662,62 +593,6 @@ def test_batch_is_published_by_what_staged_it_when_there_is_a_session_as_well(ar
 
     assert found is not None
     found.check(arrow.frame([1]))
-
-
-@pytest.mark.parametrize("column", ["", "dropped"])
-def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
-    arrow: Table, caplog: pytest.LogCaptureFixture, column: str
-) -> None:
-    arrow.sink().publish(arrow.stage(1, [1]))
-    waiting = arrow.stage(2, [2])
-
-    taken = Retraction(
-        "delta", arrow.sink().name, waiting.staging, waiting.job, "e1", 1, 2, SINCE, column, rows={1: 1, 2: 1}
-    )
-    counts = [(arrow.sink().retract(taken), DeltaTable(arrow.path).version()) for _ in range(2)]
-
-    assert (counts, arrow.seen, arrow.staged) == ([(0, 2), (0, 2)], [1], [])
-    assert caplog.text.count(f"event=retraction_left target={arrow.sink().name} versions=1-1 rows=1:") == 1
-
-
-def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
-    table: Table, caplog: pytest.LogCaptureFixture
-) -> None:
-    # Signs of SQL in the names of the table and of its batch column.
-    column = """b'"`\\%s?:x$1é"""
-    table.path += "'`\"$1é"
-    outputs = [table.stage(version, [version], batch_column=column) for version in (1, 2, 3)]
-    outputs.append(table.stage(3, [9], epoch="e2", batch_column=column))
-    for output in outputs[:2] + outputs[3:]:
-        table.sink().publish(output)
-    name, staging, job = outputs[0].target, outputs[0].staging, outputs[0].job
-    taken = Retraction("delta", name, staging, job, "e1", 2, 3, SINCE, batch_column=column)
-
-    shown = table.sink().to_retract(taken)
-    counts = [table.sink().retract(taken) for _ in range(2)]
-    decided = table.seen
-    table.sink().publish(outputs[1])
-    table.sink().publish(table.stage(5, [5], batch_column=column))
-
-    assert (f"1 row in {name}" in shown, counts, decided, table.seen) == (True, [1, 0], [1, 9], [1, 5, 9])
-    assert [output.batch_column for output in outputs] == [column] * len(outputs)
-    assert "retraction_left" not in caplog.text
-
-
-def test_batch_column_is_refused_when_the_rows_have_it(table: Table) -> None:
-    with pytest.raises(InvalidValueError, match="batch_column='kind' is filled by the sink"):
-        table.stage(1, [1], batch_column="kind")
-
-
-def test_rows_are_refused_when_the_table_lacks_the_batch_column(table: Table) -> None:
-    first = table.stage(1, [1])
-    table.sink().publish(first)
-    table.sink().clear(first)
-
-    with pytest.raises(TargetSchemaError, match="the table lacks 'batch'") as caught:
-        table.stage(2, [2], batch_column="batch")
-
-    assert (caught.value.unknown, table.staged) == (("batch",), [])
 
 
 @pytest.mark.parametrize(("action", "named"), RIGHTS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import shutil
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -14,22 +12,20 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableMerger
-from hypothesis import given, settings
 
 from scripts.helpers.batch.leftovers import examine_targets
-from scripts.helpers.errors import InvalidValueError, TargetError, TargetSchemaError
+from scripts.helpers.errors import (
+    InvalidValueError,
+    TargetError,
+)
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import DeltaSink, Merge, delta, events_of
 from scripts.helpers.sinks.merging import DELETED, SPARK_FRAMES, TableMerge
-from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
-from tests.support.long import cases, is_long
-from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
-from tests.support.reasons import because
+from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, rules
 from tests.support.staging import staged_by
-from tests.support.steps import KilledError
 
 KINDS = pytest.mark.parametrize("kind", ["newest", "history"])
 
@@ -65,40 +61,6 @@ def engine(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue("spark_with_tables") if request.param == "spark" else None
 
 
-@KINDS
-@settings(max_examples=cases(3, long=100), deadline=None)
-@given(batches=histories())
-def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
-    kind: str, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Event]]
-) -> None:
-    table = Table(f"{tmp_path_factory.mktemp('merge')}/repairs", kind)
-
-    for batch in batches:
-        table.merge(batch)
-
-    assert table.rows == expected(kind, [event for batch in batches for event in batch])
-
-
-@pytest.mark.long
-@KINDS
-def test_spark_leaves_the_same_when_batches_come_in_any_order(
-    kind: str, tmp_path: Path, spark_with_tables: Any
-) -> None:
-    table, chance = Table(f"{tmp_path}/repairs", kind, spark_with_tables), random.Random(7)
-    moments = [(key, sequence) for key in range(12) for sequence in range(1, 6)]
-    events = [Event(*moment, chance.choice(["a", "b", None])) for moment in chance.sample(moments, 45)]
-    batches = [chance.choices(events, k=30) for _ in range(2)]
-
-    for batch in batches:
-        output = table.stage(batch)
-        table.sink.publish(output)
-        table.sink.publish(output)
-        table.sink.clear(output)
-        table.sink.publish(output)
-
-    assert table.rows == expected(kind, [event for batch in batches for event in batch])
-
-
 def test_versions_are_those_of_the_table_when_the_script_has_cached_it(tmp_path: Path, spark_with_tables: Any) -> None:
     name = f"{tmp_path}/repairs"
     elsewhere, table = Table(name, "history"), Table(name, "history", spark_with_tables)
@@ -122,45 +84,6 @@ def test_versions_that_the_table_has_are_marked_when_spark_works_out_where_they_
     found = SPARK_FRAMES.versions(events, there, gone, rules("history")).collect()
 
     assert sorted((row.valid_from, row.valid_to, row[DELETED]) for row in found) == [(1, 2, True), (3, None, False)]
-
-
-@KINDS
-def test_batch_is_there_once_when_it_is_published_again_after_a_later_one(kind: str, tmp_path: Path) -> None:
-    table = Table(f"{tmp_path}/repairs", kind)
-    first = [Event(1, 1, "a"), Event(2, 1, "b")]
-    second = [Event(1, 3, "c"), Event(2, 2, None)]
-    early = table.stage(first)
-    table.sink.publish(early)
-    table.sink.publish(early)
-    late = table.stage(second)
-    table.sink.publish(late)
-    table.sink.publish(early)
-
-    assert table.rows == expected(kind, [*first, *second])
-
-
-@KINDS
-def test_deletes_are_carried_out_when_a_publisher_dies_after_it_has_remembered_them(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = Table(f"{tmp_path}/repairs", kind)
-    events = [Event(1, 1, "a"), Event(1, 2, None), Event(1, 3, "b"), Event(2, 4, None)]
-    table.merge(events[:1])
-    output = table.stage(events[1:])
-
-    def die(*_: Any) -> None:
-        raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TableMerge, "source", die)
-        with pytest.raises((KilledError, TargetError)):
-            table.sink.publish(output)
-    seen = table.rows
-    table.sink.publish(output)
-    table.merge([Event(2, 3, "late")])
-
-    assert seen == expected(kind, events[:1])
-    assert table.rows == expected(kind, [*events, Event(2, 3, "late")])
 
 
 def publish_between(monkeypatch: pytest.MonkeyPatch, table: Table, output: Output, *others: list[Event]) -> int:
@@ -260,27 +183,6 @@ def test_remedy_is_told_when_others_write_to_the_table_between_each_look_and_wri
         table.sink.publish(output)
 
 
-@pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.long), "deltalake"], indirect=True)
-def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(tmp_path: Path, engine: Any) -> None:
-    table = Table(f"{tmp_path}/repairs", "newest", engine)
-    table.merge([Event(1, 1, "a"), Event(2, 1, None)])
-    before = table.rows
-
-    with pytest.raises(
-        InvalidValueError,
-        check=because("merge_tie"),
-        match="1 row has the same id, at as a different row in the target",
-    ):
-        table.stage([Event(1, 1, "b"), Event(3, 1, "x")])
-    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="in the target"):
-        table.stage([Event(2, 1, "b")])
-    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="as a different row of the batch"):
-        table.stage([Event(4, 1, "b"), Event(4, 1, "a")])
-
-    assert table.rows == before
-    assert table.sink.staged(mark_of("repairs")) == []
-
-
 def test_rows_may_tie_when_a_newer_one_of_their_key_comes_with_them(tmp_path: Path) -> None:
     table = Table(f"{tmp_path}/repairs", "newest")
 
@@ -311,55 +213,6 @@ def test_events_are_deletes_where_they_are_marked_when_spark_joins_them(spark: A
     assert [SPARK_FRAMES.has_deletes(frame) for frame in (events, found)] == [False, True]
 
 
-@pytest.mark.parametrize("engine", ["deltalake", "spark"] if is_long() else ["deltalake"], indirect=True)
-def test_missing_rows_are_deleted_when_nothing_else_is_new(tmp_path: Path, engine: Any) -> None:
-    table = Table(f"{tmp_path}/repairs", "newest", engine)
-    table.merge([Event(1, 1, "a"), Event(2, 1, "b")])
-    rows: Any = frame([])
-    missing: Any = pd.DataFrame({"id": [1], "at": [3]})
-    if engine is not None:
-        rows, missing = engine.createDataFrame([], SCHEMA), engine.createDataFrame([(1, 3)], "id long, at long")
-
-    marked = events_of(rows, rules("newest"), missing=missing)
-    table.sink.publish(staged_by(table.sink, BatchId("repairs", "e1", 9), 1, marked))
-
-    assert table.rows == [(2, 1, "b")]
-
-
-@KINDS
-def test_row_without_a_place_is_older_than_all_when_it_was_there_before_the_first_merge(
-    kind: str, tmp_path: Path
-) -> None:
-    table = Table(f"{tmp_path}/repairs", kind)
-    there: dict[str, list[Any]] = {"id": [1], "at": [None], "word": ["old"]}
-    if kind == "history":
-        there |= {"valid_from": [None], "valid_to": [None]}
-    types = {name: pa.string() if name == "word" else pa.int64() for name in there}
-    write_deltalake(table.name, pa.table(there, schema=pa.schema(list(types.items()))))
-
-    table.merge([Event(1, 5, "a")])
-
-    words = DeltaTable(table.name).to_pyarrow_table()["word"].to_pylist()
-    assert sorted(words) == (["a"] if kind == "newest" else ["a", "old"])
-
-
-def test_rows_are_no_deletes_when_none_are_marked(tmp_path: Path) -> None:
-    table = Table(f"{tmp_path}/repairs", "newest")
-
-    table.sink.publish(staged_by(table.sink, BatchId("repairs", "e1", 1), 1, frame([Event(1, 1, "a")])))
-
-    assert table.rows == [(1, 1, "a")]
-
-
-def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(tmp_path: Path) -> None:
-    table = Table(f"{tmp_path}/repairs", "newest")
-    for word, at in (("a", 1), ("b", 2)):
-        rows = events_of(frame([Event(1, at, word)]), rules("newest"))
-        table.sink.publish(staged_by(table.sink, BatchId("repairs", "jr_paused", 1), 1, rows, replaces=True))
-
-    assert table.rows == [(1, 2, "b")]
-
-
 def test_reason_is_told_at_once_when_the_table_refuses_what_is_merged_again(tmp_path: Path) -> None:
     table = Table(f"{tmp_path}/repairs", "newest")
     outputs = [
@@ -386,49 +239,6 @@ def test_rows_are_refused_when_a_needed_value_is_missing(tmp_path: Path, engine:
 
     with pytest.raises(InvalidValueError, match="'word' is NULL in 1 row"):
         staged_by(table.sink, BatchId("repairs", "e1", 1), 1, rows)
-
-
-@pytest.mark.parametrize("engine", ["spark", "deltalake"], indirect=True)
-def test_merge_is_refused_when_deletes_are_remembered_by_other_columns(tmp_path: Path, engine: Any) -> None:
-    table = Table(f"{tmp_path}/repairs", "newest")
-    table.merge([Event(1, 1, "a")])
-    rows: Any = frame([Event(1, 1, "a")])
-    if engine is not None:
-        rows = engine.createDataFrame(rows.to_dict("records"), SCHEMA)
-    other = DeltaSink(table.name, spark=engine).merging(Merge.of(["id", "word"], "at"))
-
-    with pytest.raises(TargetError, check=because("unfit_table"), match="deletes are remembered by at, id") as caught:
-        staged_by(other, BatchId("repairs", "e1", 9), 1, rows)
-
-    assert caught.value.target == other.name
-
-
-def test_whole_row_is_asked_for_when_a_column_is_missing(tmp_path: Path) -> None:
-    table = Table(f"{tmp_path}/repairs", "newest")
-    table.merge([Event(1, 1, "a")])
-    rows = frame([Event(1, 2, "a")])[["id", "at"]]
-
-    with pytest.raises(TargetSchemaError, match="word"):
-        staged_by(table.sink, BatchId("repairs", "e1", 9), 1, events_of(rows, rules("newest")))
-
-
-@pytest.mark.parametrize("engine", ["deltalake", "spark"] if is_long() else ["deltalake"], indirect=True)
-def test_rows_are_merged_after_the_commit_when_a_job_does(watermarks: Watermarks, tmp_path: Path, engine: Any) -> None:
-    table = Table(f"{tmp_path}/repairs", "history", engine)
-    sink = DeltaSink(table.name, spark=engine)
-    history = [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, "gone")]
-    deletes: Any = (lambda rows: rows.word == "gone") if engine is None else "word = 'gone'"
-    for count in (2, 3):
-        rows: Any = frame(history[:count])
-        if engine is not None:
-            rows = engine.createDataFrame(rows.to_dict("records"), SCHEMA)
-        with IncrementalJob(watermarks, "repairs", f"jr_{count}", spark=engine) as job:
-            # With rows of the last batch once more, as a lookback has them.
-            new = job.rows_since(rows, "at", lookback=1, write_disposition="merge")
-            job.merge(new, sink, keys="id", sequence_by="at", deletes=deletes, history=True)
-
-    assert table.rows == expected("history", [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, None)])
-    assert watermarks.latest("repairs").unpublished == ()
 
 
 @pytest.mark.parametrize("keys", [["a", "b", "ß"], [b"a", b"b", b"\xff"], [1, 2, 3]], ids=["text", "binary", "number"])
@@ -495,21 +305,3 @@ def test_batch_is_recorded_when_its_deletes_change_nothing(
     assert "event=target_behind" not in caplog.text
     assert examine_targets(watermarks, "repairs") == []
     assert sorted(DeltaTable(f"{tmp_path}/t").to_pyarrow_table()["k"].to_pylist()) == [1, 2]
-
-
-def test_advice_works_when_a_table_that_is_merged_into_was_restored(
-    tmp_path: Path, watermarks: Watermarks, caplog: pytest.LogCaptureFixture
-) -> None:
-    place, saved = tmp_path / "t", tmp_path / "saved"
-    for number in range(4):
-        if number == 1:
-            shutil.copytree(place, saved)
-        if number == 3:
-            shutil.rmtree(place)
-            shutil.copytree(saved, place)
-        run_merge(watermarks, tmp_path, number, pd.DataFrame({"k": [number], "n": [number]}), False)
-
-    assert "run `watermarks rewind repairs --to-version 1 --why TEXT`" in caplog.text
-    watermarks.rewind("repairs", to_version=1, why="the table was restored")
-    run_merge(watermarks, tmp_path, 3, pd.DataFrame({"k": [1, 2, 3], "n": [1, 2, 3]}), False)
-    assert sorted(DeltaTable(str(place)).to_pyarrow_table()["k"].to_pylist()) == [0, 1, 2, 3]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import tempfile
@@ -190,26 +189,6 @@ def test_attempt_fails_before_its_manifest_when_rows_were_written_where_nobody_h
         sink.stage_files(BATCH, 7, lambda place, folder: rows)
 
     assert (caught.value.target, sink.staging.place.files()) == (sink.staging.place.uri(""), {})
-
-
-def test_losers_up_to_the_batch_are_swept_when_it_is_published(
-    make: Callable[..., FilledSink], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    sink = make()
-    versions = {version: sink.stage_files(BatchId("repairs", "e1", version), 1, fill) for version in (1, 2, 3, 4)}
-    others = [
-        sink.stage_files(BatchId("repairs", "e2", 1), 1, fill),
-        sink.stage_files(BatchId("parking", "e1", 1), 1, fill),
-    ]
-
-    swept = sink.sweep(versions[3], [versions[2].folder])
-
-    left = {name.rsplit("/", 1)[0] for name in sink.staging.place.files() if name.endswith(MANIFEST)}
-    assert swept == 2
-    assert left == {output.folder for output in (versions[2], versions[4], *others)}
-    for loser in (versions[1], versions[3]):
-        assert f"event=staging_swept target={sink.name} folder={loser.folder}\n" in caplog.text
 
 
 def test_folders_of_attempts_alone_are_found_when_a_file_lies_beside_them(make: Callable[..., FilledSink]) -> None:

@@ -147,33 +147,6 @@ def test_rows_are_seen_once_when_many_publish_at_once_and_others_write(table: Ta
     assert table.seen == [1, 2, 10, 20]
 
 
-def test_winner_alone_is_published_when_another_attempt_has_staged_the_batch(
-    table: Table, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, logger="scripts.helpers.sinks")
-    winner, loser = table.stage(1, [1], fence=2), table.stage(1, [1], fence=1)
-    later = table.stage(2, [2])
-    staged = table.sink().staged(winner.job)
-
-    table.sink().publish(winner)
-    table.sink().clear(winner)
-    swept = table.sink().sweep(winner, [])
-    table.sink().drop(loser)
-
-    assert sorted(staged) == sorted(output.folder for output in (winner, loser, later))
-    assert (table.seen, swept, len(table.staged)) == ([1], 1, 1)
-    assert f"event=staging_swept target={table.name} folder={loser.folder}\n" in caplog.text
-    table.sink().publish(later)
-    assert table.seen == [1, 2]
-
-
-def test_lower_version_is_taken_when_the_epoch_is_new(arrow: Table) -> None:
-    for version, epoch in ((2, "e1"), (1, "e2")):
-        arrow.sink().publish(arrow.stage(version, [version], epoch=epoch))
-
-    assert arrow.seen == [1, 2]
-
-
 RENAMED = "': the table that version 2 was staged in is no longer here: it was renamed"
 
 
@@ -369,30 +342,6 @@ def test_nothing_is_staged_when_the_rows_have_no_columns(table: Table) -> None:
     sink.clear(output)
 
     assert (output.files, output.bytes, output.rows, table.staged, table.seen) == (0, 0, 0, before, [1])
-
-
-def test_write_is_refused_when_columns_are_not_those_of_the_table(table: Table) -> None:
-    schema = pa.schema([("id", pa.int64()), ("kind", pa.int32()), ("since", pa.date32())])
-    table.make("id bigint, kind int, since date", schema)
-
-    with pytest.raises(TargetSchemaError) as refused:
-        table.stage(1, [1])
-
-    assert (refused.value.missing, list(refused.value.changed), table.staged) == (("since",), ["kind"], [])
-
-
-def test_write_is_refused_when_a_needed_value_is_missing(table: Table) -> None:
-    schema = pa.schema([pa.field("id", pa.int64()), pa.field("kind", pa.string(), nullable=False)])
-    table.make("id bigint, kind string NOT NULL", schema)
-    frame: Any = pd.DataFrame({"id": [1], "kind": [None]})
-    if table.spark is not None:
-        frame = table.spark.createDataFrame([(1, None)], "id long, kind string")
-
-    with pytest.raises(InvalidValueError, match="'kind' is NULL in 1 row"):
-        staged_by(table.sink(), BatchId(JOB, "e1", 1), 1, frame)
-    table.sink().publish(table.stage(1, [1]))
-
-    assert table.seen == [1]
 
 
 @pytest.mark.parametrize(
@@ -901,41 +850,6 @@ def test_nothing_is_taken_back_when_the_catalog_does_not_tell_what_is_published(
     assert len(arrow.staged) == 1
 
 
-@pytest.mark.parametrize("column", ["", "batch"], ids=["no-column", "column-gone"])
-def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
-    table: Table, caplog: pytest.LogCaptureFixture, column: str
-) -> None:
-    table.sink().publish(table.stage(1, [1]))
-    waiting = table.stage(2, [2])
-
-    counted = {1: 1, 2: 1}
-    taken = Retraction("iceberg", table.name, waiting.staging, waiting.job, "e1", 1, 2, SINCE, column, counted)
-    counts = [table.sink().retract(taken) for _ in range(2)]
-
-    assert (counts, table.seen, table.staged) == ([0, 0], [1], [])
-    assert caplog.text.count(f"event=retraction_left target={table.name} versions=1-1 rows=1:") == 1
-
-
-def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
-    table: Table, caplog: pytest.LogCaptureFixture
-) -> None:
-    column = """b'"`\\ %s {0} ?:x$1é"""
-    outputs = [table.stage(version, [version], batch_column=column) for version in (1, 2, 3)]
-    outputs.append(table.stage(3, [9], epoch="e2", batch_column=column))
-    for output in outputs[:2] + outputs[3:]:
-        table.sink().publish(output)
-    name, staging, job = table.sink().name, outputs[0].staging, outputs[0].job
-    taken = Retraction("iceberg", name, staging, job, "e1", 2, 3, SINCE, batch_column=column)
-
-    counts = [table.sink().retract(taken) for _ in range(2)]
-    decided = table.seen
-    table.sink().publish(outputs[1])
-    table.sink().publish(table.stage(5, [5], batch_column=column))
-
-    assert (counts, decided, table.seen) == ([1, 0], [1, 9], [1, 5, 9])
-    assert "retraction_left" not in caplog.text
-
-
 def test_nothing_is_said_to_stay_when_the_rows_were_deleted_before(
     arrow: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1007,17 +921,6 @@ def test_nothing_is_staged_or_deleted_when_spark_would_put_it_aside(
     assert (table.seen, table.staged) == ([1], [])
 
 
-def test_rows_are_refused_when_the_table_lacks_the_batch_column(table: Table) -> None:
-    first = table.stage(1, [1])
-    table.sink().publish(first)
-    table.sink().clear(first)
-
-    with pytest.raises(TargetSchemaError, match="the table lacks 'batch'") as caught:
-        table.stage(2, [2], batch_column="batch")
-
-    assert (caught.value.unknown, table.staged) == (("batch",), [])
-
-
 def test_decision_is_carried_out_when_the_table_was_dropped_before(
     table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1046,11 +949,6 @@ def test_staged_files_go_when_spark_finds_no_table(spark_with_tables: Any, tmp_p
     table.sink().retract(Retraction("iceberg", table.name, str(tmp_path), mark_of(JOB), "e1", 1, 1, SINCE))
 
     assert place.files() == {}
-
-
-def test_batch_column_is_refused_when_the_rows_have_it(table: Table) -> None:
-    with pytest.raises(InvalidValueError, match="batch_column='kind' is filled by the sink"):
-        table.stage(1, [1], batch_column="kind")
 
 
 # --- in a job -------------------------------------------------------------------------------------

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
@@ -25,7 +22,6 @@ from scripts.helpers.errors import (
     KeyColumnError,
     StagedFilesLostError,
     TargetError,
-    TargetSchemaError,
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
@@ -34,10 +30,9 @@ from scripts.helpers.sinks import IcebergSink, Merge, events_of
 from scripts.helpers.sinks.connectors import rows_at
 from scripts.helpers.sinks.iceberg import MEMORY, SparkMerge, made_if_missing, memory_of
 from scripts.helpers.sinks.merging import TableMerge
-from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
-from tests.support.long import cases, is_long
-from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
+from tests.support.long import is_long
+from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, rules
 from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.steps import KilledError
@@ -114,39 +109,6 @@ def staged(output: Output, spark: Any) -> list[str]:
     return IcebergSink(output.target, spark=spark, staging=output.staging).staged(output.job)
 
 
-@KINDS
-@settings(max_examples=cases(3, long=100), deadline=None)
-@given(batches=histories())
-def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
-    kind: str, catalog: Any, batches: list[list[Event]]
-) -> None:
-    table = Table(catalog, kind)
-
-    for batch in batches:
-        table.merge(batch)
-
-    assert table.rows == expected(kind, [event for batch in batches for event in batch])
-
-
-@pytest.mark.long
-@KINDS
-def test_spark_leaves_the_same_when_batches_come_in_any_order(kind: str, spark_with_tables: Any) -> None:
-    table, chance = Table(spark_with_tables, kind), random.Random(7)
-    moments = [(key, sequence) for key in range(12) for sequence in range(1, 6)]
-    events = [Event(*moment, chance.choice(["a", "b", None])) for moment in chance.sample(moments, 45)]
-    batches = [chance.choices(events, k=30) for _ in range(2)]
-
-    for batch in batches:
-        output = table.stage(batch)
-        table.sink.publish(output)
-        table.sink.publish(output)
-        table.sink.clear(output)
-        table.sink.publish(output)
-
-    assert table.rows == sorted(expected(kind, [event for batch in batches for event in batch]), key=str)
-    assert staged(output, spark_with_tables) == []
-
-
 def test_versions_are_those_of_the_table_when_the_script_has_cached_it(spark_with_tables: Any) -> None:
     table = Table(spark_with_tables, "history")
     columns = "id bigint, at bigint, word string, valid_from bigint, valid_to bigint"
@@ -168,28 +130,6 @@ def test_versions_are_those_of_the_table_when_the_script_has_cached_it(spark_wit
 
 
 @KINDS
-def test_batch_is_there_once_when_it_is_published_again_after_a_later_one(kind: str, catalog: Any) -> None:
-    table = Table(catalog, kind)
-    first = [Event(1, 1, "a"), Event(2, 1, "b")]
-    second = [Event(1, 3, "c"), Event(2, 2, None)]
-    early = table.stage(first)
-    before = table.rows
-    table.sink.publish(early)
-    table.sink.publish(early)
-    late = table.stage(second)
-    table.sink.publish(late)
-    snapshots = len(table.loaded.snapshots())
-    table.sink.publish(early)
-    table.sink.clear(early)
-    table.sink.publish(early)
-
-    assert before == []
-    assert table.rows == expected(kind, [*first, *second])
-    assert len(table.loaded.snapshots()) == snapshots
-    assert Output.from_record(early.record(), "one", early.job_id) == early
-
-
-@KINDS
 def test_rows_of_all_are_there_when_many_publish_at_once(kind: str, catalog: Any) -> None:
     table = Table(catalog, kind)
     mine, others = [Event(1, 1, "a"), Event(2, 5, None)], [Event(1, 2, None), Event(2, 4, "b"), Event(3, 1, "c")]
@@ -201,30 +141,6 @@ def test_rows_of_all_are_there_when_many_publish_at_once(kind: str, catalog: Any
         thread.join()
 
     assert table.rows == expected(kind, [*mine, *others])
-
-
-@KINDS
-def test_deletes_are_carried_out_when_a_publisher_dies_after_it_has_remembered_them(
-    kind: str, catalog: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = Table(catalog, kind)
-    events = [Event(1, 1, "a"), Event(1, 2, None), Event(1, 3, "b"), Event(2, 4, None)]
-    table.merge(events[:1])
-    output = table.stage(events[1:])
-
-    def die(*_: Any) -> None:
-        raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TableMerge, "source", die)
-        with pytest.raises((KilledError, TargetError)):
-            table.sink.publish(output)
-    seen = table.rows
-    table.sink.publish(output)
-    table.merge([Event(2, 3, "late")])
-
-    assert seen == expected(kind, events[:1])
-    assert table.rows == expected(kind, [*events, Event(2, 3, "late")])
 
 
 @KINDS
@@ -332,27 +248,6 @@ def test_staged_rows_go_and_the_table_changes_once_when_a_merge_is_taken_back_tw
     assert staged(output, spark_with_tables) == []
 
 
-@engines(long=["newest"])
-def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(kind: str, engine: Any) -> None:
-    table = Table(engine, kind)
-    table.merge([Event(1, 1, "a"), Event(2, 1, None)])
-    before = table.rows
-
-    with pytest.raises(
-        InvalidValueError,
-        check=because("merge_tie"),
-        match="1 row has the same id, at as a different row in the target",
-    ):
-        table.stage([Event(1, 1, "b"), Event(3, 1, "x")])
-    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="in the target"):
-        table.stage([Event(2, 1, "b")])
-    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="as a different row of the batch"):
-        table.stage([Event(4, 1, "b"), Event(4, 1, "a")])
-
-    assert table.rows == before
-    assert table.sink.staged(mark_of("repairs")) == []
-
-
 def test_row_at_the_target_stays_when_one_of_the_same_moment_was_staged_before_it_came(catalog: Any) -> None:
     table = Table(catalog, "newest")
     first, second = table.stage([Event(1, 1, "first")]), table.stage([Event(1, 1, "second")])
@@ -403,50 +298,6 @@ def test_batch_is_not_lost_when_another_has_merged_and_cleared_it_after_the_look
     sink.publish(replace(output, engine="spark"))
 
     assert recorded == []
-
-
-def test_ties_are_refused_and_nothing_stays_when_they_are_staged_without_spark(catalog: Any) -> None:
-    table = Table(catalog, "newest")
-
-    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="as a different row of the batch"):
-        table.stage([Event(1, 1, "a"), Event(1, 1, "b")])
-
-    assert table.sink.staged(mark_of("repairs")) == []
-
-
-def test_ties_are_refused_and_nothing_stays_when_spark_has_staged_them(spark_with_tables: Any, tmp_path: Path) -> None:
-    table = Table(spark_with_tables, "newest")
-    sink = IcebergSink(table.name, spark=table.spark, staging=str(tmp_path)).merging(rules("newest"))
-    rows = table.spark.createDataFrame([(1, 1, "a"), (1, 1, "b")], SCHEMA)
-
-    with pytest.raises(InvalidValueError, check=because("merge_tie"), match="as a different row of the batch"):
-        staged_by(sink, BatchId("repairs", "e1", 1), 1, rows)
-
-    assert sink.staged(mark_of("repairs")) == []
-
-
-def test_missing_rows_are_deleted_when_nothing_else_is_new(catalog: Any) -> None:
-    table = Table(catalog, "newest")
-    table.merge([Event(1, 1, "a"), Event(2, 1, "b")])
-
-    marked = events_of(frame([]), rules("newest"), missing=pd.DataFrame({"id": [1], "at": [3]}))
-    table.sink.publish(staged_by(table.sink, BatchId("repairs", "e1", 9), 1, marked))
-
-    assert table.rows == [(2, 1, "b")]
-
-
-@KINDS
-def test_row_without_a_place_is_older_than_all_when_it_was_there_before_the_first_merge(
-    kind: str, catalog: Any
-) -> None:
-    table = Table(catalog, kind)
-    there: dict[str, list[Any]] = {"id": [1], "at": [None], "word": ["old"]}
-    table.make(there | ({"valid_from": [None], "valid_to": [None]} if kind == "history" else {}))
-
-    table.merge([Event(1, 5, "a")])
-
-    words = table.stored["word"].to_pylist()
-    assert sorted(words) == (["a"] if kind == "newest" else ["a", "old"])
 
 
 def test_rows_of_other_keys_stay_when_a_key_has_several_columns(catalog: Any) -> None:
@@ -614,56 +465,6 @@ def test_error_is_not_hidden_when_spark_cannot_tell_whether_deletes_are_remember
 
     with pytest.raises(ConnectionError):
         SparkMerge("lake.raw.one", rules("newest"), spark_with_tables, refuse).has("lake.raw.any")
-
-
-def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(catalog: Any) -> None:
-    table = Table(catalog, "newest")
-    for word, at in (("a", 1), ("b", 2)):
-        rows = events_of(frame([Event(1, at, word)]), rules("newest"))
-        table.sink.publish(staged_by(table.sink, BatchId("repairs", "jr_paused", 1), 1, rows, replaces=True))
-
-    assert table.rows == [(1, 2, "b")]
-
-
-def test_merge_is_refused_when_deletes_are_remembered_by_other_columns(catalog: Any) -> None:
-    table = Table(catalog, "newest")
-    table.merge([Event(1, 1, "a")])
-    other = Merge.of(["id", "word"], "at")
-    rows = events_of(frame([Event(1, 1, "a")]), other)
-
-    with pytest.raises(TargetError, check=because("unfit_table"), match="deletes are remembered by at, id"):
-        staged_by(IcebergSink(table.name, catalog=catalog).merging(other), BatchId("repairs", "e1", 9), 1, rows)
-
-
-def test_merge_by_spark_is_refused_when_deletes_are_remembered_by_other_columns(spark_with_tables: Any) -> None:
-    table = Table(spark_with_tables, "newest")
-    table.spark.sql(f"CREATE TABLE {memory_of(table.name)} (id bigint, word string) USING iceberg")
-
-    with pytest.raises(TargetError, check=because("unfit_table"), match="deletes are remembered by id, word"):
-        table.stage([Event(1, 1, "a")])
-
-
-def test_whole_row_is_asked_for_when_a_column_is_missing(catalog: Any) -> None:
-    table = Table(catalog, "newest")
-    table.merge([Event(1, 1, "a")])
-    rows = frame([Event(1, 2, "a")])[["id", "at"]]
-
-    with pytest.raises(TargetSchemaError, match="word"):
-        staged_by(table.sink, BatchId("repairs", "e1", 9), 1, events_of(rows, rules("newest")))
-
-
-def test_rows_are_merged_after_the_commit_when_a_job_does(watermarks: Watermarks, catalog: Any, job_id: str) -> None:
-    table = Table(catalog, "history")
-    sink = IcebergSink(table.name, catalog=catalog)
-    history = [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, "gone")]
-    for count in (2, 3):
-        with IncrementalJob(watermarks, job_id, f"jr_{count}") as job:
-            # With rows of the last batch once more, as a lookback has them.
-            new = job.rows_since(frame(history[:count]), "at", lookback=1, write_disposition="merge")
-            job.merge(new, sink, keys="id", sequence_by="at", deletes=lambda rows: rows.word == "gone", history=True)
-
-    assert table.rows == expected("history", [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, None)])
-    assert watermarks.latest(job_id).unpublished == ()
 
 
 def test_merge_is_refused_before_the_plan_is_frozen_when_its_key_has_a_dot_and_pyiceberg_takes_it_for_a_struct(

@@ -17,7 +17,6 @@ from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
     PlanConflictError,
-    StagedFilesLostError,
     TargetError,
     UnpublishedError,
 )
@@ -228,27 +227,6 @@ def test_run_goes_on_and_warns_when_the_staged_folder_cannot_be_cleared(
 
     assert world.seen == [1, 2, 3]
     assert "event=staging_left job=repairs" in caplog.text
-
-
-def test_loss_stops_the_next_run_when_something_else_emptied_the_staging_place(
-    world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(FileSink, "publish", die)
-    with pytest.raises(KilledError):
-        world.run()
-    monkeypatch.undo()
-    for path in world.staging.rglob("*"):
-        if path.is_file():
-            path.unlink()
-
-    with pytest.raises(StagedFilesLostError), IncrementalJob(world.watermarks, JOB, "jr_2"):
-        raise AssertionError("a run began although rows of a committed batch are lost")
-    world.watermarks.reset(JOB, why="the staged files are lost")
-    world.run("jr_3")
-    world.source = [4]
-    world.run("jr_4")
-
-    assert world.seen == [1, 2, 3, 4]
 
 
 def test_run_ends_well_and_warns_when_a_person_takes_its_output_back_meanwhile(

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from deltalake import DeltaTable
 
 from scripts.helpers.batch.publishing import COPY_LASTS
 from scripts.helpers.errors import InvalidValueError, RetractedError, RetractionError, TargetError
@@ -260,36 +259,6 @@ def test_retraction_is_refused_when_a_target_cannot_give_back_what_it_has(world:
         world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
 
     world.watermarks.rewind(JOB, to_version=4, retract=True, **WHY)
-
-
-def test_rows_of_a_table_are_there_once_when_a_decision_took_them_back(watermarks: Watermarks, tmp_path: Path) -> None:
-    def run(number: int, batch_column: str | None) -> None:
-        with IncrementalJob(watermarks, JOB, f"jr_{number}") as job:
-            rows = job.rows_since(pd.DataFrame({"id": range(1, number + 1)}), "id")
-            job.write(rows, table, format="delta", batch_column=batch_column)
-
-    table = str(tmp_path / "raw")
-    for number in (1, 2, 3):
-        run(number, "batch")
-
-    watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
-    with IncrementalJob(watermarks, JOB, "jr_4"):
-        begun = DeltaTable(table).to_pandas()
-    run(5, "batch")
-
-    assert (begun["id"].to_list(), sorted(DeltaTable(table).to_pandas()["id"])) == ([1], [1, 2, 3, 4, 5])
-    assert begun["batch"].str.fullmatch("[0-9a-f]{32}-e[0-9a-f]{16}-0000000001").all()
-
-
-def test_retraction_is_refused_when_rows_of_a_table_have_no_batch(watermarks: Watermarks, tmp_path: Path) -> None:
-    table = str(tmp_path / "raw")
-    with IncrementalJob(watermarks, JOB, "jr_1") as job:
-        job.write(job.rows_since(pd.DataFrame({"id": [1, 2]}), "id"), table, format="delta")
-
-    with pytest.raises(InvalidValueError, match="the 2 rows that version 1 left there cannot be taken back"):
-        watermarks.reset(JOB, retract=True, **WHY)
-
-    assert watermarks.latest(JOB).version == 1
 
 
 def test_batch_column_is_refused_when_the_target_has_files(world: DirectoryCopy) -> None:

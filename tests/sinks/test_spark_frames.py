@@ -91,15 +91,6 @@ def test_batch_is_refused_before_the_commit_when_a_value_is_null_as_it_is_writte
     assert target.rows == []
 
 
-def test_null_is_refused_when_the_name_of_its_column_has_a_dot(target: Target) -> None:
-    target.make("i bigint, `a.b` string NOT NULL")
-
-    with pytest.raises(InvalidValueError, match=r"'a\.b' is NULL in 1 row"):
-        target.write(target.spark.createDataFrame([(1, "x"), (2, None)], "i long, `a.b` string"))
-
-    assert target.write(target.spark.createDataFrame([(1, "x")], "i long, `a.b` string")) == [(1, "x")]
-
-
 def test_table_is_made_when_the_name_of_its_partition_column_has_a_dot(target: Target) -> None:
     rows = target.spark.createDataFrame([(1, "x"), (2, "y")], "i long, `a.b` string")
 

@@ -15,7 +15,7 @@ from functools import partial
 from inspect import signature
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import pandas as pd
@@ -25,13 +25,17 @@ import pytest
 
 from scripts.helpers.errors import WatermarkError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.sinks import DatabaseSink, DeltaSink, FileSink, IcebergSink
 from scripts.helpers.sinks.connectors import deltalake_place
 from scripts.helpers.watermarks import Watermarks
+from tests.support.staging import staged_by
 from tests.support.written import Written
 
 Rows = list[dict[str, Any]]
+E = TypeVar("E", bound=WatermarkError)
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _numbers = itertools.count(1)
 
@@ -202,6 +206,10 @@ class Target(ABC):
     def another(self, name: str) -> Target:
         """Return an empty target of the same kind beside this one, under a name."""
         raise NotImplementedError
+
+    def stage(self, batch: BatchId, *ids: int, fence: int = 7, **options: Any) -> Output:
+        """Let an attempt of no job stage rows."""
+        return staged_by(self.sink(**options), batch, fence, self.frame(numbers(*ids)))
 
 
 def spark_schema(schema: pa.Schema) -> Any:
@@ -685,13 +693,14 @@ class Copy:
         """Stage, commit and publish what is new."""
         self.begin(*batches, **options).__exit__(None, None, None)
 
-    def refused(self, batch: pa.Table, error: type[WatermarkError], match: str = "", **options: Any) -> None:
-        """Let a batch be refused before its commit, and forget it."""
-        with pytest.raises(error, match=match):
+    def refused(self, batch: pa.Table, error: type[E], match: str = "", **options: Any) -> E:
+        """Let a batch be refused before its commit, and forget it. Return the error."""
+        with pytest.raises(error, match=match) as caught:
             self.begin(batch, **options)
         self.batches.pop()
         if self.watermarks.latest(self.job_id).plan is not None:
             self.watermarks.discard_plan(self.job_id, why="it was refused")
+        return caught.value
 
 
 def numbers(*ids: int) -> pa.Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -10,12 +12,26 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
 
-from scripts.helpers.errors import InvalidValueError, KeyColumnError
+from scripts.helpers.errors import (
+    InvalidValueError,
+    KeyColumnError,
+    TargetError,
+    TargetSchemaError,
+)
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output
+from scripts.helpers.sinks import events_of
+from scripts.helpers.sinks.merging import TableMerge
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import TARGETS, Copy, Target, every, shown
-from tests.support.merge_reference import Event, expected
+from tests.support.long import cases
+from tests.support.merge_reference import Event, expected, histories, rules
+from tests.support.staging import staged_by
+from tests.support.steps import KilledError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("word", pa.string())])
 BATCHES = [
@@ -47,39 +63,235 @@ KEPT = [
     if kind == "history" or not is_slow
 ]
 """Targets, with what a merge keeps of each key."""
+WITHOUT_SPARK = pytest.mark.parametrize(
+    ("target", "kind"),
+    [(name, kind) for name, one in TARGETS.items() if "merge" in one.can and one.engine == "pandas"
+     for kind in ("newest", "history")],
+    indirect=["target"],
+)  # fmt: skip
+
+
+def make(target: Target, kind: str = "newest") -> list[str]:
+    """Make a table where the sink does not; return its columns for the ends of a version."""
+    ends = ["valid_from", "valid_to"] if kind == "history" else []
+    target.create(SCHEMA, **dict.fromkeys(ends, pa.int64()))
+    return ends
 
 
 @pytest.mark.parametrize(("target", "kind"), KEPT, indirect=["target"])
 def test_target_has_what_all_rows_say_when_they_come_late_again_and_in_any_order(
     target: Target, copy: Copy, kind: str
 ) -> None:
-    is_history = kind == "history"
-    ends = ["valid_from", "valid_to"] if is_history else []
-    target.create(SCHEMA, **dict.fromkeys(ends, pa.int64()))
+    make(target, kind)
 
     for events in BATCHES:
-        copy.run(rows_of(events), **options_of(target, history=is_history))
+        copy.run(rows_of(events), **options_of(target, history=kind == "history"))
 
-    found = sorted(tuple(row[name] for name in [*SCHEMA.names, *ends]) for row in target.read())
-    assert found == expected(kind, [event for events in BATCHES for event in events])
+    assert left(target, kind) == expected(kind, [event for events in BATCHES for event in events])
 
 
-@every("merge", slow=("delta-spark", "iceberg-spark"))
-def test_batch_is_refused_before_it_is_written_when_nothing_orders_its_rows(target: Target, copy: Copy) -> None:
-    target.create(SCHEMA)
-    options = options_of(target)
-    copy.run(rows_of([Event(1, 1, "a")]), **options)
+@pytest.mark.parametrize(("target", "kind"), KEPT, indirect=["target"])
+def test_batch_is_refused_before_it_is_written_when_nothing_orders_its_rows(
+    target: Target, copy: Copy, kind: str
+) -> None:
+    make(target, kind)
+    options = options_of(target, history=kind == "history")
+    copy.run(rows_of([Event(1, 1, "a"), Event(2, 1, None)]), **options)
     rows = target.read()
 
-    ties = [[Event(1, 1, "b")], [Event(2, 1, "a"), Event(2, 1, "b")], [Event(1, 1, None)]]
-    for events in ties[:1] if target.spark is not None else ties:
-        copy.refused(rows_of(events), InvalidValueError, match="as a different row", **options)
+    there, brought = "as a different row in the target", "as a different row of the batch"
+    ties = [
+        ([Event(1, 1, "b"), Event(3, 1, "x")], f"1 row has the same id, at {there}"),
+        ([Event(4, 1, "a"), Event(4, 1, "b")], brought), ([Event(1, 1, None)], there), ([Event(2, 1, "b")], there),
+    ]  # fmt: skip
+    for events, match in ties[:1] if target.spark is not None else ties:
+        copy.refused(rows_of(events), InvalidValueError, match, **options)
     for place, empty in enumerate(["id"] if target.spark is not None else ["id", "at"]):
         nulls = rows_of([Event(1, 1, "a")]).set_column(place, empty, pa.array([None], pa.int64()))
-        copy.refused(nulls, KeyColumnError, match=f"{empty}.*have NULL|{empty}.*has NULL", **options)
+        copy.refused(nulls, KeyColumnError, match=f"{empty!r}: 1 row has NULL", **options)
 
     assert target.read() == rows
     assert target.sink().staged(mark_of(copy.job_id)) == []
+
+
+@every("merge", slow=("delta-spark", "iceberg-spark"))
+def test_merge_is_refused_before_it_is_written_when_deletes_are_remembered_by_other_columns(
+    target: Target, copy: Copy
+) -> None:
+    make(target)
+    options = options_of(target)
+    copy.run(rows_of([Event(1, 1, "a")]), **options)
+
+    error = copy.refused(
+        rows_of([Event(2, 1, "a")]), TargetError, "deletes are remembered by at, id",
+        **options | {"keys": ["id", "word"]},
+    )  # fmt: skip
+
+    assert (error.target, target.ids()) == (target.sink().name, [1])
+
+
+@WITHOUT_SPARK
+def test_whole_row_is_asked_for_when_a_column_is_missing(target: Target, copy: Copy, kind: str) -> None:
+    make(target, kind)
+    options = {"keys": "id", "sequence_by": "at", "history": kind == "history"}
+    copy.run(rows_of([Event(1, 1, "a")]), **options)
+
+    error = TargetError if target.kind.family == "database" else TargetSchemaError
+    copy.refused(rows_of([Event(2, 1, "a")]).drop_columns("word"), error, "'word'", **options)
+
+    assert target.ids() == [1]
+
+
+@every("merge", slow=("delta-spark", "iceberg-spark"))
+def test_rows_are_deleted_when_the_source_has_their_keys_no_longer_and_nothing_else_is_new(
+    target: Target, copy: Copy
+) -> None:
+    make(target)
+    copy.run(rows_of([Event(1, 1, "a"), Event(2, 1, "b")]), **options_of(target))
+
+    copy.run(rows_of([]), missing=target.frame(pa.table({"id": [1], "at": [3]})), **options_of(target))
+
+    assert target.ids() == [2]
+
+
+@WITHOUT_SPARK
+def test_row_without_a_place_is_older_than_all_when_it_was_there_before_the_first_merge(
+    watermarks: Watermarks, target: Target, copy: Copy, kind: str
+) -> None:
+    ends = make(target, kind)
+    places = {name: pa.nulls(1, pa.int64()) for name in ["at", *ends]}
+    Copy(watermarks, target, "appends").run(pa.table({"id": [1], "word": ["old"], **places}).select(
+        [*SCHEMA.names, *ends]
+    ))  # fmt: skip
+
+    copy.run(rows_of([Event(1, 5, "a")]), **options_of(target, history=kind == "history"))
+
+    assert sorted(row["word"] for row in target.read()) == (["a"] if kind == "newest" else ["a", "old"])
+
+
+@every("merge", where=lambda kind: kind.engine == "pandas")
+def test_rows_are_merged_again_when_a_run_that_saves_nothing_is_repeated(
+    watermarks: Watermarks, target: Target
+) -> None:
+    make(target)
+
+    for event in (Event(1, 1, "a"), Event(1, 2, "b")):
+        with IncrementalJob(watermarks, "repairs", "jr_1", mode="disable") as job:
+            rows = job.rows_since(target.frame(rows_of([event])), "at")
+            job.merge(rows, target.sink(), keys="id", sequence_by="at")
+
+    assert [row["word"] for row in target.read()] == ["b"]
+
+
+# --- attempts at a merge --------------------------------------------------------------------------------
+
+
+def sink(target: Target, kind: str) -> Any:
+    return target.sink().merging(rules(kind))
+
+
+def stage(target: Target, kind: str, version: int, events: Sequence[Event]) -> Output:
+    """Let an attempt of no job stage events."""
+    marked = events_of(target.frame(rows_of(events)), rules(kind), options_of(target)["deletes"])
+    return staged_by(sink(target, kind), BatchId("repairs", "e1", version), 1, marked)
+
+
+def left(target: Target, kind: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a target as `expected` has them."""
+    names = [*SCHEMA.names, *(["valid_from", "valid_to"] if kind == "history" else [])]
+    return sorted(tuple(row[name] for name in names) for row in target.read())
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.mark.parametrize("kind", ["newest", "history"])
+@pytest.mark.parametrize("target", ["deltalake", "pyiceberg", "sqlite"], indirect=True)
+@settings(
+    max_examples=cases(4, long=100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)  # fmt: skip
+@given(batches=histories())
+def test_target_is_what_the_set_of_rows_says_when_batches_are_random(
+    target: Target, kind: str, batches: list[list[Event]]
+) -> None:
+    one = target.another(f"random_{kind}_{next(_numbers)}")
+    make(one, kind)
+
+    for version, events in enumerate(batches, 1):
+        output = stage(one, kind, version, events)
+        sink(one, kind).publish(output)
+        sink(one, kind).clear(output)
+
+    assert left(one, kind) == expected(kind, [event for events in batches for event in events])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["newest", "history"])
+@pytest.mark.parametrize("target", ["delta-spark", "iceberg-spark"], indirect=True)
+def test_spark_leaves_the_same_when_batches_come_in_any_order(target: Target, kind: str) -> None:
+    chance = random.Random(7)
+    moments = [(key, sequence) for key in range(12) for sequence in range(1, 6)]
+    events = [Event(*moment, chance.choice(["a", "b", None])) for moment in chance.sample(moments, 45)]
+    batches = [chance.choices(events, k=30) for _ in range(2)]
+
+    for version, batch in enumerate(batches, 1):
+        output = stage(target, kind, version, batch)
+        sink(target, kind).publish(output)
+        sink(target, kind).publish(output)
+        sink(target, kind).clear(output)
+        sink(target, kind).publish(output)
+
+    assert left(target, kind) == expected(kind, [event for batch in batches for event in batch])
+    assert target.sink().staged(output.job) == []
+
+
+@WITHOUT_SPARK
+def test_batch_is_there_once_when_it_is_published_again_after_a_later_one(target: Target, kind: str) -> None:
+    make(target, kind)
+    first, second = [Event(1, 1, "a"), Event(2, 1, "b")], [Event(1, 3, "c"), Event(2, 2, None)]
+    early = stage(target, kind, 1, first)
+    before = target.read()
+    sink(target, kind).publish(early)
+    sink(target, kind).publish(early)
+    sink(target, kind).publish(stage(target, kind, 2, second))
+    at = target.newest() if "roll_back" in target.kind.can else None
+
+    sink(target, kind).publish(early)
+    sink(target, kind).clear(early)
+    sink(target, kind).publish(early)
+
+    assert before == []
+    assert left(target, kind) == expected(kind, [*first, *second])
+    if at is not None:
+        assert target.newest() == at
+
+
+@pytest.mark.parametrize("kind", ["newest", "history"])
+@pytest.mark.parametrize("target", ["deltalake", "pyiceberg"], indirect=True)
+def test_deletes_are_carried_out_when_a_publisher_dies_after_it_has_remembered_them(
+    target: Target, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database remembers them in the transaction that merges."""
+    events = [Event(1, 1, "a"), Event(1, 2, None), Event(1, 3, "b"), Event(2, 4, None)]
+    sink(target, kind).publish(stage(target, kind, 1, events[:1]))
+    output = stage(target, kind, 2, events[1:])
+
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableMerge, "source", die)
+        with pytest.raises((KilledError, TargetError)):
+            sink(target, kind).publish(output)
+    seen = left(target, kind)
+    sink(target, kind).publish(output)
+    sink(target, kind).publish(stage(target, kind, 3, [Event(2, 3, "late")]))
+
+    assert seen == expected(kind, events[:1])
+    assert left(target, kind) == expected(kind, [*events, Event(2, 3, "late")])
+
+
+# --- deletes, keys and names ----------------------------------------------------------------------------
 
 
 @every("merge", where=lambda kind: kind.engine == "pandas")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.errors import TargetError, TargetSchemaError
+from scripts.helpers.errors import InvalidValueError, TargetError, TargetSchemaError
 from scripts.helpers.sinks.file_schema import COLUMNS
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import Copy, Files, Kind, Target, every, in_one_format, in_one_place, numbers
@@ -31,6 +33,19 @@ def test_rows_of_later_versions_go_and_come_again_once_when_a_rewind_takes_them_
 
     assert decided == [1, 70]
     assert target.ids() == [1, 4, 22, 70]
+    marks = [row["batch"] for row in target.read()] if options else []
+    assert [mark for mark in marks if not re.fullmatch(r"[0-9a-f]{32}-e[0-9a-f]{16}-\d{10}", mark)] == []
+
+
+@every("batch_column", where=lambda kind: kind.engine == "pandas")
+def test_decision_is_refused_when_nothing_marks_the_rows_that_it_is_to_take_back(target: Target, copy: Copy) -> None:
+    target.create(numbers().schema)
+    copy.run(numbers(1, 2))
+
+    with pytest.raises(InvalidValueError, match="the 2 rows that version 1 left there cannot be taken back"):
+        copy.watermarks.reset(copy.job_id, retract=True, why="rows of a test were among them")
+
+    assert (copy.watermarks.latest(copy.job_id).version, target.ids()) == (1, [1, 2])
 
 
 def has_files_whose_columns_come_and_go(kind: Kind) -> bool:

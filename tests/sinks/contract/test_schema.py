@@ -30,6 +30,10 @@ def refused(kind: Kind) -> dict[str, type[TargetError]]:
     )
 
 
+NAMED = {"more": ("unknown", ["new"]), "fewer": ("missing", ["word"]), "retyped": ("changed", ["word"])}
+"""Of a change: where an error says which columns are concerned, and these."""
+
+
 @every(where=in_one_place)
 def test_batch_is_refused_or_its_rows_are_whole_when_its_columns_are_others(target: Target, copy: Copy) -> None:
     target.create(FIRST.schema)
@@ -41,7 +45,9 @@ def test_batch_is_refused_or_its_rows_are_whole_when_its_columns_are_others(targ
     tried = [name for name in CHANGES if not (name == "renamed" and target.kind.family == "files")]
     for name in tried:
         if name in errors:
-            copy.refused(CHANGES[name], errors[name])
+            error = copy.refused(CHANGES[name], errors[name])
+            if isinstance(error, TargetSchemaError) and name in NAMED:
+                assert list(getattr(error, NAMED[name][0])) == NAMED[name][1]
     refused_all = target.contents(), target.read()
     for name in tried:
         if name not in errors:
