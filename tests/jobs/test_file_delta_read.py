@@ -96,6 +96,7 @@ def rows(frame: Any) -> list[tuple[Any, ...]]:
 # --- formats ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("landing", ["local"], indirect=True)  # Where the file is makes no difference.
 @pytest.mark.parametrize(
     ("format", "options", "expected"),
     [

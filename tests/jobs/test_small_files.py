@@ -73,6 +73,10 @@ def landing(request: pytest.FixtureRequest, tmp_path: Path, spark: Any, monkeypa
     return Read(spark, f"s3a://{request.getfixturevalue('bucket')}/landing/", request.getfixturevalue("s3"))
 
 
+ON_DISK = pytest.mark.parametrize("landing", ["local"], indirect=True)
+"""Of what follows from the bytes of a file or the options of a read, wherever the file is."""
+
+
 class Read(Landing):
     """Both readers of a place for files."""
 
@@ -103,6 +107,7 @@ def assert_same(small: Any, spark_reader: Any) -> None:
 # --- the same rows ------------------------------------------------------------------------------------
 
 
+@ON_DISK
 @pytest.mark.parametrize(
     ("schema", "options"),
     [
@@ -125,6 +130,7 @@ def test_rows_are_those_of_spark_when_files_are_json(landing: Read, schema: str,
     assert_same(small, landing.spark_reader("json", schema, path_column="file", options=options))
 
 
+@ON_DISK
 @pytest.mark.parametrize(
     ("schema", "options"),
     [
@@ -160,6 +166,7 @@ def test_rows_are_those_of_spark_when_files_are_text(
     assert_same(small, landing.spark_reader("text", schema, path_column="file", options=options))
 
 
+@ON_DISK
 @pytest.mark.parametrize("multi_line", [False, True])
 def test_rows_are_those_of_spark_when_json_is_not_utf_8(landing: Read, multi_line: bool) -> None:
     landing.put("one-line.json", b'{"id": 1, "name": "\xff\xfe"}\n{"id": 2}')
@@ -171,6 +178,7 @@ def test_rows_are_those_of_spark_when_json_is_not_utf_8(landing: Read, multi_lin
     assert_same(small, landing.spark_reader("json", JSON, options={"multiLine": multi_line}))
 
 
+@ON_DISK
 @pytest.mark.parametrize(("ending", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("deflate", zlib.compress)])
 def test_rows_are_those_of_spark_when_files_are_compressed(landing: Read, ending: str, pack: Any) -> None:
     landing.put(f"a.json.{ending}", pack(BODIES["crlf"]))
@@ -317,6 +325,7 @@ def test_read_gives_the_planned_version_when_the_bucket_keeps_versions(
 # --- refused ----------------------------------------------------------------------------------------------
 
 
+@ON_DISK
 @pytest.mark.parametrize(
     ("format", "schema", "options", "reason"),
     [
@@ -340,6 +349,7 @@ def test_read_raises_source_error_when_rows_would_differ_from_sparks(
     assert "Spark's own reader can: read." in str(caught.value)
 
 
+@ON_DISK
 def test_read_raises_source_error_when_a_folder_column_has_no_type(landing: Read) -> None:
     landing.put("year=2013/a.json", b"{}")
 
@@ -347,6 +357,7 @@ def test_read_raises_source_error_when_a_folder_column_has_no_type(landing: Read
         landing.small("json", "id int")
 
 
+@ON_DISK
 def test_read_raises_source_error_when_path_column_is_there_already(landing: Read) -> None:
     landing.put("a.json", b"{}")
 
@@ -354,6 +365,7 @@ def test_read_raises_source_error_when_path_column_is_there_already(landing: Rea
         landing.small("json", "id int", path_column="ID")
 
 
+@ON_DISK
 @pytest.mark.parametrize("ending", ["gz", "bz2", "deflate"])
 def test_read_raises_source_error_with_the_key_when_a_compressed_file_is_cut_off(landing: Read, ending: str) -> None:
     packs: dict[str, Callable[..., bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "deflate": zlib.compress}

@@ -28,6 +28,10 @@ def landing(request: pytest.FixtureRequest, tmp_path: Path, spark_with_packages:
     return Landing(spark_with_packages, source, request.getfixturevalue("s3"))
 
 
+ON_DISK = pytest.mark.parametrize("landing", ["local"], indirect=True)
+"""Of what follows from the bytes of a file or the options of a read, wherever the file is."""
+
+
 @pytest.fixture
 def avro(tmp_path: Path, spark_with_packages: Any) -> Any:
     """Return what makes the bytes of an Avro file with these ids."""
@@ -61,6 +65,7 @@ def test_rows_are_those_of_the_planned_files_when_the_format_is_avro(landing: La
     assert sorted(tuple(row) for row in frame.collect()) == [(1, 3, first), (2, 3, first), (3, 4, second)]
 
 
+@ON_DISK
 def test_rows_have_the_readers_schema_when_avro_is_given_one(landing: Landing, avro: Any) -> None:
     landing.put("a.avro", avro(7))
     fields = [{"name": "id", "type": "long"}, {"name": "state", "type": "string", "default": "free"}]
@@ -110,6 +115,7 @@ def test_rows_are_those_of_all_planned_files_when_xml_has_several(landing: Landi
     ]
 
 
+@ON_DISK
 def test_folder_of_xml_is_a_misfit_when_its_value_is_not_of_the_type_in_the_schema(landing: Landing) -> None:
     landing.put("month=x/a.xml", BAYS)
 
@@ -119,6 +125,7 @@ def test_folder_of_xml_is_a_misfit_when_its_value_is_not_of_the_type_in_the_sche
     assert isinstance(unmarked(str(caught.value)) or caught.value, MisfitError)
 
 
+@ON_DISK
 def test_elements_of_xml_are_rescued_when_they_come_again(landing: Landing) -> None:
     bays = "<bay><id>1</id><id>2</id><s><n>3</n></s></bay><bay><id>4</id><s><n>5</n></s><s><n>x</n></s></bay>"
     landing.put("a.xml", f"<bays>{bays}</bays>".encode())
@@ -131,6 +138,7 @@ def test_elements_of_xml_are_rescued_when_they_come_again(landing: Landing) -> N
     ]  # fmt: skip
 
 
+@ON_DISK
 def test_values_of_xml_are_rescued_when_they_do_not_fit(landing: Landing) -> None:
     bays = "<bay><id>1</id><n>x</n><d>1.5</d></bay><bay><id>2</id><n>1</n><d>1.005</d></bay><bay><id>3</id><n/></bay>"
     landing.put("a.xml", f"<bays>{bays}</bays>".encode())
@@ -146,6 +154,7 @@ def test_values_of_xml_are_rescued_when_they_do_not_fit(landing: Landing) -> Non
     ]  # fmt: skip
 
 
+@ON_DISK
 def test_xml_is_refused_when_its_bytes_are_not_of_the_encoding(landing: Landing) -> None:
     landing.put("a.xml", "<bays><bay><id>Zo\xeb</id></bay></bays>".encode("latin-1"))
 
@@ -154,6 +163,7 @@ def test_xml_is_refused_when_its_bytes_are_not_of_the_encoding(landing: Landing)
         read(landing, "xml", [], rowTag="bay").collect()
 
 
+@ON_DISK
 def test_xml_is_refused_when_braces_of_one_of_several_keys_are_not_in_pairs(landing: Landing) -> None:
     landing.put("a.xml", BAYS)
     landing.put("}b{.xml", BAYS)
@@ -163,6 +173,7 @@ def test_xml_is_refused_when_braces_of_one_of_several_keys_are_not_in_pairs(land
         read(landing, "xml", [], rowTag="bay")
 
 
+@ON_DISK
 def test_columns_are_those_of_the_schema_when_xml_is_given_one(landing: Landing) -> None:
     landing.put("a.xml", BAYS)
 
@@ -213,6 +224,7 @@ def test_package_is_named_when_the_session_does_not_have_it(
     assert str(caught.value).endswith(f"is not installed. Start Spark with --packages {package}.")
 
 
+@ON_DISK
 @pytest.mark.parametrize(
     ("format", "remedy"),
     [
@@ -230,6 +242,7 @@ def test_format_is_named_when_spark_has_no_reader_for_it(landing: Landing, forma
     assert str(caught.value) == f"The connector for format={format!r} is not installed. {remedy}"
 
 
+@ON_DISK
 def test_xml_has_no_rows_when_the_file_is_compressed_and_its_name_does_not_say_so(landing: Landing) -> None:
     landing.put("a.xml", gzip.compress(BAYS, mtime=0))
 
