@@ -6,11 +6,13 @@ values of watermarks, credentials or connection strings. The facts are attribute
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from shlex import quote
 from string import Formatter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 DAMAGE = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
@@ -869,6 +871,39 @@ class SchemaChangedError(SourceError):
         )
 
 
+class Advice(NamedTuple):
+    """What a caller may do about values and files that do not fit, in the words of its own call; by default of `read`.
+
+    `keep` and `retype` are about values, `csv` and `json` about records of these formats, `decode` about bytes,
+    `rename` about names that differ by case, and `part` about files that differ.
+    """
+
+    keep: str = (
+        "Spark would make it NULL. To keep it as JSON read with rescue=True, to have NULL with mode='PERMISSIVE'."
+    )
+    retype: str = "If the type is wrong, pass schema=, or run once with on_schema_change='take'."
+    csv: str = "If a backslash escapes quotes, pass escape='\\\\'; if values have line ends, multiLine=True."
+    json: str = "If a record has line ends, pass multiLine=True."
+    decode: str = "Pass encoding=, such as 'ISO-8859-1'."
+    rename: str = "Rename one, or spell it in schema= as the files do. To keep the others, read with rescue=True."
+    part: str = "Read them apart: delta.split."
+
+
+OF_READ = Advice()
+ADVICE = ContextVar("ADVICE", default=OF_READ)
+"""The words of the call that reads, in which a MisfitError advises."""
+
+
+@contextmanager
+def advising(advice: Advice) -> Iterator[None]:
+    """Let errors advise in the words of another call than `read`."""
+    token = ADVICE.set(advice)
+    try:
+        yield
+    finally:
+        ADVICE.reset(token)
+
+
 class MisfitError(SourceError):
     """A value that its column's type cannot hold, or a record that cannot be parsed; `column` is None for a record.
 
@@ -881,42 +916,21 @@ class MisfitError(SourceError):
     def __init__(
         self, source: str, column: str | None, type_name: str, reason: str = UNPARSED, detail: str = ""
     ) -> None:
-        self.column, self.type_name, self.detail = column, type_name, detail
+        advice = ADVICE.get()
+        self.column, self.type_name = column, type_name
         self.reason = "" if column is not None else reason
-        rescue = (
-            "To keep such values as JSON in a column of their own, read with rescue=True. To have Spark's NULLs, read "
-            "with mode='PERMISSIVE'."
-        )
-        how_written = {
-            "csv": " If a backslash escapes quotes, pass escape='\\\\'; if values have line ends, multiLine=True.",
-            "json": " If a record has line ends, pass multiLine=True.",
-        }
-        what, remedy = {
-            "": (
-                f"column {column!r} has a value that is not of type {type_name}",
-                (
-                    f"Spark would make it NULL. {rescue} If the type is wrong, pass schema=, or run once with "
-                    "on_schema_change='take'."
-                ),
-            ),
-            self.UNPARSED: (
-                "a record cannot be parsed",
-                f"Spark would make it NULL. {rescue}{how_written.get(type_name, '')}",
-            ),
-            self.ENCODING: (
-                "a text is not in the encoding of the read, UTF-8 by default",
-                "Pass encoding=, such as 'ISO-8859-1'.",
-            ),
-            self.CASE: (
-                f"names of columns differ only by case: {type_name}",
-                (
-                    "Spark reads one of them and makes the other NULL. Rename one, or spell it in schema= as the files "
-                    f"do. {rescue}"
-                ),
-            ),
+        of_format = {"csv": advice.csv, "json": advice.json}.get(type_name, "")
+        what, *told = {
+            "": (f"column {column!r} has a value that is not of type {type_name}", advice.keep, advice.retype),
+            self.UNPARSED: ("a record cannot be parsed", advice.keep, of_format),
+            self.ENCODING: ("a text is not in the encoding of the read, UTF-8 by default", advice.decode),
+            self.CASE: (f"names of columns differ only by case: {type_name}", advice.rename),
         }[self.reason]
         self.what = detail or what
-        super().__init__(source, detail or f"{what}. {remedy}")
+        text = detail or " ".join([f"{what}.", *filter(None, told)])
+        # Spark's jobs raise the error when the call that read is over, so another call's words go with it as a whole.
+        self.detail = detail if advice is OF_READ else text
+        super().__init__(source, text)
 
 
 class ChangedObjectError(SourceError):

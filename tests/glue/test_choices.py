@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,9 +206,41 @@ def test_types_are_sparks_when_no_field_has_two(landed: Callable[..., DynamicFra
     assert frame.count() == 2
 
 
-def test_broken_line_is_an_error_when_json_is_read(landed: Callable[..., DynamicFrame]) -> None:
-    with pytest.raises(MisfitError, match="a record cannot be parsed"):
-        landed({"id": 1}, {"id": "x"}, '{"id": ')
+@pytest.mark.parametrize(
+    ("format", "body", "told", "options", "ids"),
+    [
+        ("json", b'{"id": 1}\n{"id":\n{"id": 3}\n', "'mode': 'DROPMALFORMED'", {"mode": "DROPMALFORMED"}, [1, 3]),
+        ("json", b'{"id":\n1}\n', "'multiLine': True", {"multiLine": True}, [1]),
+        ("csv", b'id,b\n1,"x \\", y"\n', "'escaper':", {"withHeader": True, "escaper": "\\"}, ["1"]),
+        ("csv", b"id,b\n1,\xfc\n", "'encoding'", {"withHeader": True, "encoding": "ISO-8859-1"}, ["1"]),
+        ("json", b'{"id": 1, "Id": 2}\n', "Rename one", None, []),
+        ("parquet", None, "'exclusions'", {}, ["x"]),
+    ],
+    ids=["broken line", "record of lines", "backslash", "encoding", "names by case", "files of two types"],
+)
+def test_advice_is_that_of_the_script_and_works_when_files_do_not_fit(
+    format: str, body: bytes | None, told: str, options: dict[str, Any] | None, ids: list[Any],
+    glue_context: GlueContext, spark: Any, tmp_path: Path, raw: str,
+) -> None:  # fmt: skip
+    landing = tmp_path / "landing"
+    if body is None:
+        for folder, row in (("a", "1"), ("b", "'x'")):
+            spark.sql(f"SELECT {row} AS id").write.parquet(str(landing / folder))
+    else:
+        landing.mkdir()
+        (landing / "a").write_bytes(body)
+    given = {"paths": [f"file://{landing}"], "recurse": True}
+
+    with pytest.raises(MisfitError) as caught:
+        frame = glue_context.create_dynamic_frame.from_options("file", given, format, {"withHeader": True})
+        frame.write("file", {"path": raw}, "json")
+    text = str(caught.value)
+    assert told in text
+    assert not any(name in text for name in ("rescue", "schema=", "delta.", "on_schema_change"))
+    if options is not None:
+        followed = given if body else given | {"exclusions": ["**/a/**"]}
+        found = glue_context.create_dynamic_frame.from_options("file", followed, format, options)
+        assert [row["id"] for row in rows(found)] == ids
 
 
 def test_csv_that_differs_from_the_catalogue_is_an_error_when_it_is_read(

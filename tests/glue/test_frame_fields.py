@@ -96,15 +96,19 @@ def test_transforms_do_as_the_dataframe_when_they_are_a_few_lines(glue_context: 
     assert [tuple(row) for row in kept.toDF().collect()] == [(1, "x")]
 
 
-def test_fields_of_no_type_go_when_they_are_in_structs_and_lists(glue_context: GlueContext, spark: Any) -> None:
-    nulls = "NULL AS n, named_struct('x', 1, 'y', NULL) AS s, named_struct('z', NULL) AS t"
-    data = "array(named_struct('kind', 'a', 'pears', NULL)) AS data"
-    frame = DynamicFrame.fromDF(spark.sql(f"SELECT 1 AS id, {nulls}, {data}"), glue_context, "frame")
+def test_fields_that_have_no_value_go_when_they_are_in_structs_and_lists(glue_context: GlueContext, spark: Any) -> None:
+    text = "CAST(NULL AS STRING)"
+    nulls = f"NULL AS n, {text} AS m, named_struct('x', 1, 'y', NULL, 'z', {text}) AS s, named_struct('z', NULL) AS t"
+    data = f"array(named_struct('kind', name, 'pears', NULL, 'figs', {text})) AS data"
+    df = spark.sql(f"SELECT id, {nulls}, {data}, CAST(NULL AS INT) AS no FROM VALUES (1, 'a'), (2, NULL) AS (id, name)")
+    frame = DynamicFrame.fromDF(df, glue_context, "frame")
 
     kept = DropNullFields()(frame=frame).toDF()
+    no_rows = DropNullFields.apply(DynamicFrame.fromDF(df.limit(0), glue_context, "frame")).toDF()
 
-    assert kept.schema.simpleString() == "struct<id:int,s:struct<x:int>,data:array<struct<kind:string>>>"
-    assert [row.asDict(recursive=True) for row in kept.collect()] == [{"id": 1, "s": {"x": 1}, "data": [{"kind": "a"}]}]
+    assert kept.schema.simpleString() == "struct<id:int,s:struct<x:int>,data:array<struct<kind:string>>,no:int>"
+    assert [row["data"][0]["kind"] for row in kept.collect()] == ["a", None]
+    assert no_rows.columns == ["id", "m", "s", "data", "no"]
 
 
 def test_name_is_there_once_when_three_frames_with_it_are_joined(

@@ -133,8 +133,30 @@ def test_field_is_text_and_a_warning_says_so_when_a_function_returns_two_types(
 def test_wrong_record_is_an_error_and_no_row_is_lost_when_records_are_mapped(
     returned: Any, text: str, frame: Make
 ) -> None:
-    with pytest.raises(Exception, match=text):
+    with pytest.raises(GlueOptionError, match=text):
         frame("SELECT 1 AS id").map(lambda record: returned).count()
+
+
+@pytest.mark.parametrize(
+    ("call", "option"),
+    [
+        (lambda rows: rows.split_rows({"bay": {">": 1}}), "comparison_dict"),
+        (lambda rows: rows.split_rows({"id": {">": {"no": 1}}}), "comparison_dict"),
+        (lambda rows: rows.unbox("bay", "json"), "path"),
+        (lambda rows: rows.join("m", "m", rows), "paths1"),
+        (lambda rows: rows.mergeDynamicFrame(rows, "m"), "primary_keys"),
+        (lambda rows: rows.repartition(0), "num_partitions"),
+        (lambda rows: rows.coalesce(0), "num_partitions"),
+        (lambda rows: rows.apply_mapping([("id", "int", "", "int")]), "mappings"),
+    ],
+    ids=["struct compared", "map compared", "struct unboxed", "map joined", "map merged", "0 repartitioned",
+         "0 coalesced", "no target"],
+)  # fmt: skip
+def test_option_is_named_when_spark_refuses_what_a_transform_asks(call: Any, option: str, frame: Make) -> None:
+    with pytest.raises(GlueOptionError) as caught:
+        call(frame("SELECT 1 AS id, named_struct('no', 7) AS bay, map('k', 1) AS m"))
+
+    assert caught.value.option == option
 
 
 def test_fields_of_structs_are_built_renamed_and_dropped_when_their_paths_are_named(frame: Make) -> None:
@@ -316,7 +338,9 @@ def test_collections_are_made_and_mapped_as_by_glue_when_a_custom_transform_retu
     frame: Make, glue_context: GlueContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     collection = DynamicFrameCollection({"CustomTransform0": frame(PEOPLE)}, glue_context)
-    listed = DynamicFrameCollection([frame(PEOPLE)._called("a"), frame(PEOPLE)._called("b")], glue_context)
+    listed = DynamicFrameCollection(
+        [DynamicFrame.fromDF(frame(PEOPLE).toDF(), glue_context, name) for name in ("a", "b")], glue_context
+    )
 
     mapped = glue.MapToCollection.apply(dfc=collection, callable=lambda each, ctx: each.select_fields(["id"]))
     flat = glue.FlatMap.apply(

@@ -14,7 +14,7 @@ import pytest
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, PlanConflictError, SourceError
 from scripts.helpers.glue import DynamicFrame, DynamicFrameCollection, GlueContext, Job, sinks
-from scripts.helpers.glue.sinks import FileTarget, of_database, write_catalog_table
+from scripts.helpers.glue.sinks import of_database, write_catalog_table
 from tests.glue.options import Put
 
 Begin = Callable[..., Job]
@@ -328,9 +328,9 @@ def test_frame_comes_back_and_nothing_is_written_when_nothing_was_new(
 
 
 def test_warning_names_options_and_no_values_when_a_folder_has_no_use_for_them(
-    caplog: pytest.LogCaptureFixture,
+    frame: Make, raw: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    FileTarget.parse({"path": "s3://b/", "madeUp": "not-a-secret", "groupFiles": "x"}, "json", {})
+    frame("SELECT 1 AS id").write("file", {"path": raw, "madeUp": "not-a-secret", "groupFiles": "x"}, "json")
 
     assert caplog.messages == ["event=options_unknown sink=s3 options=groupFiles,madeUp: passed over"]
 

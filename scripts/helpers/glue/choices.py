@@ -26,7 +26,10 @@ logger = logging.getLogger(__name__)
 
 SPARK_NAMES = {"long": "bigint", "short": "smallint", "byte": "tinyint", "decimal": "decimal(10,2)"}
 """Spark's names of Glue's types. A decimal without precision has 10 digits, in Glue 2 of them behind the point."""
+REFUSALS = ("AnalysisException", "ParseException", "SparkRuntimeException", "IllegalArgumentException")
+"""What Spark raises where it refuses a call before it reads rows."""
 ACTIONS = ("cast", "project", "make_cols", "make_struct", "match_catalog")
+_OF_WORKER = re.compile(r"GlueOptionError: Option '([^\n']+)' ([^\n]+)")
 _NO_CAST = re.compile(r"annot resolve (.*?) due to data type mismatch: (cannot cast [^\n;]+)")
 
 
@@ -87,12 +90,23 @@ def spark_type(option: str, kind: str) -> SQL:
 
 @contextmanager
 def typed_analysis(option: str, remedy: str = "If names differ by case, drop or rename one of them.") -> Iterator[None]:
-    """Raise GlueOptionError where Spark refuses an option: a cast that it never does, an ambiguous name, wrong SQL."""
-    from pyspark.sql.utils import AnalysisException, ParseException  # type: ignore[attr-defined]
+    """Raise GlueOptionError where Spark refuses an option: a cast that it never does, an ambiguous name, wrong SQL.
 
+    Of what is read on the way, MisfitError for a value or a record that does not fit.
+    """
     try:
         yield
-    except (AnalysisException, ParseException) as error:
+    except Exception as error:
+        # Here, as a call that Spark does not refuse does without pyarrow.
+        from scripts.helpers.reading.fetched_lines import unmarked
+
+        if misfit := unmarked(error):
+            raise misfit from error
+        # What this package raised in a worker of Spark.
+        if within := _OF_WORKER.search(str(error)):
+            raise GlueOptionError(within[1], within[2]) from error
+        if type(error).__name__ not in REFUSALS:
+            raise
         if found := _NO_CAST.search(str(error)):
             why = f"asks for a cast of {found[1]} that Spark does not have: {found[2].rstrip('. ')}."
             raise GlueOptionError(option, f"{why} Leave it out, and make the column with toDF().") from error

@@ -18,7 +18,7 @@ from scripts.helpers.glue.connection_options import (
     folders_to_read,
     table_to_read,
 )
-from scripts.helpers.glue.frames import WITHOUT_GLUE, DynamicFrame, DynamicFrameCollection, as_dataframe
+from scripts.helpers.glue.frames import WITHOUT_GLUE, DynamicFrame, DynamicFrameCollection, Named, as_dataframe
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue.sinks import FILES, DataSink, format_named, write_catalog_table, write_table
@@ -156,8 +156,10 @@ class GlueContext:
         return DynamicFrame.fromDF(df, self, name)
 
 
-class Reader(Generic[Frame]):
+class Reader(Named, Generic[Frame]):
     """``create_dynamic_frame`` and ``create_data_frame``: the same sources, as one or the other kind of frame."""
+
+    called, instead = "create_dynamic_frame", INSTEAD
 
     def __init__(self, context: GlueContext, wrap: Callable[[DataFrame, str], Frame]) -> None:
         self._context, self._wrap = context, wrap
@@ -265,15 +267,11 @@ class Reader(Generic[Frame]):
         )  # fmt: skip
         return self._wrap(df, str(table_name))
 
-    def __getattr__(self, name: str) -> Any:
-        """Name what is not here."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise NotOffGlueError(f"create_dynamic_frame.{name}", INSTEAD)
 
-
-class Writer:
+class Writer(Named):
     """``write_dynamic_frame`` and ``write_data_frame``. Each call takes a frame, or a collection to write each of."""
+
+    called, instead = "write_dynamic_frame", "Use from_options or toDF().write."
 
     def from_options(
         self,
@@ -287,7 +285,7 @@ class Writer:
     ) -> Any:
         """Append a frame to a folder of S3, a local one, or a table of a database; return it.
 
-        See `sinks.FileTarget` and `sinks.write_table`.
+        See `sinks.write_files` and `sinks.write_table`.
         """
         _passed_over("write_dynamic_frame.from_options", further)
         sink = DataSink(connection_type, format, connection_options or {}, None)
@@ -335,12 +333,6 @@ class Writer:
         for df in _dataframes(frame):
             write_table(df, {**login, **(connection_options or {})}, Job.running())
         return frame
-
-    def __getattr__(self, name: str) -> Any:
-        """Name what is not here."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise NotOffGlueError(f"write_dynamic_frame.{name}", "Use from_options or toDF().write.")
 
 
 def session_of(spark: SparkContext | SparkSession | None) -> SparkSession:

@@ -101,13 +101,9 @@ def _walk(parts: Sequence[str], kind: T.DataType, *, quoted: bool) -> tuple[str,
 
 
 def _named(name: str, schema: T.StructType) -> str | None:
-    """Return a field's name as the schema spells it."""
-    if name in schema.names:
-        return name
-    for each in schema.names:
-        if each.lower() == name.lower():
-            return each
-    return None
+    """Return a field's name as the schema spells it, in the same case before another one."""
+    alike = [each for each in schema.names if each.lower() == name.lower()]
+    return name if name in alike else next(iter(alike), None)
 
 
 # --- changing a field in place -------------------------------------------------------------------
@@ -124,14 +120,15 @@ def changed(df: DataFrame, steps: Sequence[str], change: Change) -> DataFrame:
     return df.select([_named_column(field) for field in _replaced(fields, steps, change)])
 
 
-def steps_to_nulls(kind: T.DataType, steps: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the names that lead to fields of the type of NULL, in structs and lists of structs as well."""
-    if isinstance(kind, T.ArrayType):
-        yield from steps_to_nulls(kind.elementType, steps)
-    if isinstance(kind, T.StructType):
+def leaves(kind: T.DataType, steps: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
+    """Yield the names that lead to fields without fields of their own, in structs and lists of structs, and types."""
+    if isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.ArrayType | T.StructType):
+        yield from leaves(kind.elementType, steps)
+    elif isinstance(kind, T.StructType):
         for part in kind.fields:
-            inner = (*steps, part.name)
-            yield from [inner] if isinstance(part.dataType, T.NullType) else steps_to_nulls(part.dataType, inner)
+            yield from leaves(part.dataType, (*steps, part.name))
+    else:
+        yield steps, kind
 
 
 def top_field(part: T.StructField) -> Field:

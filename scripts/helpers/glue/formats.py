@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.errors import Advice, GlueOptionError, NotOffGlueError
 from scripts.helpers.reading.dialects import glue_names, unknown_options
 
 logger = logging.getLogger(__name__)
@@ -21,6 +21,19 @@ _NEEDLESS = {
     "optimizePerformance", "strictCheckForQuoting", "useGlueParquetWriter", "blockSize", "pageSize", "version",
 }  # fmt: skip
 _REFUSED = {"skipFirst", "jsonPath"}
+ADVICE = Advice(
+    keep=(
+        "To leave such records out, read with create_dynamic_frame.from_options and the format option "
+        "'mode': 'DROPMALFORMED'; to have Spark's NULLs, with 'mode': 'PERMISSIVE'."
+    ),
+    retype="If the type is that of a table of the catalogue, make it string there, and cast with resolveChoice.",
+    csv="If a backslash escapes quotes, pass 'escaper': '\\\\' there; if values have line ends, 'multiLine': True.",
+    json="If a record has line ends, pass 'multiLine': True there.",
+    decode="Pass the format option 'encoding', such as 'ISO-8859-1'.",
+    rename="Rename one.",
+    part="Read them apart: name the one in 'paths', and leave it out of the other read by 'exclusions'.",
+)
+"""What a script for Glue may do about files that do not fit."""
 
 
 def spark_format(name: str | None) -> str:

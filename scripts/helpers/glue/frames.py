@@ -42,7 +42,19 @@ class ResolveOption:
     target: Any = None
 
 
-class DynamicFrame:
+class Named:
+    """What has a name in Glue's library, and names what is not here; AttributeError as ever for private names."""
+
+    called, instead = "", INSTEAD
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse what is not here."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise NotOffGlueError(f"{self.called}.{name}", self.instead)
+
+
+class DynamicFrame(Named):
     """A DataFrame with the methods of Glue's DynamicFrame.
 
     A column has one type: where Glue's reader finds several and makes a choice, Spark's makes text. What Glue's frame
@@ -70,20 +82,16 @@ class DynamicFrame:
     [('key', 'bigint')]
     """
 
+    called = "DynamicFrame"
+
     def __init__(self, df: DataFrame, glue_ctx: Any, name: str = "") -> None:
-        check_jvm(df, "DynamicFrame", WITHOUT_GLUE)
+        check_jvm(df, self.called, WITHOUT_GLUE)
         self._df, self.glue_ctx, self.name = df, glue_ctx, name
 
     @classmethod
     def fromDF(cls, dataframe: DataFrame, glue_ctx: Any, name: str = "") -> DynamicFrame:  # noqa: N802
         """Wrap a DataFrame."""
         return cls(dataframe, glue_ctx, name)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """Name what is not here; AttributeError as ever for what Glue has not either."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise NotOffGlueError(f"DynamicFrame.{name}", INSTEAD)
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -101,6 +109,7 @@ class DynamicFrame:
             found = resolved(found, [(option.path, f"{option.action.lower()}:{target}")], "")
         return found
 
+    @typed_analysis("frame")
     def count(self) -> int:
         """Count the rows."""
         return self._df.count()
@@ -113,6 +122,7 @@ class DynamicFrame:
         """Print the schema."""
         self._df.printSchema()
 
+    @typed_analysis("frame")
     def show(self, num_rows: int = 20) -> None:
         """Print rows as JSON, one a line."""
         for row in self._df.limit(num_rows).toJSON().collect():
@@ -137,6 +147,7 @@ class DynamicFrame:
 
     # --- columns ---------------------------------------------------------------------------------
 
+    @typed_analysis("paths")
     def select_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
         """Keep columns, and fields of structs within these; see `fields.steps_to` for paths.
 
@@ -152,8 +163,7 @@ class DynamicFrame:
                 wanted[steps] = F.col(expression(steps))
         # A struct that is wanted as a whole has its fields already.
         whole = {steps: value for steps, value in wanted.items() if not _is_within(steps, wanted)}
-        with typed_analysis("paths"):
-            return self._with(self._df.select(_as_structs(whole)))
+        return self._with(self._df.select(_as_structs(whole)))
 
     def drop_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
         """Leave columns out, and fields of structs. A struct without fields is left out, too."""
@@ -173,6 +183,7 @@ class DynamicFrame:
             raise NotOffGlueError(f"To move {oldName!r} to {newName!r}", "Use apply_mapping, which builds structs.")
         return self._with(changed(self._df, steps, lambda field: [replace(field, name=new[-1])]))
 
+    @typed_analysis("mappings")
     def apply_mapping(
         self,
         mappings: Sequence[tuple[str, ...]] | tuple[str, ...],
@@ -212,13 +223,14 @@ class DynamicFrame:
                 raise NotOffGlueError(f"To map to {target!r}, a field inside a list,", INSTEAD)
             kind = mapping[-1] if len(mapping) > 2 else ""
             path = parts_of(target)
-            if path in targets:
-                raise GlueOptionError("mappings", f"names the target {target!r} twice.")
+            if path in targets or not path:
+                raise GlueOptionError(
+                    "mappings", f"names the target {target!r} {'twice' if path else 'without a name'}."
+                )
             steps = self._steps(source)
             if steps and (not case_sensitive or ".".join(steps) == source.replace("`", "").replace("[]", "")):
                 targets[path] = self._mapped(source, steps, kind)
-        with typed_analysis("mappings"):
-            return self._with(self._df.select(_as_structs(targets)))
+        return self._with(self._df.select(_as_structs(targets)))
 
     applyMapping = apply_mapping  # noqa: N815
     """Its other name in Glue."""
@@ -230,10 +242,8 @@ class DynamicFrame:
         database: str | None = None,
         table_name: str | None = None,
         transformation_ctx: str = "",
-        info: str = "",
-        stageThreshold: int = 0,
-        totalThreshold: int = 0,
         catalog_id: str | None = None,
+        **_: Any,
     ) -> DynamicFrame:
         """Cast columns, by path in `specs` with ``cast:TYPE``; a value that cannot be cast is NULL, as by Glue.
 
@@ -280,6 +290,7 @@ class DynamicFrame:
                 columns.append(leaf.value.alias(leaf.name, metadata=dict(leaf.metadata or {})))
         return self._with(self._df.select(columns))
 
+    @typed_analysis("path")
     def unbox(self, path: str, format: str, transformation_ctx: str = "", **options: Any) -> DynamicFrame:
         """Read the JSON in a column of texts: it becomes a struct or an array. Python looks at each text for the types.
 
@@ -307,7 +318,7 @@ class DynamicFrame:
 
     def relationalize(
         self,
-        root_table_name: str,
+        root_table_name: str = "roottable",
         staging_path: str | None = None,
         options: Mapping[str, Any] | None = None,
         transformation_ctx: str = "",
@@ -323,20 +334,20 @@ class DynamicFrame:
             tables = untracked(self._df, root_table_name)
         else:
             tables = job.relationalize(self._df, root_table_name, transformation_ctx=transformation_ctx)
-        frames = {name: DynamicFrame(table, self.glue_ctx, name) for name, table in tables.items()}
-        return DynamicFrameCollection(frames, self.glue_ctx)
+        return DynamicFrameCollection({name: self._with(df, name) for name, df in tables.items()}, self.glue_ctx)
 
     # --- rows ------------------------------------------------------------------------------------
 
+    @typed_analysis("f")
     def filter(self, f: Callable[[Any], Any], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
         """Keep the rows for whose record a function is true; a KeyError, ValueError or TypeError counts as false.
 
         A record is a dictionary, in which a field that is NULL is absent; see `records`. Python is called for each row:
         ``toDF().where(...)`` is many times as fast.
         """
-        with typed_analysis("f"):
-            return self._with(kept(self._df, f)) if self._df.columns else self
+        return self._with(kept(self._df, f)) if self._df.columns else self
 
+    @typed_analysis("f")
     def map(
         self, f: Callable[[Any], Any], preservesPartitioning: bool = False, transformation_ctx: str = "", **_: Any
     ) -> DynamicFrame:
@@ -347,6 +358,7 @@ class DynamicFrame:
         """Return the rows of both. A column of one alone is NULL in the other's; see `choices.united`."""
         return self._with(united([self._df, other_frame._df]))
 
+    @typed_analysis("paths1")
     def join(
         self,
         paths1: str | Sequence[str],
@@ -387,6 +399,7 @@ class DynamicFrame:
             matches.append(left[f"l{mine}"] == right[f"r{theirs}"])
         return self._with(left.join(right, matches).toDF(*names))
 
+    @typed_analysis("primary_keys")
     def mergeDynamicFrame(  # noqa: N802
         self,
         stage_dynamic_frame: DynamicFrame,
@@ -411,10 +424,12 @@ class DynamicFrame:
         others = left.join(keys, matches, "left_anti").toDF(*self._df.columns)
         return self._with(united([others, staged]))
 
+    @typed_analysis("num_partitions")
     def repartition(self, num_partitions: int, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
         """Spread the rows over a number of partitions."""
         return self._with(self._df.repartition(num_partitions))
 
+    @typed_analysis("num_partitions")
     def coalesce(
         self, num_partitions: int, shuffle: bool = False, transformation_ctx: str = "", **_: Any
     ) -> DynamicFrame:
@@ -427,11 +442,12 @@ class DynamicFrame:
     ) -> DynamicFrameCollection:
         """Return two frames: one with the named columns, one with the others; by default with this name, 1 and 2."""
         name1, name2 = name1 or f"{self.name}1", name2 or f"{self.name}2"
+        frames = {name1: self.select_fields(paths), name2: self.drop_fields(paths)}
         return DynamicFrameCollection(
-            {name1: self.select_fields(paths)._called(name1), name2: self.drop_fields(paths)._called(name2)},
-            self.glue_ctx,
+            {name: self._with(each._df, name) for name, each in frames.items()}, self.glue_ctx
         )
 
+    @typed_analysis("comparison_dict")
     def split_rows(
         self,
         comparison_dict: Mapping[str, Mapping[str, Any]],
@@ -460,26 +476,16 @@ class DynamicFrame:
         # Spark leaves a row out of both, where a comparison with NULL is neither true nor false.
         holds = F.coalesce(holds, F.lit(False))
         frames = {name1: self._df.where(holds), name2: self._df.where(~holds)}
-        return DynamicFrameCollection(
-            {name: self._with(df)._called(name) for name, df in frames.items()}, self.glue_ctx
-        )
+        return DynamicFrameCollection({name: self._with(df, name) for name, df in frames.items()}, self.glue_ctx)
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def write(
-        self,
-        connection_type: str,
-        connection_options: Mapping[str, Any] | None = None,
-        format: str | None = None,
-        format_options: Mapping[str, Any] | None = None,
-        accumulator_size: int = 0,
-    ) -> DynamicFrame:
+    def write(self, connection_type: str, *args: Any, accumulator_size: int = 0, **options: Any) -> DynamicFrame:
         """Do what ``write_dynamic_frame.from_options`` does."""
-        written: DynamicFrame = self.glue_ctx.write_dynamic_frame.from_options(
-            self, connection_type, connection_options, format, format_options
-        )
-        return written
+        self.glue_ctx.write_dynamic_frame.from_options(self, connection_type, *args, **options)
+        return self
 
+    @typed_analysis("path")
     def spigot(
         self, path: str, options: Mapping[str, Any] | None = None, transformation_ctx: str = "", **_: Any
     ) -> DynamicFrame:
@@ -526,11 +532,8 @@ class DynamicFrame:
             places.append(self._df.columns.index(name))
         return places
 
-    def _with(self, df: DataFrame) -> DynamicFrame:
-        return DynamicFrame(df, self.glue_ctx, self.name)
-
-    def _called(self, name: str) -> DynamicFrame:
-        return DynamicFrame(self._df, self.glue_ctx, name)
+    def _with(self, df: DataFrame, name: str | None = None) -> DynamicFrame:
+        return DynamicFrame(df, self.glue_ctx, self.name if name is None else name)
 
     def _steps(self, path: str) -> tuple[str, ...] | None:
         return steps_to(path, self._df.schema)
@@ -568,7 +571,10 @@ class DynamicFrameCollection(dict[str, DynamicFrame]):
         if key in self:
             return self[key]
         logger.warning("event=no_such_frame key=%s frames=%s: an empty frame is returned", key, ",".join(self))
-        return DynamicFrame(_spark_of(self).createDataFrame([], "struct<>"), self.glue_ctx, key)
+        from pyspark.sql import SparkSession
+
+        spark = getattr(self.glue_ctx, "spark_session", None) or SparkSession.builder.getOrCreate()
+        return DynamicFrame(spark.createDataFrame([], "struct<>"), self.glue_ctx, key)
 
     def map(
         self, callable: Callable[..., DynamicFrame], transformation_ctx: str = "", **_: Any
@@ -602,12 +608,6 @@ def as_dataframe(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> Da
         raise NotOffGlueError("A DynamicFrameCollection", "Write its frames one by one.")
     found: DataFrame = frame.toDF() if isinstance(frame, DynamicFrame) else frame
     return found
-
-
-def _spark_of(frames: DynamicFrameCollection) -> Any:
-    from pyspark.sql import SparkSession
-
-    return frames.glue_ctx.spark_session if frames.glue_ctx is not None else SparkSession.builder.getOrCreate()
 
 
 def _listed(paths: str | Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -76,11 +76,7 @@ def folders(paths: Sequence[str], *, recurse: bool, exclusions: Sequence[str] = 
         folder = _folder(path, recurse, exclusions)
         there = found.get(folder.place)
         found[folder.place] = folder if there is None else there.with_globs_of(folder)
-    return [folder for folder in found.values() if not _is_covered(folder, found.values())]
-
-
-def _is_covered(folder: Folder, folders: Iterable[Folder]) -> bool:
-    return any(other.covers(folder) for other in folders)
+    return [folder for folder in found.values() if not any(other.covers(folder) for other in found.values())]
 
 
 def _folder(path: str, recurse: bool, exclusions: Sequence[str]) -> Folder:
@@ -114,11 +110,6 @@ def _relative(glob: str, base: str) -> list[str]:
 # --- contexts ----------------------------------------------------------------------------------------
 
 
-def folder_context(context: str, place: str, index: int) -> str:
-    """Return the context of one of several folders on a first run: the first keeps the context's own name."""
-    return context if index == 0 else f"{context}#{sha256(place.encode()).hexdigest()[:8]}"
-
-
 def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[str]) -> list[str | None]:
     """Name the state of each folder; None where nothing is tracked.
 
@@ -130,7 +121,7 @@ def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[
     from scripts.helpers.listing.listing import Location
 
     places = [Location.parse(folder).name for folder in folders]
-    hashed = [folder_context(context, place, 1) for place in places]
+    hashed = [f"{context}#{sha256(place.encode()).hexdigest()[:8]}" for place in places]
     owner = _source(job, context)
     if owner in places:
         return [context if place == owner else name for place, name in zip(places, hashed, strict=True)]

@@ -59,7 +59,7 @@ def record_of(row: Any, schema: T.StructType) -> DynamicRecord:
     found = DynamicRecord()
     for value, part in zip(row, schema.fields, strict=True):
         if value is not None:
-            found[part.name] = _plain(value, part)
+            found[part.name] = _plain(value, part.dataType)
     return found
 
 
@@ -220,36 +220,32 @@ def _holds(f: Callable[[DynamicRecord], Any], schema: T.StructType, row: Any) ->
         return False
 
 
-def _plain(value: Any, part: T.StructField) -> Any:
-    kind = part.dataType
+def _plain(value: Any, kind: T.DataType) -> Any:
+    if value is None:
+        return None
     if isinstance(kind, T.StructType):
         return record_of(value, kind)
     if isinstance(kind, T.ArrayType):
-        return [_plain_of(each, kind.elementType) for each in value]
+        return [_plain(each, kind.elementType) for each in value]
     if isinstance(kind, T.MapType):
-        return {key: _plain_of(each, kind.valueType) for key, each in value.items()}
+        return {key: _plain(each, kind.valueType) for key, each in value.items()}
     return value
 
 
-def _plain_of(value: Any, kind: T.DataType) -> Any:
-    return None if value is None else _plain(value, T.StructField("value", kind))
-
-
 def _row(record: Mapping[str, Any], schema: T.StructType) -> tuple[Any, ...]:
-    return tuple(_spark(record.get(part.name), part) for part in schema.fields)
+    return tuple(_spark(record.get(part.name), part.dataType) for part in schema.fields)
 
 
-def _spark(value: Any, part: T.StructField) -> Any:
+def _spark(value: Any, kind: T.DataType) -> Any:
     """Return a value of a record as Spark takes it."""
-    kind = part.dataType
     if value is None:
         return None
     if isinstance(kind, T.StructType):
         return _row(value, kind)
     if isinstance(kind, T.ArrayType):
-        return [_spark(each, T.StructField("element", kind.elementType)) for each in value]
+        return [_spark(each, kind.elementType) for each in value]
     if isinstance(kind, T.MapType):
-        return {key: _spark(each, T.StructField("value", kind.valueType)) for key, each in value.items()}
+        return {key: _spark(each, kind.valueType) for key, each in value.items()}
     if isinstance(kind, T.DecimalType) and isinstance(value, int):
         return Decimal(value)
     if isinstance(kind, T.FloatType | T.DoubleType) and isinstance(value, int):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame
@@ -40,83 +39,6 @@ def format_named(format: str | None, kind: str) -> str | None:
     return format or (kind if kind in ("parquet", "orc") else None)
 
 
-@dataclass(frozen=True)
-class FileTarget:
-    """A folder that rows are written to.
-
-    Attributes
-    ----------
-    per_batch
-        `IncrementalJob.write` writes, so that readers see each row once, after the commit. All sources must then be
-        read before the first write. Otherwise rows are appended, as by Glue, and come twice if a run dies between write
-        and commit.
-    """
-
-    path: str
-    keys: Sequence[str]
-    format: str
-    options: Mapping[str, str]
-    per_batch: bool
-
-    @classmethod
-    def parse(cls, given: Mapping[str, Any], format: str | None, format_options: Mapping[str, Any]) -> FileTarget:
-        """Read Glue's options: ``path``, ``partitionKeys``, ``compression``, and of ours ``perBatch``.
-
-        Raises
-        ------
-        GlueOptionError, NotOffGlueError
-            A missing path, keys that are no list, or a format that is not here.
-        """
-        left = dict(given)
-        path, keys = left.pop("path", None), left.pop("partitionKeys", None) or []
-        if not isinstance(path, str) or not path:
-            raise GlueOptionError("path", f"is {path!r}. Write a folder such as 's3://bucket/prefix/'.")
-        if re.fullmatch("s3[an]?://[^/]+", path):
-            path += "/"  # Without the slash Hadoop's S3A refuses a whole bucket, which Glue's own file system takes.
-        if isinstance(keys, str):
-            raise GlueOptionError("partitionKeys", f"is {keys!r}. Write a list of columns that the frame has.")
-        per_batch = _is_true(left.pop(PER_BATCH, False))
-        name = spark_format(format)
-        compression = left.pop("compression", None)
-        options, _ = spark_options(name, format_options, writing=True)
-        if compression is not None:
-            options["compression"] = str(compression)
-        if left:
-            logger.warning("event=options_unknown sink=s3 options=%s: passed over", ",".join(sorted(left)))
-        return cls(path, list(keys), name, options, per_batch)
-
-    def check(self, df: DataFrame) -> None:
-        """Raise GlueOptionError for a partition key that the rows do not have."""
-        missing = sorted(set(self.keys) - set(df.columns)) if df.columns else []
-        if missing:
-            raise GlueOptionError("partitionKeys", f"is {self.keys!r}. Write a list of columns that the frame has.")
-
-    def write(self, df: DataFrame, job: IncrementalJob | None) -> None:
-        """Write rows; rows without columns, as where nothing was new, make no file.
-
-        Parameters
-        ----------
-        job
-            The running one, if there is one. One that was fenced writes nothing.
-
-        Raises
-        ------
-        PlanConflictError
-            ``perBatch`` without a run, or a second time to a path: it would replace what the first wrote.
-        FencedError
-            Another run took over; nothing is written.
-        """
-        if self.per_batch:
-            run = _run_of_batch(job)
-            if df.columns:
-                options: dict[str, Any] = dict(self.options)
-                run.write(df, self.path, format=self.format, partition_by=self.keys, **options)
-        elif _may_append(df, job):
-            with timestamps_with_statistics(df.sparkSession, self.format), typed_analysis("frame"):
-                writer = df.write.format(self.format).options(**with_dialect(self.format, self.options))
-                writer.partitionBy(*self.keys).mode("append").save(self.path)
-
-
 def write_files(
     df: DataFrame,
     given: Mapping[str, Any],
@@ -125,20 +47,57 @@ def write_files(
     job: IncrementalJob | None,
     update: CatalogUpdate | None = None,
 ) -> None:
-    """Write a DataFrame into a folder; see `FileTarget`.
+    """Write rows into a folder; rows without columns, as where nothing was new, make no file.
 
     Parameters
     ----------
+    given
+        Glue's ``path``, ``partitionKeys`` and ``compression``, and of ours ``perBatch``: `IncrementalJob.write` writes,
+        so that readers see each row once, after the commit. All sources must then be read before the first write.
+        Otherwise rows are appended, as by Glue, and come twice if a run dies between write and commit.
+    job
+        The running one, if there is one. One that was fenced writes nothing.
     update
         The table of the catalogue that is made or updated, after the rows are written.
+
+    Raises
+    ------
+    GlueOptionError, NotOffGlueError
+        A missing path, keys that the rows do not have, or a format that is not here.
+    PlanConflictError
+        ``perBatch`` without a run, or a second time to a path: it would replace what the first wrote.
+    FencedError
+        Another run took over; nothing is written.
     """
-    target = FileTarget.parse(given, format, format_options)
-    target.check(df)
+    left = dict(given)
+    path, keys = left.pop("path", None), left.pop("partitionKeys", None) or []
+    if not isinstance(path, str) or not path:
+        raise GlueOptionError("path", f"is {path!r}. Write a folder such as 's3://bucket/prefix/'.")
+    if re.fullmatch("s3[an]?://[^/]+", path):
+        path += "/"  # Without the slash Hadoop's S3A refuses a whole bucket, which Glue's own file system takes.
+    if isinstance(keys, str) or (df.columns and set(keys) - set(df.columns)):
+        raise GlueOptionError("partitionKeys", f"is {keys!r}. Write a list of columns that the frame has.")
+    per_batch = _is_true(left.pop(PER_BATCH, False))
+    name = spark_format(format)
+    compression = left.pop("compression", None)
+    options, _ = spark_options(name, format_options, writing=True)
+    if compression is not None:
+        options["compression"] = str(compression)
+    if left:
+        logger.warning("event=options_unknown sink=s3 options=%s: passed over", ",".join(sorted(left)))
     if update is not None and df.columns:
-        update.check(target.path, target.format, target.keys)
-    target.write(df, job)
+        update.check(path, name, keys)
+    if per_batch:
+        run = _run_of_batch(job)
+        if df.columns:
+            of_writer: dict[str, Any] = dict(options)
+            run.write(df, path, format=name, partition_by=list(keys), **of_writer)
+    elif _may_append(df, job):
+        with timestamps_with_statistics(df.sparkSession, name), typed_analysis("frame"):
+            writer = df.write.format(name).options(**with_dialect(name, options))
+            writer.partitionBy(*keys).mode("append").save(path)
     if update is not None and df.columns:
-        update.apply(df, target.path, target.format, target.keys)
+        update.apply(df, path, name, keys)
 
 
 def write_catalog_table(
@@ -189,7 +148,7 @@ def write_table(df: DataFrame, given: Mapping[str, Any], job: IncrementalJob | N
     GlueOptionError
         Before anything is written.
     PlanConflictError, FencedError
-        As `FileTarget.write`.
+        As `write_files`.
     """
     left = dict(given)
     per_batch = _is_true(left.pop(PER_BATCH, False))

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, SparkSession, T, pa
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
+from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError, advising
 from scripts.helpers.glue.catalog import CatalogTable, Partitions
 from scripts.helpers.glue.choices import united
 from scripts.helpers.glue.connection_options import FoldersToRead, TableToRead, lake_options
-from scripts.helpers.glue.formats import spark_format, spark_options
+from scripts.helpers.glue.formats import ADVICE, spark_format, spark_options
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.paths import folder_contexts
 from scripts.helpers.listing.folders import NULL_FOLDER
@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 REMEDY = "name columns that only grow, or better one that also grows when a row is changed."
 
 
+@advising(ADVICE)
 def read_folders(
     spark: SparkSession,
     request: FoldersToRead,

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
+from scripts.helpers._lazy import F, T
 from scripts.helpers.errors import NotOffGlueError
-from scripts.helpers.glue.fields import changed, steps_to_nulls
-from scripts.helpers.glue.frames import INSTEAD, DynamicFrame, DynamicFrameCollection
+from scripts.helpers.glue.choices import typed_analysis
+from scripts.helpers.glue.fields import changed, leaves
+from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, Named
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.spark.inferred import inferred_schema
 
 
 class GlueTransform:
     """A transform of Glue's as a class with `apply`, which calls a method of its first argument."""
 
     method, first = "", "frame"
+    order: ClassVar[Sequence[str]] = ()
+    """Glue's names of the other arguments, where the method has them in another order."""
     renamed: ClassVar[Mapping[str, str]] = {}
     """Arguments to which the method gives another name."""
 
@@ -21,8 +27,9 @@ class GlueTransform:
     def apply(cls, *args: Any, **options: Any) -> Any:
         """Do what the method of the frame, or of the collection, does."""
         of, *further = args or (options.pop(cls.first),)
+        options |= zip(cls.order, further, strict=False)
         named = {cls.renamed.get(name, name): given for name, given in options.items()}
-        return getattr(of, cls.method)(*further, **named)
+        return getattr(of, cls.method)(*further[len(cls.order) :], **named)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Do what `apply` does."""
@@ -133,22 +140,29 @@ class Coalesce(GlueTransform):
 class Join(GlueTransform):
     """``Join.apply(frame1, frame2, keys1, keys2)``."""
 
-    @classmethod
-    def apply(
-        cls, frame1: DynamicFrame, frame2: DynamicFrame, keys1: Any, keys2: Any, *args: Any, **options: Any
-    ) -> DynamicFrame:
-        """Pair the rows of two frames whose keys are equal."""
-        return frame1.join(keys1, keys2, frame2)
+    method, first, order = "join", "frame1", ("frame2", "keys1", "keys2")
+    renamed: ClassVar = {"keys1": "paths1", "keys2": "paths2"}
 
 
 class DropNullFields(GlueTransform):
     """``DropNullFields.apply(frame=…)``."""
 
     @classmethod
+    @typed_analysis("frame")
     def apply(cls, frame: DynamicFrame, *args: Any, **options: Any) -> DynamicFrame:
-        """Leave out the fields whose type is that of NULL. Spark finds a type for others, also if all are NULL."""
+        """Leave out the fields of NULL's type, and of texts those that are NULL in all rows, which are read for it.
+
+        Spark's reader makes text of a field of JSON that has no value. Where there are no rows, all texts stay.
+        """
         df = frame.toDF()
-        for steps in steps_to_nulls(df.schema):
+        gone = [steps for steps, kind in leaves(df.schema) if isinstance(kind, T.NullType)]
+        texts = [steps for steps, kind in leaves(df.schema) if isinstance(kind, T.StringType)]
+        if texts:
+            rows = F.struct(*(SPARK.quote(name) for name in dict.fromkeys(steps[0] for steps in texts)))
+            # JSON leaves out what is NULL, however deep.
+            found = dict(leaves(inferred_schema(df.select(F.to_json(rows)), "json", {})))
+            gone += [steps for steps in texts if found and steps not in found]
+        for steps in gone:
             df = changed(df, steps, lambda field: [])
         return frame.fromDF(df, frame.glue_ctx, frame.name)
 
@@ -180,36 +194,24 @@ class ErrorsAsDynamicFrame(GlueTransform):
 class Relationalize(GlueTransform):
     """``Relationalize.apply(frame=…, name=…, transformation_ctx=…)``."""
 
-    @classmethod
-    def apply(
-        cls,
-        frame: DynamicFrame,
-        staging_path: str | None = None,
-        name: str = "roottable",
-        options: dict[str, Any] | None = None,
-        transformation_ctx: str = "",
-        **_: Any,
-    ) -> DynamicFrameCollection:
-        """Flatten nested rows into related frames."""
-        return frame.relationalize(name, staging_path, options, transformation_ctx)
+    method, order = "relationalize", ("staging_path", "name", "options", "transformation_ctx")
+    renamed: ClassVar = {"name": "root_table_name"}
 
 
-class NotHere:
-    """A transform of Glue's that is not here: it may be imported, and to use it is a NotOffGlueError."""
+class NotHere(Named):
+    """A name of Glue's library that is not here: it may be imported, and to use it is a NotOffGlueError."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.called = name
+
+    def __instancecheck__(self, value: Any) -> bool:
+        """Return False: nothing here is of such a type."""
+        return False
 
     def __call__(self, *args: Any, **options: Any) -> NoReturn:
-        """Name what is not here."""
-        raise NotOffGlueError(self._name, INSTEAD)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """Name what is not here."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise NotOffGlueError(f"{self._name}.{name}", INSTEAD)
+        """Refuse what is not here."""
+        raise NotOffGlueError(self.called, self.instead)
 
     def __getitem__(self, key: str) -> NoReturn:
-        """Name what is not here."""
-        raise NotOffGlueError(f"{self._name}[{key!r}]", INSTEAD)
+        """Refuse what is not here."""
+        raise NotOffGlueError(f"{self.called}[{key!r}]", self.instead)

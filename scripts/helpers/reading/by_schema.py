@@ -32,8 +32,8 @@ RESCUED = "_rescued"
 _FLAGS = ("header", "multiline", "enforceschema", "wholetext")
 """Options that are looked at here. Their texts are compared, so that each has to be one of two."""
 
-_DUPLICATES = ("COLUMN_ALREADY_EXISTS", "duplicate column")
-"""In the text of Spark's error about columns of one name."""
+_DUPLICATES = re.compile("(?:COLUMN_ALREADY_EXISTS|duplicate column)(?:[^`]*(`[^`]+`))?")
+"""In the text of Spark's error about columns of one name, which it calls by it."""
 
 ReadFiles = Callable[[pa.Table, Any, Mapping[str, Any]], "DataFrame"]
 """Reads some files: with a schema, or with None in the columns and types that it finds, and with reader options."""
@@ -318,8 +318,9 @@ class SchemaReader:
             frame = self._frame(table.slice(0, 1) if names_only and header else table, None)
         except Exception as error:
             # Of names within a struct. Those of columns are found below, as Spark reads them by position.
-            if asked.format == "json" and any(words in str(error) for words in _DUPLICATES):
-                raise MisfitError(str(self.location), None, "see Spark's error", MisfitError.CASE) from error
+            if asked.format == "json" and (same := _DUPLICATES.search(str(error))):
+                names = same[1] or "see Spark's error"
+                raise MisfitError(str(self.location), None, names, MisfitError.CASE) from error
             raise
         found = columns_of_schema(frame.schema)
         if asked.path_column is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scripts.helpers._lazy import Column, F, T
-from scripts.helpers.errors import MisfitError
+from scripts.helpers.errors import ADVICE, MisfitError
 from scripts.helpers.reading.fetched_lines import NAMED_WRONG, marked
 from scripts.helpers.reading.records import REASON, RECORD, csv_texts, of_records, value_of
 from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, kind_text
@@ -139,7 +139,7 @@ def check_related(source: str, kept: Iterable[str], found: Mapping[str, Iterable
         # Without the names of the file, which may be values of a row.
         detail = (
             f"the header of key {next(iter(left))!r} shares no column with {others}. Add the header to the file that "
-            "lacks it. Read files that have other columns, or no header, apart: delta.split."
+            f"lacks it. If files have other columns, or no header: {ADVICE.get().part}"
         )
         raise MisfitError(source, None, "header", detail=detail)
 
@@ -148,7 +148,7 @@ def differing(source: str, name: str, key: str, kind: Kind, before: Kind) -> Mis
     """Return the error of a column whose type in a file does not go with that of the files before it."""
     now = kind_text(kind)
     detail = f"column {name!r} is {now} in key {key!r}, and {kind_text(before)} in files before it."
-    return MisfitError(source, name, now, detail=f"{detail} Read them apart: delta.split.")
+    return MisfitError(source, name, now, detail=f"{detail} {ADVICE.get().part}")
 
 
 def unpacked_line(source: str, line: Column) -> Column:

@@ -19,7 +19,7 @@ from zipfile import BadZipFile, ZipFile
 
 from scripts.helpers._lazy import S3Client, pa, pc, pd, pq
 from scripts.helpers.display.options import nearest
-from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitError, SourceError, WatermarkError
+from scripts.helpers.errors import ADVICE, FileContentError, InvalidValueError, MisfitError, SourceError, WatermarkError
 from scripts.helpers.listing.folders import folder_values
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.dialects import nanoseconds_of
@@ -426,10 +426,8 @@ def _together(source: str, tables: Mapping[str, pa.Table]) -> pa.Table:
                 for key, part in zip(tables, parts, strict=True):
                     first |= {str(kind): first.get(str(kind), key) for kind in part.schema.types}
                 kinds = ", ".join(f"{kind} in key {key!r}" for kind, key in first.items())
-                detail = f"column {name!r} is {kinds}, and no type holds all values: {error}"
-                raise MisfitError(
-                    source, name, ", ".join(first), detail=f"{detail}. Read the files apart: delta.split."
-                ) from error
+                detail = f"column {name!r} is {kinds}, and no type holds all values: {error}. {ADVICE.get().part}"
+                raise MisfitError(source, name, ", ".join(first), detail=detail) from error
         columns[name] = together[name]
     return pa.table(columns)
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from scripts.helpers._lazy import S3Client, pq
 from scripts.helpers.errors import (
+    ADVICE,
     DAMAGE,
     ArchivedObjectError,
     ChangedObjectError,
@@ -169,7 +170,7 @@ def nanosecond_columns(
         return found
 
     def mixed(key: str, name: str, why: str) -> MisfitError:
-        detail = f"key {key!r} has times {name!r}, {why}. Read them by nanoseconds='bigint', or apart: delta.split."
+        detail = f"key {key!r} has times {name!r}, {why}. Read them by nanoseconds='bigint'. Or: {ADVICE.get().part}"
         return MisfitError(str(location), name, "timestamp", detail=detail)
 
     planned = [one for one in planned_of(table) if one.size]
