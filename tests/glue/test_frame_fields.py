@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import types as T  # noqa: N812
 
 from scripts.helpers import glue
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
@@ -18,6 +20,14 @@ from scripts.helpers.glue import (
     SelectFromCollection,
 )
 from scripts.helpers.glue.fields import expression, parts_of, steps_to
+
+AWSGLUE = [line.split()[1] for line in Path(__file__).with_name("awsglue_names.txt").read_text().splitlines()]
+"""Classes, functions and methods of awslabs/aws-glue-libs at 0af215e7, but for its command line tools."""
+NAMES = sorted({name for name in AWSGLUE if "." not in name})
+MEMBERS = {
+    of: [name.partition(".")[2] for name in AWSGLUE if name.startswith(f"{of}.")]
+    for of in ("DynamicFrame", "GlueContext")
+}
 
 
 @pytest.fixture(scope="module")
@@ -247,3 +257,35 @@ def test_all_names_can_be_imported_when_a_script_takes_them_by_star() -> None:
 
     assert {"SplitFields", "Map", "Join", "Job"} <= set(names)
     assert not hasattr(glue, "NoSuchTransform")
+
+
+def test_types_are_sparks_and_those_that_spark_lacks_are_of_no_value_when_a_script_imports_glues() -> None:
+    schema = glue.StructType([glue.Field("id", glue.LongType()), glue.Field("bay", glue.StringType())])
+
+    assert schema == T.StructType([T.StructField("id", T.LongType()), T.StructField("bay", T.StringType())])
+    assert [isinstance(field.dataType, glue.ChoiceType) for field in schema] == [False, False]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_name_of_glues_library_is_there_or_refuses_when_a_script_imports_it(name: str) -> None:
+    found = getattr(glue, name)
+
+    assert isinstance(found, type) or callable(found)
+
+
+@pytest.mark.parametrize("of", ["DynamicFrame", "GlueContext"])
+def test_method_of_glues_is_there_or_refuses_by_its_name_when_a_script_asks_for_it(
+    of: str, glue_context: GlueContext, spark: Any
+) -> None:
+    owner: Any = {"GlueContext": glue_context, "DynamicFrame": DynamicFrame.fromDF(spark.range(1), glue_context)}[of]
+    wrong = {}
+    for name in MEMBERS[of]:
+        try:
+            getattr(owner, name)
+        except NotOffGlueError as error:
+            if name.partition("_from_")[2] not in str(error):
+                wrong[name] = str(error)
+        except Exception as error:
+            wrong[name] = repr(error)
+
+    assert wrong == {}

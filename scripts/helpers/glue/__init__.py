@@ -8,7 +8,7 @@ May not know: `job_runs`, which is Glue's other API.
 
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers._lazy import lazy
+from scripts.helpers._lazy import T, lazy
 
 if TYPE_CHECKING:
     from scripts.helpers.glue.bookmarks import JobBookmarks as JobBookmarks
@@ -18,13 +18,31 @@ if TYPE_CHECKING:
     from scripts.helpers.glue.frames import ResolveOption as ResolveOption
     from scripts.helpers.glue.job import Job as Job
     from scripts.helpers.glue.quality import EvaluateDataQuality as EvaluateDataQuality
+    from scripts.helpers.glue.records import DynamicRecord as DynamicRecord
     from scripts.helpers.glue.runtime import getResolvedOptions as getResolvedOptions
+    from scripts.helpers.glue.sinks import DataSink as DataSink
     from scripts.helpers.glue.transforms import *  # noqa: F403
     from scripts.helpers.glue_api.errors import GlueArgumentError as GlueArgumentError
     from scripts.helpers.glue_api.errors import VersionMismatchException as VersionMismatchException
 
-NOT_HERE = ("ChoiceType", "FillMissingValues", "FindIncrementalMatches", "FindMatches")
+NOT_HERE = (
+    "ChoiceType", "EntityType", "EnumType", "FillMissingValues", "FindIncrementalMatches", "FindMatches", "SetType",
+    "UnknownType", "mergeDataTypes",
+)  # fmt: skip
 """What Glue's library has besides: it may be imported, so that its use can say what to do instead."""
+SELDOM = {
+    "Command", "Connections", "DataFrameReader", "DataFrameWriter", "DataSource", "DynamicFrameReader",
+    "DynamicFrameWriter", "ExecutionProperty", "GlueArgumentParser", "GlueJobUtils", "StreamingDataSource", "callsite",
+    "describe_transform", "explodeWithIndex", "get_transform", "get_transforms", "iteritems", "iterkeys", "itervalues",
+    "makeOptions", "namedStruct", "register", "replaceArrayElement",
+}  # fmt: skip
+"""The same, of modules that no script imports by star: here they would hide names of Spark's."""
+TYPES = (
+    "ArrayType", "AtomicType", "BinaryType", "BooleanType", "ByteType", "DataType", "DateType", "DecimalType",
+    "DoubleType", "Field", "FloatType", "IntegerType", "LongType", "MapType", "NullType", "ShortType", "StringType",
+    "StructType", "TimestampNTZType", "TimestampType",
+)  # fmt: skip
+"""Of ``awsglue.gluetypes``: they are Spark's, as are the schemas of frames."""
 
 _found, __dir__, __all__ = lazy(
     __name__,
@@ -34,7 +52,9 @@ _found, __dir__, __all__ = lazy(
         "frames": ["DynamicFrame", "DynamicFrameCollection", "ResolveOption"],
         "job": ["Job"],
         "quality": ["EvaluateDataQuality"],
+        "records": ["DynamicRecord"],
         "runtime": ["getResolvedOptions"],
+        "sinks": ["DataSink"],
         "transforms": [
             "ApplyMapping",
             "Coalesce",
@@ -43,6 +63,7 @@ _found, __dir__, __all__ = lazy(
             "ErrorsAsDynamicFrame",
             "Filter",
             "FlatMap",
+            "GlueTransform",
             "Join",
             "Map",
             "MapToCollection",
@@ -62,11 +83,14 @@ _found, __dir__, __all__ = lazy(
         ".glue_api.errors": ["GlueArgumentError", "VersionMismatchException"],
     },
 )
-__all__ += list(NOT_HERE)
+__all__ += list(NOT_HERE + TYPES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in NOT_HERE:
+    if name in TYPES and (kind := getattr(T, name.replace("Field", "StructField"), None)):
+        return kind
+    # Spark 3.3 has no time without a zone.
+    if name in {*NOT_HERE, *SELDOM, *TYPES}:
         from scripts.helpers.glue.transforms import NotHere
 
         return NotHere(name)

@@ -70,11 +70,8 @@ def getResolvedOptions(  # noqa: N802
     """
     if options is None:  # As the playbook's page calls it.
         raise MissingOptionsError
-    for name in ("continuation-option", "job-bookmark-option"):
-        if name in options:
-            raise JobArgumentError(f"Using reserved arguments {name}")
-    for option in RANGE:
-        if option[2:] in options:
+    for option in ("continuation-option", "job-bookmark-option", *RANGE):
+        if option.removeprefix("--") in options:
             raise JobArgumentError(f"Using reserved arguments {option}")
     parser = _Parser(allow_abbrev=allow_abbrev)
     parser.add_argument("--job-bookmark-option", choices=[ENABLE, PAUSE, DISABLE])

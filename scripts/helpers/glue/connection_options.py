@@ -25,6 +25,8 @@ NEEDLESS = {
 remembers, and here all are."""
 CHANGING = {"sampleQuery", "enableSamplePath", "samplePath", "query"}
 """Options that change what is read and are not here: refused."""
+RESERVED = {"include", "exclude", "max_files", "max_bytes"}
+"""Options of files that go under Glue's names alone, or are taken by themselves."""
 MAX_PARTITIONS = 2_000
 """Folders of partitions that one request may name; more make one pattern too long to match each key with."""
 JDBC_PARTITIONS = 7
@@ -97,6 +99,9 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
     GlueOptionError
         A value that cannot be meant; names value, limit and remedy. Nothing is read.
     """
+    # Here, as a script that reads no files does without pyarrow.
+    from scripts.helpers.files.rules import FileOptions
+
     left = dict(given)
     paths = _texts(left, "paths") + _texts(left, "path")
     if not paths:
@@ -112,7 +117,7 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
     both = [name for name, limit in bounds.items() if limit is not None]
     if len(both) > 1:
         raise GlueOptionError(both[0], f"and {both[1]!r} are both given. Glue takes one limit: leave one.")
-    options |= _ours(left, _file_option_names())
+    options |= _ours(left, {field.name for field in fields_of(FileOptions)} - RESERVED)
     _tell("s3", left)
     found = []
     for folder in folders(paths, recurse=recurse, exclusions=exclusions):
@@ -244,13 +249,6 @@ def _descending(left: dict[str, Any]) -> bool:
 
 def _ours(left: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: left.pop(name) for name in names & set(left)}
-
-
-def _file_option_names() -> set[str]:
-    from scripts.helpers.files.rules import FileOptions
-
-    reserved = {"include", "exclude", "max_files", "max_bytes"}
-    return {field.name for field in fields_of(FileOptions)} - reserved
 
 
 def _tell(source: str, left: Mapping[str, Any]) -> None:
