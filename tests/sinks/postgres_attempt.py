@@ -25,8 +25,9 @@ import pandas as pd
 import psycopg
 
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.rows.sql import SQL
-from scripts.helpers.sinks import DatabaseSink, Output
+from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.sinks.database import DriverSession
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.processes import wait_at

@@ -21,7 +21,8 @@ from deltalake.table import TableMerger
 
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.sinks import DeltaSink, events_of
+from scripts.helpers.sinks import DeltaSink
+from scripts.helpers.sinks.given_frames import events_of
 from scripts.helpers.sinks.outputs import batch_values, mark_of
 from scripts.helpers.sinks.places import LocalPlace
 from tests.sinks.interleaving import JOB, Actor, Interleaving, let_number_decide, moving, played

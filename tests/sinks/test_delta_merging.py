@@ -21,7 +21,8 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
-from scripts.helpers.sinks import DeltaSink, Merge, delta, events_of
+from scripts.helpers.sinks import DeltaSink, Merge, delta
+from scripts.helpers.sinks.given_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, SPARK_FRAMES, TableMerge
 from scripts.helpers.watermarks import Watermarks
 from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, rules

@@ -26,8 +26,9 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.sinks import IcebergSink, Merge, events_of
+from scripts.helpers.sinks import IcebergSink, Merge
 from scripts.helpers.sinks.connectors import rows_at
+from scripts.helpers.sinks.given_frames import events_of
 from scripts.helpers.sinks.iceberg import MEMORY, SparkMerge, made_if_missing, memory_of
 from scripts.helpers.sinks.merging import TableMerge
 from scripts.helpers.watermarks import Watermarks

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.batch.leftovers import examine_targets
-from scripts.helpers.sinks import opened
+from scripts.helpers.sinks.choice import opened
 from scripts.helpers.sinks.outputs import NOTE
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.attempt import ROWS, attempt

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.sinks import Merge, events_of
+from scripts.helpers.sinks import Merge
+from scripts.helpers.sinks.given_frames import events_of
 from scripts.helpers.sinks.merging import DELETED
 
 RULE = Merge.of("id", "at")

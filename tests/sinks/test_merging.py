@@ -16,8 +16,9 @@ from scripts.helpers.errors import (
     TargetError,
 )
 from scripts.helpers.protocol.names import BatchId
-from scripts.helpers.sinks import DatabaseSink, Merge, Versions, events_of
+from scripts.helpers.sinks import DatabaseSink, Merge, Versions
 from scripts.helpers.sinks.database import GONE, Statements
+from scripts.helpers.sinks.given_frames import events_of
 from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.sql.database import WritableDatabase
 from scripts.helpers.sql.mysql import MySQL

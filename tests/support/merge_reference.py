@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
-from scripts.helpers.sinks import Merge, events_of
+from scripts.helpers.sinks import Merge
+from scripts.helpers.sinks.given_frames import events_of
 from tests.support.staging import staged_by
 
 SCHEMA = "id long, at long, word string"

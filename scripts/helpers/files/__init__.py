@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from scripts.helpers.files.partition_delta import Partition as Partition
     from scripts.helpers.files.partition_delta import PartitionDelta as PartitionDelta
     from scripts.helpers.files.rules import FileOptions as FileOptions
+    from scripts.helpers.files.set_aside import RETRY as RETRY
+    from scripts.helpers.files.set_aside import SKIP as SKIP
     from scripts.helpers.files.spark import SparkFileDelta as SparkFileDelta
+    from scripts.helpers.files.states import FilesState as FilesState
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -25,6 +28,8 @@ __getattr__, __dir__, __all__ = lazy(
         "explanation": ["Explanation"],
         "partition_delta": ["Partition", "PartitionDelta"],
         "rules": ["FileOptions"],
+        "set_aside": ["RETRY", "SKIP"],
         "spark": ["SparkFileDelta"],
+        "states": ["FilesState"],
     },
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
+    from scripts.helpers.rows.arrow_streams import ArrowStream as ArrowStream
     from scripts.helpers.rows.coverage import slices as slices
     from scripts.helpers.rows.cursors import CursorColumn as CursorColumn
     from scripts.helpers.rows.date_partitions import DatePartitions as DatePartitions
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from scripts.helpers.rows.memory import PandasRows as PandasRows
     from scripts.helpers.rows.missing import missing_keys as missing_keys
     from scripts.helpers.rows.options import RowOptions as RowOptions
-    from scripts.helpers.rows.progress import RowsProgress as RowsProgress
     from scripts.helpers.rows.progress import Spans as Spans
     from scripts.helpers.rows.sources import RowSource as RowSource
     from scripts.helpers.rows.spark_frames import DataFrameRows as DataFrameRows
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "arrow_streams": ["ArrowStream"],
         "coverage": ["slices"],
         "cursors": ["CursorColumn"],
         "date_partitions": ["DatePartitions"],
         "memory": ["ArrowRows", "PandasRows"],
         "missing": ["missing_keys"],
         "options": ["RowOptions"],
-        "progress": ["RowsProgress", "Spans"],
+        "progress": ["Spans"],
         "sources": ["RowSource"],
         "spark_frames": ["DataFrameRows"],
         "window": ["RowWindow"],

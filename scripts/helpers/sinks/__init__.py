@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    from scripts.helpers.protocol.outputs import Output as Output
-    from scripts.helpers.sinks.choice import opened as opened
     from scripts.helpers.sinks.database import DatabaseSink as DatabaseSink
     from scripts.helpers.sinks.delta import DeltaSink as DeltaSink
     from scripts.helpers.sinks.files import FileSink as FileSink
-    from scripts.helpers.sinks.given_frames import events_of as events_of
     from scripts.helpers.sinks.iceberg import IcebergSink as IcebergSink
     from scripts.helpers.sinks.merging import Merge as Merge
     from scripts.helpers.sinks.merging import Versions as Versions
@@ -22,14 +19,11 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "choice": ["opened"],
         "delta": ["DeltaSink"],
         "files": ["FileSink"],
         "iceberg": ["IcebergSink"],
         "database": ["DatabaseSink"],
-        "given_frames": ["events_of"],
         "merging": ["Versions", "Merge"],
-        ".protocol.outputs": ["Output"],
         "sink": ["Sink"],
     },
 )

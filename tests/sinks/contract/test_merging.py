@@ -23,7 +23,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
-from scripts.helpers.sinks import events_of
+from scripts.helpers.sinks.given_frames import events_of
 from scripts.helpers.sinks.merging import TableMerge
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
