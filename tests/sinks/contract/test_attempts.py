@@ -83,8 +83,8 @@ def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
     target.create(numbers().schema)
     published(target, 1, 1)
     output = target.stage(batch(2), 2)
-    place = target.sink().staging.place if isinstance(target, Delta) else None
-    read = {name: place.read(name) for name in place.files(output.folder)} if place is not None else {}
+    places = [target.sink().staging.place] if isinstance(target, Delta) else []
+    read = [(place, name, place.read(name) or b"") for place in places for name in place.files(output.folder)]
     # The decision itself was version 3.
     later = target.stage(batch(4), 4)
 
@@ -92,7 +92,7 @@ def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
         target.sink().retract(taken_back(output, 2, 2))
     left = target.sink().staged(output.job)
     # As if it had read the staged files before they were deleted.
-    for name, data in read.items():
+    for place, name, data in read:
         place.write(name, data)
     target.sink().publish(output)
     retracted = target.ids()
@@ -128,7 +128,7 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
 ) -> None:
     """Of databases, see `test_database_names`."""
     column = """b'"`\\%s?:x$1\u00e9""" + (" {0}" if target.kind.family == "iceberg" else "")  # Signs of SQL.
-    options = {"batch_column": column}
+    options: dict[str, Any] = {"batch_column": column}
     published(target, 1, 1, **options)
     second = published(target, 2, 2, **options)
     target.stage(batch(3), 3, **options)
