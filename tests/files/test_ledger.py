@@ -30,7 +30,7 @@ from scripts.helpers.files import ledger
 from scripts.helpers.files.segment_files import SegmentFiles, checksum
 from scripts.helpers.files.states import segment_of
 from scripts.helpers.listing.objects import LEDGER
-from tests.support.buckets import NOON, SOURCE, Bucket, Job, keys_of
+from tests.support.buckets import NOON, SOURCE, Bucket, Job
 from tests.support.events import Told
 from tests.support.long import cases
 
@@ -164,17 +164,6 @@ def test_state_holds_no_list_when_the_ledger_lies_in_files(make_job: Callable[..
     assert job.table.chunks == {}
 
 
-def test_plan_is_replayed_from_files_when_the_run_that_made_it_died(make_job: Callable[..., Job]) -> None:
-    job = make_job()
-    job.bucket.put("a.csv", "b.csv")
-    plan = job.table.stored(job.bookmark().find().plan.to_store())
-    job.bucket.put("c.csv")
-
-    replayed = job.bookmark().resume(plan)
-
-    assert keys_of(replayed.delta) == ["a.csv", "b.csv"]
-
-
 def test_ledger_moves_to_files_when_ledger_uri_is_given_later(make_job: Callable[..., Job]) -> None:
     before = Job()
     before.bucket.put(*(f"{number:03}.csv" for number in range(300)))
@@ -279,21 +268,6 @@ def many(job: Job, count: int, start: int = 0) -> None:
     job.bucket.put(*(f"import_date=20260316/part-{start + number:08}.csv" for number in range(count)))
     for number, row in enumerate(job.bucket.objects.values()):
         row["etag"] = f"{number * 2654435761 % 2**128:032x}"
-
-
-def test_commit_writes_less_than_64_kb_when_100_of_100_000_are_new() -> None:
-    job = Job()
-    many(job, 100_000)
-    job.take()
-    known = set(job.table.chunks)
-    many(job, 100, start=100_000)
-
-    taken = job.take()
-
-    written = sum(len(part) for name in set(job.table.chunks) - known for part in job.table.chunks[name])
-    assert len(taken) == 100
-    assert written + len(repr(job.state)) < 64 * 1024
-    assert [segment["count"] for segment in job.segments()] == [100_000, 100]
 
 
 def test_segments_stay_few_and_writes_small_when_a_hundred_runs_add_a_little() -> None:
