@@ -29,7 +29,7 @@ from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks import IcebergSink, Merge
 from scripts.helpers.sinks.connectors import rows_at
 from scripts.helpers.sinks.given_frames import events_of
-from scripts.helpers.sinks.iceberg import MEMORY, SparkMerge, made_if_missing, memory_of
+from scripts.helpers.sinks.iceberg import MEMORY, SparkMerge, make_if_missing, memory_of
 from scripts.helpers.sinks.merging import TableMerge
 from scripts.helpers.watermarks import Watermarks
 from tests.support.long import is_long
@@ -447,14 +447,30 @@ def test_batch_is_there_once_when_another_publishes_and_sweeps_it_while_spark_me
     assert table.rows == [(1, 1, "a")]
 
 
+def test_times_keep_their_zone_when_a_table_is_made_in_a_session_that_reads_them_without(
+    spark_with_tables: Any,
+) -> None:
+    name, rows = (
+        Table(spark_with_tables, "zoned").name,
+        spark_with_tables.range(1).selectExpr("timestamp_seconds(id) t"),
+    )
+    spark_with_tables.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        make_if_missing(spark_with_tables, name, rows)
+    finally:
+        spark_with_tables.conf.unset("spark.sql.timestampType")
+
+    assert dict(spark_with_tables.table(name).dtypes) == {"t": "timestamp"}
+
+
 def test_rows_stay_when_another_has_made_the_table_meanwhile(spark_with_tables: Any) -> None:
     name = Table(spark_with_tables, "newest").name
-    made = spark_with_tables.range(2).writeTo(name).using("iceberg")
-    made.create()
+    rows = spark_with_tables.range(2)
+    rows.writeTo(name).using("iceberg").create()
 
-    made_if_missing(made)
-    with pytest.raises(Exception, match="format version: v99"):
-        made_if_missing(spark_with_tables.range(1).writeTo(f"{name}_99").tableProperty("format-version", "99"))
+    make_if_missing(spark_with_tables, name, rows)
+    with pytest.raises(Exception, match="day"):
+        make_if_missing(spark_with_tables, f"{name}_99", rows, ["day"])
 
     assert spark_with_tables.table(name).count() == 2
     assert rows_at(spark_with_tables, "iceberg", name, None).collect() == []

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -38,7 +39,18 @@ TABLES = {
     "4.1": ["io.delta:delta-spark_2.13:4.2.0", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"],
 }
 """The connectors for tables, each of which is made for one version of Spark."""
-DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+REST_CATALOG = [
+    "org.apache.iceberg:iceberg-core:1.10.0",
+    "org.apache.iceberg:iceberg-core:1.10.0:tests",
+    "org.apache.iceberg:iceberg-open-api:1.10.0:test-fixtures",
+    "org.eclipse.jetty:jetty-servlet:11.0.26",
+    "org.xerial:sqlite-jdbc:3.50.3.0",
+]
+"""Iceberg's own server of its REST catalog, whose tables are listed in SQLite. The file systems are those of Spark."""
+DEPENDENCY = (
+    "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
+    "<classifier>{}</classifier></dependency>"
+)
 POM = (
     "<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId><artifactId>jars</artifactId>"
     "<version>1</version><packaging>pom</packaging><dependencies>{}</dependencies></project>"
@@ -71,14 +83,15 @@ def packages(spark: str) -> list[str]:
     return [f"org.apache.spark:spark-avro_2.12:{spark}", SPARK_XML, *tables]
 
 
-def jars(folder: Path = FOLDER) -> Jars:
-    """Return the jars of the installed Spark's packages, copied by one process while others wait."""
+def jars(folder: Path = FOLDER, coordinates: Sequence[str] = ()) -> Jars:
+    """Return the jars of some packages, or of the installed Spark's, copied by one process while others wait."""
     if os.environ.get(NO_MAVEN):
         # Not with the words of UNREACHABLE: in CI a test that needs them has to fail.
         return Jars(unreachable=f"{NO_MAVEN} is set")
     spark = version("pyspark")
+    wanted = coordinates or packages(spark)
     # Other packages have another name, so that an environment gets those that were added since it was made.
-    name = f"{spark}-{hashlib.sha256(' '.join(packages(spark)).encode()).hexdigest()[:8]}"
+    name = f"{spark}-{hashlib.sha256(' '.join(wanted).encode()).hexdigest()[:8]}"
     copied, failed = folder / name, folder / f"{name}.failed"
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -87,19 +100,19 @@ def jars(folder: Path = FOLDER) -> Jars:
             return Jars(tuple(sorted(copied.glob("*.jar"))))
         if failed.exists() and time.time() - failed.stat().st_mtime < FORGET_SECONDS:
             return Jars(unreachable=failed.read_text())
-        found = _copy(packages(spark), copied)
+        found = _copy(wanted, copied)
         if found.unreachable:
             failed.write_text(found.unreachable)
         return found
 
 
-def _copy(coordinates: list[str], folder: Path) -> Jars:
+def _copy(coordinates: Sequence[str], folder: Path) -> Jars:
     maven = shutil.which("mvn")
     if maven is None:
         return Jars(unreachable=f"{UNREACHABLE}: there is no mvn; apt-get install maven")
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         pom, made = Path(name, "pom.xml"), Path(name, "jars")
-        pom.write_text(POM.format("".join(DEPENDENCY.format(*each.split(":")) for each in coordinates)))
+        pom.write_text(POM.format("".join(DEPENDENCY.format(*f"{each}:".split(":")[:4]) for each in coordinates)))
         command = [maven, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={made}"]
         limits = ["-DincludeScope=runtime", "-DexcludeGroupIds=org.scala-lang"]
         try:
@@ -120,5 +133,5 @@ def _copy(coordinates: list[str], folder: Path) -> Jars:
 
 
 if __name__ == "__main__":
-    found = jars()
-    sys.stdout.write(found.unreachable or found.wrong or f"{len(found.paths)} jars in {found.paths[0].parent}\n")
+    for found in (jars(), jars(coordinates=REST_CATALOG)):
+        sys.stdout.write(found.unreachable or found.wrong or f"{len(found.paths)} jars in {found.paths[0].parent}\n")

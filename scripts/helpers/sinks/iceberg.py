@@ -101,6 +101,7 @@ from scripts.helpers.sinks.table_sink import (
 from scripts.helpers.spark.java_errors import is_of_java, is_of_spark
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 from scripts.helpers.spark.observed import observe
+from scripts.helpers.spark.settings import settings
 
 logger = logging.getLogger(__name__)
 
@@ -219,8 +220,7 @@ class SparkMerge(TableMerge):
     def _merge_into(self, branch: str, events: DataFrame) -> None:
         memory, distinct = self.memory, SPARK_FRAMES.distinct(events, self.rules)
         if not self.has(memory):
-            like = self._spark.createDataFrame([], distinct.select(*map(quote, self.named)).schema)
-            made_if_missing(like.writeTo(quoted_table(memory)).using("iceberg"))
+            make_if_missing(self._spark, memory, distinct.select(*map(quote, self.named)))
         if SPARK_FRAMES.has_deletes(distinct):
             self._merge(memory, "main", distinct, self.remembering())
         remembered = snapshot_id(self._load(memory).currentSnapshot())
@@ -286,13 +286,13 @@ def is_missing(error: Exception) -> bool:
     return is_of_java(error, "TABLE_OR_VIEW_NOT_FOUND", "NoSuchTableException", "SCHEMA_NOT_FOUND", "not found")
 
 
-def made_if_missing(writer: Any) -> None:
-    """Let a writer of Spark make its table; another one may make it meanwhile."""
-    try:
-        writer.create()
-    except Exception as error:
-        if not is_of_java(error, "ALREADY_EXISTS", "AlreadyExists"):
-            raise
+def make_if_missing(spark: SparkSession, name: str, like: DataFrame, partition_by: Sequence[str] = ()) -> None:
+    """Make a table like a frame, without a transaction: Glue and S3 Tables refuse it. Others may make it meanwhile."""
+    columns = [SPARK.type_name(field.toDDL()) for field in java_frame(like).schema().asNullable().fields()]
+    parts = sql(" PARTITIONED BY ({})", joined(", ", map(quote, partition_by))) if partition_by else sql("")
+    made = sql("CREATE TABLE IF NOT EXISTS {} ({}) USING iceberg{}", quoted_table(name), joined(", ", columns), parts)
+    with settings(spark, {"spark.sql.timestampType": "TIMESTAMP_LTZ"}):
+        spark.sql(made)
 
 
 # --- pyiceberg --------------------------------------------------------------------------------------
@@ -572,7 +572,12 @@ class IcebergSink(LakeSink):
         return rows
 
     def places(self, df: Any) -> list[str]:
-        return self._done(lambda: self._places(columns_of(df)))
+        if (found := self._done(self._log.found)) is not None:
+            return self._leads_to(str(found.location()), self._log.properties(found))
+        # Catalogs that refuse to plan a table give it a folder of its own. Rows without columns make none.
+        with suppress(TargetError):
+            return self._done(lambda: self._leads_to(*self._log.imagined())) if columns_of(df) else []
+        return []
 
     def publish(self, output: Output) -> None:
         """Append or merge the staged rows; see `TableSink.publish`. TargetError for what another engine has staged."""
@@ -624,12 +629,7 @@ class IcebergSink(LakeSink):
             raise InvalidValueError(f"{self.name!r} is a whole bucket. Say where to stage: staging='s3://…/'.")
         return Staging(place_of(folder.rstrip("/"), self._spark, self._s3_client))
 
-    def _places(self, columns: Sequence[str]) -> list[str]:
-        found = self._log.found()
-        if found is None and not columns:
-            return []  # None will be made, either.
-        there = None if found is None else (str(found.location()), self._log.properties(found))
-        location, properties = there or self._log.imagined()
+    def _leads_to(self, location: str, properties: Mapping[str, Any]) -> list[str]:
         moved = [properties.get(name) for name in FOLDERS]
         stages_files = self.rules is not None or not isinstance(self._log, _SparkLog)
         staging = (self._chosen or staging_beside(location.rstrip("/"))) if stages_files else None
@@ -745,8 +745,7 @@ class _SparkLog(_Log):
         return TableShape(self.rows.types(schema), self.rows.required(schema), partition_by, schema=schema)
 
     def make(self, like: DataFrame, partition_by: Sequence[str]) -> None:
-        writer = self._spark.createDataFrame([], like.schema).writeTo(self._quoted).using("iceberg")
-        made_if_missing(writer.partitionedBy(*map(F.col, map(SPARK.quote, partition_by))) if partition_by else writer)
+        make_if_missing(self._spark, self._target, like, partition_by)
 
     def imagined(self) -> tuple[str, Any]:
         iceberg, session = java_of(self._spark).org.apache.iceberg, java_session(self._spark)
@@ -965,14 +964,15 @@ class _ArrowLog(_Log):
     def make(self, like: Any, partition_by: Sequence[str]) -> None:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
-        # Another attempt at the batch may make it now.
-        with (
-            suppress(TableAlreadyExistsError, CommitFailedException),
-            self._catalog().create_table_transaction(self._identifier, schema=like.schema) as transaction,
-            transaction.update_spec() as spec,
-        ):
-            for column in partition_by:
-                spec.add_identity(column)
+        # Another attempt at the batch may make it now. Glue and S3 Tables refuse a transaction.
+        with suppress(TableAlreadyExistsError, CommitFailedException):
+            if not partition_by:
+                self._catalog().create_table(self._identifier, like.schema)
+                return
+            begun = self._catalog().create_table_transaction(self._identifier, schema=like.schema)
+            with begun as transaction, transaction.update_spec() as spec:
+                for column in partition_by:
+                    spec.add_identity(column)
 
     def imagined(self) -> tuple[str, Any]:
         schema = pa.schema([("name", pa.string())])
