@@ -244,6 +244,7 @@ CHANGES = {
     "tests/mutants/judging.py": {"mutants", "types"},
     "tests/sinks/contract/conftest.py": OF_SCRIPTS,
     "tests/sinks/contract/test_once.py": {"targets", "types"},
+    "tests/sinks/test_iceberg.py": {"targets", "types"},
     "tests/jobs/conftest.py": ALL_SPARKS | {"types"},
     "tests/cli/test_looking.py": {"types"},
     ".ci/constraints.txt": ALL,

@@ -38,6 +38,8 @@ from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
+pytestmark = pytest.mark.if_changed("targets")
+
 SINCE = datetime(2026, 11, 23, tzinfo=timezone.utc)
 KINDS = pytest.mark.parametrize("kind", ["newest", "history"])
 
