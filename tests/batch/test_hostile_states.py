@@ -33,12 +33,12 @@ from scripts.helpers.states import checked
 from scripts.helpers.tables.delta import DeltaTable
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
+from tests.batch.stored_kinds import GONE, NOW, altered, kinds, paths_of
 from tests.protocol.any_values import nested_values
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.files_states import set_aside_of
 from tests.support.long import cases
 from tests.support.steps import commit
-from tests.support.stored_kinds import GONE, NOW, altered, kinds, paths_of
 
 KINDS = kinds()
 JSON = st.recursive(

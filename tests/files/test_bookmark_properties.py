@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.listing.objects import byte_order
 from scripts.helpers.listing.paths import is_hidden
+from tests.files.histories_of_files import LIMITS, RUNS, change
 from tests.support.buckets import Bucket, Job, keys_of
-from tests.support.histories_of_files import LIMITS, RUNS, change
 
 Object = tuple[str, str, int]
 

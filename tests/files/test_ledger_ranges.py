@@ -20,9 +20,9 @@ from scripts.helpers.files.diff import Known
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
+from tests.files.histories_of_files import KEYS, LIMITS, RUNS, change
 from tests.support.buckets import Bucket, Job
 from tests.support.events import Told
-from tests.support.histories_of_files import KEYS, LIMITS, RUNS, change
 
 WHOLE = 500_000
 TODAY = f"day={datetime.now(timezone.utc):%Y-%m-%d}/"

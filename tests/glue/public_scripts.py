@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import date, datetime
 
-from tests.support.glue_scripts import Files, Holds, Row, Rows, Script
+from tests.glue.glue_scripts import Files, Holds, Row, Rows, Script
 
 HACKNEY = "LBHackney-IT/Data-Platform", "89b26d62f24491d42ca0c67c9a0c520e0ae74540"
 ORCHESTRATOR = "aws-samples/aws-etl-orchestrator", "6477b181054ac39f5661e6f2cacb4cc885c2f7a5"

@@ -19,10 +19,10 @@ from pyspark import SparkContext
 import scripts
 import scripts.helpers
 from scripts.helpers.watermarks import Watermarks
+from tests.glue.glue_scripts import FOLDER, Script, Stage, moved
 from tests.glue.public_scripts import SCRIPTS, WRITTEN_HERE
 from tests.support.components import SCRIPTS_NOT_FETCHED
 from tests.support.fetch_glue_scripts import fetch
-from tests.support.glue_scripts import FOLDER, Script, Stage, moved
 from tests.support.patience import LONG
 from tests.support.places import REPOSITORY
 

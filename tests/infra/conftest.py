@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
+from tests.infra.guarded_server import GuardedServer
 from tests.infra.roles import BUCKET, CONNECTION, DATABASE, HERE, LEDGER, QUEUE, REPORTS, TABLE, VARIABLES, client
 from tests.infra.terraform import PROVIDER, Terraform, copy_of_module, find_plugin_dir
 from tests.support.components import missing_component
-from tests.support.guarded_server import GuardedServer
 
 
 @pytest.fixture(scope="session")

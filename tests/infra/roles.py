@@ -9,8 +9,8 @@ import boto3
 
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
+from tests.infra.guarded_server import GuardedServer
 from tests.support.event_bodies import notification, record
-from tests.support.guarded_server import GuardedServer
 from tests.support.iam_requests import ACCOUNT
 
 HERE = "eu-west-1"

@@ -15,11 +15,11 @@ import pytest
 from scripts.helpers.errors import AccessRefusedError
 from scripts.helpers.protocol.jobs import list_jobs
 from scripts.helpers.watermarks import Watermarks
+from tests.infra.guarded_server import GuardedServer
 from tests.infra.roles import FOREIGN, HERE, OWN, TABLE, TABLE_ARN, client, read_folder, watermarks_of
 from tests.infra.terraform import Terraform
 from tests.infra.work import FILES, WORK, prepare, store_of
 from tests.support.doctests import run_doctest
-from tests.support.guarded_server import GuardedServer
 from tests.support.iam_policies import Request, is_allowed
 from tests.support.places import REPOSITORY
 

@@ -20,6 +20,7 @@ from scripts.helpers.listing.events import S3EventQueue
 from scripts.helpers.listing.inventory import S3Inventory
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.protocol import items
+from tests.infra.guarded_server import Call, GuardedServer
 from tests.infra.roles import (
     BUCKET,
     CONNECTION,
@@ -35,7 +36,6 @@ from tests.infra.roles import (
     tell,
     watermarks_of,
 )
-from tests.support.guarded_server import Call, GuardedServer
 from tests.support.iam_policies import is_allowed
 from tests.support.iam_requests import ACCOUNT
 from tests.support.inventories import Reports, inventory_row

@@ -24,6 +24,7 @@ from scripts.helpers.listing import listing
 from scripts.helpers.listing.events import S3EventQueue
 from scripts.helpers.listing.inventory import S3Inventory
 from scripts.helpers.listing.listing import Location
+from tests.infra.guarded_server import GuardedServer
 from tests.infra.roles import (
     BUCKET,
     CONNECTION,
@@ -38,7 +39,6 @@ from tests.infra.roles import (
     tell,
     watermarks_of,
 )
-from tests.support.guarded_server import GuardedServer
 from tests.support.iam_policies import Request, is_allowed
 from tests.support.iam_requests import ACCOUNT
 from tests.support.inventories import Reports, inventory_row

@@ -19,7 +19,7 @@ from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.reading.small_files import SmallFiles, typed_fetch_errors
 from scripts.helpers.reading.spark import read_files
-from tests.support.held_bucket import serve_held_bucket
+from tests.jobs.held_bucket import serve_held_bucket
 from tests.support.landing import Landing
 
 JSON = "id long, name string, tags array<string>, nested struct<a: int, b: date>"

@@ -21,7 +21,7 @@ from scripts.helpers.listing.parting import (
     places,
     quantiles,
 )
-from tests.support.listed_pages import ListedPages
+from tests.listing.listed_pages import ListedPages
 
 PAGE = 20
 WANTED = 16

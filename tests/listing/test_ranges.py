@@ -12,7 +12,7 @@ from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.cuts import CutFinder
 from scripts.helpers.listing.objects import Interval
 from scripts.helpers.listing.ranges import WAITING_PAGES, Page, RangeListing
-from tests.support.listed_pages import ListedPages
+from tests.listing.listed_pages import ListedPages
 from tests.support.patience import PATIENCE
 
 FLAT = [f"part-{number:06d}.csv" for number in range(3_000)]

@@ -14,7 +14,7 @@ from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.cuts import LAST, MOST_CUTS
 from scripts.helpers.listing.objects import Interval, byte_order
 from scripts.helpers.listing.ranges import FREE_PROBES, PAGES_PER_PROBE, RangeListing
-from tests.support.listed_pages import ListedPages
+from tests.listing.listed_pages import ListedPages
 from tests.support.long import cases
 
 odd = st.sampled_from([" ", "%", "+", "\n", "\x01", "-", "0", "9", "a", "Z", "é", "\ue000", "\U0001f697", "\uffff"])

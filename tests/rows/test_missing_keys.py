@@ -9,7 +9,7 @@ import pytest
 
 from scripts.helpers.errors import KeyColumnError
 from scripts.helpers.rows.missing import missing_keys
-from tests.support.dynamic_frames import DynamicFrame
+from tests.rows.dynamic_frames import DynamicFrame
 
 
 def frame(spark: Any, rows: list[tuple[Any, ...]], schema: str = "id int, site string") -> Any:

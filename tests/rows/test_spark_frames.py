@@ -17,7 +17,7 @@ from scripts.helpers.rows.date_partitions import DatePartitions
 from scripts.helpers.rows.memory import ArrowRows, PandasRows
 from scripts.helpers.rows.spark_frames import DataFrameRows, as_source
 from scripts.helpers.rows.window import RowWindow
-from tests.support.dynamic_frames import DynamicFrame
+from tests.rows.dynamic_frames import DynamicFrame
 from tests.support.row_windows import plan_after, replayed
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)

@@ -26,8 +26,8 @@ from scripts.helpers.sinks.given_frames import events_of
 from scripts.helpers.sinks.outputs import batch_values, mark_of
 from scripts.helpers.sinks.places import LocalPlace
 from tests.sinks.interleaving import JOB, Actor, Interleaving, let_number_decide, moving, played
+from tests.sinks.merge_reference import Event, expected, frame, rules
 from tests.support.long import cases
-from tests.support.merge_reference import Event, expected, frame, rules
 from tests.support.patience import LONG
 from tests.support.staging import staged_by
 

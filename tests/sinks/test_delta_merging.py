@@ -25,7 +25,7 @@ from scripts.helpers.sinks import DeltaSink, Merge, delta
 from scripts.helpers.sinks.given_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, SPARK_FRAMES, TableMerge
 from scripts.helpers.watermarks import Watermarks
-from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, rules
+from tests.sinks.merge_reference import SCHEMA, Event, MergedTable, expected, frame, rules
 from tests.support.staging import staged_by
 
 KINDS = pytest.mark.parametrize("kind", ["newest", "history"])

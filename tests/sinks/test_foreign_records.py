@@ -22,7 +22,7 @@ from scripts.helpers.sinks import FileSink
 from scripts.helpers.sinks.outputs import MANIFEST, folder_of
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.watermarks import Watermarks
-from tests.support.directory_copy import JOB, DirectoryCopy
+from tests.sinks.directory_copy import JOB, DirectoryCopy
 from tests.support.neighbours import (
     KINDS,
     PLANTED,

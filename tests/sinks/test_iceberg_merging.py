@@ -32,8 +32,8 @@ from scripts.helpers.sinks.given_frames import events_of
 from scripts.helpers.sinks.iceberg import MEMORY, SparkMerge, make_if_missing, memory_of
 from scripts.helpers.sinks.merging import TableMerge
 from scripts.helpers.watermarks import Watermarks
+from tests.sinks.merge_reference import SCHEMA, Event, MergedTable, expected, frame, rules
 from tests.support.long import is_long
-from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, rules
 from tests.support.reasons import because
 from tests.support.staging import staged_by
 from tests.support.steps import KilledError

@@ -17,9 +17,9 @@ from scripts.helpers.sinks import Sink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import final_name
 from scripts.helpers.watermarks import Watermarks
-from tests.support.directory_copy import JOB, DirectoryCopy
+from tests.sinks.directory_copy import JOB, DirectoryCopy
+from tests.sinks.shops import Shop
 from tests.support.outputs import output_of_run
-from tests.support.shops import Shop
 from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 

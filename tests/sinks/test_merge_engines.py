@@ -17,8 +17,8 @@ import pytest
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.sinks import Merge, merging
 from scripts.helpers.sinks.merging import ARROW_FRAMES, DELETED, SPARK_FRAMES, Frames
+from tests.sinks.merge_reference import history, newest
 from tests.support.long import cases
-from tests.support.merge_reference import history, newest
 
 Moment = tuple[int, int]
 State = dict[tuple[int, Moment], str | None]

@@ -23,8 +23,8 @@ from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.sql.database import WritableDatabase
 from scripts.helpers.sql.mysql import MySQL
 from scripts.helpers.sql.postgresql import PostgreSQL
+from tests.sinks.merge_reference import Event, expected, frame, rules
 from tests.support.database_fixtures import written_as
-from tests.support.merge_reference import Event, expected, frame, rules
 from tests.support.patience import PATIENCE
 from tests.support.reasons import because
 from tests.support.staging import staged_by

@@ -26,7 +26,7 @@ from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.watermarks import Watermarks
-from tests.support.directory_copy import JOB, DirectoryCopy
+from tests.sinks.directory_copy import JOB, DirectoryCopy
 from tests.support.outputs import output_of_run
 from tests.support.reasons import because
 from tests.support.staging import staged_by

@@ -15,10 +15,10 @@ from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import Sink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.watermarks import Watermarks
+from tests.sinks.directory_copy import JOB, DirectoryCopy
+from tests.sinks.shops import Shop
 from tests.support.clock import Clock
-from tests.support.directory_copy import JOB, DirectoryCopy
 from tests.support.outputs import output_of_run
-from tests.support.shops import Shop
 from tests.support.steps import KilledError
 
 WHY: Any = {"why": "rows of a test were among them"}

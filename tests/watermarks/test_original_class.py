@@ -10,8 +10,8 @@ import pytest
 
 from scripts.helpers.errors import InvalidIdError, LegacyItemError, UnknownWatermarkError
 from scripts.helpers.watermarks import Watermarks
-from tests.support.original_class import OriginalWatermarks
 from tests.support.steps import add
+from tests.watermarks.original_class import OriginalWatermarks
 
 Either = OriginalWatermarks | Watermarks
 

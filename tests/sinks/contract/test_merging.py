@@ -28,8 +28,8 @@ from scripts.helpers.sinks.merging import TableMerge
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import TARGETS, Copy, Target, every, shown
+from tests.sinks.merge_reference import Event, expected, histories, rules
 from tests.support.long import cases
-from tests.support.merge_reference import Event, expected, histories, rules
 from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
