@@ -78,6 +78,39 @@ REASONS = {
     ),
     # --- ConfigurationError
     "log_folder": "Folder {folder!r} of the logs {detail}. Correct that, or give SparkSubmit another logs=.",
+    # --- SourceError
+    "snapshot_behind": (
+        "its largest partition is before the one that context {context!r} of job {job_id!r} has taken: that one was "
+        "deleted, or is not ready any more. Nothing is read, as an older snapshot would replace a newer one. Restore "
+        "it, or start over with `watermarks reset {job_id!q} --context {context!q} --why TEXT`."
+    ),
+    "snapshot_unchanged": (
+        "its largest partition is the one that context {context!r} has taken, with the same files. Run again when the "
+        "next one is there. on_same='take' reads it once more, on_same='skip' returns nothing."
+    ),
+    "set_aside_full": (
+        "{count:,} files would be set aside, and the limit is {limit:,}. Nothing is lost: fix the cause, or mark files "
+        "as done with `watermarks files JOB --skip KEY --why TEXT`, then run the job again."
+    ),
+    "modified": (
+        "known objects that have changed: {count:,}, such as {keys!k}. Find out who writes them, or use "
+        'on_modified="take" or "skip".'
+    ),
+    "change_feed": "{detail}",
+    "merge_on_read": (
+        "a commit since the watermark marks rows as deleted beside their files (merge-on-read), and Iceberg makes no "
+        "changes of that. Set write.delete.mode, write.update.mode and write.merge.mode to copy-on-write. For these "
+        "commits give changes='append' with on_overwrite='take' and write_disposition='merge'."
+    ),
+    "format_version_1": (
+        "it is of format version 1, whose commits have no numbers that order their changes. Set 'format-version'='2' "
+        "on the table."
+    ),
+    "rewritten": (
+        "commits since the watermark that delete or overwrite rows: {count:,} ({operations!l}), and context "
+        "{context!r} reads appended rows only. To read them as changes, give changes='feed'; to leave them out, "
+        "on_overwrite='skip'; to read the whole table again, on_overwrite='take' with write_disposition='merge'."
+    ),
     # --- TargetError, TargetUnavailableError
     "taken": (
         "it holds {found!r}, which no job of this package wrote. Name an empty folder, or pass beside_others=True to "
@@ -111,10 +144,11 @@ command line and what a job keeps of a failed run have it beside the class.
 
 
 class _Sentences(Formatter):
-    """Fill in sentences. `l` joins names, `c` counts them, `n` counts rows, and `q` quotes for a shell."""
+    """Fill in sentences. `l` joins names, `k` keys, `c` counts them, `n` counts rows, and `q` quotes for a shell."""
 
     OWN: Mapping[str, Callable[[Any], str]] = {
         "l": lambda names: ", ".join(list(names)[:10]) + (", …" if len(names) > 10 else "") or "none",
+        "k": lambda keys: ", ".join(map(repr, keys)),
         "c": lambda names: f"{len(names):,}",
         "n": rows_have,
         "q": quote,
@@ -680,7 +714,7 @@ class StagedFilesLostError(TargetError):
     """What a committed batch had staged is gone, and is not at the target either."""
 
     def __init__(self, target: str, version: int, names: Sequence[str], *, is_table: bool = False) -> None:
-        self.version, self.names = version, list(names)
+        self.version, self.names, self.is_table = version, list(names), is_table
         shown = ", ".join(self.names[:3]) + (" …" if len(self.names) > 3 else "")
         gone = f"{len(self.names)} staged files of version {version} are gone ({shown}). Something else deleted them,"
         text = f"{gone} such as a lifecycle rule."
@@ -757,47 +791,6 @@ class SourceBehindError(SourceError):
         super().__init__(source, detail)
 
 
-class SnapshotBehindError(SourceError):
-    """The largest partition of a source is smaller than the one that was taken before, or it has none any more."""
-
-    def __init__(self, source: str, context: str, job_id: str) -> None:
-        self.context, self.job_id = context, job_id
-        super().__init__(
-            source,
-            f"its largest partition is before the one that context {context!r} of job {job_id!r} has taken: that one "
-            "was deleted, or is not ready any more. Nothing is read, as an older snapshot would replace a newer one. "
-            f"Restore it, or start over with `watermarks reset {quote(job_id)} --context {quote(context)} --why TEXT`.",
-        )
-
-
-class SnapshotUnchangedError(SourceError):
-    """The largest partition of a source is the one that was taken before, with the same files: nothing came since."""
-
-    def __init__(self, source: str, context: str) -> None:
-        self.context = context
-        super().__init__(
-            source,
-            f"its largest partition is the one that context {context!r} has taken, with the same files. Run again when "
-            "the next one is there. on_same='take' reads it once more, on_same='skip' returns nothing.",
-        )
-
-
-class SourceRewrittenError(SourceError):
-    """Commits to a table that delete or overwrite rows, between the watermark and now, where only appends are read."""
-
-    def __init__(self, source: str, context: str, operations: Sequence[str], count: int) -> None:
-        self.context, self.operations, self.count = context, tuple(operations), count
-        commits = "1 commit since the watermark deletes or overwrites" if count == 1 else (
-            f"{count:,} commits since the watermark delete or overwrite"
-        )  # fmt: skip
-        super().__init__(
-            source,
-            f"{commits} rows ({', '.join(operations)}), and context {context!r} reads appended rows only. To read them "
-            "as changes, give changes='feed'; to leave them out, on_overwrite='skip'; to read the whole table again, "
-            "on_overwrite='take' with write_disposition='merge'.",
-        )
-
-
 class SourceRolledBackError(SourceError):
     """A table that was set back to a version before the watermark, or to another history than the one that was read."""
 
@@ -841,10 +834,6 @@ class SourceExpiredError(SourceError):
                 "table's history is cleaned up."
             )
         super().__init__(source, text)
-
-
-class ChangeFeedError(SourceError):
-    """A table whose changes cannot be read as rows: it keeps none, or what reads it cannot make them."""
 
 
 class SchemaChangedError(SourceError):
@@ -1002,18 +991,6 @@ class AllUnreadableError(SourceError):
         )
 
 
-class SetAsideFullError(SourceError):
-    """More files are set aside than a state keeps."""
-
-    def __init__(self, source: str, count: int, limit: int) -> None:
-        self.count, self.limit = count, limit
-        super().__init__(
-            source,
-            f"{count:,} files would be set aside, and the limit is {limit:,}. Nothing is lost: fix the cause, or mark "
-            'files as done with `watermarks files JOB --skip KEY --why "…"`, then run the job again.',
-        )
-
-
 def _files(count: int) -> str:
     return "1 file" if count == 1 else f"{count:,} files"
 
@@ -1024,18 +1001,6 @@ def _of_versions(first: int, last: int) -> str:
 
 def _shown(keys: Sequence[str]) -> str:
     return ", ".join(repr(key) for key in keys[:10]) + (f", … {len(keys):,} in all" if len(keys) > 10 else "")
-
-
-class ModifiedObjectError(SourceError):
-    """Known objects have changed, and the bookmark is told that none may (``on_modified="raise"``)."""
-
-    def __init__(self, source: str, keys: Sequence[str], count: int) -> None:
-        self.keys, self.count = list(keys), count
-        super().__init__(
-            source,
-            f"known objects that have changed: {count:,}, such as {', '.join(map(repr, keys))}. "
-            'Find out who writes them, or use on_modified="take" or "skip".',
-        )
 
 
 class ArchivedObjectError(SourceError):

@@ -570,9 +570,9 @@ class IncrementalJob:
 
         Raises
         ------
-        SnapshotUnchangedError
+        SourceError
             See `on_same`.
-        SnapshotBehindError
+        SourceError
             The largest partition is smaller than the one that was taken before, or there is none any more.
         SourceError, InvalidValueError, PlanConflictError
             As `new_partitions`.

@@ -44,7 +44,7 @@ def texts_of(error: type[Exception]) -> Iterator[str]:
     parameters = [
         parameter
         for parameter in inspect.signature(error).parameters.values()
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default in (parameter.empty, "")
     ]
     for arguments in itertools.product(*map(stand_ins, parameters)):
         yield VARIABLE.sub("\0", str(error(*arguments)))

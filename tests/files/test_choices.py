@@ -8,16 +8,17 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, ModifiedObjectError, SourceError
+from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, SourceError
 from scripts.helpers.files import choice
 from scripts.helpers.files.bookmark import FileBookmark
 from tests.support.buckets import NOON, SOURCE, Bucket, Job, keys_of
 from tests.support.events import Told
+from tests.support.reasons import because
 
 # --- changed objects -----------------------------------------------------------------------------------------------
 
 SAME, TOUCHED, CHANGED, LONGER = "same", "same bytes, later", "other bytes", "other size"
-ERROR = ModifiedObjectError
+ERROR = SourceError
 OUTCOMES: list[tuple[str, str, list[Any]]] = [
     ("take", "etag", [[], [], ["a.csv"], ["a.csv"]]),
     ("take", "mtime", [[], ["a.csv"], ["a.csv"], ["a.csv"]]),
@@ -52,7 +53,7 @@ def test_known_key_is_treated_as_asked_when_it_is_written_again(
     state = job.state
 
     if expected is ERROR:
-        with pytest.raises(ModifiedObjectError) as caught:
+        with pytest.raises(SourceError, check=because("modified")) as caught:
             job.take()
         assert caught.value.keys == ["a.csv"]
         assert f"Source {SOURCE!r}: known objects that have changed: 1, such as 'a.csv'." in str(caught.value)
@@ -82,9 +83,7 @@ def test_error_names_five_keys_and_the_count_when_many_objects_have_changed() ->
     job.take()
     job.bucket.put(*keys, body="2")
 
-    with pytest.raises(
-        ModifiedObjectError, match=r"known objects that have changed: 7, such as '0\.csv', '1\.csv'"
-    ) as caught:
+    with pytest.raises(SourceError, match=r"known objects that have changed: 7, such as '0\.csv', '1\.csv'") as caught:
         job.take()
 
     assert caught.value.keys == keys[:5]

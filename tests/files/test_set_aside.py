@@ -20,7 +20,6 @@ from scripts.helpers.errors import (
     FileContentError,
     InvalidValueError,
     LedgerError,
-    SetAsideFullError,
     SourceError,
     UnreadableFilesError,
     WatermarkError,
@@ -40,6 +39,7 @@ from tests.support.dynamodb import Died, FakeDynamoDB
 from tests.support.events import Events
 from tests.support.faults import Raw
 from tests.support.files_states import decided, set_aside_of, with_list
+from tests.support.reasons import because
 from tests.support.steps import KilledError
 
 BAD = b"\x1f\x8b no gzip"
@@ -311,7 +311,9 @@ def test_run_stops_and_the_files_stay_new_when_the_list_is_full(
     nights.put(1)
     nights.put(2, 3, body=BAD)
 
-    with pytest.raises(SetAsideFullError, match="2 files would be set aside, and the limit is 1"):
+    with pytest.raises(
+        SourceError, check=because("set_aside_full"), match="2 files would be set aside, and the limit is 1"
+    ):
         nights.run()
 
     nights.put(2)

@@ -21,14 +21,7 @@ from moto.s3.models import S3Backend
 from pyspark.serializers import CloudPickleSerializer
 
 from scripts.demo.local_s3 import spark_conf
-from scripts.helpers.errors import (
-    ChangedObjectError,
-    InvalidValueError,
-    LedgerError,
-    ModifiedObjectError,
-    SourceChangedError,
-    SourceError,
-)
+from scripts.helpers.errors import ChangedObjectError, InvalidValueError, LedgerError, SourceChangedError, SourceError
 from scripts.helpers.files import spark as spark_bookmark
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.spark import Executors, SparkFileDelta
@@ -41,6 +34,7 @@ from scripts.helpers.spark.tasks import spread
 from scripts.helpers.watermarks import Watermarks
 from tests.support.components import missing_component
 from tests.support.patience import PATIENCE
+from tests.support.reasons import because
 from tests.support.steps import KilledError
 
 KEYS = st.sampled_from(
@@ -283,7 +277,7 @@ def test_error_names_the_keys_when_executors_find_objects_that_must_not_change(
     first.new_files_on_spark(spark)
     change(s3, bucket, [("a/1.csv", "other")])
 
-    with pytest.raises(ModifiedObjectError) as caught:
+    with pytest.raises(SourceError, check=because("modified")) as caught:
         FileBookmark(source, state=first.state_after, ledger_uri=ledger, on_modified="raise").new_files_on_spark(spark)
 
     assert (caught.value.keys, caught.value.count) == (["a/1.csv"], 1)

@@ -13,7 +13,6 @@ from deltalake.exceptions import DeltaError
 from pyiceberg.exceptions import NoSuchTableError
 
 from scripts.helpers.errors import (
-    ChangeFeedError,
     MissingConnectorError,
     SourceError,
     SourceExpiredError,
@@ -28,6 +27,7 @@ from scripts.helpers.tables.iceberg import Metadata, Snapshot
 from scripts.helpers.tables.sources import expired_where
 from scripts.helpers.tables.spans import TableSpan
 from scripts.helpers.watermarks import Watermarks
+from tests.support.reasons import because
 from tests.support.versioned_tables import DeltaByHand, IcebergByHand
 
 SPARK: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: default))
@@ -303,7 +303,7 @@ def test_pyiceberg_is_to_be_updated_when_it_cannot_read_appended_rows() -> None:
 def test_spark_is_asked_for_when_pyiceberg_is_to_read_changes() -> None:
     engine = WITHOUT["iceberg"]
 
-    with pytest.raises(ChangeFeedError) as raised:
+    with pytest.raises(SourceError, check=because("change_feed")) as raised:
         engine.feed(TableSpan("iceberg", 1, 2, changes="feed"), {})
 
     assert str(raised.value) == f"Source 'lake.raw.sales': {iceberg.NO_SPARK}"
@@ -327,7 +327,7 @@ def test_changes_are_refused_when_iceberg_cannot_order_or_make_them(facts: dict[
     engine: Any = SimpleNamespace(check=lambda: None, check_feed=lambda: None, metadata=lambda: found)
     source._engine = engine
 
-    with pytest.raises(ChangeFeedError) as raised:
+    with pytest.raises(SourceError, check=because("change_feed")) as raised:
         source.check_feed(TableSpan("iceberg", 1, 2, changes="feed"))
 
     assert str(raised.value).startswith(f"Source 'lake.raw.sales': {told}")

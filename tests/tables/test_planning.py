@@ -7,17 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from scripts.helpers.errors import (
-    ChangeFeedError,
-    SourceChangedError,
-    SourceExpiredError,
-    SourceRolledBackError,
-)
+from scripts.helpers.errors import SourceChangedError, SourceError, SourceExpiredError, SourceRolledBackError
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.tables.frames import check_no_feed_columns
 from scripts.helpers.tables.planning import span_between
 from scripts.helpers.tables.sources import TableSource
 from scripts.helpers.tables.spans import TableOptions, TableSpan, TableState
+from tests.support.reasons import because
 from tests.support.versioned_tables import DeltaByHand
 
 
@@ -162,7 +158,7 @@ def test_source_has_changed_when_a_plan_is_of_the_other_format() -> None:
 
 
 def test_column_is_named_when_the_table_has_one_that_a_feed_adds() -> None:
-    with pytest.raises(ChangeFeedError) as raised:
+    with pytest.raises(SourceError, check=because("change_feed")) as raised:
         check_no_feed_columns(["id", "_commit_version", "_Change_Type"], "sales", known=["_commit_version"])
 
     assert str(raised.value) == (

@@ -223,7 +223,7 @@ class FileBookmark:
         ------
         SourceError
             The source cannot be listed completely, or holds a key that Spark cannot read.
-        ModifiedObjectError, ArchivedObjectError
+        SourceError, ArchivedObjectError
             As `on_modified` and `on_archived` ask for.
         """
         # By the larger one of the two ledgers.
@@ -380,7 +380,7 @@ class FileBookmark:
 
         Raises
         ------
-        SetAsideFullError
+        SourceError
             The list would be too long. Nothing is changed.
         """
         if self._last is None or self._last.state is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers.errors import ArchivedObjectError, ModifiedObjectError, SourceError
+from scripts.helpers.errors import ArchivedObjectError, SourceError
 from scripts.helpers.files.diff import Known, ListingDifference, compare, without_stale
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, oldest_first
@@ -151,7 +151,7 @@ class BatchChooser:
 
         Raises
         ------
-        ModifiedObjectError, ArchivedObjectError, SourceError
+        SourceError, ArchivedObjectError
             As the options ask for, or for a key that Spark cannot read. Nothing is stored then.
         """
         there = [no_rows()]
@@ -195,7 +195,8 @@ class BatchChooser:
     def _with_modified(self, new: pa.Table, modified: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
         """Return new objects with those that were changed, as the option asks for, and what to remember of others."""
         if modified.num_rows and self.options.on_modified == "raise":
-            raise ModifiedObjectError(str(self.location), modified.column("key")[:5].to_pylist(), modified.num_rows)
+            keys = modified.column("key")[:5].to_pylist()
+            raise SourceError(str(self.location), reason="modified", keys=keys, count=modified.num_rows)
         if self.options.on_modified == "skip":
             return new, [ledger_rows(modified, IGNORED, *self.taken_by)]
         return pa.concat_tables([new, modified]), []

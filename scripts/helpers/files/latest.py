@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from scripts.helpers.errors import SnapshotBehindError, SnapshotUnchangedError, SourceChangedError
+from scripts.helpers.errors import SourceChangedError, SourceError
 from scripts.helpers.files.partition_delta import Partition, PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule, Values, sort_key
 from scripts.helpers.files.states import PartitionState, opened_state
@@ -59,9 +59,9 @@ class LatestPartition:
 
         Raises
         ------
-        SnapshotBehindError
+        SourceError
             It is smaller than the one that was taken before, or there is none any more.
-        SnapshotUnchangedError
+        SourceError
             It has the same files as before, and `on_same` says ``raise``.
         """
         found = delta.partitions
@@ -69,12 +69,13 @@ class LatestPartition:
             return PartitionDecision(delta, self._following(found[0]) if found else None)
         before = self._state.value
         if not found or sort_key(_values(found[0])) < sort_key(before):
-            raise SnapshotBehindError(str(self._location), self._context, self._job_id)
+            location, context, job_id = str(self._location), self._context, self._job_id
+            raise SourceError(location, reason="snapshot_behind", context=context, job_id=job_id)
         following = self._following(found[0])
         if following != self._state:
             return PartitionDecision(delta, following)
         if on_same == "raise":
-            raise SnapshotUnchangedError(str(self._location), self._context)
+            raise SourceError(str(self._location), reason="snapshot_unchanged", context=self._context)
         if on_same == "skip":
             return PartitionDecision(delta.without_files(), following, is_same=True)
         return PartitionDecision(delta, following, is_same=True)

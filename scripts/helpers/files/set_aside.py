@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from scripts.helpers.errors import LedgerError, SetAsideFullError
+from scripts.helpers.errors import LedgerError, SourceError
 from scripts.helpers.listing.paths import is_plain
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
@@ -84,11 +84,11 @@ class SetAsideList:
 
     @classmethod
     def of(cls, entries: Mapping[str, SetAside], source: str) -> SetAsideList | None:
-        """Pack entries; None for none. SetAsideFullError if there are too many."""
+        """Pack entries; None for none. SourceError if there are too many."""
         if not entries:
             return None
         if len(entries) > MAX_SET_ASIDE:
-            raise SetAsideFullError(source, len(entries), MAX_SET_ASIDE)
+            raise SourceError(source, reason="set_aside_full", count=len(entries), limit=MAX_SET_ASIDE)
         decisions = [entry.decision for entry in entries.values()]
         data = Blob(pack_json([_as_json(entry) for _, entry in sorted(entries.items())]))
         return cls(len(entries), decisions.count(RETRY), decisions.count(SKIP), data)

@@ -103,7 +103,7 @@ class FilesState:
         return {} if self.aside is None else self.aside.entries(self.source)
 
     def with_set_aside(self, entries: Mapping[str, SetAside]) -> FilesState:
-        """Return the state with another list; SetAsideFullError if it is too long."""
+        """Return the state with another list; SourceError if it is too long."""
         return replace(self, aside=SetAsideList.of(entries, self.source))
 
     def decided(self, keys: Iterable[str], decision: str) -> FilesState:

@@ -25,7 +25,6 @@ from scripts.helpers.errors import (
     FileContentError,
     LedgerError,
     MisfitError,
-    ModifiedObjectError,
     SourceError,
     SourceUnavailableError,
     UnreadableObjectError,
@@ -75,7 +74,6 @@ _FACTS: dict[type[WatermarkError], tuple[str, ...]] = {
     ChangedObjectError: ("source", "overwritten", "deleted"),
     FileContentError: ("source", "key", "format", "cause"),
     MisfitError: ("source", "column", "type_name", "reason", "detail"),
-    ModifiedObjectError: ("source", "keys", "count"),
     SourceUnavailableError: ("source", "cause"),
     UnreadableObjectError: ("source", "key", "cause", "remedy"),
 }

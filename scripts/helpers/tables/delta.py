@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pc, pq
-from scripts.helpers.errors import ChangeFeedError, SourceError, TargetError
+from scripts.helpers.errors import SourceError, TargetError
 from scripts.helpers.sinks.connectors import (
     actions_of,
     address_of,
@@ -259,10 +259,11 @@ class DeltaTable(TableSource):
                 raise
             # A feed that is on has no rows across a column that was renamed, dropped or given another type.
             on = "" if "INCOMPATIBLE" in str(error) else "Set delta.enableChangeDataFeed=true on the table. "
-            raise ChangeFeedError(
+            raise SourceError(
                 self.name,
                 f"its changes cannot be read as rows: {reason_of(error)} {on}Begin after that version (start_from, or "
                 "`watermarks set`), or give changes='append'.",
+                reason="change_feed",
             ) from error
 
     def is_lost(self, span: TableSpan) -> bool:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from scripts.helpers._lazy import DataFrame, F, SparkSession, pa, pc, pd
-from scripts.helpers.errors import ChangeFeedError
+from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import sql, whole
 from scripts.helpers.sinks.connectors import rows_at
@@ -18,10 +18,12 @@ Returns = Literal["pandas", "arrow"]
 
 
 def check_no_feed_columns(columns: Collection[str], name: str, known: Collection[str] = ()) -> None:
-    """Raise ChangeFeedError for a column of the table that has the name of one that a feed adds."""
+    """Raise SourceError for a column of the table that has the name of one that a feed adds."""
     taken = [column for column in columns if column.lower() in FEED_COLUMNS and column not in known]
     if taken:
-        raise ChangeFeedError(name, f"it has a column {taken[0]!r} of its own, as a feed adds one. Rename it.")
+        raise SourceError(
+            name, f"it has a column {taken[0]!r} of its own, as a feed adds one. Rename it.", reason="change_feed"
+        )
 
 
 # --- Spark ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, SparkSession, pa
-from scripts.helpers.errors import ChangeFeedError, MissingConnectorError, SourceError, SourceOptionError
+from scripts.helpers.errors import MissingConnectorError, SourceError, SourceOptionError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import in_quotes, sql
@@ -209,19 +209,9 @@ class IcebergTable(TableSource):
             return
         since = found.since(span.after, span.until) or []
         if any(snapshot.marks_deletes for snapshot in since):
-            raise ChangeFeedError(
-                self.name,
-                "a commit since the watermark marks rows as deleted beside their files (merge-on-read), and Iceberg "
-                "makes no changes of that. Set write.delete.mode, write.update.mode and write.merge.mode to "
-                "copy-on-write. For these commits give changes='append' with on_overwrite='take' and "
-                "write_disposition='merge'.",
-            )
+            raise SourceError(self.name, reason="merge_on_read")
         if any(snapshot.sequence == 0 for snapshot in since):
-            raise ChangeFeedError(
-                self.name,
-                "it is of format version 1, whose commits have no numbers that order their changes. Set "
-                "'format-version'='2' on the table.",
-            )
+            raise SourceError(self.name, reason="format_version_1")
 
     def is_lost(self, span: TableSpan) -> bool:
         assert span.until is not None
@@ -325,7 +315,7 @@ class _ArrowEngine:
             self._catalog = arrow_catalog(self._name, SourceError, "use IcebergTable(…, catalog=…)")
 
     def check_feed(self) -> None:
-        raise ChangeFeedError(self._name, f"pyiceberg makes no rows of changes. {NO_SPARK}")
+        raise SourceError(self._name, f"pyiceberg makes no rows of changes. {NO_SPARK}", reason="change_feed")
 
     def metadata(self) -> Metadata:
         return read_metadata(self._table().metadata.model_dump_json())
@@ -347,7 +337,7 @@ class _ArrowEngine:
         return scan.to_arrow()
 
     def feed(self, span: TableSpan, commits: Mapping[int, tuple[int, datetime]]) -> pa.Table:
-        raise ChangeFeedError(self._name, NO_SPARK)
+        raise SourceError(self._name, NO_SPARK, reason="change_feed")
 
     def is_of_connector(self, error: Exception) -> bool:
         return type(error).__module__.startswith(("pyiceberg.", "pyarrow")) or isinstance(error, OSError)

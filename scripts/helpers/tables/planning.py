@@ -6,7 +6,7 @@
     another uuid           on_loss         SourceReplacedError, or the whole table
     set back               on_loss         SourceRolledBackError, or the whole table
     commits or files gone  on_loss         SourceExpiredError, or the whole table
-    rows taken away        on_overwrite    SourceRewrittenError, or without those commits, or all; a feed has them
+    rows taken away        on_overwrite    SourceError, or without those commits, or all; a feed has them
     else                   what was committed after the watermark, at most `max_versions` of it
 """
 
@@ -23,7 +23,6 @@ from scripts.helpers.errors import (
     SourceExpiredError,
     SourceOptionError,
     SourceReplacedError,
-    SourceRewrittenError,
     SourceRolledBackError,
 )
 from scripts.helpers.rows.identity import check_same_source
@@ -53,9 +52,9 @@ def plan_span(
         There is no table, or it cannot be reached.
     SourceChangedError
         The state is that of another kind of source.
-    SourceReplacedError, SourceRolledBackError, SourceExpiredError, SourceRewrittenError
+    SourceReplacedError, SourceRolledBackError, SourceExpiredError, SourceError
         What the options do not say otherwise of.
-    ChangeFeedError
+    SourceError
         A feed was asked for, and the table cannot give it.
     """
     planning, head = _Planning(source, options, context, job_id), source.head()
@@ -106,7 +105,7 @@ def span_between(
     ------
     SourceOptionError
         `max_versions` or `start_from`: a range ends where its runs did.
-    SourceChangedError, SourceReplacedError, SourceRolledBackError, SourceExpiredError, SourceRewrittenError
+    SourceChangedError, SourceReplacedError, SourceRolledBackError, SourceExpiredError, SourceError
         As `plan_span`.
     """
     for name in ("max_versions", "start_from"):
@@ -197,7 +196,8 @@ class _Planning:
             overwrites = [commit.operation for commit in commits if commit.kind == "overwrite"]
             operations = sorted(set(overwrites))
             if options.on_overwrite != "skip":
-                error = SourceRewrittenError(source.name, self.context, operations, len(overwrites))
+                facts: dict[str, Any] = {"context": self.context, "operations": operations, "count": len(overwrites)}
+                error = SourceError(source.name, reason="rewritten", **facts)
                 return self.reread(head, "overwrite", error)
             logger.warning(
                 "event=overwrites_skipped context=%s source=%s commits=%d operations=%s: rows that they added or "

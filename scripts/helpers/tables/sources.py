@@ -129,7 +129,7 @@ class TableSource(ABC):
 
     @abstractmethod
     def check_feed(self, span: TableSpan) -> None:
-        """Raise ChangeFeedError if the changes of a span cannot be read as rows."""
+        """Raise SourceError if the changes of a span cannot be read as rows."""
 
     @abstractmethod
     def is_lost(self, span: TableSpan) -> bool:

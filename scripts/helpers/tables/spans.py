@@ -52,7 +52,7 @@ class TableOptions:
         Most commits of one batch; the next one goes on from there (`IncrementalJob.has_more`). A commit is never
         split, nor is a whole table.
     on_overwrite
-        A commit deletes or overwrites rows, and `changes` is ``append``: ``raise`` SourceRewrittenError, ``skip`` such
+        A commit deletes or overwrites rows, and `changes` is ``append``: ``raise`` SourceError, ``skip`` such
         commits with a WARNING that counts them, or ``take`` the whole table again.
     on_loss
         What came since the watermark cannot be told from the table any more: ``raise`` an error, or ``take`` the
