@@ -1,18 +1,44 @@
-"""Commands on a double of the table, and what the page says of one job."""
+"""Commands on a double of the table, a job whose texts are hostile, and what the page says of one job."""
 
 from __future__ import annotations
 
 import gzip
 import re
 from base64 import b64decode
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from click.testing import CliRunner, Result
 
 from scripts.cli import surroundings
 from scripts.cli.main import cli
-from tests.cli.stories import NOW
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.head import Claim, Plan
+from scripts.helpers.watermarks import Watermarks
+from tests.cli.stories import NOW, rows_state
 from tests.support.spoiled_table import TableOfJobs
+from tests.support.steps import commit
+
+EVIL = "a\x1b[2J\x9b\x7fb"
+SENT = ("\x1b", "\x9b", "\x7f")
+
+
+def put_evil(watermarks: Watermarks, job: str) -> None:
+    """Put a job of which every text that another program can write holds control characters."""
+    commit(watermarks, job, "jr_1", {"rows": rows_state(NOW), "text": "one"})
+    commit(watermarks, job, "jr_2", {"rows": rows_state(NOW), "text": EVIL})
+    head = watermarks.latest(job)
+    assert head.last is not None
+    state = {**rows_state(NOW), "cursor_column": EVIL}
+    spoilt = replace(
+        head,
+        watermarks={**head.watermarks, "rows": state, EVIL: 1},
+        last=replace(head.last, op=EVIL, run_id=EVIL, who=EVIL, why=EVIL),
+        claim=Claim(EVIL, EVIL, 1, NOW - timedelta(hours=1), NOW - timedelta(hours=2)),
+        plan=Plan(EVIL, {EVIL: {**state, "low": None, "high": EVIL}}, {}, NOW),
+    )
+    watermarks.store.put(items.head_to_item(spoilt), if_new=False)
 
 
 def called(monkeypatch: pytest.MonkeyPatch, table: TableOfJobs, *arguments: str) -> Result:

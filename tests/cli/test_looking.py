@@ -719,14 +719,14 @@ def test_runs_are_those_of_the_table_when_shown(run: Command, watermarks: Waterm
     assert "LOST" in shown.stdout
 
 
-def test_report_is_one_page_when_written(run: Command, world: Watermarks, tmp_path: Any) -> None:
+def test_page_is_kept_when_it_is_there_and_nobody_agrees(run: Command, world: Watermarks, tmp_path: Any) -> None:
     path = tmp_path / "page.html"
+    path.write_text("of last week")
 
-    document(run(world, "report", "--html", str(path), "--output", "json"))
+    done = run(world, "report", "--html", str(path))
 
-    page = path.read_text()
-    assert "<html" in page
-    assert "parking-permits" in page
+    assert (done.exit_code, path.read_text()) == (2, "of last week")
+    assert "Pass --yes." in done.stderr
 
 
 @pytest.mark.parametrize("command", ["jobs", "show", "history", "backfill", "plan", "doctor"])

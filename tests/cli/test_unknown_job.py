@@ -1,4 +1,4 @@
-"""A job that is not there: every command that takes one says so, offers names like it, and changes nothing."""
+"""A job that is not there, in Glue, in the Job Runs API, or among several. `test_commands` has every command."""
 
 from __future__ import annotations
 
@@ -7,78 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import click
 import pytest
 
-from scripts.cli.commands import JobName
-from scripts.cli.main import cli
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import Command
 from tests.support.steps import commit
-from tests.support.table_items import all_items
 
-NAME, SAID = "parking-permit", "Table 'council' holds nothing for job 'parking-permit'."
+NAME = "parking-permit"
 WHY = ["--why", "x", "--yes"]
-COMMANDS: dict[str, list[str]] = {
-    "jobs": ["jobs", NAME],
-    "show": ["show", NAME],
-    "history": ["history", NAME],
-    "diff": ["history", NAME, "--diff"],
-    "explain": ["files", NAME, "--explain", "1.csv"],
-    "files": ["files", NAME],
-    "plan": ["plan", NAME],
-    "doctor": ["doctor", NAME],
-    "doctor-repair": ["doctor", NAME, "--repair", "--yes"],
-    "complete-up-to": ["complete-up-to", NAME],
-    "backfill": ["backfill", NAME],
-    "verify": ["verify", NAME],
-    "runs": ["history", NAME, "--runs"],
-    "rewind": ["rewind", NAME, "--to-version", "1", *WHY],
-    "reset": ["reset", NAME, *WHY],
-    "discard-plan": ["discard-plan", NAME, *WHY],
-    "release": ["release", NAME, *WHY],
-    "rename-cursor": ["set", NAME, "--rename-cursor", "id", "number", *WHY],
-    "set": ["set", NAME, "n=5", *WHY],
-    "adopt": ["adopt", NAME, "--run", "jr_1", "--yes"],
-    "adopt-glue": ["adopt", NAME, "--glue", "--yes"],
-    "copy": ["copy", NAME, "--to", "sqlite:jobs.db", "--yes"],
-    "report": ["report", NAME, "--html", "page.html"],
-}
-
-
-def test_every_command_that_takes_a_job_is_tried_when_there_are_some() -> None:
-    taking = {
-        name for name, command in cli.commands.items()
-        if any(isinstance(one.type, JobName) for one in command.params if isinstance(one, click.Argument))
-    }  # fmt: skip
-
-    assert {arguments[0] for arguments in COMMANDS.values()} == taking
-
-
-@pytest.mark.parametrize(
-    ("name", "output"), [*((name, "text") for name in COMMANDS), ("runs", "json"), ("set", "json"), ("report", "json")]
-)
-def test_nearest_names_are_offered_and_nothing_is_written_when_a_job_is_unknown(
-    run: Command, world: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, output: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    before = all_items(world)
-
-    done = run(world, *COMMANDS[name], "--output", output)
-
-    assert (done.exit_code, done.stdout) == (1, "")
-    if output == "json":
-        said = json.loads(done.stderr)
-        assert said["error"] == "UnknownJobError"
-        text = f"{said['message']} {said['hint']}"
-    else:
-        text = done.stderr
-    assert SAID in text
-    assert "Did you mean parking-permits?" in text
-    assert ("--new" in text) == (name == "set")
-    assert all_items(world) == before
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [["history", "old-jobs", "--runs", "--glue"],

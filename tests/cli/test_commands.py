@@ -1,8 +1,9 @@
-"""Every command on a table that is one file, where nothing of AWS is configured."""
+"""Every command, by one table: on a file without AWS, in JSON, for a job unknown or hostile, and for a role."""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sqlite3
 import tempfile
@@ -11,26 +12,31 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
+from scripts.cli.commands import JobName
 from scripts.cli.main import cli
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_SET_UP, FAILED, OK, TRY_LATER
-from tests.cli.stories import leave_open
+from tests.cli.between import between, denied
+from tests.cli.hostile import SENT, put_evil
+from tests.cli.stories import Command, leave_open
 from tests.support.read_only import as_somebody, make_read_only
 from tests.support.steps import add
+from tests.support.table_items import all_items
 
 pytestmark = pytest.mark.usefixtures("here")
 NAME, VARIABLE = "sqlite:watermarks.db", "WATERMARKS_TABLE"
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 WHY = "--why because --yes"
-TO_ANOTHER_TABLE = {"copy"}
-"""It has two tables, and tests of its own."""
+NAMED = re.compile(r"\b(parking|repairs|roads|rents)\b")
+"""A job of `marks`."""
 Call = Callable[..., Result]
 
 
@@ -70,53 +76,130 @@ def marks(here: Path) -> Watermarks:
     return made
 
 
-LINES: list[tuple[str, int, str]] = [
-    ("create-table", OK, "Table sqlite:watermarks.db exists already"),
-    ("jobs", OK, "Nothing needs attention in 4 jobs."),
-    ("jobs parking repairs", OK, "Nothing needs attention in 2 jobs."),
-    ("show parking", OK, "2 files known"),
-    ("history parking", OK, "COMMIT"),
-    ("history parking --diff", OK, "+1 file"),
-    ("files parking --explain landing/1.json", OK, "taken at version 1"),
-    ("files parking", OK, "No file is set aside."),
-    ("plan parking --context files --source landing/", OK, "as version 3"),
-    ("doctor parking", OK, "No problems found."),
-    ("backfill repairs", OK, "the very beginning"),
-    ("jobs --fail-on missing", OK, "Nothing needs attention in 4 jobs."),
-    ("complete-up-to repairs --at 2026-03-16T13:00:00Z", OK, "Complete up to 2026-03-16T13:00:00Z."),
-    ("history parking --runs", OK, "No runs."),
-    ("report --html page.html", OK, "Wrote page.html."),
-    (f"rewind parking --to-version 1 --retract {WHY}", OK, "Deleted 1 file"),
-    (f"reset parking {WHY}", OK, "RESET"),
-    (f"set rents latest_data=2026-03-16 {WHY}", OK, "version 2, SET"),
-    (f"set repairs --rename-cursor at changed_at {WHY}", OK, "version 2, SET"),
-    (f"discard-plan roads {WHY}", OK, "version 1, DISCARD"),
-    (f"release roads {WHY}", OK, "the next run can begin"),
-    (f"adopt rents --run jr_1 {WHY}", FAILED, "there is nothing to adopt"),
-    ("ingest-files --JOB_NAME none --source empty/ --target raw/none", OK, '"version": 1'),
-    ("completion bash", OK, "_WATERMARKS_COMPLETE"),
-]
-OF_SPARK = {"ingest-table", "verify"}
+LINES: dict[str, tuple[str, int, str]] = {
+    "create-table": ("create-table", OK, "Table sqlite:watermarks.db exists already"),
+    "jobs": ("jobs", OK, "Nothing needs attention in 4 jobs."),
+    "jobs-named": ("jobs parking", OK, "idle"),
+    "jobs-failing": ("jobs --fail-on missing", OK, "Nothing needs attention in 4 jobs."),
+    "show": ("show parking", OK, "2 files known"),
+    "history": ("history parking", OK, "COMMIT"),
+    "diff": ("history parking --diff", OK, "+1 file"),
+    "runs": ("history parking --runs", OK, "No runs."),
+    "explain": ("files parking --explain landing/1.json", OK, "taken at version 1"),
+    "files": ("files parking", OK, "No file is set aside."),
+    "plan": ("plan parking --context files --source landing/", OK, "as version 3"),
+    "doctor": ("doctor parking", OK, "No problems found."),
+    "doctor-repair": ("doctor parking --repair --yes", OK, "No problems found."),
+    "verify": ("verify repairs", 2, "The source is missing."),
+    "backfill": ("backfill repairs", OK, "the very beginning"),
+    "complete-up-to": (
+        "complete-up-to repairs --at 2026-03-16T13:00:00Z", OK, "Complete up to 2026-03-16T13:00:00Z.",
+    ),
+    "report": ("report --html page.html", OK, "Wrote page.html."),
+    "report-named": ("report parking --html page.html", OK, "Wrote page.html."),
+    "rewind": (f"rewind parking --to-version 1 --retract {WHY}", OK, "Deleted 1 file"),
+    "reset": (f"reset parking {WHY}", OK, "RESET"),
+    "set": (f"set rents latest_data=2026-03-16 {WHY}", OK, "version 2, SET"),
+    "rename-cursor": (f"set repairs --rename-cursor at changed_at {WHY}", OK, "version 2, SET"),
+    "discard-plan": (f"discard-plan roads {WHY}", OK, "version 1, DISCARD"),
+    "release": (f"release roads {WHY}", OK, "the next run can begin"),
+    "adopt": (f"adopt rents --run jr_1 {WHY}", FAILED, "there is nothing to adopt"),
+    "copy": ("copy rents --to sqlite:other.db --yes", OK, "Copied 1 job, 3 items."),
+    "ingest-files": ("ingest-files --JOB_NAME none --source empty/ --target raw/none", OK, '"version": 1'),
+    "completion": ("completion bash", OK, "_WATERMARKS_COMPLETE"),
+}  # fmt: skip
+"""The table of commands: a line for each thing that they do, how it ends on the file of `marks`, and what it prints."""
+OF_SPARK = {"ingest-table"}
+WITHOUT_JSON = {"ingest-files", "completion", "verify"}
+OF_A_JOB = [name for name, (line, *_) in LINES.items() if NAMED.search(line)]
+OF_A_TABLE = [name for name in LINES if name not in ("ingest-files", "completion")]
 
 
-@pytest.mark.parametrize("is_variable", [False, True], ids=["option", "variable"])
-@pytest.mark.parametrize(("line", "code", "text"), LINES, ids=[line.split(" --")[0] for line, *_ in LINES])
+def on(name: str, job: str) -> str:
+    """Return a line of the table about another job."""
+    return NAMED.sub(job, LINES[name][0], count=1)
+
+
+@pytest.mark.parametrize("name", LINES)
 def test_command_works_without_aws_when_its_table_is_a_file(
-    marks: Watermarks, call: Call, here: Path, line: str, code: int, text: str, is_variable: bool
+    marks: Watermarks, call: Call, here: Path, name: str
 ) -> None:
+    line, code, text = LINES[name]
     (here / "empty").mkdir()
     at = "" if line.startswith("ingest") else f" --now {NOW.isoformat()}"
-    given: dict[str, str | None] = {VARIABLE: NAME} if is_variable else {VARIABLE: None}
 
-    done = call(line + at, None if is_variable else NAME, **given)
+    done = call(line + at, None, **{VARIABLE: NAME})
 
     assert (done.exit_code, text in done.output) == (code, True), done.output
 
 
-def test_no_command_is_left_out_here_when_one_is_added() -> None:
-    tried = {line.split(" ")[0] for line, *_ in LINES} | OF_SPARK
+@pytest.mark.parametrize("name", [name for name in LINES if name not in WITHOUT_JSON])
+def test_command_prints_one_document_when_json_is_asked_for(marks: Watermarks, call: Call, name: str) -> None:
+    line, code, _ = LINES[name]
 
-    assert tried == cli.commands.keys() - TO_ANOTHER_TABLE
+    done = call(f"{line} --now {NOW.isoformat()} --output json")
+
+    assert done.exit_code == code, done.output
+    assert isinstance(json.loads(done.stderr if code else done.stdout), dict)
+
+
+@pytest.mark.parametrize("name", OF_A_JOB)
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_nearest_names_are_offered_and_nothing_is_written_when_a_job_is_unknown(
+    marks: Watermarks, call: Call, here: Path, name: str, output: str
+) -> None:
+    before, files = all_items(marks), sorted(here.iterdir())
+
+    done = call(f"{on(name, 'parkin')} --output {output}")
+
+    assert (done.exit_code, done.stdout) == (FAILED, "")
+    text = " ".join(done.stderr.split())
+    if output == "json":
+        said = json.loads(done.stderr)
+        assert said["error"] == "UnknownJobError"
+        text = f"{said['message']} {said['hint']}"
+    assert "Table 'sqlite:watermarks.db' holds nothing for job 'parkin'." in text
+    assert "Did you mean parking?" in text
+    assert ("--new" in text) == (name == "set")
+    assert (all_items(marks), sorted(here.iterdir())) == (before, files)
+
+
+@pytest.mark.parametrize("name", OF_A_JOB)
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_nothing_moves_the_cursor_when_the_table_holds_control_characters(
+    marks: Watermarks, call: Call, name: str, output: str
+) -> None:
+    put_evil(marks, "evil")
+
+    done = call(f"{on(name, 'evil')} --now {NOW.isoformat()} --output {output}")
+
+    assert done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    assert [sent for sent in SENT if sent in done.output] == []
+
+
+@pytest.mark.parametrize("name", OF_A_TABLE)
+def test_action_is_named_when_the_role_lacks_it(
+    run: Command, endpoint: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(variable, "none")
+
+    with between(endpoint, {"*": denied("GetItem")}) as url:
+        done = run("council", *shlex.split(LINES[name][0]), "--region", "eu-west-2", "--endpoint-url", url)
+
+    assert done.exit_code == BAD_SET_UP
+    assert "Missing in the role's policy: dynamodb:" in done.stderr
+
+
+def test_no_command_is_left_out_here_when_one_is_added() -> None:
+    takes_a_job = {
+        name for name, command in cli.commands.items()
+        if any(isinstance(one.type, JobName) for one in command.params if isinstance(one, click.Argument))
+    }  # fmt: skip
+
+    assert {line.split(" ")[0] for line, *_ in LINES.values()} == cli.commands.keys() - OF_SPARK
+    assert {LINES[name][0].split(" ")[0] for name in OF_A_JOB} == takes_a_job
 
 
 def test_overview_counts_the_jobs_of_the_file_when_no_command_is_named(marks: Watermarks) -> None:
