@@ -83,7 +83,7 @@ class FileOptions:
         Leave smaller objects out, in bytes; 1 leaves out empty ones.
     on_archived
         Objects in GLACIER or DEEP_ARCHIVE: ``raise`` an error before anything is taken, ``skip`` them
-        until they are copied out of it, or ``take`` them if they are restored.
+        until they are copied out of the archive, or ``take`` them if they are restored.
     on_unreadable
         A planned file that cannot be read: ``raise`` an error, or ``set_aside`` to list it in the state with the reason
         and take the rest of the batch. A person decides about files that were set aside. A batch without any other

@@ -82,7 +82,7 @@ class RowOptions:
         ``warn``, where the newest rows are deleted as a matter of course.
     on_late
         Rows came below the watermark of numbers: ``raise`` SourceBehindError, or ``warn``, as Glue's own readers pass
-        over such rows. Without a `delay`, and with `settled`, it is a WARNING always.
+        over such rows. Without a `delay`, or with `settled`, they are always a WARNING.
     on_changed
         The last row of numbers that was taken has changed or is gone: ``raise`` SourceBehindError, for tables whose
         rows are never updated or deleted, or ``warn``.
