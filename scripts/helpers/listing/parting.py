@@ -12,7 +12,7 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
-from scripts.helpers.listing.cuts import CutFinder
+from scripts.helpers.listing.cuts import CutFinder, parted
 from scripts.helpers.listing.objects import byte_order
 from scripts.helpers.listing.ranges import Pages
 
@@ -87,8 +87,7 @@ def find_cuts(pages: Pages, wanted: int) -> list[str]:
                 if not cuts:
                     done.append(part)
                     continue
-                ends = zip([part.after, *cuts], [*cuts, part.until], strict=True)
-                waiting += [_Part(after, until) for after, until in ends]
+                waiting += [_Part(*ends) for ends in parted(cuts, part.after, part.until)]
     parts = sorted(done + waiting, key=lambda part: byte_order(part.after or ""))
     return _joined(parts, RANGES_MORE * wanted)
 
