@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scripts.helpers.files import pieces
 from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.pieces import Gathered, in_pieces
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.listing.objects import LEDGER, LISTED, Interval
-from tests.support.buckets import NOON
+from tests.support.buckets import NOON, Bucket, Job
+from tests.support.histories_of_files import LIMITS, RUNS, change
 
 TILES = st.lists(st.integers(0, 4), min_size=1, max_size=20)
 """How many keys each interval of a listing has."""
@@ -112,3 +115,55 @@ def test_rows_are_returned_in_order_and_nothing_is_written_when_they_are_few(tmp
     assert rows.column("key").to_pylist() == ["k0000", "k0001", "k0002"]
     assert list(tmp_path.iterdir()) == []
     assert Gathered(FileLedger("source", ())).taken(few=3) == ([], None)
+
+
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "on_modified": st.just("skip"),
+        "compare": st.just("mtime"),
+        "ready_marker": st.just("_no"),
+        "delay": st.just(timedelta(hours=10)),
+        "clears": st.just(True),
+    },
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(RUNS, LIMITS.map(lambda limits: {"max_files": 3} | limits), OPTIONS, st.integers(1, 5))
+def test_batches_are_the_same_when_their_listings_are_taken_in_pieces(
+    runs: Any, limits: Any, options: dict[str, Any], page: int
+) -> None:
+    bucket = Bucket(page=page)
+    whole, in_parts = Job(bucket, **limits, **options), Job(bucket, **limits, **options)
+
+    for changes, _ in runs:
+        change(bucket, changes)
+        expected = whole.take()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pieces, "PIECE_ROWS", 1)
+            assert in_parts.take() == expected
+        assert (in_parts.last.gone, in_parts.last.has_more) == (whole.last.gone, whole.last.has_more)
+        assert in_parts.bookmark().listed == whole.bookmark().listed
+        known = in_parts.bookmark().ledger.known().between(None, None)
+        assert known.sort_by("key").equals(whole.bookmark().ledger.known().between(None, None).sort_by("key"))
+        bucket.wait(minutes=1)
+
+
+def memory_of_a_run(monkeypatch: pytest.MonkeyPatch, objects: int) -> int:
+    """Return the most bytes that Arrow held while a first run took ten files."""
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 500)
+    job = Job(Bucket(page=100), max_files=10)
+    job.bucket.put(*(f"{number:06}.csv" for number in range(objects)))
+    before = pa.default_memory_pool()
+    watched = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(watched)
+    try:
+        assert len(job.take()) == 10
+    finally:
+        pa.set_memory_pool(before)
+    return int(watched.max_memory())
+
+
+def test_memory_does_not_grow_with_what_a_limited_first_run_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory_of_a_run(monkeypatch, 20_000) < 1.5 * memory_of_a_run(monkeypatch, 2_000)

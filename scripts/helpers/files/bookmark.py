@@ -57,7 +57,8 @@ class Found(Generic[D]):
     still_there
         Those that were taken before and are to be moved away; see `clears` of `FileBookmark`.
     left
-        Keys that are new and are left for a later batch; not those of archived objects that are skipped.
+        Keys that are new and are left for a later batch, where events named them, or with `layout`; not those of
+        archived objects that are skipped.
     waiting
         How many partitions are new and wait for their files.
 
@@ -259,8 +260,14 @@ class FileBookmark:
                     f"the report of {started} is older than the last listing of {before}. Wait for the next report.",
                 )
         look = self.lister.look_at_each if listing is not None else None
-        with closing(_intervals(parts)) as intervals:
-            taken = self._taken(intervals, started, *self._known_in(ranges), look=look, position=position)
+        if listing is None and self._takes_pieces:
+            with closing(self._pieces(parts, started, ranges)) as pieces:
+                choice = self._chooser.joined(pieces)
+        else:
+            known, then = self._known_in(ranges)
+            with closing(_intervals(parts)) as intervals:
+                choice = self._chooser.choose(intervals, started, known, None, look, then)
+        taken = self._taken(choice, started, position)
         if sees_all and self.options.layout is not None:
             self._warn_of_layout(self.options.layout, taken)
         return taken
@@ -313,7 +320,8 @@ class FileBookmark:
         ]
         known = self.ledger.known_of(named.union(self._aside))
         then = self.then.known_of(named) if self.then else None
-        return self._taken(intervals, started, known, then, deleted, position=position, has_more=told.has_more)
+        choice = self._chooser.choose(intervals, started, known, deleted, then=then)
+        return self._taken(choice, None, position, told.has_more)
 
     def find_recorded(self, changes: pa.Table, started: datetime, position: Mapping[str, Any]) -> FilesTaken | None:
         """Take those of the objects that a journal names that are new; None if S3 cannot be asked about so many.
@@ -426,18 +434,9 @@ class FileBookmark:
         return explained(key, row, now, self.options, self._aside.get(key), unlisted)
 
     def _taken(
-        self,
-        intervals: Iterable[Interval],
-        started: datetime,
-        known: Known,
-        then: Known | None,
-        deleted: Sequence[str] | None = None,
-        look: Callable[[Collection[str]], pa.Table] | None = None,
-        position: Mapping[str, Any] | None = None,
-        has_more: bool = False,
+        self, choice: FileChoice, started: datetime | None, position: Mapping[str, Any] | None, has_more: bool = False
     ) -> FilesTaken:
-        """Choose among the objects of intervals; the other arguments are those of `BatchChooser.choose`."""
-        choice = self._chooser.choose(intervals, started, known, deleted, look, then)
+        """Return what a batch takes by a choice among objects that were seen at a time; None if events named them."""
         rows, left = choice.rows, choice.left
         later = self.options.waiting(left)
         rest = self._rest_of_partitions(rows, choice)
@@ -450,12 +449,14 @@ class FileBookmark:
         # later on. Events name some objects only.
         segment, others = (self.ledger.stored(part) if self.saves and part.num_rows else None for part in (rows, rest))
         found = self.taken(
-            delta, segment, started if deleted is None and not self.holding(left).num_rows else None, choice.aside,
+            delta, segment, None if self.holding(left).num_rows else started, choice.aside,
             None if later.num_rows else position, others, len(choice.unreadable), rows,
         )  # fmt: skip
+        # Only events and `layout` need these keys, which may be most keys of a bucket.
+        is_told = started is None or self.options.layout is not None
         return replace(
             found, gone=rows.filter(is_status(rows, GONE)), still_there=choice.still_there,
-            left=later.column("key").to_pylist(), waiting=choice.waiting,
+            left=later.column("key").to_pylist() if is_told else [], waiting=choice.waiting,
         )  # fmt: skip
 
     def taken(
@@ -590,21 +591,41 @@ class FileBookmark:
         return {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
 
     def parts(self, after: str | None, until: str | None, started: datetime, most_rows: int) -> Iterator[Piece]:
-        """Choose among the keys above `after` and not above `until`, a task's share of a batch, piece by piece.
+        """Choose among the keys above `after` and not above `until`, a task's share of a batch, as `_pieces` does."""
+        return self._pieces([self.lister.between(after, until)], started, [(after, until)], most_rows)
 
-        Pieces come in any order, and about so many listed rows are held at once. With limits a choice is of
-        candidates: what would be a batch by itself, and the first file that does not fit.
+    @property
+    def _takes_pieces(self) -> bool:
+        """Whether few objects of a listing are in memory at once: those of a piece, and what a limited batch takes.
+
+        Without limits a batch takes all that is new, and the other options need all of it at one place.
         """
-        from scripts.helpers.files.pieces import in_pieces
+        needs_all = (
+            self._aside or self.partitions is not None or self.options.on_unreadable != "raise"
+            or self.options.layout is not None or (self.begins and self.options.start_from is not None)
+        )  # fmt: skip
+        return self.limits.is_any and not needs_all
+
+    def _pieces(
+        self, listings: Iterable[Iterable[Interval]], started: datetime, ranges: Sequence[Ends], most_rows: int = 0
+    ) -> Generator[Piece, None, None]:
+        """Choose among the objects of listings of some ranges, piece by piece.
+
+        Pieces of a listing come in any order, and about so many listed rows are held at once. With limits a choice is
+        of candidates: what would be a batch by itself, and the first file that does not fit.
+        """
+        from scripts.helpers.files.pieces import PIECE_ROWS, in_pieces
 
         # Rows of what a person marked as done would come from every task.
         aside = _all_waiting(self.aside_on_executors)
         chooser = replace(self._chooser, aside=aside, look_again=None, is_part=True)
-        known, then = self._known_in([(after, until)])
-        for piece in in_pieces(self.lister.between(after, until), most_rows):
-            ends = piece[0].after, piece[-1].until
-            of_piece = replace(chooser, markers=partial(self._marked, ends))
-            yield Piece(*ends, of_piece.choose(piece, started, known, then=then))
+        known, then = self._known_in(ranges)
+        for listing in listings:
+            with closing(_intervals([listing])) as intervals:
+                for piece in in_pieces(intervals, most_rows or PIECE_ROWS):
+                    ends = piece[0].after, piece[-1].until
+                    of_piece = replace(chooser, markers=partial(self._marked, ends))
+                    yield Piece(*ends, of_piece.choose(piece, started, known, then=then))
 
     def _known_in(self, ranges: Sequence[Ends]) -> tuple[Known, Known | None]:
         """Return what is known in ranges, and what was at the end of a range of runs; see `FileLedger.known_in`."""
@@ -619,7 +640,7 @@ class FileBookmark:
 
 def _is_cut(folder: str, ends: tuple[str | None, str | None]) -> bool:
     """Tell whether one of the ends of a range of keys lies in a folder."""
-    return any((end or "").startswith(folder) for end in ends)
+    return any(end is not None and end.startswith(folder) for end in ends)
 
 
 def _intervals(listings: Iterable[Iterable[Interval]]) -> Generator[Interval, None, None]:

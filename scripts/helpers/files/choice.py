@@ -184,13 +184,39 @@ class BatchChooser:
         remembered.append(ledger_rows(gone, GONE, *self.taken_by))
         rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered])
         rows = pa.concat_tables([rows, self._skipped(aside, rows)])
-        self._check_size(rows)
+        if not self.is_part:
+            self._check_size(rows)
         rows = rows.sort_by("key")
         left = new.filter(pc.invert(pc.is_in(new.column("key"), value_set=rows.column("key"))))
         self._free(aside, taken)
         vanished = gone.num_rows - (gone.filter(is_status(gone, TAKEN)).num_rows if self.clears else 0)
         still_there = pa.concat_tables(there)
         return FileChoice(rows, left, vanished, has_more, aside, unreadable, still_there, waiting, archived, too_small)
+
+    def joined(self, pieces: Iterable[Piece]) -> FileChoice:
+        """Return what a limited batch takes, given the candidates of the pieces of a source.
+
+        Of what is left, a few objects stand for all: they would not fit into memory.
+        """
+        limits = self.options.max_files, self.options.max_bytes
+        candidates, left, others, there, gone = no_rows(), no_rows(LISTED), [no_rows()], [no_rows()], 0
+        for _, _, choice in pieces:
+            is_taken = is_status(choice.rows, TAKEN)
+            others.append(choice.rows.filter(pc.invert(is_taken)))
+            # With the first one that does not fit: the batch takes nothing younger, whatever a later piece has.
+            found = pa.concat_tables([candidates, choice.rows.filter(is_taken)])
+            candidates, _ = oldest_first(found, *limits, one_more=True)
+            # A slice keeps all of its piece in memory, so no more than one is kept.
+            left = left if left.num_rows else self.options.waiting(choice.left).slice(0, 1)
+            there.append(choice.still_there)
+            gone += choice.gone
+        taken, has_more = oldest_first(candidates, *limits)
+        # Only whether any is left counts, so one of the candidates stands for those that do not fit.
+        over = candidates.slice(0, int(has_more)).select(LISTED.names[:5])
+        left = pa.concat_tables([left, over.append_column(LISTED.field(5), pa.nulls(over.num_rows, pa.string()))])
+        rows = pa.concat_tables([taken, *others])
+        self._check_size(rows)
+        return FileChoice(rows.sort_by("key"), left, gone, has_more, {}, {}, pa.concat_tables(there))
 
     def _with_modified(self, new: pa.Table, modified: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
         """Return new objects with those that were changed, as the option asks for, and what to remember of others."""
