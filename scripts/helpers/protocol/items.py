@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from scripts.helpers.errors import DAMAGE, CorruptItemError, InvalidValueError, NewerFormatError
 from scripts.helpers.protocol import values
@@ -42,10 +42,6 @@ LONGEST_LEASE = timedelta(days=2 * 366)
 for over."""
 MAX_FAILURE_BYTES = 1_000
 """Of the error that a failed run leaves. A longer text is cut when it is read: it is for people to look at."""
-CHANGE_TEXTS = {"byRun": "run_id", "planId": "plan_id", "why": "why", "who": "who", "previousRun": "previous_run_id"}
-"""Attributes of a change that it need not have, and its fields."""
-CHANGE_COUNTS = ("fence", "runs", "failed")
-"""Attributes that each change has, and its fields of the same names."""
 
 
 def log_key(version: int) -> str:
@@ -91,48 +87,15 @@ def head_to_item(head: Head) -> Item:
     """Write a head; ValueErrors of `values.encode` name what cannot be stored."""
     item = key(head.job_id, HEAD_KEY)
     item["watermarks"], item["types"] = values.encode(head.watermarks)
-    item |= {
-        "fmt": number(FORMAT),
-        "epoch": {"S": head.epoch},
-        "version": number(head.version),
-        "fence": number(head.fence),
-    }
-    if head.last:
-        item["last"] = {"M": _change_to_map(head.last)}
+    item |= {"fmt": number(FORMAT)} | _written(HEAD, head)
     if head.claim:
-        item |= {
-            "owner": {"S": head.claim.run_id},
-            "ownerTok": {"S": head.claim.token},
-            "attempt": number(head.claim.attempt),
-            "leaseUntil": {"S": to_utc_string(head.claim.lease_until)},
-            "claimedAt": _moment(head.claim.since),
-        }
-        if head.claim.lease is not None:
-            item["leaseSeconds"] = {"N": str(head.claim.lease.total_seconds())}
+        item |= _written(CLAIM, head.claim)
     if head.plan:
-        item["planId"] = {"S": head.plan.plan_id}
-        item["plan"] = {"M": _plan_to_map(head.plan)}
-    lists: dict[str, Sequence[Any]] = {"unpublished": head.unpublished, "retracting": head.retracting}
-    item |= {name: _outputs(of) for name, of in lists.items() if of}
-    if head.retracted:
-        item["retracted"] = {"S": json.dumps(head.retracted)}
-    if head.epochs:
-        item["epochs"] = {"M": _counts(head.epochs)}
-    if head.answers:
-        item["answers"] = {"M": {epoch: {"M": _counts(answered)} for epoch, answered in head.answers.items()}}
-    if head.releases:
-        item["releases"] = _releases(head.releases)
-    # No new format: versions that do not know it read the head as before, and learn nothing from what they commit.
-    recent = to_text(head.recent) if head.recent else None
-    texts = {"recent": recent, "movedTo": head.moved_to, "arrivingFrom": head.arriving_from, "failure": head.failure}
-    item |= {name: {"S": text} for name, text in texts.items() if text}
-    # As above. Versions that do not know it leave it out, and the next begin looks for the log entry.
-    if head.logged == head.version > 0:
-        item["logged"] = number(head.logged)
-    if head.planned_at:
-        item["plannedAt"] = _moment(head.planned_at)
-    if head.at_targets:
-        item["atTargets"] = _outputs(head.at_targets)
+        item |= {"planId": {"S": head.plan.plan_id}, "plan": {"M": _plan_to_map(head.plan)}}
+    # Versions that do not know it leave it out, and the next begin looks for the log entry. So does this one, where it
+    # is of an earlier version.
+    if head.logged != head.version:
+        item.pop("logged", None)
     return item
 
 
@@ -149,15 +112,12 @@ def run_to_item(entry: LogEntry) -> Item:
     item = key(entry.job_id, entry.change.run_id)
     item["watermarks"], item["types"] = values.encode(entry.watermarks)
     item["metrics"], item["metricTypes"] = encode_metrics(entry.change.metrics, {})
-    return (
-        item
-        | _counts_to_map(entry.change)
-        | {
-            "version": number(entry.version),
-            "status": {"S": "COMMITTED"},
-            "committedAt": _moment(entry.change.at),
-        }
-    )
+    item |= _written(CHANGE_COUNTS, entry.change)
+    return item | {
+        "version": number(entry.version),
+        "status": {"S": "COMMITTED"},
+        "committedAt": _moment(entry.change.at),
+    }
 
 
 def encode_metrics(metrics: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> tuple[Attribute, Attribute]:
@@ -169,23 +129,8 @@ def encode_metrics(metrics: Mapping[str, Any], next_watermarks: Mapping[str, Any
 
 
 def _change_to_map(change: Change) -> Item:
-    item: Item = {
-        "op": {"S": change.op},
-        "commitId": {"S": change.commit_id},
-        "at": _moment(change.at),
-        "attempt": number(change.attempt),
-    }
-    item["metrics"], item["metricTypes"] = encode_metrics(change.metrics, {})
-    item |= _counts_to_map(change)
-    texts = {name: getattr(change, field) for name, field in CHANGE_TEXTS.items()}
-    item |= {name: {"S": text} for name, text in texts.items() if text is not None}
-    if change.started_at:
-        item["startedAt"] = _moment(change.started_at)
-    if change.outputs:
-        item["outputs"] = _outputs(change.outputs)
-    if change.releases:
-        item["releases"] = _releases(change.releases)
-    return item
+    metrics, kinds = encode_metrics(change.metrics, {})
+    return _written(CHANGE, change) | {"metrics": metrics, "metricTypes": kinds}
 
 
 def _outputs(outputs: Sequence[Output | Retraction]) -> Attribute:
@@ -199,18 +144,11 @@ def _releases(releases: tuple[Release, ...]) -> Attribute:
     return {"S": json.dumps(shown, ensure_ascii=False)}
 
 
-def _counts_to_map(change: Change) -> Item:
-    return {name: number(getattr(change, name)) for name in CHANGE_COUNTS}
-
-
 def _plan_to_map(plan: Plan) -> Item:
     contexts, context_types = values.encode(plan.contexts, what="plan")
     following, next_types = values.encode(plan.next)
     item = {"contexts": contexts, "contextTypes": context_types, "next": following, "nextTypes": next_types}
-    item["at"] = _moment(plan.at)
-    if plan.later:
-        item["later"] = _moment(plan.later)
-    return item
+    return item | _written(PLAN, plan)
 
 
 def number(value: int) -> Attribute:
@@ -218,15 +156,23 @@ def number(value: int) -> Attribute:
     return {"N": str(value)}
 
 
-def _counts(found: Mapping[str, int]) -> dict[str, Attribute]:
-    return {name: number(count) for name, count in found.items()}
+def _counts(found: Mapping[str, int]) -> Attribute:
+    return {"M": {name: number(count) for name, count in found.items()}}
+
+
+def _answers(answers: Mapping[str, Mapping[str, int]]) -> Attribute:
+    return {"M": {epoch: _counts(answered) for epoch, answered in answers.items()}}
+
+
+def _time(moment: datetime) -> Attribute:
+    return {"S": to_utc_string(moment)}
 
 
 def _moment(moment: datetime) -> Attribute:
     """Write a time of ours. InvalidValueError for one that no reader would believe."""
     if not EARLIEST <= moment <= LATEST:
         raise InvalidValueError(f"The clock says {moment:%Y-%m-%d}. Set the clock of the machine that the job runs on.")
-    return {"S": to_utc_string(moment)}
+    return _time(moment)
 
 
 # --- items -> records ---------------------------------------------------------------------------
@@ -283,14 +229,7 @@ def _head(item: Item) -> Head:
     # Either name is enough to look for all: half a claim or plan is an altered item, and to read it as none would let
     # a second run in, or lose a batch.
     if "ownerTok" in item or "owner" in item:
-        claim = Claim(
-            run_id=_text(item, "owner"),
-            token=_text(item, "ownerTok"),
-            attempt=_whole(item, "attempt"),
-            lease_until=time_of(_text(item, "leaseUntil"), "leaseUntil"),
-            since=_moment_in(item, "claimedAt"),
-            lease=_lease_in(item),
-        )
+        claim = Claim(**_read(CLAIM, item))
         # Nobody could begin before the year 9000 otherwise. To take it for over is safe: the fence, and not the lease,
         # keeps two runs from both committing.
         if not EARLIEST <= claim.lease_until <= claim.since + LONGEST_LEASE:
@@ -301,33 +240,10 @@ def _head(item: Item) -> Head:
             plan_id=_text(item, "planId"),
             contexts=_values_in(stored, "contexts", "contextTypes"),
             next=_values_in(stored, "next", "nextTypes"),
-            at=_moment_in(stored, "at"),
-            later=_moment_in(stored, "later") if "later" in stored else None,
+            **_read(PLAN, stored),
         )
-    last = _change(attribute_of(item, "last", "M"), item[HASH_KEY]["S"]) if "last" in item else None
-    return Head(
-        job_id=item[HASH_KEY]["S"],
-        epoch=_epoch(_text(item, "epoch"), "epoch"),
-        version=_whole(item, "version"),
-        fence=_whole(item, "fence"),
-        watermarks=_values_in(item, WATERMARKS, "types"),
-        last=last,
-        claim=claim,
-        plan=plan,
-        unpublished=_records_in(item, "unpublished", Output.from_record, item[HASH_KEY]["S"]),
-        retracting=_records_in(item, "retracting", Retraction.from_record, item[HASH_KEY]["S"]),
-        retracted=_versions_in(item, "retracted"),
-        epochs=_epochs_in(item),
-        answers=_answers_in(item),
-        releases=_releases_in(item),
-        recent=from_text(_text(item, "recent")) if "recent" in item else (),
-        moved_to=_text_or_none(item, "movedTo"),
-        arriving_from=_text_or_none(item, "arrivingFrom"),
-        logged=_whole(item, "logged") if "logged" in item else 0,
-        planned_at=_moment_in(item, "plannedAt") if "plannedAt" in item else None,
-        at_targets=_records_in(item, "atTargets", Output.from_record, item[HASH_KEY]["S"]),
-        failure=_text(item, "failure")[:MAX_FAILURE_BYTES] if "failure" in item else None,
-    )
+    watermarks = _values_in(item, WATERMARKS, "types")
+    return Head(job_id=item[HASH_KEY]["S"], watermarks=watermarks, claim=claim, plan=plan, **_read(HEAD, item))
 
 
 def _log_entry(item: Item) -> LogEntry:
@@ -339,24 +255,16 @@ def _log_entry(item: Item) -> LogEntry:
         job_id=item[HASH_KEY]["S"],
         version=version,
         watermarks=_values_in(item, WATERMARKS, "types"),
-        change=_change(item, item[HASH_KEY]["S"]),
+        change=_change(item),
     )
 
 
-def _change(item: Item, job_id: str) -> Change:
-    given: dict[str, Any] = {field: _text_or_none(item, name) for name, field in CHANGE_TEXTS.items()}
-    given |= {name: _whole(item, name) for name in CHANGE_COUNTS}
-    return Change(
-        **given,
-        op=_text(item, "op"),
-        commit_id=_text(item, "commitId"),
-        at=_moment_in(item, "at"),
-        attempt=_whole(item, "attempt"),
-        started_at=_moment_in(item, "startedAt") if "startedAt" in item else None,
-        metrics=_values_in(item, "metrics", "metricTypes"),
-        outputs=_records_in(item, "outputs", Output.from_record, job_id),
-        releases=_releases_in(item),
-    )
+def _change(item: Item) -> Change:
+    return Change(metrics=_values_in(item, "metrics", "metricTypes"), **_read(CHANGE, item))
+
+
+def _last(item: Item, name: str) -> Change:
+    return _change(attribute_of(item, name, "M") | {HASH_KEY: item[HASH_KEY]})
 
 
 def _run(item: Item) -> dict[str, Any]:
@@ -391,10 +299,6 @@ def _text(item: Item, name: str) -> str:
     return found
 
 
-def _text_or_none(item: Item, name: str) -> str | None:
-    return _text(item, name) if name in item else None
-
-
 def _values_in(item: Item, name: str, types: str) -> dict[str, Any]:
     """Return a map of values; an error names the map, and not the value in it that cannot be read."""
     found, kinds = {"M": attribute_of(item, name, "M")}, {"M": attribute_of(item, types, "M")}
@@ -410,7 +314,7 @@ def _values_in(item: Item, name: str, types: str) -> dict[str, Any]:
 def _json_in(item: Item, name: str) -> list[Any]:
     """Return a list of a few records that is kept as one text."""
     try:
-        found = json.loads(_text(item, name)) if name in item else []
+        found = json.loads(_text(item, name))
     except (ValueError, RecursionError):
         raise ImplausibleError(f"{name} is not JSON") from None
     if not isinstance(found, list) or len(found) > MAX_OUTPUTS:
@@ -418,8 +322,12 @@ def _json_in(item: Item, name: str) -> list[Any]:
     return found
 
 
-def _records_in(item: Item, name: str, read: Callable[[Any, str, str], T], job_id: str) -> tuple[T, ...]:
-    return tuple(read(found, f"{name}[{at}]", job_id) for at, found in enumerate(_json_in(item, name)))
+def _records_of(read: Callable[[Any, str, str], T]) -> Callable[[Item, str], tuple[T, ...]]:
+    def read_all(item: Item, name: str) -> tuple[T, ...]:
+        job_id = item[HASH_KEY]["S"]
+        return tuple(read(found, f"{name}[{at}]", job_id) for at, found in enumerate(_json_in(item, name)))
+
+    return read_all
 
 
 def _versions_in(item: Item, name: str) -> tuple[tuple[int, int], ...]:
@@ -431,14 +339,14 @@ def _versions_in(item: Item, name: str) -> tuple[tuple[int, int], ...]:
     return tuple((first, last) for first, last in found)
 
 
-def _epochs_in(item: Item) -> dict[str, int]:
-    found = attribute_of(item, "epochs", "M") if "epochs" in item else {}
-    return {_epoch(epoch, "epochs"): _whole(found, epoch) for epoch in found}
+def _epochs_in(item: Item, name: str) -> dict[str, int]:
+    found = attribute_of(item, name, "M")
+    return {_epoch(epoch, name): _whole(found, epoch) for epoch in found}
 
 
-def _answers_in(item: Item) -> dict[str, dict[str, int]]:
-    found = attribute_of(item, "answers", "M") if "answers" in item else {}
-    by_epoch = {_epoch(epoch, "answers"): attribute_of(found, epoch, "M") for epoch in found}
+def _answers_in(item: Item, name: str) -> dict[str, dict[str, int]]:
+    found = attribute_of(item, name, "M")
+    by_epoch = {_epoch(epoch, name): attribute_of(found, epoch, "M") for epoch in found}
     return {epoch: {key: _whole(answered, key) for key in answered} for epoch, answered in by_epoch.items() if answered}
 
 
@@ -448,18 +356,18 @@ def _epoch(found: str, name: str) -> str:
     return found
 
 
-def _releases_in(item: Item) -> tuple[Release, ...]:
-    found = [Fields(one, f"releases[{at}]") for at, one in enumerate(_json_in(item, "releases"))]
+def _releases_in(item: Item, name: str) -> tuple[Release, ...]:
+    found = [Fields(one, f"{name}[{at}]") for at, one in enumerate(_json_in(item, name))]
     texts = ("run_id", "who", "why", "token")
     return tuple(Release(at=one.utc("at"), **{name: one.text(name) for name in texts}) for one in found)
 
 
-def _lease_in(item: Item) -> timedelta | None:
+def _lease_in(item: Item, name: str) -> timedelta | None:
     """Return how long a lease lasts from one heartbeat to the next; None if it is not kept, or implausible.
 
     It is for people to look at: nothing is decided by it, so it costs no job its state.
     """
-    seconds = float(attribute_of(item, "leaseSeconds", "N")) if "leaseSeconds" in item else 0.0
+    seconds = float(attribute_of(item, name, "N"))
     return timedelta(seconds=seconds) if 0 < seconds <= LONGEST_LEASE.total_seconds() else None
 
 
@@ -476,3 +384,94 @@ def _whole(item: Item, name: str) -> int:
 
 def _moment_in(item: Item, name: str) -> datetime:
     return clock_time(_text(item, name), name)
+
+
+# --- which attribute holds which field ------------------------------------------------------------
+
+
+class _Codec(NamedTuple):
+    """How a value is written, and how the attribute of a name is read from an item."""
+
+    write: Callable[[Any], Attribute]
+    read: Callable[[Item, str], Any]
+
+
+class _Stored(NamedTuple):
+    """An attribute and the field that it holds; one that is `default` is left out, and where that is `...`, none."""
+
+    attribute: str
+    field: str
+    codec: _Codec
+    default: Any = ...
+
+
+_TEXT = _Codec(lambda text: {"S": text}, _text)
+_COUNT = _Codec(number, _whole)
+_MOMENT = _Codec(_moment, _moment_in)
+_EPOCH = _TEXT._replace(read=lambda item, name: _epoch(_text(item, name), name))
+_OUTPUTS = _Codec(_outputs, _records_of(Output.from_record))
+_RELEASES = _Codec(_releases, _releases_in)
+CHANGE_COUNTS = tuple(_Stored(name, name, _COUNT) for name in ("fence", "runs", "failed"))
+CHANGE = (
+    _Stored("op", "op", _TEXT),
+    _Stored("commitId", "commit_id", _TEXT),
+    _Stored("at", "at", _MOMENT),
+    _Stored("attempt", "attempt", _COUNT),
+    *CHANGE_COUNTS,
+    _Stored("byRun", "run_id", _TEXT, None),
+    _Stored("planId", "plan_id", _TEXT, None),
+    _Stored("why", "why", _TEXT, None),
+    _Stored("who", "who", _TEXT, None),
+    _Stored("previousRun", "previous_run_id", _TEXT, None),
+    _Stored("startedAt", "started_at", _MOMENT, None),
+    _Stored("outputs", "outputs", _OUTPUTS, ()),
+    _Stored("releases", "releases", _RELEASES, ()),
+)
+CLAIM = (
+    _Stored("owner", "run_id", _TEXT),
+    _Stored("ownerTok", "token", _TEXT),
+    _Stored("attempt", "attempt", _COUNT),
+    _Stored("leaseUntil", "lease_until", _Codec(_time, lambda item, name: time_of(_text(item, name), name))),
+    _Stored("claimedAt", "since", _MOMENT),
+    _Stored("leaseSeconds", "lease", _Codec(lambda lease: {"N": str(lease.total_seconds())}, _lease_in), None),
+)
+PLAN = (_Stored("at", "at", _MOMENT), _Stored("later", "later", _MOMENT, None))
+HEAD = (
+    _Stored("epoch", "epoch", _EPOCH),
+    _Stored("version", "version", _COUNT),
+    _Stored("fence", "fence", _COUNT),
+    _Stored("last", "last", _Codec(lambda change: {"M": _change_to_map(change)}, _last), None),
+    _Stored("unpublished", "unpublished", _OUTPUTS, ()),
+    _Stored("retracting", "retracting", _Codec(_outputs, _records_of(Retraction.from_record)), ()),
+    _Stored("retracted", "retracted", _Codec(lambda pairs: {"S": json.dumps(pairs)}, _versions_in), ()),
+    _Stored("epochs", "epochs", _Codec(_counts, _epochs_in), {}),
+    _Stored("answers", "answers", _Codec(_answers, _answers_in), {}),
+    _Stored("releases", "releases", _RELEASES, ()),
+    # No new format: versions that do not know these read the head as before, and leave them out.
+    _Stored(
+        "recent",
+        "recent",
+        _Codec(lambda commits: {"S": to_text(commits)}, lambda item, name: from_text(_text(item, name))),
+        (),
+    ),
+    _Stored("movedTo", "moved_to", _TEXT, None),
+    _Stored("arrivingFrom", "arriving_from", _TEXT, None),
+    _Stored("failure", "failure", _TEXT._replace(read=lambda item, name: _text(item, name)[:MAX_FAILURE_BYTES]), None),
+    _Stored("logged", "logged", _COUNT, 0),
+    _Stored("plannedAt", "planned_at", _MOMENT, None),
+    _Stored("atTargets", "at_targets", _OUTPUTS, ()),
+)
+"""Fields of a head but its watermarks, claim and plan, which are more than one attribute."""
+
+
+def _written(table: Sequence[_Stored], record: Any) -> Item:
+    given = [(one, getattr(record, one.field)) for one in table]
+    return {one.attribute: one.codec.write(value) for one, value in given if value != one.default}
+
+
+def _read(table: Sequence[_Stored], item: Item) -> dict[str, Any]:
+    found = {}
+    for one in table:
+        is_read = one.default is ... or one.attribute in item
+        found[one.field] = one.codec.read(item, one.attribute) if is_read else one.default
+    return found
