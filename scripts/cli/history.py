@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 from rich.text import Text
@@ -13,16 +12,12 @@ from scripts.cli.diff import show_diff
 from scripts.cli.documents import emit, entry_json, releases_json
 from scripts.cli.progress import progress
 from scripts.cli.runs import show_runs
-from scripts.cli.screen import NONE, Cell, moment, released_text, show_folded, show_rows
+from scripts.cli.screen import released_text, show_folded, show_table
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.display.units import count_text, duration_text, id_text, printable, size_text
-from scripts.helpers.protocol.head import LogEntry, Release
-from scripts.helpers.protocol.history import counted
-from scripts.helpers.protocol.recent import BYTES, FILES, ROWS
+from scripts.helpers.display.units import printable
+from scripts.helpers.protocol.head import Release
 
 MODES = {"": ("limit", "before"), "diff": ("version", "other"), "runs": ("limit", "glue")}
-HEADINGS = ("version", "op", "at", "run", "took", "rows", "files", "bytes", "columns left out", "who", "why")
-NUMBERS = ("version", "took", "rows", "files", "bytes")
 
 
 @command("history")
@@ -73,7 +68,7 @@ def _show_versions(around: Surroundings, job: str, limit: int, before: int | Non
         emit({"job": job, "history": history, "releases": releases_json(entries.releases)})
         return
     if entries:
-        show_rows(around.out, HEADINGS, [_row(entry) for entry in entries], NUMBERS)
+        show_table(around.out, entries)
     else:
         around.out.print("No versions yet.")
     _show_releases(around, "Since then", entries.releases)
@@ -88,35 +83,3 @@ def _show_versions(around: Surroundings, job: str, limit: int, before: int | Non
 def _show_releases(around: Surroundings, when: str, releases: Sequence[Release]) -> None:
     for release in releases:
         show_folded(around.out, Text(printable(f"{when} released: {released_text(release)}")))
-
-
-def _row(entry: LogEntry) -> list[Cell]:
-    rows, files, size = (counted(entry, names) for names in (ROWS, FILES, BYTES))
-    change = entry.change
-    # A count of 0 is shown; only one that was never kept is not.
-    return [
-        f"{entry.version:,}",
-        change.op,
-        moment(change.at),
-        id_text(change.run_id) if change.run_id else NONE,
-        duration_text(entry.duration) if entry.duration is not None else NONE,
-        count_text(rows) if rows is not None else NONE,
-        count_text(files) if files is not None else NONE,
-        size_text(int(size)) if size is not None else NONE,
-        _left_out_text(change.metrics.get("columns_left_out")),
-        change.who or "",
-        change.why or "",
-    ]
-
-
-def _left_out_text(found: Any) -> str:
-    """Write which columns of its sources a version has not, the first of them by name."""
-    if not isinstance(found, Mapping):
-        return NONE
-    told = []
-    for left_out in found.values():
-        if isinstance(left_out, Mapping) and isinstance(left_out.get("names"), list):
-            names = list(map(str, left_out["names"]))
-            more = int(left_out.get("count", 0)) - len(names)
-            told.append(", ".join(names) + (f" and {more:,} more" if more > 0 else ""))
-    return "; ".join(told) or NONE

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from scripts.cli.documents import as_json
+from scripts.helpers.display.tables import NUMBERS, Column, Table, cell_text
 from scripts.helpers.display.units import count_of, duration_text, printable, size_text, time_text
 from scripts.helpers.files.set_aside import SetAsideList
 from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState
@@ -195,6 +196,19 @@ def show_rows(
         return
     for line in lines:
         console.print(_aligned(line, widths, is_right), soft_wrap=True)
+
+
+def show_table(console: Console, table: Table[Any]) -> None:
+    """Write the rows of a table under its own columns."""
+    columns = table.columns
+    rows = [[_cell_of(column, row) for column in columns] for row in table]
+    right = [column.heading for column in columns if column.kind in NUMBERS]
+    show_rows(console, [column.heading for column in columns], rows, right)
+
+
+def _cell_of(column: Column, row: Any) -> str:
+    text = cell_text(column, row) or NONE
+    return f"{text}Z" if column.kind == "time" and text != NONE else text
 
 
 def _aligned(cells: Sequence[Text], widths: Sequence[int], is_right: Sequence[bool]) -> Text:

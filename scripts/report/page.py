@@ -17,14 +17,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from scripts.helpers.display.tables import cell_text
 from scripts.helpers.display.units import count_text, duration_text, id_text, printable, size_text, time_text
 from scripts.helpers.errors import DAMAGE, InvalidValueError
 from scripts.helpers.metrics.freshness import Threshold
 from scripts.helpers.metrics.thresholds import threshold_of
 from scripts.helpers.metrics.urgency import LATE
 from scripts.helpers.protocol.head import LogEntry
-from scripts.helpers.protocol.history import counted
-from scripts.helpers.protocol.recent import BYTES, FILES, ROWS
+from scripts.helpers.protocol.history import History
 from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import charts
@@ -38,6 +38,8 @@ SPARK_PERIODS = 24
 """Points of a job's small line, one for each four pixels of it."""
 MOST_NAMED = 3
 """Stretches without a version that a screen reader names, the longest ones: it reads all of them without a pause."""
+OF_HISTORY = {column.heading: column for column in History.columns}
+"""The columns that a history has in a REPL and at the command line, by their headings."""
 MOST_ROWS, LEAST_ROWS = 20_000, 20
 """Rows of all histories together, and of each at least: they bound the size of the file."""
 
@@ -164,14 +166,8 @@ def attention(entry: JobEntry) -> tuple[float, float, str]:
 
 def _history_columns(entries: Sequence[LogEntry]) -> dict[str, bool]:
     """Tell which columns of a history have anything in them; the others are left out."""
-    return {
-        "took": any(entry.duration is not None for entry in entries),
-        "rows": any(counted(entry, ROWS) is not None for entry in entries),
-        "files": any(counted(entry, FILES) is not None for entry in entries),
-        "bytes": any(counted(entry, BYTES) is not None for entry in entries),
-        "run": any(entry.change.run_id for entry in entries),
-        "who": any(entry.change.who or entry.change.releases for entry in entries),
-    }
+    has = {name: any(column.value(entry) is not None for entry in entries) for name, column in OF_HISTORY.items()}
+    return has | {"who": any(entry.change.who or entry.change.releases for entry in entries)}
 
 
 def _source_columns(facts: JobFacts, values: bool) -> dict[str, bool]:
@@ -411,19 +407,6 @@ def _seconds(duration: timedelta | None) -> str:
     return "" if duration is None else f"{duration.total_seconds():.0f}"
 
 
-def _rows(entry: LogEntry) -> str:
-    return _or_nothing(counted(entry, ROWS))
-
-
-def _files(entry: LogEntry) -> str:
-    return _or_nothing(counted(entry, FILES))
-
-
-def _bytes(entry: LogEntry) -> str:
-    found = counted(entry, BYTES)
-    return "" if found is None else size_text(int(found))
-
-
 def _or_nothing(count: float | None) -> str:
     return "" if count is None else count_text(count)
 
@@ -461,9 +444,7 @@ def _environment() -> Environment:
         "printable": printable,
         "slug": lambda word: word.replace(" ", "-"),
         "sentence": _sentence,
-        "rows": _rows,
-        "files": _files,
-        "bytes": _bytes,
+        "cell": lambda entry, name: cell_text(OF_HISTORY[name], entry),
         "width": _width,
     }
     return environment

@@ -418,6 +418,25 @@ def test_history_names_who_and_why_when_a_person_decided(run: Command, watermark
     assert found["history"][1]["metrics"] == {"rows_collected": 10}
 
 
+def test_history_has_the_columns_of_the_one_in_a_repl_when_they_have_anything(
+    run: Command, watermarks: Watermarks
+) -> None:
+    left_out = {"libraries": {"names": ["a", "b"], "count": 3}}
+    for number in (1, 2):
+        begun = watermarks.begin("libraries", f"jr_{number}")
+        begun = watermarks.begin("libraries", f"jr_{number}")
+        begun.freeze({}, {"n": number})
+        begun.commit(rows=7, bytes=1_234_567, columns_left_out=left_out)
+    watermarks.set_watermark("libraries", {"n": 9}, why="a test", who="sam")
+
+    shown = run(watermarks, "history", "libraries").stdout.splitlines()
+    printed = repr(watermarks.history("libraries")).splitlines()
+
+    assert re.split(r"  +", shown[0]) == re.split(r"  +", printed[1].replace("at (UTC)", "at"))
+    for text in ("1.2 MB", "a, b and 1 more", "jr_2"):
+        assert (text in shown[2], text in printed[3]) == (True, True)
+
+
 def test_history_goes_on_where_it_ended_when_told_before(run: Command, world: Watermarks) -> None:
     first = run(world, "history", "parking-permits", "--limit", "2")
     older = document(run(world, "history", "parking-permits", "--before", "2", "--output", "json"))

@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 MAX_SHOWN = 20
 """Rows of a table that is printed; a notebook shows five times as many, `to_pandas` all."""
-_NUMBERS = ("count", "size", "duration")
+NUMBERS = ("count", "size", "duration")
+"""Kinds of columns that stand at the right."""
 
 
 class Column(NamedTuple):
@@ -61,7 +62,7 @@ class Table(list[T]):
             return f"{head} empty"
         lines = [[_heading(column) for column in shown], *cells]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        pads = [str.rjust if column.kind in _NUMBERS else str.ljust for column in shown]
+        pads = [str.rjust if column.kind in NUMBERS else str.ljust for column in shown]
         text: list[str] = []
         for line in lines:
             padded = [pad(cell, width) for pad, cell, width in zip(pads, line, widths, strict=True)]
@@ -71,7 +72,7 @@ class Table(list[T]):
     def _repr_html_(self) -> str:
         """Return the table for a notebook, with everything escaped."""
         shown, cells = self._filled(5 * MAX_SHOWN)
-        align = ["right" if column.kind in _NUMBERS else "left" for column in shown]
+        align = ["right" if column.kind in NUMBERS else "left" for column in shown]
         head = "".join(
             f'<th scope="col" style="text-align:{side}">{escape(_heading(column))}</th>'
             for side, column in zip(align, shown, strict=True)
@@ -119,7 +120,7 @@ class Table(list[T]):
         shown: list[Column] = []
         filled: list[list[str]] = []
         for column in self.columns:
-            cells = [_cell(column, row) for row in rows]
+            cells = [cell_text(column, row) for row in rows]
             # A column without a single filled cell is left out, to leave room for the others.
             if any(cells):
                 shown.append(column)
@@ -144,7 +145,8 @@ def _heading(column: Column) -> str:
     return f"{column.heading} (UTC)" if column.kind == "time" else column.heading
 
 
-def _cell(column: Column, row: Any) -> str:
+def cell_text(column: Column, row: Any) -> str:
+    """Return what a column shows of a row; nothing for None."""
     # Other programs write to the table as well: one record that makes no sense must not hide all others.
     try:
         return _text(column, column.value(row))

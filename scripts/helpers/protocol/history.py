@@ -36,6 +36,7 @@ class History(Table[LogEntry]):
         Column("rows", lambda entry: counted(entry, ROWS), "count"),
         Column("files", lambda entry: counted(entry, FILES), "count"),
         Column("bytes", lambda entry: counted(entry, BYTES), "size"),
+        Column("columns left out", lambda entry: _left_out(entry.change.metrics.get("columns_left_out"))),
         Column("who", lambda entry: entry.change.who),
         Column("why", lambda entry: entry.change.why),
     )
@@ -71,6 +72,17 @@ def counted(entry: LogEntry, names: Sequence[str]) -> int | float | None:
 def _released(entry: LogEntry) -> str | None:
     """Return which runs people released before a version, and who says why."""
     return "; ".join(f"{one.run_id} by {one.who}: {one.why}" for one in entry.change.releases) or None
+
+
+def _left_out(found: Any) -> str | None:
+    """Return which columns of its sources a version has not, the first of them by name."""
+    told = []
+    for left_out in found.values() if isinstance(found, Mapping) else ():
+        if isinstance(left_out, Mapping) and isinstance(left_out.get("names"), list):
+            names = list(map(str, left_out["names"]))
+            more = int(left_out.get("count", 0)) - len(names)
+            told.append(", ".join(names) + (f" and {more:,} more" if more > 0 else ""))
+    return "; ".join(told) or None
 
 
 def _is_count(count: object) -> bool:
