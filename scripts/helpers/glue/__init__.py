@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     from scripts.helpers.glue_api.errors import VersionMismatchException as VersionMismatchException
 
 NOT_HERE = (
-    "ChoiceType", "EntityType", "EnumType", "FillMissingValues", "FindIncrementalMatches", "FindMatches", "SetType",
-    "UnknownType", "mergeDataTypes",
+    "ArrayType", "AtomicType", "BinaryType", "BooleanType", "ByteType", "ChoiceType", "DataType", "DateType",
+    "DecimalType", "DoubleType", "EntityType", "EnumType", "Field", "FillMissingValues", "FindIncrementalMatches",
+    "FindMatches", "FloatType", "IntegerType", "LongType", "MapType", "NullType", "SetType", "ShortType", "StringType",
+    "StructType", "TimestampNTZType", "TimestampType", "UnknownType", "mergeDataTypes",
 )  # fmt: skip
-"""What Glue's library has besides: it may be imported, so that its use can say what to do instead."""
+"""What Glue's library has besides. Types are Spark's, as those of frames are. What Spark lacks, too, may be imported,
+so that its use can say what to do instead."""
 SELDOM = {
     "Command", "Connections", "DataFrameReader", "DataFrameWriter", "DataSource", "DynamicFrameReader",
     "DynamicFrameWriter", "ExecutionProperty", "GlueArgumentParser", "GlueJobUtils", "StreamingDataSource", "callsite",
@@ -37,13 +40,6 @@ SELDOM = {
     "makeOptions", "namedStruct", "register", "replaceArrayElement",
 }  # fmt: skip
 """The same, of modules that no script imports by star: here they would hide names of Spark's."""
-TYPES = (
-    "ArrayType", "AtomicType", "BinaryType", "BooleanType", "ByteType", "DataType", "DateType", "DecimalType",
-    "DoubleType", "Field", "FloatType", "IntegerType", "LongType", "MapType", "NullType", "ShortType", "StringType",
-    "StructType", "TimestampNTZType", "TimestampType",
-)  # fmt: skip
-"""Of ``awsglue.gluetypes``: they are Spark's, as are the schemas of frames."""
-
 _found, __dir__, __all__ = lazy(
     __name__,
     {
@@ -83,15 +79,12 @@ _found, __dir__, __all__ = lazy(
         ".glue_api.errors": ["GlueArgumentError", "VersionMismatchException"],
     },
 )
-__all__ += list(NOT_HERE + TYPES)
+__all__ += list(NOT_HERE)
 
 
 def __getattr__(name: str) -> Any:
-    if name in TYPES and (kind := getattr(T, name.replace("Field", "StructField"), None)):
-        return kind
-    # Spark 3.3 has no time without a zone.
-    if name in {*NOT_HERE, *SELDOM, *TYPES}:
+    if name in {*NOT_HERE, *SELDOM}:
         from scripts.helpers.glue.transforms import NotHere
 
-        return NotHere(name)
+        return getattr(T, name.replace("Field", "StructField"), None) or NotHere(name)
     return _found(name)
