@@ -1,4 +1,4 @@
-"""A table of PostgreSQL as a source: NULLs, compound and falling cursors, warnings, and where the filter runs."""
+"""A table of PostgreSQL as a source: odd values, its clock, warnings, and where the filter runs."""
 
 from __future__ import annotations
 
@@ -31,31 +31,6 @@ def stamped(postgres: Any, rows: str, columns: str = "id int NOT NULL, at timest
 
 
 @BOTH
-def test_plan_raises_cursor_error_with_count_when_cursors_are_null(postgres: Any, table_in: Maker) -> None:
-    source = table_in(stamped(postgres, "(1, '2026-01-01'), (2, NULL), (3, NULL)"))
-
-    with pytest.raises(CursorError, match="2 rows have NULL there"):
-        plan(source, "at")
-
-
-@BOTH
-@pytest.mark.parametrize(("nulls", "runs"), [("skip", [[1], [4]]), ("take", [[1, 2, 3], [2, 3, 4]])])
-def test_rows_with_null_are_taken_by_the_policy_when_some_are_null(
-    postgres: Any, table_in: Maker, nulls: str, runs: list[list[int]]
-) -> None:
-    name = stamped(postgres, "(1, '2026-01-01'), (2, NULL), (3, NULL)")
-    source = table_in(name)
-    options: dict[str, Any] = {"nulls": nulls, "write_disposition": "merge"}
-
-    first = plan(source, "at", **options)
-    before = taken(source, first)
-    postgres.sql(f"INSERT INTO {name} VALUES (4, '2026-01-02')")
-    second = plan(source, "at", first, **options)
-
-    assert [before, taken(source, second)] == runs
-
-
-@BOTH
 def test_null_in_a_second_column_is_counted_and_never_pins_the_window_when_cursor_is_compound(
     postgres: Any, table_in: Maker
 ) -> None:
@@ -82,38 +57,6 @@ def test_infinite_stamps_are_before_and_after_all_others_when_postgres_holds_the
 
     assert [taken(source, window) for window in (first, second)] == [[1, 2], [4]]
     assert "event=future_stamps" in caplog.text
-
-
-# --- order -----------------------------------------------------------------------------------------------
-
-
-def test_ties_are_split_by_the_second_column_when_cursor_is_compound(postgres: Any, table_in: Maker) -> None:
-    name = stamped(postgres, "(1, '2026-01-01 00:00+00'), (2, '2026-01-02 00:00+00')")
-    source = table_in(name)
-
-    first = plan(source, ["at", "id"])
-    postgres.sql(f"INSERT INTO {name} VALUES (3, '2026-01-02 00:00+00'), (5, '2026-01-03 00:00+00')")
-    second = plan(source, ["at", "id"], first)
-    postgres.sql(f"INSERT INTO {name} VALUES (4, '2026-01-03 00:00+00')")
-    third = plan(source, ["at", "id"], second)
-
-    assert first.high == (datetime(2026, 1, 2, tzinfo=UTC), 3)
-    assert [taken(source, window) for window in (first, second)] == [[1, 2], [3, 4, 5]]
-    assert third.is_empty
-
-
-@BOTH
-def test_falling_numbers_are_taken_once_when_cursor_descends(postgres: Any, table_in: Maker) -> None:
-    name = postgres.new_table("id int primary key")
-    postgres.sql(f"INSERT INTO {name} VALUES (10), (8)")
-    source = table_in(name)
-
-    first = plan(source, "id", descending=True)
-    before = taken(source, first)
-    postgres.sql(f"INSERT INTO {name} VALUES (7), (-3)")
-    second = plan(source, "id", first, descending=True)
-
-    assert (before, taken(source, second)) == ([8, 10], [-3, 7])
 
 
 # --- the clock -------------------------------------------------------------------------------------------

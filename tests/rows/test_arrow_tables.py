@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -18,7 +17,7 @@ import pytest
 
 from scripts.helpers.errors import CursorError, InvalidValueError, SourceError, TargetSchemaError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.rows.memory import ArrowRows, PandasRows, is_arrow
+from scripts.helpers.rows.memory import ArrowRows, is_arrow
 from scripts.helpers.rows.plan import whole_window
 from scripts.helpers.watermarks import Watermarks
 from tests.support.row_windows import plan
@@ -99,21 +98,6 @@ def test_ends_are_those_of_the_rows_that_are_taken_when_others_are_not() -> None
     counts = source.counts(source.rows(window), window)
 
     assert counts == {"rows": 2, "minimum": 2, "maximum": 3}
-
-
-def test_windows_are_those_of_pandas_when_the_rows_are_the_same() -> None:
-    table = pa.table({"at": pa.array([3, None, 1, 2]), "id": pa.array([1, 2, 3, 4])})
-    arrow, frame = ArrowRows(table, zone="Europe/London"), PandasRows(table.to_pandas(types_mapper=pd.ArrowDtype))
-
-    for options in (
-        {"nulls": "skip"},
-        {"nulls": "take", "write_disposition": "merge"},
-        {"nulls": "skip", "max_rows": 2},
-    ):
-        one, other = plan(arrow, ["at", "id"], **options), plan(frame, ["at", "id"], **options)
-        assert one == other
-        assert arrow.rows(one).to_pylist() == frame.rows(other).to_dict("records") or options["nulls"] == "take"
-        assert arrow.rows(one).num_rows == len(frame.rows(other))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""DataFrames as sources of rows with real Spark: compound, falling and text cursors, NULLs, partitions, time zones."""
+"""DataFrames as sources of rows with real Spark: compound and text cursors, partitions, time zones."""
 
 from __future__ import annotations
 
@@ -71,16 +71,6 @@ def test_last_of_each_column_is_exact_when_the_cursor_is_compound(spark: Any, ki
         windows.append(plan(df.where(f"id < {count}"), ["a", "b"], windows[-1] if windows else None))
 
     assert [ids(df, window) for window in windows] == [[0], [1], [2], [3], []]
-
-
-def test_window_goes_down_when_the_cursor_is_descending(spark: Any) -> None:
-    df = table(spark, "id, at", "1, 10BD", "2, 9BD", "3, -99BD")
-
-    first = plan(df.where("id = 1"), ["at"], descending=True)
-    second = plan(df, ["at"], first, descending=True)
-    third = plan(df, ["at"], second, descending=True)
-
-    assert [ids(df, window) for window in (first, second, third)] == [[1], [2, 3], []]
 
 
 TEXTS = ["", "A", "a", "a\x01", "a'b", "a\\", "z", "~"]
@@ -204,28 +194,6 @@ def test_predicate_reaches_parquet_when_the_cursor_is_compound_or_a_text(spark: 
     assert "GreaterThanOrEqual(id,1)" in pushed[1]
     assert "LessThanOrEqual(id,2)" in pushed[1]
     assert [ids(df, window) for window in (text, both)] == [[2], [2]]
-
-
-# --- NULLs --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("nulls", "taken"), [("take", [[1, 2, 4], [2, 3, 4]]), ("skip", [[1], [3]])])
-def test_rows_with_null_follow_the_policy_when_the_cursor_is_compound(
-    spark: Any, nulls: str, taken: list[list[int]]
-) -> None:
-    df = table(spark, "id, a, b", "1, 1, 1", "2, 1, NULL", "3, 2, 1", "4, NULL, 1")
-    first = plan(df.where("id <> 3"), ["a", "b"], nulls=nulls, write_disposition="merge")
-
-    second = plan(df, ["a", "b"], first, nulls=nulls, write_disposition="merge")
-
-    assert [ids(df.where("id <> 3"), first), ids(df, second)] == taken
-
-
-def test_rows_are_counted_when_there_is_null_in_any_column(spark: Any) -> None:
-    df = table(spark, "id, a, b", "1, 1, 1", "2, 1, NULL", "3, 2, 1", "4, NULL, 1")
-
-    with pytest.raises(CursorError, match="'a, b': 2 rows have NULL there"):
-        plan(df, ["a", "b"])
 
 
 # --- partitions by date ---------------------------------------------------------------------------------
@@ -440,19 +408,6 @@ def test_repeated_hour_is_read_right_when_zones_differ(
 
 
 # --- batches -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("descending", [False, True])
-def test_rows_are_taken_once_when_batches_are_limited(spark: Any, descending: bool) -> None:
-    df = table(spark, "id, a", *(f"{number}, {number // 4}" for number in range(10)))
-    batches: list[list[int]] = []
-    window: RowWindow | None = None
-    while window is None or window.has_more:
-        window = plan(df, ["a", "id"], window, max_rows=4, descending=descending)
-        batches.append(ids(df, window))
-
-    rising = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert batches == ([[6, 7, 8, 9], [2, 3, 4, 5], [0, 1]] if descending else rising)
 
 
 def test_instants_are_exact_when_a_batch_ends_at_one(spark: Any) -> None:
