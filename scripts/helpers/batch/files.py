@@ -382,11 +382,10 @@ class FilesOnSpark(FileSource):
 
         return Executors(self.spark, FileBookmark(self.source, **self.reaching(reach, "files")))
 
-    def _taken(self, executors: Executors, found: Found[SparkFileDelta]) -> SourcePart[SparkFileDelta]:
-        location = found.delta.location
-        delta = replace(found.delta, schemas=self.schemas(found.delta), s3_client=self.batch.client(location))
-        check = partial(executors.check_unchanged, found.plan)
-        return self.taken(delta, delta, found.plan, found.state, f"has_more={delta.has_more} on_spark=True", check)
+    def _taken(self, executors: Executors, new: Found[SparkFileDelta]) -> SourcePart[SparkFileDelta]:
+        delta = replace(new.delta, schemas=self.schemas(new.delta), s3_client=self.batch.client(new.delta.location))
+        check = partial(executors.check_unchanged, new.plan)
+        return self.taken(delta, delta, new.plan, new.state, f"has_more={delta.has_more} on_spark=True", check)
 
 
 def check_same_call(planned: FilesPlan, asked: PlannedPartitions | None, job_id: str, context: str | None) -> None:
