@@ -877,7 +877,7 @@ def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
         shown = found.shown
         if found.is_refused:
             remedy = rights or "Check the user, the password and the user's rights"
-            raise TargetError(target, remedy, reason="refused", doing=doing, shown=shown) from None
+            raise TargetError(target, remedy, reason="refused", doing=doing, shown=shown, rights=rights) from None
         if found.is_deadlock or found.meaning == LOCKED:
             facts: dict[str, Any] = {"doing": doing, "shown": shown, "is_deadlock": found.is_deadlock}
             raise TargetUnavailableError(target, reason="locked", **facts) from None
