@@ -18,8 +18,8 @@ from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.files.pieces import Gathered, in_pieces
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.listing.objects import LEDGER, LISTED, Interval
+from tests.files.histories_of_files import LIMITS, RUNS, change
 from tests.support.buckets import NOON, Bucket, Job
-from tests.support.histories_of_files import LIMITS, RUNS, change
 
 TILES = st.lists(st.integers(0, 4), min_size=1, max_size=20)
 """How many keys each interval of a listing has."""
