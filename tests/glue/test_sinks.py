@@ -283,7 +283,7 @@ def test_table_goes_by_its_name_without_its_database_when_the_catalogue_has_one_
     database = table("parts", location, "postgresql", parameters={"connectionName": f"to {location}"})
     df: Any = None
 
-    write_catalog_table(df, database, "parts", {"perBatch": True}, None)
+    write_catalog_table(df, database, "parts", {"perBatch": True}, None, None)
 
     assert given == [
         {

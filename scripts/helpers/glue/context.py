@@ -113,7 +113,7 @@ class GlueContext:
         self, connection_type: str, format: str | None = None, transformation_ctx: str = "", **options: Any
     ) -> DataSink:
         """Return what writes frames to a place, once its format is set; see `sinks.DataSink`."""
-        return DataSink(connection_type, format, options, self)
+        return DataSink(connection_type, format, options, self, Job.running)
 
     def purge_s3_path(
         self, s3_path: str, options: Mapping[str, Any] | None = None, transformation_ctx: str = ""
@@ -197,14 +197,15 @@ class Reader(Named, Generic[Frame]):
         if push_down_predicate:
             raise GlueOptionError("push_down_predicate", "needs a table of the catalogue. Use exclusions, or filter.")
         given = connection_options or {}
-        spark = self._context.spark_session
+        spark, job = self._context.spark_session, Job.tracking(transformation_ctx)
         kind = connection_type.lower()
         if kind in FILES:
             df = read_folders(
                 spark, folders_to_read(given), format_named(format, kind), format_options or {}, transformation_ctx,
+                job,
             )  # fmt: skip
         elif kind in DATABASES:
-            df = read_table(spark, table_to_read(with_login(given)), transformation_ctx)
+            df = read_table(spark, table_to_read(with_login(given)), transformation_ctx, job)
         else:
             raise NotOffGlueError(f"The connection type {connection_type!r}", INSTEAD)
         return self._wrap(df, transformation_ctx)
@@ -240,20 +241,20 @@ class Reader(Named, Generic[Frame]):
         database = database or further.pop("name_space", None)
         _passed_over("create_dynamic_frame.from_catalog", further)
         _check_named(database, table_name)
-        catalog, spark = Catalog(catalog_id), self._context.spark_session
+        catalog, spark, job = Catalog(catalog_id), self._context.spark_session, Job.tracking(transformation_ctx)
         given = dict(additional_options or {})
         table = catalog.table(str(database), str(table_name))
         if table.is_database:
             login = catalog.connection(table.connection)
             login["dbtable"] = table.in_database
-            return self._wrap(read_table(spark, table_to_read(login | given), transformation_ctx), str(table_name))
+            return self._wrap(read_table(spark, table_to_read(login | given), transformation_ctx, job), str(table_name))
         in_catalog = given.pop("catalogPartitionPredicate", "")
         if table.format in LAKES:
             if push_down_predicate or in_catalog:
                 raise GlueOptionError(
                     "push_down_predicate", f"is given, and {table.name!r} is read by its commits. Filter the rows."
                 )
-            return self._wrap(read_lake(spark, table, given, transformation_ctx), str(table_name))
+            return self._wrap(read_lake(spark, table, given, transformation_ctx, job), str(table_name))
         left_out = [*exclusions_of(given), *exclusions_of({"exclusions": table.exclusions})]
         request = folders_to_read(
             {"paths": [table.location.rstrip("/") + "/"], "recurse": True, **given, "exclusions": left_out}
@@ -263,7 +264,7 @@ class Reader(Named, Generic[Frame]):
             partitions = catalog.partitions(spark, table, push_down_predicate, in_catalog)
             request = _of_partitions(request, partitions, given, bool(push_down_predicate or in_catalog))
         df = read_folders(
-            spark, request, table.format, table.format_options, transformation_ctx, table.schema, partitions,
+            spark, request, table.format, table.format_options, transformation_ctx, job, table.schema, partitions,
         )  # fmt: skip
         return self._wrap(df, str(table_name))
 
@@ -288,7 +289,7 @@ class Writer(Named):
         See `sinks.write_files` and `sinks.write_table`.
         """
         _passed_over("write_dynamic_frame.from_options", further)
-        sink = DataSink(connection_type, format, connection_options or {}, None)
+        sink = DataSink(connection_type, format, connection_options or {}, None, Job.running)
         sink.setFormat(format, **(format_options or {}))
         for df in _dataframes(frame):
             sink.writeDataFrame(df)
@@ -310,7 +311,7 @@ class Writer(Named):
         _passed_over("write_dynamic_frame.from_catalog", further)
         _check_named(database, table_name)
         for df in _dataframes(frame):
-            write_catalog_table(df, str(database), str(table_name), additional_options or {}, catalog_id)
+            write_catalog_table(df, str(database), str(table_name), additional_options or {}, catalog_id, Job.running())
         return frame
 
     def from_jdbc_conf(

@@ -7,9 +7,8 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from scripts.helpers._lazy import SparkSession
 from scripts.helpers.errors import FencedError, JobArgumentError, PlanConflictError, WatermarkError
 from scripts.helpers.glue.arguments import DISABLE
 from scripts.helpers.glue_api.errors import VersionMismatchException
@@ -17,9 +16,6 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.metrics.report import Reporter
 from scripts.helpers.watermarks import Watermarks, table_by_default
-
-if TYPE_CHECKING:
-    from scripts.helpers.glue.context import GlueContext
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +64,7 @@ class Job:
 
     def __init__(
         self,
-        glue_context: GlueContext | SparkSession,
+        glue_context: Any,
         watermarks: Watermarks | None = None,
         *,
         reporters: Sequence[Reporter] | None = None,
@@ -104,7 +100,7 @@ class Job:
         try:
             reporters = _asked_for() if self._reporters is None else self._reporters
             # A context has the session, and a session is one.
-            spark: Any = getattr(self._glue_context, "spark_session", self._glue_context)
+            spark = getattr(self._glue_context, "spark_session", self._glue_context)
             batch = IncrementalJob(Job._table, spark=spark, reporters=reporters, job_runs=self._job_runs)
             # Scripts for Glue write by `df.write` or by Glue's own writers.
             batch.writes_itself = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame
@@ -15,7 +15,6 @@ from scripts.helpers.glue.choices import typed_analysis
 from scripts.helpers.glue.connection_options import table_to_read
 from scripts.helpers.glue.formats import spark_format, spark_options
 from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, as_dataframe
-from scripts.helpers.glue.job import Job
 from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.spark_files import timestamps_with_statistics
@@ -23,7 +22,6 @@ from scripts.helpers.sql.connection import typed_database_errors
 from scripts.helpers.sql.known import database_of
 
 if TYPE_CHECKING:
-    from scripts.helpers.glue.context import GlueContext
     from scripts.helpers.job import IncrementalJob
 
 logger = logging.getLogger(__name__)
@@ -101,8 +99,9 @@ def write_files(
 
 
 def write_catalog_table(
-    df: DataFrame, database: str, table_name: str, given: Mapping[str, Any], catalog_id: str | None
-) -> None:
+    df: DataFrame, database: str, table_name: str, given: Mapping[str, Any], catalog_id: str | None,
+    job: IncrementalJob | None,
+) -> None:  # fmt: skip
     """Write rows to a table of the catalogue: into its folder in its format, or over its connection.
 
     Parameters
@@ -120,7 +119,7 @@ def write_catalog_table(
     table = catalog.table(database, table_name)
     if table.is_database:
         login = catalog.connection(table.connection)
-        write_table(df, {**login, "dbtable": table.in_database, **left}, Job.running())
+        write_table(df, {**login, "dbtable": table.in_database, **left}, job)
         return
     update = catalog_update(left, database, table_name, catalog_id)
     keys = [key for key, _ in table.partition_keys]
@@ -130,7 +129,7 @@ def write_catalog_table(
             "enableUpdateCatalog registered them", database, table_name,
         )  # fmt: skip
     options = {"path": table.location, "partitionKeys": keys, **left}
-    write_files(df, options, table.format, table.format_options, Job.running(), update)
+    write_files(df, options, table.format, table.format_options, job, update)
 
 
 def write_table(df: DataFrame, given: Mapping[str, Any], job: IncrementalJob | None) -> None:
@@ -182,15 +181,18 @@ class DataSink:
     options
         As the connection options of ``write_dynamic_frame.from_options``; also ``enableUpdateCatalog`` and
         ``updateBehavior``, which go with `setCatalogInfo`.
+    running
+        Returns the job that is open when a frame is written; None without one.
     """
 
     def __init__(
-        self, connection_type: str, format: str | None, options: Mapping[str, Any], glue_ctx: GlueContext | None
-    ) -> None:
+        self, connection_type: str, format: str | None, options: Mapping[str, Any], glue_ctx: Any,
+        running: Callable[[], IncrementalJob | None],
+    ) -> None:  # fmt: skip
         kind = connection_type.lower()
         if kind not in (*FILES, *DATABASES):
             raise NotOffGlueError(f"A sink of {connection_type!r}", "Use toDF().write, with Spark's writer for it.")
-        self._kind, self._options, self._glue_ctx = kind, dict(options), glue_ctx
+        self._kind, self._options, self._glue_ctx, self._running = kind, dict(options), glue_ctx, running
         self._format, self._format_options = format, dict[str, Any]()
         self._table: tuple[str, str, str | None] | None = None
 
@@ -230,12 +232,12 @@ class DataSink:
         if self._kind in DATABASES:
             if self._table is not None:
                 raise GlueOptionError("setCatalogInfo", "goes with files only. Leave it out for a database.")
-            write_table(df, with_login(left), Job.running())
+            write_table(df, with_login(left), self._running())
             return
         database, table, catalog_id = self._table or ("", "", None)
         update = catalog_update(left, database, table, catalog_id)
         named = format_named(self._format, self._kind)
-        write_files(df, left, named, self._format_options, Job.running(), update)
+        write_files(df, left, named, self._format_options, self._running(), update)
 
 
 def catalog_update(options: dict[str, Any], database: str, table: str, catalog_id: str | None) -> CatalogUpdate | None:

@@ -19,7 +19,6 @@ from scripts.helpers.glue.catalog import CatalogTable, Partitions
 from scripts.helpers.glue.choices import united
 from scripts.helpers.glue.connection_options import FoldersToRead, TableToRead, lake_options
 from scripts.helpers.glue.formats import ADVICE, spark_format, spark_options
-from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.paths import folder_contexts
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
@@ -50,10 +49,11 @@ def read_folders(
     format: str | None,
     format_options: Mapping[str, Any],
     context: str,
+    job: IncrementalJob | None,
     schema: str | None = None,
     partitions: Partitions | None = None,
 ) -> DataFrame:
-    """Return the files that are new to a context, or all of them where nothing is tracked.
+    """Return the files that are new to a context of a job, or all of them where nothing is tracked.
 
     Without a new file the DataFrame has no columns unless a schema is given, as Glue's frames have none.
     With `partitions` of a table the keys are columns, in the catalogue's types.
@@ -78,7 +78,7 @@ def read_folders(
         return read(name, schema=columns, **by_place)
 
     frames = []
-    for delta in _deltas(request, context):
+    for delta in _deltas(request, context, job):
         for (folders, values), part in delta.split(lambda key: _layout(key, partitions)).items():
             if partitions is None:
                 frames.append(frame_of(part, folders))
@@ -99,10 +99,9 @@ class _GlueTable(JdbcTable):
     assumes_utc = True
 
 
-def read_table(spark: SparkSession, request: TableToRead, context: str) -> DataFrame:
+def read_table(spark: SparkSession, request: TableToRead, context: str, job: IncrementalJob | None) -> DataFrame:
     """Return the rows of a table that are new to a context, or all of them where nothing is tracked."""
     table = _GlueTable(spark, request.url, request.table, properties=request.properties, partitions=request.partitions)
-    job = Job.tracking(context)
     if job is None or not context or job.mode.name == "disable":
         return table.toDF()
     keys = [bookmark_key(spark, request, context)] if request.keys is None else list(request.keys)
@@ -110,11 +109,12 @@ def read_table(spark: SparkSession, request: TableToRead, context: str) -> DataF
     return found
 
 
-def read_lake(spark: SparkSession, table: CatalogTable, given: Mapping[str, Any], context: str) -> DataFrame:
+def read_lake(
+    spark: SparkSession, table: CatalogTable, given: Mapping[str, Any], context: str, job: IncrementalJob | None
+) -> DataFrame:
     """Return the rows of a table of Delta Lake or Iceberg that are new to a context; all where nothing is tracked."""
     options = lake_options(given)
     source = DeltaTable(table.location, spark=spark) if table.format == "delta" else _iceberg(spark, table)
-    job = Job.tracking(context)
     if job is not None and context and job.mode.name != "disable":
         found: DataFrame = job.rows_since(source, transformation_ctx=context, **options)
         return found
@@ -139,9 +139,8 @@ def _iceberg(spark: SparkSession, table: CatalogTable) -> IcebergTable:
     )
 
 
-def _deltas(request: FoldersToRead, context: str) -> list[FileDelta]:
+def _deltas(request: FoldersToRead, context: str, job: IncrementalJob | None) -> list[FileDelta]:
     """Return the new files of each folder; the limits hold for all of them together, the oldest first."""
-    job = Job.tracking(context)
     names = folder_contexts(job, context, [folder for folder, _ in request.folders])
     sources = [
         _Source(folder, name, {**request.options, **own})
