@@ -13,7 +13,7 @@ import pytest
 
 from scripts.helpers.databases import table
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import InvalidValueError, MissingConnectorError, NoJvmError, SourceError
+from scripts.helpers.errors import InvalidValueError, MisfitError, MissingConnectorError, NoJvmError, SourceError
 from scripts.helpers.glue.context import GlueContext
 from scripts.helpers.glue.frames import DynamicFrame
 from scripts.helpers.glue.job import Job
@@ -155,6 +155,18 @@ def test_schema_is_asked_for_when_a_line_has_several_objects_of_json(
         rows = landed.read(connect, "json", schema="id BIGINT").collect()
 
     assert [row.id for row in rows] == [1, 2]
+
+
+def test_column_is_named_when_a_value_does_not_fit_as_it_is_written(
+    connect: Any, make_job: Callable[[], IncrementalJob], tmp_path: Path
+) -> None:
+    write(tmp_path, "landing/a.csv", "id,d\n1,2024-02-29\n2,2024-02-30\n")
+
+    with pytest.raises(MisfitError) as caught, make_job() as job:
+        rows = job.new_files(f"file://{tmp_path}/landing/").read(connect, "csv", header=True, schema="id INT, d DATE")
+        job.write(rows, f"file://{tmp_path}/raw")
+
+    assert (caught.value.column, caught.value.type_name) == ("d", "date")
 
 
 def test_missing_package_is_named_when_a_format_is_unknown_to_the_server(

@@ -20,17 +20,15 @@ from scripts.helpers.spark.jvm import check_jvm, java_of, java_session
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_ON_SPARK = (
-    "Start Spark with --packages io.delta:delta-spark_2.12:3.3.2 (for Spark 3.5; see Delta's releases for others) and "
+    "Start Spark with --packages io.delta:delta-spark_2.12:3.3.2 (for Spark 3.5; docs/run-on.md has others) and "
     f"spark.sql.extensions={DELTA_EXTENSION}; on Glue with --datalake-formats delta."
 )
 ICEBERG_ON_SPARK = (
-    "Start Spark with --packages org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0 (for Spark 3.5; see "
-    "Iceberg's releases for others); on Glue with --datalake-formats iceberg."
+    "Start Spark with --packages org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0 (for Spark 3.5; "
+    "docs/run-on.md has others); on Glue with --datalake-formats iceberg."
 )
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-CLASSIC_OR_NONE = (
-    "Run the job with a classic session, or without Spark: deltalake and pyiceberg read and write these tables as well."
-)
+CLASSIC_OR_NONE = "Run the job with a classic session, or without Spark, by deltalake or pyiceberg."
 WITHOUT_SPARK = "Install it: pip install {} pyarrow; or work with Spark."
 
 
