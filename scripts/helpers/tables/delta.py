@@ -258,7 +258,7 @@ class DeltaTable(TableSource):
             if not self._engine.is_of_connector(error):
                 raise
             # A feed that is on has no rows across a column that was renamed, dropped or given another type.
-            on = "" if "INCOMPATIBLE" in str(error) else "Set delta.enableChangeDataFeed=true on the table. "
+            on = "" if "incompatible" in str(error).lower() else "Set delta.enableChangeDataFeed=true on the table. "
             raise SourceError(
                 self.name,
                 f"its changes cannot be read as rows: {reason_of(error)} {on}Begin after that version (start_from, or "
