@@ -571,9 +571,7 @@ class IncrementalJob:
         Raises
         ------
         SourceError
-            See `on_same`.
-        SourceError
-            The largest partition is smaller than the one that was taken before, or there is none any more.
+            See `on_same`. Or the largest partition is smaller than the one that was taken before, or is gone.
         SourceError, InvalidValueError, PlanConflictError
             As `new_partitions`.
         """

@@ -188,11 +188,9 @@ class Watermarks:
         Raises
         ------
         InvalidValueError
-            Not an item of `create_watermark_item`.
+            Not an item of `create_watermark_item`, or the job has states of sources, which the values would replace.
         RunInProgressError, PlanConflictError
             Another run holds the job, or a frozen plan waits to be replayed.
-        InvalidValueError
-            The job has states of sources, which the values would replace.
         StoreUnavailableError
             Call again with the same item: it is committed once.
         """

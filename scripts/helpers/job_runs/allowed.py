@@ -49,6 +49,11 @@ def check_places(places: Sequence[str], logs: str) -> None:
             )
 
 
+def refused(job_name: str, argument: str, problem: str) -> InvalidValueError:
+    """Return the error for an argument that a run may not have."""
+    return InvalidValueError(problem, reason="argument", job_id=job_name, argument=argument)
+
+
 def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
     """Refuse arguments that a parser would read as others; InvalidValueError, without their values.
 
@@ -58,8 +63,7 @@ def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
     """
     for name, value in arguments.items():
         option, equals, _ = name.partition("=")
-        is_reserved = option.startswith("--") and any(one.startswith(option) for one in RESERVED)
-        if is_reserved or option == SCRIPT_LOCATION:
+        if option == SCRIPT_LOCATION or (option.startswith("--") and any(one.startswith(option) for one in RESERVED)):
             problem = "it is set for each run, or by the job's Command, also where it is abbreviated. Leave it out."
         elif equals:
             problem = "there is a = in its name. Give what is behind it as its value."
@@ -67,17 +71,17 @@ def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
             problem = "scripts would read its value as another argument. Give it with a space in front."
         else:
             continue
-        raise InvalidValueError(problem, reason="argument", job_id=job_name, argument=option)
+        raise refused(job_name, option, problem)
 
 
 def check_settings(job_name: str, argument: str, names: Iterable[str], rules: Sequence[str]) -> None:
     """Refuse settings of Spark that no rule names, as others may load code; InvalidValueError."""
     for name in names:
         if not any(name == rule or (rule.endswith("*") and name.startswith(rule[:-1])) for rule in rules):
-            raise InvalidValueError(
+            raise refused(
+                job_name, argument,
                 f"it sets {name!r}, and a run may set {', '.join(rules) or 'nothing'}. Set it for all runs in "
                 "SparkSubmit(conf={...}), or name it in SparkSubmit(run_conf=[...]).",
-                reason="argument", job_id=job_name, argument=argument,
             )  # fmt: skip
 
 
@@ -91,8 +95,7 @@ def check_spark_conf(job_name: str, arguments: Mapping[str, str], rules: Sequenc
             try:
                 names = list(json.loads(value))
             except (ValueError, RecursionError) as error:  # Another Python may read what this one cannot.
-                problem = "it is not a JSON map. Correct it."
-                raise InvalidValueError(problem, reason="argument", job_id=job_name, argument=option) from error
+                raise refused(job_name, option, "it is not a JSON map. Correct it.") from error
             check_settings(job_name, option, names, rules)
 
 

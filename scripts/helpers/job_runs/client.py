@@ -217,8 +217,8 @@ class JobRuns:
     def start_job_run(self, **request: Any) -> Answer:
         """Start a run of `JobName`; return its ``JobRunId``.
 
-        InvalidInputException for a script or an argument that the engine does not allow: its ``__cause__`` is a
-        InvalidValueError or InvalidValueError. EntityNotFoundException for an unknown job or `JobRunId`,
+        InvalidInputException for a script or an argument that the engine does not allow: its ``__cause__`` is an
+        InvalidValueError. EntityNotFoundException for an unknown job or `JobRunId`,
         ConcurrentRunsExceededException where no slot is free. With `JobRunId` it repeats that run under a new id.
         """
         name = request["JobName"]

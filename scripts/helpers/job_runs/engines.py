@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -170,18 +171,16 @@ class SparkSubmit:
         logs = folder.parents[1]
         with suppress(FileExistsError):
             logs.mkdir(mode=0o700, parents=True)
-        found = logs.stat()
+        unsafe, found = partial(ConfigurationError, reason="log_folder"), logs.stat()
         if found.st_uid not in (0, os.geteuid()):
-            raise ConfigurationError("belongs to another user", reason="log_folder", folder=str(logs))
+            raise unsafe("belongs to another user", folder=str(logs))
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
-            raise ConfigurationError(
-                "can be changed by other users. Run chmod go-w on it", reason="log_folder", folder=str(logs)
-            )
+            raise unsafe("can be changed by other users. Run chmod go-w on it", folder=str(logs))
         for made in (folder.parent, folder):
             made.mkdir(mode=0o700, exist_ok=True)
             found = made.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-                raise ConfigurationError("is a link, or belongs to another user", reason="log_folder", folder=str(made))
+                raise unsafe("is a link, or belongs to another user", folder=str(made))
             made.chmod(0o700)  # It may be one of an earlier version.
         return folder
 
@@ -193,9 +192,8 @@ class SparkSubmit:
         InvalidIdError
             Of its id.
         InvalidValueError
-            Its script, or a module that an argument names, is outside `scripts`.
-        InvalidValueError
-            An argument would replace the script, bring code with it, or be read as another one.
+            Its script, or a module that an argument names, is outside `scripts` (reason ``script``). An argument would
+            replace the script, bring code with it, or be read as another one (reason ``argument``).
         """
         ids.check_own_id(run.run_id)
         self.script(run)
@@ -232,8 +230,7 @@ class SparkSubmit:
         for name in ("--extra-py-files",) if is_python_shell(run) else OPTION_OF:
             given = [one.strip() for one in run.told["Arguments"].get(name, "").split(",") if one.strip()]
             if is_python_shell(run) and (urls := [one for one in given if "://" in one]):
-                problem = f"{urls[0]!r} is not a local file. Copy it to this machine."
-                raise InvalidValueError(problem, reason="argument", job_id=run.job_name, argument=name)
+                raise allowed.refused(run.job_name, name, f"{urls[0]!r} is not a local file. Copy it to this machine.")
             found[name] = [allowed.checked_module(run.job_name, one, self.scripts) for one in given]
         return found
 

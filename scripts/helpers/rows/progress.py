@@ -96,9 +96,7 @@ class SliceSource(ForwardingRows):
         try:
             moment = earlier(clock, self.delay)
         except OverflowError:
-            raise BoundsError(
-                self.context, f"delay={self.delay} reaches before the year 1. Give a shorter one."
-            ) from None
+            raise BoundsError(self.context, f"delay={self.delay} reaches before the year 1. Shorten it.") from None
         # What a live run would take as its cap. A slice is read once and never again, so a row that comes into it
         # later would be lost for good.
         settled: Any = column.floor(moment)

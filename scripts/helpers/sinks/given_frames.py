@@ -92,9 +92,7 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
     KeyColumnError
         Keys or an order that the rows, or those of `missing`, do not have.
     InvalidValueError
-        The rows have a column of that name.
-    InvalidValueError
-        `deletes` or `missing` do not go with the frame.
+        The rows have a column of that name, or `deletes` or `missing` do not go with the frame.
     """
     if not is_pandas(df) and not hasattr(df, "sparkSession"):
         raise InvalidValueError(f"The rows are a {type(df).__name__}. Give a DataFrame of Spark or pandas to a merge.")

@@ -49,13 +49,11 @@ def plan_span(
     Raises
     ------
     SourceError
-        There is no table, or it cannot be reached.
+        There is no table, it cannot be reached, or it cannot give the feed that was asked for.
     SourceChangedError
         The state is that of another kind of source.
     SourceReplacedError, SourceRolledBackError, SourceExpiredError, SourceError
         What the options do not say otherwise of.
-    SourceError
-        A feed was asked for, and the table cannot give it.
     """
     planning, head = _Planning(source, options, context, job_id), source.head()
     if state is None:
