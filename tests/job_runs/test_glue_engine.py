@@ -92,5 +92,5 @@ def test_paginator_is_the_client_s_own_when_glue_is_the_engine(client: Any) -> N
 def test_other_calls_of_the_client_are_there_when_glue_is_the_engine(client: Any, table: Any) -> None:
     assert JobRuns(engine=Glue(client)).get_job_bookmark.__name__ == "get_job_bookmark"
 
-    with pytest.raises(AttributeError, match="'JobRuns' object has no attribute 'get_job_bookmark'"):
+    with pytest.raises(AttributeError, match=r"has no attribute 'get_job_bookmark'\. Call it on JobBookmarks"):
         JobRuns(table).get_job_bookmark(JobName="parking")

@@ -60,8 +60,7 @@ def operation(method: Call) -> Call:
     @functools.wraps(method)
     def call(self: JobRuns, **request: Any) -> Answer:
         if self._glue is not None:
-            answer: Answer = getattr(self._glue, method.__name__)(**request)
-            return answer
+            return cast("Answer", getattr(self._glue, method.__name__)(**request))
         given = shapes.check(name, request)
         with _named(name):
             return {**method(self, **given), "ResponseMetadata": response_metadata(200)}
@@ -130,7 +129,8 @@ class JobRuns:
         """Pass on Glue's other calls, such as ``get_system_logs_for_job_run``, where the engine is Glue."""
         if not name.startswith("_") and self._glue is not None:
             return getattr(self._glue, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        remedy = " Call it on JobBookmarks of scripts.helpers.glue." if "bookmark" in name else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}.{remedy}")
 
     @property
     def exceptions(self) -> Any:
