@@ -175,7 +175,7 @@ def test_every_job_is_found_once_with_what_is_wrong_when_the_table_is_mixed(mixe
     found = list_jobs(mixed.store, segments=segments)
 
     assert {job.job_id: job.problem for job in found.jobs} == {
-        "damaged": "damaged: its head is not readable (epoch is missing); see doctor",
+        "damaged": "damaged: its head is not readable (watermarks is missing); see doctor",
         "defined": None,
         "newer": "format 99: upgrade glue-watermarks",
         "old": "one item of the original class; the next run takes it over",
