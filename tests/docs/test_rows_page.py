@@ -44,7 +44,7 @@ def test_examples_of_the_page_work_when_run_in_order(
             exec(compile(block, "rows.md", "exec"), names)
     postgres.sql("DELETE FROM public.repairs WHERE id = 4")
 
-    assert (len(BLOCKS), attempted, failed) == (13, 5, 0)
+    assert (len(BLOCKS), attempted, failed) == (12, 4, 0)
     for folder in ("repairs", "repairs_without_spark"):
         loaded = jdbc.read.parquet(f"{tmp_path}/raw/{folder}").select("id").collect()
         assert sorted(row.id for row in loaded) == [0, 1, 2, 3, 4, 5]
