@@ -16,7 +16,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import run_page
 from tests.support.faults import ONE_ATTEMPT, ClientFaults, Request, after, anything, head_write
 
-BLOCKS = 38
+BLOCKS = 24
 
 
 def now() -> datetime:
@@ -77,9 +77,6 @@ def names(
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("WATERMARKS_TABLE", watermarks.table_name)
     monkeypatch.chdir(tmp_path)
-    for run_id in ("jr_c0ffee", "jr_dead", "jr_beef"):
-        item = {"jobName": {"S": "libraries"}, "runId": {"S": run_id}, "watermarks": {"M": {"n": {"N": "1"}}}}
-        dynamodb.put_item(TableName=watermarks.table_name, Item=item)
     first, second = (boto3.client("dynamodb", endpoint_url=endpoint, config=ONE_ATTEMPT) for _ in range(2))
     return {
         "watermarks": watermarks,
