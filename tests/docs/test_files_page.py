@@ -8,7 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.watermarks import Watermarks
 from tests.support.doctests import run_doctest
@@ -33,8 +32,7 @@ def test_examples_of_the_page_work_when_run_in_order(watermarks: Watermarks, spa
     for day in (23, 24):
         put_row(tmp_path / f"streets/snapshot_date=202611{day}/all.json", name="Mare Street")
     names: dict[str, Any] = {
-        "spark": spark, "watermarks": watermarks, "lake": str(tmp_path), "FileBookmark": FileBookmark,
-        "Path": Path,
+        "spark": spark, "watermarks": watermarks, "lake": str(tmp_path), "Path": Path,
     }  # fmt: skip
     looked_up = [block for block in BLOCKS if block.startswith(">>>")]
 
@@ -43,10 +41,10 @@ def test_examples_of_the_page_work_when_run_in_order(watermarks: Watermarks, spa
             exec(compile(block, "files.md", "exec"), names)
     report = run_doctest("".join(looked_up), names)
 
-    assert (len(BLOCKS), report.attempted, report.failed) == (11, 5, 0)
+    assert (len(BLOCKS), report.attempted, report.failed) == (9, 2, 0)
     assert spark.read.parquet(f"{tmp_path}/raw/parking").count() == 2
     assert spark.read.parquet(f"{tmp_path}/raw/small").count() == 2
-    assert spark.read.parquet(f"{tmp_path}/raw/nightly").count() == 1
+    assert spark.read.parquet(f"{tmp_path}/raw/tidy").count() == 1
     assert spark.read.parquet(f"{tmp_path}/raw/repairs").count() == 3
     assert spark.read.parquet(f"{tmp_path}/trusted/repairs").count() == 3
     assert spark.read.parquet(f"{tmp_path}/raw/streets").count() == 1

@@ -18,14 +18,16 @@ from tests.support.places import REPOSITORY
 
 def page() -> str:
     """Return the table of `docs/files.md`."""
-    lines = ["| format | option | default | meaning | in Glue's names | its default |", "|---|---|---|---|---|---|"]
+    formats: dict[tuple[str, ...], list[str]] = {}
     for option in TABLE:
-        glue = f"`{option.glue}`" if option.glue else ""
-        here = "; ".join(filter(None, (option.glue_default, option.here)))
         default = f"`{option.default}`" if not option.default[0].isalnum() else option.default
+        here = "; ".join(filter(None, (option.glue_default, option.here)))
         glue_default = f"`{here}`" if here and len(here) == 1 else here.replace('"', '`"`')
-        cells = (option.format, f"`{option.name}`", default, option.meaning, glue, glue_default)
-        lines.append("| " + " | ".join(cells) + " |")
+        glue = ": ".join(filter(None, (option.glue and f"`{option.glue}`", glue_default)))
+        formats.setdefault((option.name, default, option.meaning, glue), []).append(option.format)
+    lines = ["| option | default | meaning | in Glue's names |", "|---|---|---|---|"]
+    for (name, *cells), named in formats.items():
+        lines.append("| " + " | ".join((f"`{name}` ({', '.join(named)})", *cells)) + " |")
     return "\n".join(lines) + "\n"
 
 
