@@ -49,7 +49,7 @@ RUN = {
 }
 """Which test runs the blocks of a page in a language."""
 NOT_RUN = {
-    ("README.md", "text"): "a picture of a run, and what docs/test_readme.py compares",
+    ("README.md", "text"): "a picture of a run",
     ("merge.md", "text"): "a part of a job: sinks/test_database_on_spark.py merges rows with missing ones",
     ("api.md", "{eval-rst}"): "for Sphinx: test_site.py builds it, and a name that is not there fails the build",
     ("index.md", "{include} ../README.md"): "for Sphinx: docs/test_site.py finds the words on the built page",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
-from tests.docs.pages import fences, run_command, run_page, shell_commands, text_of
+from tests.docs.pages import run_command, run_page, shell_commands
 from tests.support.doctests import run_doctest
 from tests.support.no_aws import no_aws
 from tests.support.places import REPOSITORY
@@ -44,12 +44,6 @@ def test_first_minute_goes_as_the_page_shows_when_nothing_but_the_package_is_the
 
     assert run_page("README.md", {}, WITHOUT_SPARK) == WITHOUT_SPARK
     assert README.index("## Try it") < README.index("## On Spark")
-
-
-def test_jobs_look_as_the_command_shows_them_when_the_readme_has_a_picture_of_it() -> None:
-    [shown] = [text for _, text in fences("README.md") if text.startswith("$ watermarks jobs\n")]
-
-    assert shown in text_of("command-line.md")
 
 
 def test_readme_examples_work_when_run_in_order(table: str, spark: Any, tmp_path: Path) -> None:
