@@ -74,7 +74,7 @@ def test_sed_of_the_page_leads_to_names_that_are_there_when_a_script_is_changed(
 
     found: dict[str, Any] = {}
     exec(compile(script.read_text(), "job.py", "exec"), found)
-    assert len(transforms) == 23
+    assert len(transforms) == 24
     assert {
         "getResolvedOptions",
         "GlueContext",
