@@ -58,8 +58,8 @@ def names(
         "streets": "id bigint PRIMARY KEY, name text",
         "inspections": f"id bigint PRIMARY KEY, building bigint, {stamped}",
         "buildings": f"building bigint PRIMARY KEY, name text, {stamped}",
-        "joined": "id bigint PRIMARY KEY, building bigint, name text, inspection_modified timestamptz, "
-        "building_modified timestamptz",
+        "joined": "id bigint PRIMARY KEY, building bigint, name text, inspections_modified timestamptz, "
+        "buildings_modified timestamptz",
     }
     postgres.sql(*(f"CREATE TABLE public.{name} ({columns})" for name, columns in tables.items()))
     two = "(1, '2026-01-01 12:00Z'), (2, '2026-01-02 12:00Z')"
@@ -72,7 +72,7 @@ def names(
     )
     yield {
         "spark": jdbc, "watermarks": watermarks, "lake": str(tmp_path), "url": postgres.url,
-        "login": postgres.properties, "run_id": "jr_1",
+        "login": postgres.properties,
         "sink": DatabaseSink("public.joined", spark=jdbc, url=postgres.url, properties=postgres.properties),
     }  # fmt: skip
     # Another table of that name has no batch of this one.
@@ -88,7 +88,9 @@ def test_tables_are_loaded_beside_one_that_fails_when_the_page_is_followed(
     clock.now = clock.now.replace(hour=23, minute=30)
     found = run_page("lake-jobs.md", names)
 
-    assert found == 10
+    assert found == 6
+    assert names["exit_code"] == 1
+    assert [line["rows"] for line in names["report"]] == [3, 0, 1, 2, 0, 2, 1]
     assert rows_by_day(jdbc, f"{lake}/raw/housing_people") == {"20260315": 1, "20260316": 2}
     assert rows_by_day(jdbc, f"{lake}/raw/tenancies") == rows_by_day(jdbc, f"{lake}/raw/streets") == {"20260316": 2}
     (kept,) = Path(lake, "raw/ingestion_details").glob("part-*")
@@ -107,7 +109,8 @@ def test_tables_are_loaded_beside_one_that_fails_when_the_page_is_followed(
     foreign.parent.mkdir(parents=True)
     foreign.write_text("x")
     again = names["load_each"](["arrears"], names["ingest_table"])
-    assert again[0]["error"].startswith("TargetError[taken]")
+    assert again[0]["error"].startswith("TargetError: ")
+    assert "'foreign.csv', which no job of this package wrote" in again[0]["error"]
     foreign.unlink()
     clock.move(days=1)
     copied = names["load_each"](names["chosen"], names["copy_table"])
