@@ -208,7 +208,7 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["files", FILES],
         ["report", VALUES, ROWS, "--html", page],
     ]  # fmt: skip
-    every = [["jobs"], ["report", "--html", page, "--force"], EVERY_VERDICT]
+    every = [["jobs"], ["report", "--html", page, "--yes"], EVERY_VERDICT]
     decisions = [
         ["create-table"],
         ["set", VALUES, "n=3", *WHY],

@@ -213,7 +213,7 @@ def commands(two: Neighbours) -> dict[str, list[str]]:
         "doctor": ["doctor", PLANTER, "--repair", "--yes"],
         "rewind": ["rewind", PLANTER, "--to-version", "1", "--retract", *WHY],
         "reset": ["reset", PLANTER, "--retract", *WHY],
-        "report": ["report", "--html", f"{two.folder}/report.html", "--force"],
+        "report": ["report", "--html", f"{two.folder}/report.html", "--yes"],
         "show": ["show", PLANTER],
     }
 
