@@ -303,7 +303,8 @@ def marked(error: WatermarkError) -> str:
         facts |= {name: getattr(error, name) for name in _FACTS[type(error)]}
     elif isinstance(error, SourceError):
         detail = str(error).removeprefix(f"Source {error.source!r}: ")
-        facts |= {"source": error.source, "detail": detail}
+        # The facts of a reason make its sentence again.
+        facts |= vars(error) if error.reason else {"source": error.source, "detail": detail}
     else:
         facts["text"] = str(error)
     return f"{error}\n[{_MARK} {json.dumps(facts)}]"
