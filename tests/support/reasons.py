@@ -7,8 +7,8 @@ from collections.abc import Callable
 from scripts.helpers.errors import REASONS, WatermarkError
 
 
-def because(reason: str) -> Callable[[WatermarkError], bool]:
-    """Return the `check` of `pytest.raises` for an error with a reason."""
-    assert reason in REASONS
+def because(*reasons: str) -> Callable[[WatermarkError], bool]:
+    """Return the `check` of `pytest.raises` for an error with one of some reasons."""
+    assert REASONS.keys() >= {*reasons}
 
-    return lambda error: error.reason == reason
+    return lambda error: error.reason in reasons
