@@ -310,11 +310,24 @@ def test_spark_is_asked_for_when_pyiceberg_is_to_read_changes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "reason"),
-    [({"sequence": 0}, "format_version_1"), ({"marks_deletes": True}, "merge_on_read")],
+    ("facts", "reason", "told"),
+    [
+        (
+            {"sequence": 0},
+            "format_version_1",
+            "it is of format version 1, whose commits have no numbers that order their changes. Set ",
+        ),
+        (
+            {"marks_deletes": True},
+            "merge_on_read",
+            "a commit since the watermark marks rows as deleted beside their files",
+        ),
+    ],
     ids=["version 1", "merge-on-read"],
 )
-def test_changes_are_refused_when_iceberg_cannot_order_or_make_them(facts: dict[str, Any], reason: str) -> None:
+def test_changes_are_refused_when_iceberg_cannot_order_or_make_them(
+    facts: dict[str, Any], reason: str, told: str
+) -> None:
     from datetime import datetime, timezone
 
     at = datetime(2026, 3, 16, tzinfo=timezone.utc)
@@ -327,4 +340,4 @@ def test_changes_are_refused_when_iceberg_cannot_order_or_make_them(facts: dict[
     with pytest.raises(SourceError, check=because(reason)) as raised:
         source.check_feed(TableSpan("iceberg", 1, 2, changes="feed"))
 
-    assert raised.value.source == "lake.raw.sales"
+    assert str(raised.value).startswith(f"Source 'lake.raw.sales': {told}")
