@@ -1,9 +1,9 @@
-"""Whose what is staged and published is: names that are made of the job, and what a record has to prove. Pure.
+"""Names made from the job, which show what is the job's own, and what a record has to prove. Pure.
 
-A record comes from the table, where everybody who may write a job's items may write anything. The record says what is
-to be done. The key of its item says for which job. Files, folders, branches, tables and properties bear 32 digits of
-that job's hash, and nothing is deleted, moved, dropped or published whose *name* is not the one computed here, from the
-job and from a batch that its head names. Anything with another name belongs to another job, whatever a record says.
+A record comes from the table, where everyone who may write a job's items may write anything. The record says what to
+do; the key of its item says for which job. Files, folders, branches, tables and properties carry 32 digits of that
+job's hash. The package deletes, moves, drops or publishes only what has the *name* computed here, from the job and from
+a batch that its head names. Anything with another name belongs to another job, whatever a record says.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import MARK, Output, Retraction, batch_name
 
 MANIFEST = "_manifest"
-"""The list of an attempt's files, written last. Its name is hidden from readers, as Spark's `_SUCCESS` is."""
+"""The list of an attempt's files, written last. Readers skip its name, as they skip Spark's `_SUCCESS`."""
 NOTE = "_target"
-"""What an attempt leaves beside the folders of its job: the target for which the job stages there."""
+"""The file next to a job's staging folders that names the target for which the job stages there."""
 RECORDS = "_glue_watermarks"
 """The folder of a target of files in which an empty file for each job and epoch names the last version published."""
 BATCH_COLUMN = "batch_id"
 MARK_DIGITS = 32
 LANDING = "_in"
-"""How the name of a landing table ends; all before it is that of its staging table."""
+"""The suffix of a landing table; the part before it is the name of its staging table."""
 _FINAL = re.compile(rf"part-[0-9]{{5,}}-({MARK})-(.+)-([0-9]{{10,}})(?:\..*)?")
 _ATTEMPT = re.compile(rf"({MARK})/(.+)-([0-9]{{10,}})-f([0-9]+)-[0-9a-f]+")
 _TABLE = re.compile(r"gw_([0-9a-f]{32})_([0-9a-f]{4})_v([0-9a-z]+)_f([0-9a-z]+)_[0-9a-f]+")
@@ -33,7 +33,7 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Attempt(NamedTuple):
-    """Whose attempt at which version a name is of; `job` is as the name has it, or what stands for it there."""
+    """The attempt and version that a name belongs to; `job` is as the name has it: the mark, or a hash in its place."""
 
     job: str
     epoch: str
@@ -42,17 +42,17 @@ class Attempt(NamedTuple):
 
     @property
     def is_of_unsaved_run(self) -> bool:
-        """Return whether it is of a run that saves nothing."""
+        """Return whether the attempt is of a run that saves nothing."""
         return self.fence == 0
 
 
 def mark_of(job_id: str) -> str:
-    """Return a job as it is in names: 128 bits of its hash, as its own name may hold anything."""
+    """Return the mark that names carry for a job: 128 bits of its hash, because a job id may hold any character."""
     return hashlib.sha256(job_id.encode()).hexdigest()[:MARK_DIGITS]
 
 
 def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
-    """Return what speaks against a record being of the job whose item it is in; None for nothing.
+    """Return the reason why a record cannot be of the job whose item it is in; None if there is no such reason.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
         return "its epoch is not one of the job"
     if last > known:
         return f"the job has {known:,} versions in its epoch, and it is of version {last:,}"
-    # The table of a database is looked at by its sink, which knows the name of its target.
+    # For a database, its sink checks the name of the staging table, because only the sink knows the target's name.
     if isinstance(of, Output) and of.sink != "database":
         named = attempt_of(of.folder)
         if named != Attempt(of.job, of.epoch, of.version, of.fence):
@@ -81,14 +81,14 @@ def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
 def folder_of(batch: BatchId, fence: int, token: str) -> str:
     """Return the folder of one attempt, relative to the staging place.
 
-    The token keeps even attempts apart that share a fence: those of runs that save nothing, and those of a table
-    and its restored copy.
+    The token separates attempts that share a fence: those of runs that save nothing, and those of a table and its
+    restored copy.
     """
     return f"{mark_of(batch.job_id)}/{batch}-f{fence}-{token}"
 
 
 def attempt_of(folder: str) -> Attempt | None:
-    """Return whose attempt a folder or a staging table is of, job and epoch of a table as hashes; None if of nobody."""
+    """Return the attempt that a folder or staging table (job and epoch as hashes) belongs to; None if it is of none."""
     for pattern, base in ((_ATTEMPT, 10), (_TABLE, 36)):
         if found := pattern.fullmatch(folder):
             return Attempt(found[1], found[2], int(found[3], base), int(found[4], base))
@@ -96,11 +96,11 @@ def attempt_of(folder: str) -> Attempt | None:
 
 
 def version_of(folder: str, epoch: str) -> int | None:
-    """Return the version that the folder or the staging table of an attempt is of; None if it is of another epoch."""
+    """Return the version that an attempt's folder or staging table belongs to; None if it is of another epoch."""
     found = attempt_of(folder)
     if found is None:
         return None
-    # A staging table, which has no slash in its name, has the first digits of the hash.
+    # The name of a staging table has no slash, and holds only the first digits of the epoch's hash.
     is_of = found.epoch == epoch if "/" in folder else _hash(epoch).startswith(found.epoch)
     return found.version if is_of else None
 
@@ -114,12 +114,12 @@ BRANCH = "staged-"
 
 
 def final_name(output: Output, number: int, staged: str) -> str:
-    """Return the name at the target of the file that was staged as `staged`, the number-th of its batch.
+    """Return the name at the target of the staged file `staged`, which is the file `number` of its batch.
 
-    It is the same whoever publishes, and however often: that makes a publication repeatable.
+    Every publisher computes the same name, every time, so a publication can be repeated.
     """
     folders, _, name = staged.rpartition("/")
-    # Spark names them part-00000-<uuid>-c000.snappy.parquet: all from the first dot on tells readers the format.
+    # Spark's names are part-00000-<uuid>-c000.snappy.parquet: the part from the first dot on tells readers the format.
     ending = name[name.index(".") :] if "." in name else ""
     parts = [f"{BATCH_COLUMN}={output.batch}"] if output.batch_folders else []
     parts += [folders] if folders else []
@@ -127,13 +127,13 @@ def final_name(output: Output, number: int, staged: str) -> str:
 
 
 def batch_of(name: str) -> tuple[str, str, int] | None:
-    """Return job, epoch and version that a published name is of; None if it is not one of ours."""
+    """Return the job, epoch and version of a published name; None if this package did not publish the name."""
     found = _FINAL.fullmatch(name.rpartition("/")[2])
     return (found[1], found[2], int(found[3])) if found else None
 
 
 def is_published_name(name: str, of: Output | Retraction) -> bool:
-    """Return whether a name at the target is one of a batch, or of the batches of a retraction."""
+    """Return whether a name at the target belongs to a batch, or to one of the batches of a retraction."""
     found = batch_of(name)
     if found is None or found[:2] != (of.job, of.epoch):
         return False
@@ -141,12 +141,12 @@ def is_published_name(name: str, of: Output | Retraction) -> bool:
 
 
 def record_of(job: str, batch: str) -> str:
-    """Return the name, at a target of files, of what records that a batch is there."""
+    """Return the name of the file that records, at a target of files, that a batch is there."""
     return f"{RECORDS}/{job}/{batch}"
 
 
 def recorded_by(record: str) -> tuple[str, int] | None:
-    """Return job with epoch, and version, of a name made by `record_of`; None for what is none.
+    """Return the job with its epoch, and the version, from a name made by `record_of`; None for another name.
 
     >>> recorded_by(record_of("5e8c9902", "e1f00ba42-0000000003"))
     ('5e8c9902/e1f00ba42', 3)
@@ -156,9 +156,9 @@ def recorded_by(record: str) -> tuple[str, int] | None:
 
 
 def staging_beside(target: str) -> str:
-    """Return where attempts at a target stage unless told otherwise: in a hidden folder beside it.
+    """Return where attempts at a target stage by default: in a hidden folder next to the target.
 
-    Not within: DuckDB and others who are asked for ``**/*.parquet`` do not know which names are hidden.
+    The folder is not within the target, because DuckDB and other readers of ``**/*.parquet`` do not skip hidden names.
 
     >>> staging_beside("s3://raw/repairs"), staging_beside("s3://raw")
     ('s3://raw/_repairs.staging', '')
@@ -173,15 +173,15 @@ def staging_beside(target: str) -> str:
 
 
 def application_of(of: Output | Retraction) -> str:
-    """Return the application of Delta whose transaction versions are those of a job's batches.
+    """Return the Delta application whose transaction versions are those of a job's batches.
 
-    With the epoch: after a restore versions begin again lower, and would be skipped.
+    It includes the epoch: after a restore versions start again at a lower number, and Delta would skip them.
     """
     return f"{of.job}/{of.epoch}"
 
 
 def batch_value(of: Output | Retraction, version: int) -> str:
-    """Return what a table's batch column holds of a version: the job's mark, too, as tables have rows of several jobs.
+    """Return the value of a table's batch column for a version. It has the job's mark, as several jobs may write there.
 
     >>> batch_value(Output("delta", "", "", "", "5e8c9902" * 4, "e1f00ba42", 3, 1), 3)
     '5e8c99025e8c99025e8c99025e8c9902-e1f00ba42-0000000003'
@@ -190,22 +190,22 @@ def batch_value(of: Output | Retraction, version: int) -> str:
 
 
 def batch_values(of: Retraction) -> tuple[str, str]:
-    """Return the first and the last value of the batch column. They are of one width, so they compare as texts."""
+    """Return the first and last value of the batch column. All values have the same width, so they compare as texts."""
     return batch_value(of, of.first), batch_value(of, of.last)
 
 
 def value_of_batch(batch: BatchId) -> str:
-    """Return what a table's batch column holds of a batch."""
+    """Return the value of a table's batch column for a batch."""
     return f"{mark_of(batch.job_id)}-{batch}"
 
 
 def owner_of(target: str, job: str) -> str:
-    """Return how the names of a job's staging tables beside a target begin; the job is as `mark_of` writes it."""
+    """Return the prefix of the names of a job's staging tables for a target; the job is as `mark_of` writes it."""
     return f"gw_{_hash(target, job)[:MARK_DIGITS]}_"
 
 
 def staging_table(target: str, batch: BatchId, fence: int, token: str) -> str:
-    """Return the name of an attempt's staging table, which is short enough for every database.
+    """Return the name of an attempt's staging table. It is short enough for every database.
 
     >>> staging_table("repairs", BatchId("parking", "e1f00ba42", 3), 7, "ab12c")
     'gw_fda7d0ab8ac6d382fecce5736b6511f8_433d_v3_f7_ab12c'
@@ -215,7 +215,7 @@ def staging_table(target: str, batch: BatchId, fence: int, token: str) -> str:
 
 
 def is_own_table(output: Output, target: str) -> bool:
-    """Return whether the staging table of an output is one that an attempt at its batch makes for a target."""
+    """Return whether the staging table of an output has a name that an attempt at its batch makes for a target."""
     found = attempt_of(output.folder)
     if found is None or not output.folder.startswith(owner_of(target, output.job)):
         return False
@@ -223,16 +223,16 @@ def is_own_table(output: Output, target: str) -> bool:
 
 
 def epoch_in_batches(of: Output | Retraction) -> str:
-    """Return what the column `epoch` of the table of batches holds, in at most 64 characters.
+    """Return the value of the column `epoch` in the table of batches, in at most 64 characters.
 
-    In a table of earlier versions the column `job` has room for 8 digits. So that no other job can write the key of a
-    batch of this one, the hash of job and epoch follows the epoch.
+    In a table of earlier versions of this package the column `job` has room for 8 digits. The hash of job and epoch
+    follows the epoch, so that no other job can write the key of a batch of this job.
     """
     return f"{of.epoch[:31]}-{_hash(of.job, of.epoch)[:MARK_DIGITS]}"
 
 
 def app_from_batches(job: str, digits: str, found: str) -> str:
-    """Return job and epoch of a row of the table of batches, as `application_of` does; of another job by `digits`."""
+    """Return job and epoch of a row of the table of batches, as `application_of` does; another job gets `digits`."""
     epoch = found.rpartition("-")[0]
     return f"{job if found == f'{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}' else digits}/{epoch}"
 

@@ -1,4 +1,4 @@
-"""`Sink`: what a target of a batch has to be able to do, whatever it is."""
+"""`Sink`: the methods that every target of a batch has, whatever its format."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from scripts.helpers.protocol.outputs import MARK, Output, Retraction
 from scripts.helpers.sinks.merging import Merge
 
 FIRST_DIGITS = "[0-9a-f]{8}"
-"""A job in a table of batches that an earlier version made, with room for no more of its mark."""
+"""The job in a table of batches that an earlier version of this package made: it has room for 8 digits of the mark."""
 
 
 @dataclass(frozen=True)
 class Witnessed:
-    """What a target has recorded of the batches of a job, and of others if they were asked for.
+    """The batches of a job that a target has recorded, and those of other jobs if the caller asked for them.
 
     Attributes
     ----------
     job
-        As `mark_of` writes it.
+        The job, as `mark_of` writes it.
     versions
-        The last version of each application, which is a job, as `mark_of` writes it, with its epoch: ``<job>/<epoch>``.
-        Of other jobs, a table of batches with room for 8 digits has the first ones.
+        The last version of each application: a job, as `mark_of` writes it, with its epoch, ``<job>/<epoch>``. A table
+        of batches with room for 8 digits holds only the first 8 digits of another job.
     files
-        The files of a target of files that record them.
+        The files that record batches, at a target of files.
     rolled_back
-        Of an application whose last versions a table has lost when somebody rolled it back or made it again, the
-        version before those. The record of them stays.
+        For each application whose last versions the table lost when an operator rolled it back or made it again: the
+        version before the lost ones. The records of the lost versions stay.
     """
 
     job: str
@@ -65,16 +65,16 @@ class Witnessed:
 def rolled_back(
     newest: int, parents: Mapping[int, int], log: Iterable[int], marks: Mapping[int, tuple[str, int]]
 ) -> dict[str, int]:
-    """Return of each application whose last versions a table has no longer the version before those.
+    """Return the version before the lost ones for each application whose last versions a table no longer has.
 
     Parameters
     ----------
     newest, parents
-        The commit that the table is at, and for each one that is known the commit before it.
+        The commit that the table is at, and the parent of each known commit.
     log
-        The commits that the table was at, in that order.
+        The commits that the table was at, in the order of time.
     marks
-        The application and the version that a commit recorded.
+        The application and version that each commit recorded.
     """
 
     def followed(at: int, seen: set[int]) -> set[int]:
@@ -85,7 +85,7 @@ def rolled_back(
 
     kept = followed(newest, set())
     known = set(kept)
-    # A commit from before all that is known of the present history may belong to it.
+    # A commit older than all known commits of the present history may belong to that history.
     for at in dropwhile(lambda one: one not in kept, log):
         followed(at, known)
     last = dict(sorted(marks[at] for at in kept & marks.keys()))
@@ -94,31 +94,31 @@ def rolled_back(
 
 
 class Sink(Protocol):
-    """One target, and how a batch gets there once.
+    """One target, and how a batch gets there exactly once.
 
     ::
 
-        stage     each attempt leaves its rows where no reader looks, apart from all others
-        commit    the head names one attempt: not here, and nothing else does
-        publish   that attempt's rows reach the readers, in a way that can be repeated
-        clear     what it staged is deleted; `drop` and `sweep` delete what losers staged
+            stage     each attempt writes its rows where no reader looks, apart from all other attempts
+            commit    the head names one attempt; this happens in the head alone, not here
+            publish   readers get that attempt's rows, in a way that can be repeated
+            clear     the staged rows of that attempt are deleted; `drop` and `sweep` delete those of losing attempts
     """
 
     rules: Merge | None
-    """By which rows replace others; None where they are appended."""
+    """The rules by which rows replace others; None if rows are appended."""
     needs_script: bool
-    """Whether nothing but the job's script gets to the target, by what its name does not hold."""
+    """Whether only the job's script can reach the target, because the target's name does not hold all that it takes."""
 
     @property
     def name(self) -> str:
-        """Of the target, in errors, logs and the head: a URI, or a database and table. Nothing secret is in it."""
+        """The name of the target in errors, logs and the head: a URI, or a database and table. It holds no secret."""
 
     def check(self, df: Any) -> Any:
-        """Return the rows of a script as `stage` takes them.
+        """Return the rows of a script in the form that `stage` takes.
 
-        Raises what makes these rows impossible at this target, as far as that is known without a look at the target.
-        Called before the plan is frozen: a mistake in the script leaves nothing behind. A request may be sent all the
-        same: to open a catalog, and for the columns of a frame of Spark Connect.
+        Raises an error if these rows are impossible at this target, as far as that is known without a look at the
+        target. Called before the plan is frozen, so that a mistake in the script leaves nothing behind. It may still
+        send a request: to open a catalog, or to get the columns of a frame of Spark Connect.
 
         Parameters
         ----------
@@ -127,84 +127,85 @@ class Sink(Protocol):
         """
 
     def places(self, df: Any) -> list[str]:
-        """Return the URI of each folder that these rows would bring files to, if any: the target, and where they wait.
+        """Return the URI of each folder that gets files for these rows: the target and the staging place, if any.
 
-        Of a table that is not there it is the folder that its catalog would choose. Nothing is made. TargetError if the
-        catalog does not answer.
+        For a table that does not exist yet, it is the folder that its catalog would choose. Nothing is created.
+        TargetError if the catalog does not answer.
         """
 
     def stage(self, batch: BatchId, fence: int, rows: Any, *, replaces: bool = False) -> Output:
-        """Leave the rows of an attempt where nobody sees them.
+        """Write the rows of an attempt where no reader sees them.
 
-        Raises, before the commit, what makes them impossible at the target as it is now. Most of it before anything is
-        written; what only the staged rows show, such as ties of a merge, after that: they are deleted then, or swept.
+        Raises an error, before the commit, if the target as it is now cannot take the rows. Most checks run before
+        anything is written. If a check of the staged rows fails, such as for ties of a merge, they are deleted or
+        swept.
 
         Parameters
         ----------
         rows
-            As `check` returned them.
+            The rows that `check` returned.
         replaces
-            Whether what an earlier attempt published under this batch goes: see `Output`.
+            Whether to delete what an earlier attempt published under this batch: see `Output`.
         """
 
     def publish(self, output: Output) -> None:
-        """Show readers what a committed attempt staged. May be called again, late, and by two at once.
+        """Make the staged rows of a committed attempt visible to readers. Can be called again, late, and concurrently.
 
-        UnprovenError if what is staged does not say that it is of this attempt and for this target: the output was read
-        from the table, which is not trusted.
+        UnprovenError if the staged rows do not state that they are of this attempt and for this target: the output was
+        read from the table, which is not trusted.
         """
 
     def check_staged(self, output: Output) -> None:
-        """Raise what speaks against publishing an output: UnprovenError, or StagedFilesLostError. Changes nothing."""
+        """Raise UnprovenError or StagedFilesLostError if an output cannot be published. Changes nothing."""
 
     def clear(self, output: Output) -> None:
-        """Delete what is left of a published attempt."""
+        """Delete the staged remains of a published attempt."""
 
     def drop(self, output: Output) -> None:
-        """Delete what an attempt staged that is never to be published."""
+        """Delete the staged rows of an attempt that is never to be published."""
 
     def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
-        """Delete what losers staged for batches up to this one, once it is published; return how many they were.
+        """Delete what losing attempts staged up to this batch, after it is published; return how many attempts.
 
         Parameters
         ----------
         kept
-            The `Output.folder` of committed attempts that are not published yet.
-        recorded
-            What the target had recorded before. What only repeats that is deleted as well.
+                The `Output.folder` of each committed attempt that is not published yet.
+            recorded
+                What the target had recorded before. Records that only repeat it are deleted as well.
         """
 
     def staged(self, job: str) -> list[str]:
-        """Return what attempts of a job, as `mark_of` writes it, have staged and not cleared: each `Output.folder`."""
+        """Return the `Output.folder` of each staged attempt of a job (as `mark_of` writes it) not cleared yet."""
 
     def left_at(self, folder: str) -> str:
-        """Return where an attempt has left something, and how much, for a person who is asked whether it may go."""
+        """Return where an attempt has left rows, and how many, for an operator who decides whether to delete them."""
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
-        """Return what the target has recorded of a job, as `mark_of` writes it, and of others if they are asked for.
+        """Return the batches that the target has recorded of a job (as `mark_of` writes it), and of others if asked.
 
         `newest` is what the job has published there last. Where the records may outlive the rows, as in a database,
-        its table is compared with that.
+        the target's table is compared with `newest`.
 
-        Nothing where there is no target, or where it has expired by the table's own properties.
+        Returns no batches if there is no target, or if the records have expired by the table's own properties.
         """
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
-        """Return the record by which some versions of a job are taken back here."""
+        """Return the record by which some versions of a job are taken back at this target."""
 
     def retract(self, retraction: Retraction) -> int:
-        """Take back what some versions left here, staged and published; return how many files, or rows, were published.
+        """Delete what some versions left here, staged and published; return how many files, or rows, were published.
 
-        Called when the head has forgotten them, and again by each run for a while. A target that cannot give back
-        what readers have seen, keeps it with a WARNING. A target that has nothing of the job gets no write.
+        Called after the head has forgotten these versions, and again by each run for a while. A target that cannot
+        delete what readers have seen keeps it and logs a WARNING. A target that has nothing of the job gets no write.
         """
 
     def to_retract(self, retraction: Retraction) -> list[str]:
-        """Return what `retract` would delete, as it is found here, for a person who is asked whether it may go."""
+        """Return what `retract` would delete at this target, for an operator who decides whether to delete it."""
 
 
 class Mergeable(Protocol):
     """A target whose rows can be replaced by key."""
 
     def merging(self, rules: Merge) -> Sink:
-        """Return the sink that brings a batch there by these rules."""
+        """Return the sink that merges a batch into this target by these rules."""

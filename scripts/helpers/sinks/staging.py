@@ -1,4 +1,4 @@
-"""`Staging`: the hidden folders in which attempts leave files until the head has named one of them."""
+"""`Staging`: the hidden folders in which attempts keep files until the head has named one of the attempts."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StagedRows:
-    """Where the rows of an attempt are: in files of its folder, or on its branch of a table, which has no place."""
+    """The location of an attempt's rows: files in its folder, or a branch of a table, which has no place."""
 
     folder: str
     place: Place | None = None
     names: Sequence[str] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     columns: bytes | None = None
-    """The schema of files, as `FileSchema.to_bytes` writes it; None if it is not known."""
+    """The schema of the files, as `FileSchema.to_bytes` writes it; None if it is not known."""
 
     @property
     def uris(self) -> list[str]:
-        """The files."""
+        """The URIs of the files."""
         return [self.place.uri(f"{self.folder}/{name}") for name in self.names] if self.place else []
 
     def read(self, name: str) -> bytes:
-        """Return what a file holds; FileNotFoundError if it is gone."""
+        """Return the content of a file; FileNotFoundError if the file is gone."""
         data = self.place.read(f"{self.folder}/{name}") if self.place else None
         if data is None:
             raise FileNotFoundError(f"{self.folder}/{name}")
@@ -49,19 +49,19 @@ class StagedRows:
 
 
 def _hidden_partition(name: str) -> str:
-    """Return the folder of a partition that hides a file from readers; an empty text where something else does."""
+    """Return the partition folder that hides a file from readers; an empty text if another folder hides it, or none."""
     for folder in name.split("/")[:-1]:
         if is_hidden(folder):
-            # Spark's own hidden folders have no value: `_temporary`, `.spark-staging-…`.
+            # Spark's own hidden folders have no "=" with a value: `_temporary`, `.spark-staging-…`.
             return folder if "=" in folder else ""
     return ""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an attempt wrote last into its folder: whose it is, how it is published, and sizes and schema of its files.
+    """The last file that an attempt writes into its folder: its attempt and target, how to publish it, sizes, schema.
 
-    `files` is None once a decision has taken the attempt back, and the files are going or gone. For `terms` see
+    `files` is None once a decision has taken the attempt back, so its files are deleted or about to be. For `terms` see
     `Output.terms`.
     """
 
@@ -73,7 +73,7 @@ class Manifest:
 
     @classmethod
     def read(cls, data: bytes) -> Manifest:
-        """Read what `to_bytes` wrote. ImplausibleError if it is anything else."""
+        """Read the bytes that `to_bytes` wrote. ImplausibleError if they are anything else."""
         try:
             found = json.loads(data)
         except (ValueError, RecursionError):
@@ -86,29 +86,29 @@ class Manifest:
         return cls(attempt, fields.text("target"), terms, None if files is False else _checked_files(files), columns)
 
     def to_bytes(self) -> bytes:
-        """Write it."""
+        """Return the manifest as JSON."""
         files: Any = False if self.files is None else dict(self.files)
         of_attempt = {**self.attempt._asdict(), "target": self.target, "terms": self.terms}
         columns = {"columns": self.columns.decode()} if self.columns else {}
         return json.dumps({**of_attempt, "files": files, **columns}).encode()
 
     def is_for(self, target: str) -> bool:
-        """Return whether it names a target, however that is written."""
+        """Return whether the manifest names a target, in whatever spelling."""
         return place_of_name(self.target) == place_of_name(target)
 
 
 def is_beside(of: Output | Retraction, target: str) -> bool:
     """Return whether a record names the staging place that follows from its target.
 
-    Any other is known to the script alone: who may write the record has a folder of his own as well, and can put
-    into it what an attempt would have staged.
+    Only the job's script knows any other place: an attacker who may write the record has a folder of his own, too, and
+    can put into it what an attempt would have staged.
     """
     return is_same_folder(of.staging, staging_beside(target))
 
 
 def _checked_files(found: Any) -> dict[str, int]:
     for name, size in found.items() if isinstance(found, dict) else ():
-        # What is not below the folder is not of the attempt.
+        # A file that is not below the folder is not of the attempt.
         if not is_plain(name) or type(size) is not int:
             raise ImplausibleError("it names what is not a file below its folder")
     return dict(found)
@@ -119,20 +119,20 @@ def _folders(names: Collection[str]) -> list[str]:
 
 
 class Attempts(ABC):
-    """What attempts leave where no reader looks, each under its `Output.folder`, until the head has named one."""
+    """What attempts store where no reader looks, each under its `Output.folder`, until the head has named one."""
 
     called = "folder"
-    """What one of them leaves, in logs."""
+    """The word in logs for what one attempt stores."""
 
     def has(self, folder: str, job: str) -> bool:
-        """Return whether a folder is one that attempts of a job make here, whatever a record says."""
+        """Return whether a folder has a name that attempts of a job make here, whatever a record says."""
         found = attempt_of(folder)
         return found is not None and found.job == job
 
     def own(self, output: Output) -> str:
         """Return the folder of an output; UnprovenError if it is not of an attempt of its job.
 
-        Whatever a record says, nothing of another job is deleted, and no other table.
+        So nothing of another job, and no other table, is deleted, whatever a record says.
         """
         if not self.has(output.folder, output.job):
             raise UnprovenError(output.target, output.version, f"{output.folder!r} is not of an attempt of the job")
@@ -145,36 +145,36 @@ class Attempts(ABC):
         Raises
         ------
         StagedFilesLostError
-            They are gone, or a part of them is.
+            The rows are gone, at least a part of them.
         UnprovenError
-            They are of another attempt, or for another target, whatever the output says. Nothing may be published.
+            The rows are of another attempt, or for another target than the output says. They must not be published.
         """
 
     @abstractmethod
     def left(self, job: str) -> list[str]:
-        """Return what attempts of a job, as `mark_of` writes it, have left, each as `Output.folder`."""
+        """Return the `Output.folder` of each attempt of a job, as `mark_of` writes it, that has left something."""
 
     @abstractmethod
     def left_at(self, folder: str) -> str:
-        """Return where an attempt has left something, and how much."""
+        """Return where an attempt has left something, and how much of it."""
 
     @abstractmethod
     def clear(self, folder: str) -> None:
-        """Delete what is left of an attempt when all of it is published."""
+        """Delete what is left of an attempt whose rows are all published."""
 
     @abstractmethod
     def drop(self, folder: str) -> None:
-        """Delete what an attempt staged that is never to be published."""
+        """Delete the staged rows of an attempt that is never to be published."""
 
     @abstractmethod
     def withdraw(self, retraction: Retraction) -> bool:
-        """Let nobody publish what attempts staged for a retraction; return whether one of them was for its target.
+        """Make what attempts staged for a retraction unpublishable; return whether one of them was for its target.
 
-        That they did is still found afterwards, until `retract` deletes it.
+        A later call still finds that an attempt was for the target, until `retract` deletes the record of it.
         """
 
     def to_retract(self, retraction: Retraction) -> list[str]:
-        """Return what attempts have left for the versions of a retraction, as texts."""
+        """Return a text for each attempt that has left something for the versions of a retraction."""
         return [self.left_at(folder) for folder in self.covered(retraction)]
 
     def covered(self, retraction: Retraction) -> list[str]:
@@ -188,9 +188,9 @@ class Attempts(ABC):
             self.drop(folder)
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
-        """Delete what losers staged for batches up to this one; return how many they were."""
-        # Versions above this one may be at work, or have won and wait to be published: a process that sleeps
-        # here for a day and goes on then must not touch them.
+        """Delete what losing attempts staged for batches up to this one; return the number of these attempts."""
+        # Runs may be staging later versions, or have won and wait to be published. A process that sleeps here for a day
+        # and then continues must not touch them.
         losers = []
         for folder in self.left(output.job):
             version = version_of(folder, output.epoch)
@@ -212,29 +212,29 @@ class Staging(Attempts):
     def stage(
         self, batch: BatchId, output: Output, write: Callable[[Place, str], Any], schema: FileSchema | None = None
     ) -> tuple[Output, StagedRows]:
-        """Let `write` fill a folder of this attempt alone, for an output; it may return `WrittenFiles`, or the rows.
+        """Let `write` fill a folder of this attempt alone, for an output; it may return `WrittenFiles`, or a row count.
 
-        Returned is the output with the folder, relative to the staging place, and the counts of files and bytes, and
-        of rows if the writer counted them.
+        Returns the output with its folder, relative to the staging place, and the counts of files and bytes, and of
+        rows if the writer counted them.
         """
         folder = folder_of(batch, output.fence, new_token()[:8])
         try:
             made = write(self.place, folder)
         except InvalidValueError as error:
-            # All is written by then. After another failure tasks of Spark may still write here, and a later run sweeps.
+            # All files are written by now. After other errors Spark's tasks may still write here; later runs sweep.
             if error.reason == "unfit_partition":
                 self.drop(folder)
             raise
         rows, staged = made if isinstance(made, WrittenFiles) else (made, self.place.files(folder))
         self._last, self._found = folder, list(staged)
         if isinstance(rows, int) and rows == 0:
-            # A file without rows is one more to open for each reader, after each quiet night.
+            # Delete a file without rows: each reader would have to open one more file for each run without new rows.
             self.place.delete(staged)
             staged = {}
         sizes: dict[str, int] = {}
         for name in sorted(staged):
             within = name.removeprefix(f"{folder}/")
-            # What Spark hides from readers it keeps for itself: markers, checksums, tasks that have not ended.
+            # Skip files that Spark hides from readers as its own: markers, checksums, files of unfinished tasks.
             if not is_hidden(within):
                 sizes[within] = staged[name]
             elif _hidden_partition(within):
@@ -244,8 +244,8 @@ class Staging(Attempts):
                     f"a value of partition_by makes the folder {_hidden_partition(within)!r}, which readers such as "
                     "Spark skip, so its rows would be lost. Change the value, or choose another column.",
                 )
-        # Spark wrote where nobody here sees it: on the disk of another machine, or in a store of another address. As an
-        # empty batch it would be published, and its rows lost.
+        # Spark wrote where this process does not look: on the disk of another machine, or in a store of another
+        # address. Without this error, the batch would be published as empty, and its rows lost.
         if isinstance(rows, int) and rows > 0 and not sizes:
             raise TargetError(
                 self.place.uri(""),
@@ -253,8 +253,8 @@ class Staging(Attempts):
                 "Name a folder that Spark and this process reach in the same place, such as s3://…, and give "
                 "s3_client= if the store is none of AWS.",
             )
-        # Last: an attempt without a manifest has not ended its write. And it counts, not the folder: a task of a
-        # driver that is dead may still add a file, whose rows are in another one already.
+        # Write the manifest last: an attempt without one has not finished. The manifest counts, not the listing: a
+        # task of a dead driver may still add a file, whose rows are in another file already.
         columns = replace(schema, attempt=folder).to_bytes() if schema is not None and rows != 0 else None
         made_by = Attempt(output.job, output.epoch, output.version, output.fence)
         self._write(folder, Manifest(made_by, output.target, output.terms, sizes, columns))
@@ -278,14 +278,14 @@ class Staging(Attempts):
         return is_same_folder(of.staging, self.place.uri(""))
 
     def listed(self, output: Output) -> StagedRows | None:
-        """Return what the manifest of an attempt lists; None where it is gone, or was taken back.
+        """Return the files that the manifest of an attempt lists; None if it is gone, or was taken back.
 
         Raises
         ------
         UnprovenError
-            It is of another attempt, or for another target, whatever the output says. Nothing may be published.
-        TargetError
-            The job stages in another place than it did then, and looking here would say that the files are gone.
+                Its attempt or target is another one than the output says. Nothing may be published.
+            TargetError
+                The job stages in another place now than it did then, and a look at the new place would find no files.
         """
         if output.staging and not self.is_own_place(output):
             raise TargetError(
@@ -296,7 +296,7 @@ class Staging(Attempts):
         found = self._read(output.folder, output.target, output.version)
         if found is None or found.files is None:
             return None
-        # The record is a hint. It was written by whoever may write to the table, and this by the attempt itself.
+        # The record is only a hint: anyone who may write to the table wrote it. The attempt itself wrote the manifest.
         if found.attempt != Attempt(output.job, output.epoch, output.version, output.fence):
             raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder is of another attempt")
         if not found.is_for(output.target):
@@ -316,12 +316,12 @@ class Staging(Attempts):
         self.place.write(f"{folder}/{MANIFEST}", manifest.to_bytes())
 
     def clear(self, folder: str) -> None:
-        # The manifest last: as long as it is there, anybody can go on from where this process may die. What a task of
-        # Spark has added since the listing waits for a run that sweeps it.
+        # Delete the manifest last: as long as it is there, another process can continue if this one dies. A later run
+        # sweeps a file that a task of Spark has added since the listing.
         self.place.delete_folder(folder, f"{folder}/{MANIFEST}", self._found if folder == self._last else None)
 
     def drop(self, folder: str) -> None:
-        # The manifest first: without it nobody takes the missing files for lost ones.
+        # Delete the manifest first: without it no publisher reports the missing files as lost.
         self.place.delete([f"{folder}/{MANIFEST}"])
         self.place.delete_folder(folder, f"{folder}/{MANIFEST}")
 
@@ -333,14 +333,14 @@ class Staging(Attempts):
         return f"{count_of(count, 'file')} in {self.place.uri(folder)}"
 
     def withdraw(self, retraction: Retraction) -> bool:
-        # The manifests stay, and say that their files were taken back: a process that dies between this and the note of
-        # it at the target finds them again. `retract` deletes them.
+        # Keep the manifests, and note in them that their files were taken back: if this process dies before that is
+        # recorded at the target, a later one finds them. `retract` deletes them.
         is_for_target = False
         for folder in self.covered(retraction):
             try:
                 found = self._read(folder, retraction.target, retraction.first)
             except UnprovenError:
-                found = None  # It is deleted with the others, and proves nothing.
+                found = None  # Such a manifest proves nothing. `retract` deletes it with the others.
             is_for_target |= found is not None and found.is_for(retraction.target)
             if found is not None:
                 self._write(folder, replace(found, files=None))

@@ -1,14 +1,14 @@
-"""`TableSink`: how a batch gets into a table that records, in the commit of its rows, that it has the batch.
+"""`TableSink`: writes a batch to a table that records the batch in the same commit as its rows.
 
 ::
 
-    stage     each attempt leaves its rows where no reader looks, apart from all others
-    commit    the head names one attempt: not here, and nothing else does
-    publish   one commit with the rows and the record, unless the batch is recorded; where others came between the look
-              at the table and the commit, look again
-    sweep     what attempts staged is deleted; that of losers too
+        stage     each attempt writes its rows where no reader looks, apart from all other attempts
+        commit    the head names one attempt; this happens in the head alone, not here
+        publish   one commit adds the rows and the record, unless the batch is recorded; if another writer commits
+                  between the look at the table and this commit, the sink looks again
+        sweep     the staged rows are deleted, those of losing attempts too
 
-What differs between formats, and between the connectors of a format, is a `TableLog`.
+Each format, and each connector of a format, has its own `TableLog`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ S = TypeVar("S", bound="TableSink")
 T = TypeVar("T")
 
 TRIES = 10
-"""Commits of others may come between look and commit so often. Each try writes the rows anew, so more only cost."""
+"""Tries to commit while other writers commit in between. Each try writes the rows again, so more tries only cost."""
 CHECK = " Check the name, and the rights there."
 SAFE = " Publishing again is safe."
 Meaning = Literal["moved", "missing", "refused"]
@@ -69,22 +69,22 @@ Meaning = Literal["moved", "missing", "refused"]
 
 @dataclass(frozen=True)
 class TableShape:
-    """What a table takes.
+    """What a table accepts.
 
     Attributes
     ----------
     types
-        By column, as `Rows.types` writes them.
+        The type of each column, as `Rows.types` writes it.
     required
-        Columns that take no NULL.
+        The columns that take no NULL.
     partition_by
-        Columns that it is partitioned by.
+        The columns that the table is partitioned by.
     no_merge
-        Why no rows can be merged into it; empty if they can.
+        Why rows cannot be merged into the table; empty if they can.
     conditions
-        What has to be true of each row, by what a constraint is called in errors.
+        The condition that each row must meet, by the name of the constraint in errors.
     schema
-        As the frames of the engine have it.
+        The schema, in the form that the engine's frames have it.
     """
 
     types: Mapping[str, str]
@@ -97,14 +97,14 @@ class TableShape:
 
 @dataclass(frozen=True)
 class Append:
-    """The rows of an attempt are added."""
+    """Add the rows of an attempt."""
 
     staged: StagedRows
 
 
 @dataclass(frozen=True)
 class MergeRows:
-    """The events of an attempt are merged. If it `repeats`, also where the batch is recorded already."""
+    """Merge the events of an attempt. If it `repeats`, merge them even if the batch is recorded already."""
 
     staged: StagedRows
     rules: Merge
@@ -113,9 +113,9 @@ class MergeRows:
 
 @dataclass(frozen=True)
 class Nothing:
-    """No row is added, or taken away.
+    """Add or remove no row.
 
-    If attempts staged files, whoever has looked at the table before is refused, as by a commit of rows.
+    If attempts staged files, this conflicts with every commit that read the table earlier, as a commit of rows does.
     """
 
     staged_files: bool
@@ -124,78 +124,78 @@ class Nothing:
 class TableLog(Protocol):
     """One table, and how a connector commits to it.
 
-    What it records are the versions of a job in an epoch: after a restore versions begin again lower, and would be
-    skipped.
+    It records the versions of a job separately for each epoch: after a restore versions start again at a lower number,
+    and would be skipped.
     """
 
     format: str
-    """As `Output.sink` has it."""
+    """The value of `Output.sink`."""
     engine: str | None
-    """As `Output.engine` has it."""
+    """The value of `Output.engine`."""
     title: str
-    """Of the format, in messages."""
+    """The name of the format in messages."""
     way_back: str
-    """How a person takes the whole table back."""
+    """The command with which an operator restores the whole table to an earlier version."""
     decides_again: bool
-    """Whether a decision is carried out once more where others came between; else the next run does it."""
+    """Whether to retry a decision when another writer commits in between; if not, the next run carries it out."""
 
     def exists(self) -> bool:
         """Return whether there is a table."""
 
     def shape(self) -> TableShape | None:
-        """Return what the table is; None if there is none. TargetError where something else is in its place."""
+        """Return what the table accepts; None if there is none. TargetError if something else is in its place."""
 
     def recorded(self, of: Output | Retraction) -> int:
         """Return the last version that the table has recorded of a job and epoch; 0 for none.
 
-        If each version has a record of its own: that of the output, or the last of the retraction that is published.
+        If each version has a record of its own: the output's version, or the last published one of the retraction.
         """
 
     def witnessed(self, job: str, *, others: bool) -> Witnessed:
         """Return what the table has recorded of a job; see `Sink.recorded`."""
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
-        """Make a change, and record a version, in one commit; nothing if that or a later version is recorded.
+        """Make a change and record a version in one commit; do nothing if that or a later version is recorded.
 
-        Where others came between the look at the table and the commit, the error has that meaning.
+        If another writer commits between the look at the table and the commit, the error has the meaning "moved".
         """
 
     def delete(self, retraction: Retraction) -> int:
         """Delete the rows of a retraction's batches, by their column; return how many."""
 
     def count(self, retraction: Retraction) -> int:
-        """Count them."""
+        """Count the rows that `delete` would delete."""
 
     def meaning(self, error: Exception) -> Meaning | None:
-        """Return what an error says; None if it is none of the connector.
+        """Return the meaning of an error; None if the connector did not raise it.
 
-        "moved": look again, as others came between, or staged files went while they were read. "missing": there is no
-        such table. "refused": anything else.
+        "moved": another writer committed, or staged files were deleted while they were read, so look again. "missing":
+        there is no such table. "refused": any other error.
         """
 
 
 class LakeLog(TableLog, Protocol):
-    """A table of files, which is made for the rows if it is not there."""
+    """A table of files, which the sink creates for the rows if it does not exist."""
 
     engine: str
     is_made_early: bool
-    """Whether the table is made when a batch is staged, since attempts need it; else with the first publication."""
+    """Whether staging creates the table, because attempts need it; if not, the first publication creates it."""
     unfit_partitions: Mapping[str, str]
-    """The types of columns that the table cannot be partitioned by, and why."""
+    """The types of columns that the table cannot be partitioned by, with the reason."""
     unfit: Unfit
-    """Values of other types that it does not keep there."""
+    """Values of the other types that the table does not keep in a partition column."""
     held: Collection[str]
-    """The types that its columns may have; see `staged_rows.HELD`."""
+    """The types that its columns can have; see `staged_rows.HELD`."""
     rows: Rows
 
     def check(self, *, merges: bool) -> None:
-        """Raise MissingConnectorError, or InvalidValueError for a table that the connector cannot get to."""
+        """Raise MissingConnectorError, or InvalidValueError for a table that the connector cannot reach."""
 
     def make(self, like: Any, partition_by: Sequence[str]) -> None:
-        """Make the table with the columns of a frame, without its rows; nothing if somebody else has made it."""
+        """Create the table with the columns of a frame, without its rows; do nothing if it exists by now."""
 
     def merging(self, rules: Merge) -> TableMerge:
-        """Return what merges into the table."""
+        """Return the object that merges rows into the table."""
 
 
 class TableSink(ABC):
@@ -216,8 +216,8 @@ class TableSink(ABC):
         return made
 
     def check(self, df: Any) -> Any:
-        """Return the rows as `stage` takes them; see `Sink`."""
-        # `IncrementalJob.merge` has marked deletes already; rows that come otherwise are all upserts.
+        """Return the rows in the form that `stage` takes; see `Sink`."""
+        # `IncrementalJob.merge` has marked deletes already. Rows that arrive in another way are all upserts.
         if self.rules is not None and DELETED not in columns_of(df):
             df = events_of(df, self.rules)
         return given_rows(df, self.name)
@@ -226,24 +226,24 @@ class TableSink(ABC):
         return []
 
     def stage(self, batch: BatchId, fence: int, rows: Any, *, replaces: bool = False) -> Output:
-        """Write the rows where this attempt alone stages. No reader of the table sees it.
+        """Write the rows where only this attempt stages. No reader of the table sees them.
 
         Parameters
         ----------
         rows
-            As `check` returned them.
+            The rows that `check` returned.
         replaces
-            A table does not tell which rows are of which attempt, so nothing is replaced: the first attempt stays. A
-            merge is done once more.
+            A table does not show which attempt wrote a row, so nothing is replaced: the rows of the first attempt stay.
+            A merge is repeated.
 
         Raises
         ------
         KeyColumnError, InvalidValueError
-            Rows that a merge cannot decide about, or with a value that no partition keeps. What was staged is deleted.
+            Rows that a merge cannot decide about, or with a value that no partition keeps. The staged rows are deleted.
         TargetSchemaError, TargetError, InvalidValueError
-            Rows and table do not go together. Most of it is found before any row is written.
+            The rows do not fit the table. Most misfits are found before any row is written.
         TargetError
-            What cannot be listed, read or written.
+            Something cannot be listed, read or written.
         """
         log, rules = self._log, self.rules
         made = Output(
@@ -254,20 +254,20 @@ class TableSink(ABC):
         return self._stage(batch, made, rows)
 
     def publish(self, output: Output) -> None:
-        """Append or merge the staged rows in one commit that records the batch; nothing if it is recorded already.
+        """Append or merge the staged rows in one commit that records the batch; do nothing if it is recorded already.
 
-        To be called by whoever knows from the head that the attempt won. May be called again, late, and by two at once.
+        The caller must know from the head that the attempt won. Can be called again, late, and concurrently.
 
         Raises
         ------
         StagedFilesLostError
-            The batch is not in the table, and what was staged is gone.
+            The batch is not in the table, and the staged rows are gone.
         UnprovenError
-            What is staged is not of this attempt, or for another table.
+            The staged rows are not of this attempt, or are for another table.
         TargetError
-            The commit failed, for a reason that stays, or because others kept coming between. Call again.
+            The commit failed for a lasting reason, or because other writers kept committing in between. Call again.
         """
-        # None where nobody has counted them.
+        # `rows` is None if no writer counted them.
         if output.rows != 0:
             self._done(lambda: self._publish(output), TRIES, SAFE, output)
 
@@ -302,8 +302,8 @@ class TableSink(ABC):
     def retract(self, retraction: Retraction) -> int:
         """Delete what attempts staged, and published rows by the batch column; return how many rows.
 
-        Without that column published rows stay, with a WARNING: once files were compacted, nothing in a table shows
-        which rows a commit has added.
+        Without that column published rows stay, with a WARNING: after a compaction, nothing in a table shows which rows
+        a commit has added.
 
         Raises
         ------
@@ -313,16 +313,16 @@ class TableSink(ABC):
         log = self._log
         places = self._done(lambda: self._attempts(retraction))
         withdrawn = [self._decided(partial(place.withdraw, retraction)) for place in places]
-        # Whoever makes the table after this look finds out then that nothing is staged any more.
+        # A publisher that creates the table after this look finds that nothing is staged any more.
         is_there = self._done(log.exists)
         recorded = self._decided(lambda: log.recorded(retraction)) if is_there else 0
-        # A table that has nothing of this job, and that nothing was staged for, is another job's.
+        # A table that has nothing of this job, and for which the job staged nothing, belongs to another job.
         is_touched = is_there and bool(recorded or any(withdrawn))
         if is_touched:
-            # First: whoever publishes later finds it recorded, so no row comes after the delete.
+            # Record the versions first: a later publisher finds them recorded, so it adds no row after the delete.
             nothing = Nothing(staged_files=bool(retraction.staging))
             self._decided(lambda: log.commit(retraction, retraction.closed, nothing))
-        # After that: until then they say that the table has something of this job.
+        # Delete the staged files only now: until here they prove that the table has something of this job.
         for place in places:
             self._done(partial(place.retract, retraction))
         if is_touched and self._has_column(retraction):
@@ -343,25 +343,25 @@ class TableSink(ABC):
             shown += self._done(partial(place.to_retract, retraction))
         return shown
 
-    # --- what a format does in its own way ---------------------------------------------------------
+    # --- the methods that each format implements -----------------------------------------------------
 
     @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
-        """Return where attempts stage; where those of an output or a retraction have, that of the output last."""
+        """Return where attempts stage; for an output or a retraction where its attempts did, an output's place last."""
 
     @abstractmethod
     def _staging_now(self) -> str:
-        """Return where attempts stage, as `Output.staging` has it."""
+        """Return where attempts stage, as the value of `Output.staging`."""
 
     @abstractmethod
     def _stage(self, batch: BatchId, made: Output, rows: Any) -> Output:
-        """Write rows where no reader looks, and check them; return `made` with where that is."""
+        """Write rows where no reader looks, and check them; return `made` with the place where they are."""
 
-    # --- within ------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _publish(self, output: Output) -> None:
         rules = Merge.by(output.merge) if output.merge is not None else None
-        # Attempts of a run that saves nothing share a version. To merge the same rows again does no harm.
+        # Attempts of a run that saves nothing share a version. Merging the same rows again does no harm.
         if output.replaces and rules is None and self._has(output):
             logger.warning(
                 "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
@@ -374,14 +374,14 @@ class TableSink(ABC):
             self._log.commit(output, output.version, change)
 
     def _staged(self, output: Output) -> StagedRows | None:
-        """Return what an attempt staged; None if it is gone as the batch is published.
+        """Return the staged rows of an attempt; None if they are gone because the batch is published.
 
         Raises
         ------
         StagedFilesLostError
-            It is gone, and the batch is not in the table.
+            The rows are gone, and the batch is not in the table.
         UnprovenError, TargetError
-            It is not of this attempt, not for this table or staged elsewhere, and the batch is not there.
+            The rows are not of this attempt, not for this table or staged elsewhere, and the batch is not in the table.
         """
         try:
             return self._attempts(output)[-1].find(output)
@@ -403,23 +403,23 @@ class TableSink(ABC):
         return shape is not None and retraction.batch_column in shape.types
 
     def _decided(self, action: Callable[[], T]) -> T:
-        """Do what a decision needs at the table."""
+        """Run the part of a decision that needs the table, with retries if the table's log asks for them."""
         return self._done(action, TRIES if self._log.decides_again else 1)
 
     def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:
-        """Do something at the table, again where others came between.
+        """Run an action at the table, and run it again if another writer committed in between.
 
         Parameters
         ----------
         after
-            What an error says at its end.
-        output
-            What is published. Then every error is a TargetError; else only those of the connector.
+                The end of the text of an error.
+            output
+                The output that is published. If given, every error becomes a TargetError; if not, only the connector's.
 
         Raises
         ------
         TargetError
-            What the connector says, once others came between as often as there are tries.
+            The connector's error, after all tries if other writers kept committing in between.
         """
         for left in reversed(range(tries)):
             try:
@@ -427,7 +427,7 @@ class TableSink(ABC):
             except WatermarkError as error:
                 if not (left and error.reason == "locked" and error.is_deadlock):
                     raise
-                # The transaction is undone. The other one that it waited for continues meanwhile, and ends.
+                # The transaction is rolled back. The transaction that it waited for continues meanwhile, and ends.
                 logger.info("event=deadlock_retried target=%s error=%s", self.name, error)
             except Exception as error:
                 meaning, reason = self._log.meaning(error), reason_of(error)
@@ -440,8 +440,8 @@ class TableSink(ABC):
                 if not left:
                     raise TargetError(self.name, f"others came between {tries} times: {reason}{after}") from error
                 if output is not None:
-                    # Another publisher of this batch, or another writer of the table. Or the staged files went while
-                    # they were read, as the batch was published elsewhere. Whatever it is, look again.
+                    # Another publisher of this batch or another writer committed, or the staged files were deleted
+                    # while they were read because the batch was published elsewhere. Look again in each case.
                     logger.info(
                         "event=%s_retried target=%s version=%d: %s",
                         self._log.format, self.name, output.version, reason,
@@ -450,7 +450,7 @@ class TableSink(ABC):
 
 
 class LakeSink(TableSink):
-    """A Delta or Iceberg table: rows are staged in files, or on a branch."""
+    """A Delta or Iceberg table: its rows are staged in files, or on a branch."""
 
     _log: LakeLog
 
@@ -464,10 +464,10 @@ class LakeSink(TableSink):
     @property
     @abstractmethod
     def staging(self) -> Staging:
-        """Where attempts stage files."""
+        """The place where attempts stage files."""
 
     def check(self, df: Any) -> Any:
-        """Raise InvalidValueError for no frame or a wrong `partition_by`, MissingConnectorError for no connector."""
+        """Raise InvalidValueError for a wrong `partition_by` or for what is no frame; MissingConnectorError."""
         log, merges = self._log, self.rules is not None
         log.check(merges=merges)
         rows = super().check(df)
@@ -488,7 +488,7 @@ class LakeSink(TableSink):
         log = self._log
         rows = with_batch(rows, self._batch_column, value_of_batch(batch))
         rows, shape = self._checked(rows) if columns_of(rows) else (rows, None)
-        # A table that is made with the first publication is made as the output says.
+        # The output tells how to partition a table that the first publication creates.
         made = replace(made, partition_by=() if log.is_made_early else tuple(self._partition_by))
         output, staged = self._write(batch, made, rows)
         if staged.names and shape is not None:
@@ -496,14 +496,14 @@ class LakeSink(TableSink):
         return output
 
     def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
-        """Write rows where no reader looks; return `made` with where that is."""
+        """Write rows where no reader looks; return `made` with the place where they are."""
         staging = self._done(lambda: self.staging, after=CHECK)
         return staging.stage(batch, made, partial(write_rows, rows))
 
     def _checked(self, rows: Any) -> tuple[Any, TableShape]:
-        """Raise what speaks against the rows at the table, or against making one for them.
+        """Raise an error if the rows do not fit the table, or if no table can be created for them.
 
-        Returns the rows as they are staged, and what the table is, or is going to be.
+        Returns the rows as they are staged, and the shape of the table that exists or is going to exist.
         """
         log, rules = self._log, self.rules
         shape = self._done(log.shape, after=CHECK)
@@ -515,7 +515,7 @@ class LakeSink(TableSink):
             check_typed(log.rows.by_path(brought.schema), self.name)
             shape = TableShape(types, [], self._partition_by)
             if log.is_made_early:
-                # Without an action: what counts rows on the way would have counted.
+                # Without a Spark action, because an Observation that counts rows would count those of this action.
                 if spark_of(rows) is not None and java_frame(rows).toJavaRDD().isEmpty():
                     return rows.select(), shape
                 if isinstance(rows, ArrowStream) and rows.is_empty():
@@ -525,7 +525,7 @@ class LakeSink(TableSink):
         if rules is not None and shape.no_merge:
             raise TargetError(self.name, shape.no_merge)
         check_fits(self.name, types, shape.types)
-        # The ends of a version are filled later.
+        # The end columns of a version are filled later.
         required = [name for name in shape.required if name in columns_of(rows)]
         if spark_of(brought) is None:
             brought = with_required(self.name, brought, required)
@@ -534,13 +534,13 @@ class LakeSink(TableSink):
         return brought if rules is None else rows, shape
 
     def _check_staged(self, staged: StagedRows, shape: TableShape) -> None:
-        """Raise what the values of staged rows make impossible, a merge, a partition or a row, and delete them."""
+        """Raise if a merge, a partition or a constraint cannot take the values of staged rows, and delete the rows."""
         log, rules = self._log, self.rules
         checked = [
             name for name in shape.partition_by if shape.types.get(name, "").partition("(")[0] in log.unfit
         ]  # fmt: skip
         longest = longest_folder(self._staging_now()) if checked else 0
-        # Not of the rows as they came: Spark would compute each of them once more, perhaps with other values.
+        # Check the staged rows, not the given ones: Spark would compute those once more, perhaps with other values.
         required = shape.required if log.engine == "spark" else ()
         if not (checked or required or shape.conditions or rules):
             return
@@ -550,7 +550,7 @@ class LakeSink(TableSink):
             if rules is not None:
                 rows = log.rows.read(staged)
                 self._done(lambda: log.merging(rules).check(rows))
-                # The ends of a version are filled later.
+                # The end columns of a version are filled later.
                 lacks = naming(rules.ends(columns_of(rows)))
                 asked = {name: text for name, text in asked.items() if not lacks(text)}
                 parts = [log.rows.kept(log.rows.frames.distinct(rows, rules), rules)]
@@ -569,9 +569,9 @@ class LakeSink(TableSink):
         log = self._log
         staged = None if log.is_made_early or log.exists() else self._staged(output)
         if staged is not None:
-            # Without rows, and only then looked at again. A decision that takes the batch back deletes what is staged,
-            # and then records that in the table, if there is one: a table that is made together with its first rows
-            # could come after both.
+            # Create the table without rows, and look at the staged rows again before they are added. A decision that
+            # takes the batch back deletes the staged rows first, and then records that in the table, if there is one. A
+            # table created together with its first rows could appear after both steps.
             like = log.rows.empty(staged)
             kept = like if output.merge is None else log.rows.kept(like, Merge.by(output.merge))
             log.make(kept, output.partition_by)
@@ -579,7 +579,7 @@ class LakeSink(TableSink):
 
 
 def check_counts(target: str, refused: Mapping[str, int], remedy: str = "") -> None:
-    """Raise TargetError for the first constraint that refuses rows, by their counts."""
+    """Raise TargetError for the first constraint that refuses rows, given the number of rows that each refuses."""
     for constraint, count in refused.items():
         if count:
             raise TargetError(
@@ -591,7 +591,7 @@ def check_counts(target: str, refused: Mapping[str, int], remedy: str = "") -> N
 
 
 def moved_table(output: Output) -> TargetError:
-    """Return the error for a batch whose table is under this name no longer."""
+    """Return the error for a batch whose table no longer has this name."""
     return TargetError(
         output.target,
         f"the table that version {output.version} was staged in is no longer here: it was renamed, dropped or "
