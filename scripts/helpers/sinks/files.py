@@ -1,11 +1,11 @@
-"""`FileSink`: a batch as files that readers see once, whatever becomes of the attempts that write them.
+"""`FileSink`: writes a batch as files that readers see exactly once, even if attempts to write it fail or overlap.
 
 ::
 
-    stage     <staging>/<job>/<batch>-f<fence>-…/part-….parquet, then _manifest     nobody sees it
-    commit    the head names this attempt: not here, and nothing else does
-    publish   <target>/import_date=…/part-00000-<job>-<batch>.parquet               readers see it
-    sweep     the staged folder is deleted, its manifest last; those of losers too
+        stage     <staging>/<job>/<batch>-f<fence>-…/part-….parquet, then _manifest     no reader sees it
+        commit    the head names this attempt; this happens in the head alone, not here
+        publish   <target>/import_date=…/part-00000-<job>-<batch>.parquet               readers see it
+        sweep     the staged folder is deleted, its manifest last; those of losing attempts too
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ ESCAPED = str.maketrans({one: f"%{ord(one):02X}" for one in ["\x7f", *"\"#%'*/:=
 
 
 def file_rows(df: Any, partition_by: Sequence[str]) -> Any:
-    """Return rows of Arrow as they are written, the columns of `partition_by` last.
+    """Return Arrow rows in the form in which they are written, with the columns of `partition_by` last.
 
-    A column without a value in any row has no type: pandas reads an empty column of CSV as numbers. An `ArrowStream`
-    stays one, whose types are those of its source, and whose errors come with the batch.
+    A column without a value in any row gets no type, because pandas reads an empty CSV column as numbers. An
+    `ArrowStream` remains one: its types are those of its source, and errors are raised as each batch is read.
 
     Raises
     ------
     InvalidValueError
-        Times with nanoseconds.
+        The rows have times with nanoseconds.
     """
     if isinstance(df, ArrowStream):
         return df.mapped(lambda table: _stored(table, partition_by))
@@ -104,14 +104,14 @@ def file_rows(df: Any, partition_by: Sequence[str]) -> Any:
 def _stored(df: pa.Table | pa.RecordBatch, partition_by: Sequence[str]) -> pa.Table:
     whole = df if isinstance(df, pa.Table) else pa.Table.from_batches([df])
     by = [name for name in partition_by if name in whole.column_names]
-    # Spark would read a file by the columns of the one that the rows are from.
+    # Drop Spark's schema of the file that the rows came from: Spark would read this file by those columns.
     metadata = {key: value for key, value in (whole.schema.metadata or {}).items() if key != SPARK_ROWS}
     table, parted = whole.drop_columns(by).replace_schema_metadata(metadata), arrow_rows(whole.select(by))
     for name in by:
         table = table.append_column(name, parted[name])
     for name in table.column_names:
         if "timestamp[ns" in str(table[name].type):
-            # Compared alone: the writer makes microseconds of them.
+            # Only check that the values fit: the writer converts them to microseconds.
             exact_cast(name, table[name], plain_type(table[name].type))
     return table
 
@@ -119,12 +119,12 @@ def _stored(df: pa.Table | pa.RecordBatch, partition_by: Sequence[str]) -> pa.Ta
 def write_arrow(
     table: Any, place: Place, folder: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
 ) -> WrittenFiles:
-    """Write rows to one file, or to one for each value of some columns. Spark names the folders so.
+    """Write rows to one file, or to one for each value of some columns, in folders named as by Spark.
 
-    Rows without columns, as `read_pandas` returns where nothing is new, make no file, and many batches may make
-    several; see `write_batches`. Times are written in microseconds, which all versions of Spark read.
+    No file is made for rows without columns, which `read_pandas` returns if nothing is new. A stream of many batches
+    may make several files; see `write_batches`. Times are written in microseconds, which all versions of Spark read.
 
-    The folder, relative to the place, is empty. Options are those of `pyarrow.parquet.write_table`.
+    The folder, relative to the place, must be empty. Options are those of `pyarrow.parquet.write_table`.
 
     Raises
     ------
@@ -137,14 +137,14 @@ def write_arrow(
         return write_batches(table, place, folder, options)
     columns = list(partition_by)
     files, sizes = Counter[str](), dict[str, int]()
-    # A column of places of rows, under a name that no column has: the rows of a folder are taken by it.
+    # Add the row numbers as a column, under an unused name, to take the rows of each folder by them.
     number = "_".join(["row", *table.column_names])
     grouped = table.select(columns).append_column(number, [range(len(table))]).group_by(columns)
     for group in grouped.aggregate([(number, "list")]).to_pylist():
         folders = "/".join(partition_folder(column, group[column]) for column in columns)
         rows = table.take(group[f"{number}_list"]).drop_columns(columns)
-        # Values that differ may have one folder, such as NULL and NaN: under one name, the rows of the second would
-        # replace those of the first.
+        # Different values can have the same folder, such as NULL and NaN. Number the files, so that the rows of the
+        # second value do not replace those of the first.
         name, packed = f"{folder}/{folders}/{NAME.format(files[folders])}", _packed(rows, options)
         place.write(name, packed)
         files[folders], sizes[name] = files[folders] + 1, len(packed)
@@ -159,7 +159,7 @@ def _packed(table: pa.Table, options: Mapping[str, Any]) -> bytes:
 
 
 def partition_folder(column: str, value: Any) -> str:
-    """Return the folder of a partition's rows, as Spark calls it."""
+    """Return the name that Spark gives to the folder of a partition."""
     name = column.translate(ESCAPED)
     if value is None or value == "" or value != value:  # NaN, or pandas' NaT.
         return f"{name}={NULL_FOLDER}"
@@ -167,7 +167,7 @@ def partition_folder(column: str, value: Any) -> str:
 
 
 def _text_of(value: Any) -> str:
-    """Return a value as Spark casts it to a text."""
+    """Return a value as text, in the form of Spark's cast to string."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Decimal):
@@ -181,12 +181,12 @@ def _text_of(value: Any) -> str:
 
 
 # --- file types -----------------------------------------------------------------------------------
-# Rows and the schema of the files at their target: compared, and cast where a column has no value of its own.
+# Compare rows with the schema of the files at their target, and cast columns that have no value.
 
 FORMATS = ("parquet", "orc", "csv", "json")
-"""What names of files tell, and a reader of the target takes all of them for."""
+"""Endings of file names that show the format. A reader of the target takes all its files for one format."""
 TEXTS = ("csv", "json")
-"""Formats whose files do not tell the types of their columns."""
+"""Formats whose files do not store the types of their columns."""
 READER_OPTIONS = {"charset": "encoding", "delimiter": "sep"} | {
     name: name
     for name in (
@@ -194,29 +194,29 @@ READER_OPTIONS = {"charset": "encoding", "delimiter": "sep"} | {
         "timestampformat", "timestampntzformat",
     )
 }  # fmt: skip
-"""Options of Spark's writer that a reader has to be given, too, in lower case, and the one name of each."""
+"""Options of Spark's writer that a reader needs as well: lower-case spelling to the one name used here."""
 MAX_LINE = 1_000_000
-"""Characters of a file's first line that are brought here."""
+"""The most characters of a file's first line that are fetched to this process."""
 DEFAULTS = {"header": "false", "sep": ","}
 MAX_FILES = 100
-"""Files that are looked at where a target of Parquet or ORC has no schema. Of texts it is one."""
+"""The most files that are read if a target of Parquet or ORC has no schema; for text formats it is one file."""
 FOOTER_BYTES = 64 * 1024
-"""Read first of a file's end. A longer footer says how long it is."""
+"""Bytes read first from a file's end. The last bytes hold the length of a longer footer."""
 WHOLE = ("tinyint", "smallint", "int", "bigint")
 NUMBERS = (*WHOLE, "float", "double", "decimal")
 PLAIN = (*NUMBERS, "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")
-"""Types that both Spark and pyarrow have, without the ones that hold others."""
+"""Types that both Spark and pyarrow have, without nested types."""
 JSON_KINDS = (bool, "boolean"), ((int, float), "number"), (str, "text"), (list, "array"), (dict, "object")
 WRITTEN_AS = {"struct": "object", "map": "object", "array": "array", "boolean": "boolean"} | dict.fromkeys(
     NUMBERS, "number"
 )
-"""What Spark writes a type as in JSON. All others are texts."""
+"""The kind of JSON value that Spark writes for a type; for all other types it writes a text."""
 NOT_NUMBERS = ("NaN", "Infinity", "-Infinity")
-"""Texts that Spark writes for floats."""
+"""Texts that Spark writes for float values that are not numbers."""
 
 
 def check_same_format(target: Place, names: Iterable[str], format: str) -> None:
-    """Raise TargetError if a file that this package published is of another format."""
+    """Raise TargetError if a file that this package published has another format."""
     for name in names:
         other = set(name.rpartition("/")[2].split(".")[1:]) & set(FORMATS)
         if format in FORMATS and other and format not in other:
@@ -227,36 +227,36 @@ def fit_to_schema(
     target: Place, ours: Mapping[str, int], rows: Any, format: str, partition_by: Sequence[str],
     options: Mapping[str, Any],
 ) -> tuple[Any, FileSchema]:  # fmt: skip
-    """Compare rows with the schema of a target; return them as they are to be written, and the schema with theirs.
+    """Compare rows with the schema of a target; return the rows as they are to be written, and the merged schema.
 
-    A column without a value in any row has no type: it becomes one of the target's type. If the target does not have
-    the column, it is left out, but for CSV, where it can never be added: it keeps its place as an empty text, and the
-    first batch with a value decides its type. Of Spark's rows, which would have to be read for it, these are the
-    columns of type void. The schema has an `attempt` if it is stored at the target already.
+    A column without a value in any row has no type, so it gets the target's type. If the target lacks the column, it is
+    left out, except for CSV, which can never add it later: it keeps its place as an empty text, and the first batch
+    with a value sets its type. In Spark's rows only columns of type void count, because to find others the rows would
+    have to be read. The schema has an `attempt` if the target stores it already.
 
     Parameters
     ----------
     ours
-        The bytes of each file that batches have left there, at least of some.
+        The bytes of each file that batches have left at the target, or of at least some of these files.
 
     Raises
     ------
     TargetSchemaError
         The rows have other columns or types.
     TargetError
-        An option differs that readers have to know.
-    InvalidValueError
-        Two names differ only in case, or a type is needed of a column that has no value.
+            The value of an option that readers need differs from the target's.
+        InvalidValueError
+            Two names differ only in case, or a column without a value needs a type.
     """
     check_cases(columns_of(rows), target.uri(""))
     before = FileSchema.read(target.read(COLUMNS))
     if not ours and before is not None:
-        # The files of others may fill the first page.
+        # `ours` lists only the first page, which files of other writers may fill.
         ours = _published(target)
-    # Where all was taken back other columns may come.
+    # If all batches were taken back, the new rows may have other columns.
     there = before if ours else None
-    # Files are written as `reading.dialects` has it. Readers take all files alike: those of a target whose quotes were
-    # escaped otherwise stay as they are.
+    # Write files in the dialect of `reading.dialects`. Readers read all files alike, so a target whose files have
+    # quotes that were escaped in another way keeps that way.
     if not ours or (there is not None and "escape" in there.options):
         options = with_dialect(format, options)
     is_spark = spark_of(rows) is not None
@@ -284,7 +284,7 @@ def fit_to_schema(
 
 
 def reader_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return those options of a writer that readers have to be given as well; defaults are left out."""
+    """Return the options of a writer that readers need as well; default values are left out."""
     given = {READER_OPTIONS.get(name.lower(), ""): value for name, value in options.items() if value is not None}
     texts = {name: str(value).lower() if name == "header" else str(value) for name, value in given.items() if name}
     return {name: text for name, text in sorted(texts.items()) if DEFAULTS.get(name) != text}
@@ -303,16 +303,16 @@ def _published(target: Place) -> dict[str, int]:
 
 
 def _schema_of_files(target: Place, rows: Any, schema: FileSchema) -> FileSchema | None:
-    """Return the columns of the newest files of a target that has no schema, of texts as far as the newest shows them.
+    """Return the columns of the newest files of a target that has no schema; for text formats, of the newest file.
 
     None if no file can be read.
     """
     sizes = _published(target)
-    # A file without bytes is what a task without rows has left.
+    # A file without bytes was left by a task without rows.
     names = sorted((name for name in sizes if sizes[name]), key=_version_of, reverse=True)
     there, read = None, 0
     for name in names[: 1 if schema.format in TEXTS else MAX_FILES]:
-        # It may be gone, as a job that compacts files may be at work there, or none of Spark's. Its readers say so.
+        # Skip a file that is gone, as when a job compacts files, or that Spark did not write: its readers report it.
         with suppress(Exception):
             found = FileSchema(_columns_in(target, name, rows, schema), {}, schema.options, schema.format)
             there, read = found if there is None else there.merged(found), read + 1
@@ -326,7 +326,7 @@ def _schema_of_files(target: Place, rows: Any, schema: FileSchema) -> FileSchema
 
 
 def _columns_in(target: Place, name: str, rows: Any, schema: FileSchema) -> Mapping[str, str]:
-    """Return the columns of a file, as far as its footer or first line shows them."""
+    """Return the columns of a file, as far as its footer or its first line shows them."""
     uri, spark = literal_path(target.uri(name)), spark_of(rows)
     if schema.format == "csv":
         return _columns_of_csv(uri, spark, schema)
@@ -344,16 +344,16 @@ def _columns_in(target: Place, name: str, rows: Any, schema: FileSchema) -> Mapp
 def _columns_of_csv(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
     if schema.options.get("header") != "true":
         return schema.columns
-    # A column may be called what stands for NULL.
+    # Read the header without `nullvalue`, because a column name may equal the text that stands for NULL.
     options = {name: value for name, value in schema.options.items() if name != "nullvalue"}
-    # Spark cuts the spaces at the ends of a name.
+    # Spark strips the spaces around a name.
     spelled = {name.strip(): name for name in schema.columns}
     columns = spark.read.format("csv").options(**options | {"inferSchema": "false"}).load(uri).columns
     return dict.fromkeys((spelled.get(name, name) for name in columns), VOID)
 
 
 def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
-    """Return the columns in the first line: with the type in the rows if it is written so, else as the line has it."""
+    """Return the columns in the first line: with the rows' type if the value fits it, else with the line's own."""
     options = {"lineSep": schema.options["linesep"]} if "linesep" in schema.options else {}
     first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
     columns = {}
@@ -375,14 +375,14 @@ def _version_of(name: str) -> tuple[int, str]:
 
 
 def _with_whole_numbers(rows: pa.Table, partitions: Mapping[str, str]) -> pa.Table:
-    """Return rows with whole numbers for floats in the columns of folders that have whole numbers at the target.
+    """Convert floats to whole numbers in partition columns that have whole numbers at the target.
 
-    pandas makes floats of whole numbers where one is missing. Beyond 2**53 they may have become others by that.
+    pandas turns whole numbers into floats if one is missing. Beyond 2**53 that may have changed them.
     """
     for place, name in enumerate(rows.column_names):
         column, is_whole = rows[name], partitions.get(name) in WHOLE
         if is_whole and pa.types.is_floating(column.type) and (pc.max(pc.abs(column)).as_py() or 0) < 2**53:
-            # Rows that do not fit are refused with all other types.
+            # Rows that do not fit are refused later, with other misfits of type.
             with suppress(pa.ArrowInvalid):
                 rows = rows.set_column(place, name, column.cast(arrow_type_at(name, partitions)))
     return rows
@@ -391,10 +391,10 @@ def _with_whole_numbers(rows: pa.Table, partitions: Mapping[str, str]) -> pa.Tab
 def _filled(
     rows: Any, found: Mapping[str, str], types: Mapping[str, str], format: str, partition_by: Sequence[str]
 ) -> Any:
-    """Return rows whose columns without a value have the type of the target, or are left out."""
+    """Return rows whose columns without a value have the target's type, or are left out."""
     spark, is_stream = spark_of(rows), isinstance(rows, ArrowStream)
     void = [path for path, kind in found.items() if kind == VOID]
-    # Spark writes no NULL to JSON, and rows that are not there make no file.
+    # Spark writes no NULL to JSON, and no file for zero rows.
     if not void or format == "json" or not (spark or is_stream or len(rows)):
         return rows
     wanted: dict[str, Any] = {}
@@ -410,48 +410,48 @@ def _filled(
 # --- files ----------------------------------------------------------------------------------------
 
 OWN_OPTIONS = ("format", "partition_by", "batch_folders", "staging", "beside_others", "batch_column")
-"""Options of `IncrementalJob.write` itself: Spark's writer takes any other name, and ignores what it does not know."""
+"""Options of `IncrementalJob.write` itself. Spark's writer accepts any other name and ignores unknown ones."""
 NO_OPTIONS = ("path", "bucketby", "sortby", "partitionoverwritemode", "keys", "sequenceby", "spark", "s3client")
-"""What callers of other writers and of `merge` may give, without underscores and in lower case."""
+"""Options of other writers and of `merge` that callers may pass by mistake, in lower case without underscores."""
 MISSPELT = 0.8
-"""How alike a name is to one of `OWN_OPTIONS` that must have been meant, as difflib measures it. No option of Spark's
-writer or of pyarrow's is so much alike."""
+"""The similarity, as difflib measures it, from which a name counts as a misspelt one of `OWN_OPTIONS`. No option of
+Spark's writer or of pyarrow is that similar."""
 LOOKED_AT = 1_000
-"""Files of a target that are looked at to tell how it is laid out: one page of S3."""
+"""The most files of a target that are listed to find out its layout: one page of S3."""
 
 
 class FileSink:
     """Files below one folder, in any format that is written as files: Parquet, ORC, CSV, JSON.
 
-    Promises: once a batch is committed and published, its rows are at the target exactly once, whatever
-    attempts still write, sleep or die. Before its commit no reader of the target sees a row of it. Between
-    commit and the end of its publication a reader sees a part of its files, each of them whole. It holds where
-    a rename is atomic (file systems) or a copy is (S3), as long as nobody else deletes staged files.
+    Guarantees: once a batch is committed and published, its rows are at the target exactly once, even if other attempts
+    still write, sleep or die. Before the commit no reader of the target sees a row of the batch. Between the commit and
+    the end of the publication a reader sees some of its files, each of them whole. This holds where a rename is atomic
+    (file systems) or a copy is (S3), as long as nothing else deletes staged files.
 
-    It does not hold for a run that saves nothing (paused, disabled, a range of runs), as no commit names one of its
-    attempts: each publishes when its block ends. A retry under the same run id replaces the files of the one before,
-    one after the other. Meanwhile readers see files of both, and if two publish at once, files of both may stay.
+    It does not hold for a run that saves nothing (paused, disabled, a range of runs), because no commit names one of
+    its attempts: each attempt publishes when its block ends. A retry with the same run id replaces the files of the
+    attempt before, one after the other. Meanwhile readers see files of both, and if two publish at once, both may stay.
 
     Parameters
     ----------
     target
         The folder that readers read.
     format, options
-        Of Spark's writer; of pyarrow's `write_table` for rows of pandas and pyarrow, which are written as Parquet.
+        Of Spark's writer; for rows of pandas and pyarrow, which are written as Parquet, of pyarrow's `write_table`.
     partition_by
         Columns whose values become folders.
     batch_folders
-        Whether each batch gets a folder ``batch_id=…/``. None: as the target is laid out already, without for
-        a new one.
+        Whether each batch gets a folder ``batch_id=…/``. None: as the target is laid out already; a new target gets no
+        such folders.
     staging
-        Where attempts stage, in the same bucket or file system; by default beside the target.
+        Where attempts stage, in the same bucket or file system as the target; by default next to the target.
     beside_others
-        Whether the target may hold files of others.
+        Whether the target may hold files of other writers.
 
     Raises
     ------
     InvalidValueError
-        The paths do not go together.
+        The paths of target and staging do not fit together.
     """
 
     rules: Merge | None = None
@@ -476,14 +476,14 @@ class FileSink:
         self.staging = staging_for(self.target, staging, spark, s3_client)
         self._batch_folders, self._beside_others = batch_folders, beside_others
         self._format, self._partition_by, self._options = format, list(partition_by), options
-        # What this object staged last is not read back to be published.
+        # Keep what this object staged last, so that its manifest need not be read back before the publication.
         self._own: dict[Output, StagedRows] = {}
 
     @classmethod
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> FileSink | None:
-        """Return the sink that something was staged for; None where only the job's own script knows the place."""
+        """Return the sink that staged an output; None if only the job's own script knows the place."""
         if not is_beside(output, output.target):
             return None
         made = cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
@@ -496,7 +496,7 @@ class FileSink:
     def check(self, df: DataFrame | pd.DataFrame) -> Any:
         """Raise InvalidValueError for no frame, a wrong `partition_by`, or a format that only Spark writes.
 
-        InvalidValueError for a value of pandas or pyarrow there; those of Spark are counted while they are staged.
+        Also raised for a value of pandas or pyarrow that no folder keeps; Spark's are counted while they are staged.
         """
         df = given_rows(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
@@ -518,20 +518,20 @@ class FileSink:
         return [self.name, self.staging.place.uri("")]
 
     def stage(self, batch: BatchId, fence: int, rows: Any, *, replaces: bool = False) -> Output:
-        """Write rows to a folder of this attempt alone. Nobody sees them yet.
+        """Write rows to a folder of this attempt alone. No reader sees them yet.
 
         Rows of Spark are counted while they are written (Spark's Observation), without a second pass.
 
         Raises
         ------
         InvalidValueError
-            Rows with a value in a column of `partition_by` that no folder keeps. What was staged is deleted.
+            Rows have a value in a column of `partition_by` that no folder keeps. The staged rows are deleted.
         TargetError, TargetSchemaError, InvalidValueError
-            Before anything is written. Columns are compared with those that earlier publications have stored in a
-            hidden file of the target; without one with the footers of its newest files, or for CSV and JSON with the
-            first line of the newest file.
-        TargetError
-            A folder or file that cannot be listed or written.
+                Raised before anything is written. The columns are compared with those that earlier publications stored
+                in a hidden file of the target. Without that file they are compared with the footers of the newest
+                files, or for CSV and JSON with the first line of the newest file.
+            TargetError
+                A folder or file cannot be listed or written.
         """
         listed = self.target.files(most=LOOKED_AT)
         found = {name: size for name, size in listed.items() if not is_hidden(name)}
@@ -543,21 +543,21 @@ class FileSink:
                     reason="layout",
                 )
         batch_folders = self._layout(list(found))
-        # A reader takes a column of that name from the folders: one in the rows would be hidden by it, or clash.
+        # Readers get a column of that name from the folders, which would hide or clash with one in the rows.
         if batch_folders and BATCH_COLUMN in (name.lower() for name in columns_of(rows)):
             raise InvalidValueError(reason="reserved_name", name=BATCH_COLUMN, reserved=[BATCH_COLUMN])
         ours = {name: size for name, size in found.items() if batch_of(name)}
         if columns_of(rows):
             self._check_parted(ours)
         rows, schema = self._compared(rows, ours)
-        # S3 is asked with three requests: not again once a batch of the job is there. What the role may no longer do
-        # is an error all the same, at the latest when the batch is published, which then waits for the next run.
+        # On S3 the check takes three requests, so it is skipped once a batch of the job is there. A right that the role
+        # lost since still raises an error, at the latest when the batch is published, which the next run then repeats.
         mark, jobs = mark_of(batch.job_id), {name.split("/")[1] for name in listed if name.startswith(f"{RECORDS}/")}
         if mark not in jobs or not isinstance(self.target, S3Place):
             self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
-        # Other columns may be stored meanwhile if the target is emptied, and another job begins there. Where none is by
-        # now, only a decision about this job empties it, which takes this batch back, too.
+        # If the target is emptied meanwhile, another job may store other columns. If this job is alone there, only a
+        # decision about this job empties it, and takes this batch back, too: the schema need not be staged then.
         is_alone = jobs == {mark} and (len(listed) < LOOKED_AT or max(listed) > f"{RECORDS}/~")
         new = None if schema is not None and schema.attempt and is_alone else schema
         made = Output(
@@ -566,45 +566,45 @@ class FileSink:
             columns=new is not None, job_id=batch.job_id,
         )  # fmt: skip
         output, staged = self.staging.stage(batch, made, partial(self._write, rows, schema), new)
-        # Once, and before anything is there that could be taken back.
+        # Write the note once, before the job has published files that could be taken back.
         if staged.names and not any(found and found[0] == made.job for found in map(batch_of, ours)):
             self.staging.place.write(f"{made.job}/{NOTE}", self.name.encode())
         self._own = {output: staged}
         return output
 
     def publish(self, output: Output) -> None:
-        """Show the files of a committed attempt to readers.
+        """Move the files of a committed attempt to where readers see them.
 
-        To be called by a caller who knows from the head that the attempt won. May be called again, and by two at
-        once: both move the same files to the same names.
+        The caller must know from the head that the attempt won. Can be called again, and concurrently: all calls move
+        the same files to the same names.
 
         Raises
         ------
         StagedFilesLostError
-            Files are neither staged nor at the target.
+            Some files are neither staged nor at the target.
         UnprovenError
-            What is staged is not of this attempt, or for another target. Nothing is moved or deleted.
+            The staged files are not of this attempt, or are for another target. Nothing is moved or deleted.
         TargetError
-            Files that cannot be moved. Call again.
+            Files cannot be moved. Call again.
         """
         staged = self._staged(output)
         if staged is None:
             return
         moves = _moves(output, staged)
-        # An earlier attempt of a run whose attempts no commit tells apart.
+        # Delete the files of an earlier attempt of a run that saves nothing: no commit names one of its attempts.
         if output.replaces or output.batch_folders:
             self.target.delete(set(self.published(output)) - set(moves.values()))
         if output.batch_folders:
             self._warn_of_others(output)
         if not output.replaces and moves:
-            # Before the first file: a reader who has seen a row of a batch finds its record.
+            # Write the record before the first file: a reader who has seen a row of a batch finds its record.
             self.target.write(record_of(output.job, output.batch), b"")
-        # Not when the batch is staged: an attempt that never commits must not refuse the columns of those that do.
+        # Store the schema only now: an attempt that never commits must not impose its columns on attempts that do.
         store_schema(self.target, staged.columns, output.version)
         self._move(output, moves, {f"{output.folder}/{name}": size for name, size in staged.sizes.items()})
 
     def _warn_of_others(self, output: Output) -> None:
-        """Name what readers see in the folder of a batch that is none of its files. Whose it is, nothing says."""
+        """Log the files in the folder of a batch that are not of the batch. Nothing shows who wrote them."""
         found = [name for name in self.target.files(f"{BATCH_COLUMN}={output.batch}") if not is_hidden(name)]
         others = [name for name in found if not is_published_name(name, output)]
         if others:
@@ -623,16 +623,16 @@ class FileSink:
             raise StagedFilesLostError(output.target, output.version, lost)
 
     def _staged(self, output: Output) -> StagedRows | None:
-        """Return the files of an attempt; None where all of them are at the target, StagedFilesLostError if not."""
-        # Should a person have taken them back meanwhile, there is nothing to copy, and `_move` finds that.
+        """Return the files of an attempt; None if all are at the target. StagedFilesLostError if some are missing."""
+        # If an operator has taken them back meanwhile, there is nothing to move, and `_move` finds that.
         try:
             staged = self._own[output] if output in self._own else self.staging.listed(output)
         except TargetError:
             if len(self.published(output)) < output.files:
                 raise
             return None
-        # Deleted after all files were moved, or by a person's order to drop them. Then the head has forgotten the
-        # output, which the caller knows. What is left is that somebody else emptied the place.
+        # The manifest is deleted after all files were moved, or when an operator drops them: then the head has
+        # forgotten the output, which the caller checks. In any other case something else emptied the staging place.
         if staged is None and len(self.published(output)) < output.files:
             raise StagedFilesLostError(output.target, output.version, [MANIFEST])
         return staged
@@ -645,11 +645,11 @@ class FileSink:
         self.staging.drop(self.staging.own(output))
 
     def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
-        # First: a lake may forbid to delete what is at the target.
+        # Sweep first, because a lake may forbid deletes at the target.
         swept = self.staging.sweep(output, kept)
         start = f"{RECORDS}/{application_of(output)}-"
         found = {name for name in (recorded.files if recorded is not None else ()) if name.startswith(start)}
-        # The last one stays, though it may be of an earlier batch: one without rows has none.
+        # Keep the last record, though it may be of an earlier batch: a batch without rows has no record.
         own = {record_of(output.job, output.batch)} if output.files else set()
         self.target.delete(sorted(found | own)[:-1])
         return swept
@@ -662,13 +662,13 @@ class FileSink:
         return [name for name in self.target.files() if not is_hidden(name)]
 
     def published(self, output: Output) -> list[str]:
-        """Return the names at the target that are of a batch."""
+        """Return the names of the files of a batch at the target."""
         folder = f"{BATCH_COLUMN}={output.batch}" if output.batch_folders else ""
         return [name for name in self.target.files(folder) if is_published_name(name, output)]
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         found = sorted(self.target.files(RECORDS if others else f"{RECORDS}/{job}"))
-        # In the order of their names, so the last one counts.
+        # The records are in the order of their names, so the last version of each application wins.
         return Witnessed(job, dict(filter(None, map(recorded_by, found))), found)
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
@@ -678,20 +678,20 @@ class FileSink:
     def retract(self, retraction: Retraction) -> int:
         """Delete the files of some versions, staged and published; return how many were published.
 
-        The head must have forgotten the output before, or the next run publishes it again. On S3 it is to be
-        called once more when no copy can be under way that began before.
+        The head must have forgotten the output before, or the next run publishes it again. On S3 call this once more
+        when no copy that began before it can still be running.
         """
-        # In this order: a publisher that sleeps between two files finds nothing to move when it wakes. The other way
-        # round it would put a file back that was deleted here.
+        # Delete the staged files first: a publisher that sleeps between two files then finds nothing to move when it
+        # wakes. In the other order it would move a file to the target that was deleted here.
         self.staging.retract(retraction)
         found = [name for name in self.target.files() if is_published_name(name, retraction)]
         self.target.delete(found)
         return len(found)
 
     def _is_noted(self, job: str) -> bool:
-        """Return whether a job has noted, beside this target, that it writes here.
+        """Return whether a job has noted, in this target's staging place, that it writes to this target.
 
-        The names of files say whose they are, and not where they belong: a copy that somebody else keeps, such as an
+        The names of files show which job wrote them, but not where they belong: a copy kept elsewhere, such as an
         archive, has the same names.
         """
         found = self.staging.place.read(f"{job}/{NOTE}")
@@ -712,11 +712,11 @@ class FileSink:
         return write_arrow(rows, place, folder, self._options, self._partition_by)
 
     def _compared(self, rows: Any, ours: Mapping[str, int]) -> tuple[Any, FileSchema | None]:
-        """Compare rows with the schema of the target; return them as they are written, and the schema with theirs."""
+        """Compare rows with the target's schema; return the rows as they are written, and the merged schema."""
         kind = self._format.lower()
         if spark_of(rows) is None:
             rows = file_rows(rows, self._partition_by)
-        # A frame without columns is that of a source where nothing is new.
+        # A frame without columns comes from a source where nothing is new.
         if not columns_of(rows):
             return rows, None
         check_same_format(self.target, ours, kind)
@@ -727,16 +727,16 @@ class FileSink:
     def _move(self, output: Output, moves: Mapping[str, str], sizes: Mapping[str, int]) -> None:
         """Move staged files to the target, which lies below another root of the same bucket or file system."""
         gone = self.staging.place.move(moves, sizes, self.target)
-        # Another publisher was here. What it has moved is at the target.
+        # Another publisher has moved the missing files to the target.
         there = set(self.published(output)) if gone else set()
         lost = [name for name in gone if moves[name] not in there]
-        # Also where the manifest is gone by now: a publisher deletes it after all files are at the target, which these
-        # are not.
+        # Raise even if the manifest is gone by now: a publisher deletes it only after all files are at the target, and
+        # these are not.
         if lost:
             raise StagedFilesLostError(output.target, output.version, lost)
 
     def _check_parted(self, ours: Collection[str]) -> None:
-        """Raise TargetError where the files of earlier batches are in folders of other columns."""
+        """Raise TargetError if the files of earlier batches are in folders by other columns."""
 
         def columns_in(name: str) -> tuple[str, ...]:
             folders = [part for part in name.split("/")[:-1] if not part.startswith(f"{BATCH_COLUMN}=")]
@@ -753,7 +753,7 @@ class FileSink:
             )
 
     def _layout(self, found: Collection[str]) -> bool:
-        """Return whether this batch goes into a folder of its own; refuse a target where it cannot go."""
+        """Return whether this batch gets a folder of its own; raise TargetError if its layout forbids the batch."""
         in_folders = [name for name in found if name.startswith(f"{BATCH_COLUMN}=")]
         flat = [name for name in found if batch_of(name) and not name.startswith(f"{BATCH_COLUMN}=")]
         target = self.name
@@ -784,7 +784,7 @@ def _moves(output: Output, staged: StagedRows) -> dict[str, str]:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raise InvalidValueError for an option that no writer takes here, though Spark's would not refuse it."""
+    """Raise InvalidValueError for an option that no writer takes here, though Spark's would accept it."""
     own = {name.replace("_", ""): name for name in OWN_OPTIONS}
     for name, value in options.items():
         plain = name.lower().replace("_", "")
@@ -802,7 +802,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def check_one_disk(target: Place, staging: Place) -> None:
-    """Raise TargetError for directories of this machine between which no file can be renamed."""
+    """Raise TargetError if target and staging are directories on different disks: no file can be renamed across."""
     disks = {os.stat(place.nearest()).st_dev for place in (target, staging) if isinstance(place, LocalPlace)}
     if len(disks) > 1:
         raise TargetError(
@@ -813,9 +813,9 @@ def check_one_disk(target: Place, staging: Place) -> None:
 
 
 def staging_for(target: Place, chosen: str | None, spark: SparkSession | None, s3_client: S3Client | None) -> Staging:
-    """Return where attempts stage for a target at a path: as it is chosen, or beside the target.
+    """Return the place where attempts stage for a target at a path: the chosen one, or one next to the target.
 
-    InvalidValueError for a staging place that readers see, or that files cannot be moved from.
+    InvalidValueError if readers would see the staging place, or files cannot be moved from it.
     """
     folder = chosen.rstrip("/") if chosen else staging_beside(target.uri(""))
     if not folder:
@@ -834,7 +834,7 @@ def staging_for(target: Place, chosen: str | None, spark: SparkSession | None, s
             f"staging is in bucket {staging.bucket!r} and the target in {target.bucket!r}. Stage in the target's: a "
             "copy from there needs other rights, and takes as long as a download."
         )
-    # By what they stand for: s3a:// and s3:// are one bucket, and a link may lead from one to the other.
+    # Compare what the names lead to: s3a:// and s3:// are one bucket, and a link may lead from one to the other.
     if is_within(staging.uri(""), target.uri("")) or is_within(target.uri(""), staging.uri("")):
         raise InvalidValueError(
             f"staging {staging.root!r} and the target {target.root!r} overlap: readers would see uncommitted "

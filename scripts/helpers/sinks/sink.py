@@ -137,8 +137,7 @@ class Sink(Protocol):
         """Write the rows of an attempt where no reader sees them.
 
         Raises an error, before the commit, if the target as it is now cannot take the rows. Most checks run before
-        anything is written. If a check of the staged rows fails, such as for ties of a merge, they are deleted or
-        swept.
+        anything is written. If a check of the staged rows fails, as for ties of a merge, they are deleted or swept.
 
         Parameters
         ----------
