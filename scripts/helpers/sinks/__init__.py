@@ -1,6 +1,6 @@
-"""Writing a batch so that it is there once: staged by each attempt, published when the head has named the winner.
+"""Write a batch to a target exactly once: each attempt stages it, and it is published when the head names the winner.
 
-May not know: how a batch was chosen, or what a head is. Rows and the id of their batch come in.
+This package must not know how a batch was chosen, or what a head is. It gets rows and the id of their batch.
 """
 
 from typing import TYPE_CHECKING

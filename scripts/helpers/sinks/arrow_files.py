@@ -1,4 +1,4 @@
-"""Put rows that come in batches into files: of Parquet, of which one is open at a time, or one to read them from."""
+"""Write rows that come in batches to files: to Parquet, with one file open at a time, or to a file to read again."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from scripts.helpers.sinks.places import Place
 NAME = "part-{:05d}.parquet"
 WRITTEN = {"coerce_timestamps": "us", "allow_truncated_timestamps": True}
 GROUP = 16 * 1024 * 1024
-"""Bytes in memory of what is one row group, unless a batch has more."""
+"""Bytes in memory of one row group, unless a single batch has more."""
 FILE_BYTES = 32 * 1024 * 1024
-"""A file gets no more rows once it has as many bytes: what reads staged rows has a whole file in memory."""
+"""The size from which a file gets no more rows, because readers of staged rows hold a whole file in memory."""
 
 
 class WrittenFiles(NamedTuple):
-    """How many rows were written, and the bytes of each file, so that nobody has to look."""
+    """The number of rows written, and the bytes of each file, so that no listing is needed."""
 
     rows: int
     sizes: dict[str, int]
 
 
 def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, options: Mapping[str, Any]) -> WrittenFiles:
-    """Write rows to files in an empty folder, through one in the temporary folder.
+    """Write rows to files in an empty folder, each packed in a local temporary file first.
 
-    There is always a first file. Options are those of `pyarrow.parquet.write_table`.
+    At least one file is written. Options are those of `pyarrow.parquet.write_table`.
     """
     count, sizes = 0, dict[str, int]()
     with closing(rows.reader() if isinstance(rows, ArrowStream) else rows.to_reader()) as reader:
@@ -48,9 +48,9 @@ def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, optio
 
 @contextmanager
 def put_down(rows: ArrowStream) -> Iterator[pa.RecordBatchReader]:
-    """Open a reader of rows that were all read before, and wait in a file.
+    """Copy all rows to a temporary file, and open a reader of that file.
 
-    So their source is not held while they are written: SQLite has locks that both would wait for.
+    So the source is not in use while the rows are written: with SQLite, reader and writer would wait for its locks.
     """
     with _temporary() as file:
         with unless_refused({}):
@@ -68,23 +68,23 @@ def put_down(rows: ArrowStream) -> Iterator[pa.RecordBatchReader]:
 
 @contextmanager
 def _temporary() -> Iterator[Any]:
-    packed = TemporaryFile()  # noqa: SIM115 - it is closed below, whatever that says
+    packed = TemporaryFile()  # noqa: SIM115 - it is closed below, and errors of the close are ignored
     try:
         yield packed
     finally:
-        # It writes what it has not written yet: a disk that is full has refused that before.
+        # Closing flushes the rest; if the disk is full, an earlier write has raised that already.
         with suppress(OSError):
             packed.close()
 
 
 def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any]) -> tuple[int, int, bool]:
-    """Write batches to an open file until it is full; return their rows, its bytes, and whether they were the last."""
+    """Write batches to an open file until it is full; return their rows, the file's bytes, and whether none is left."""
     given, count, is_done = {**WRITTEN, **options}, 0, False
     size = given.pop("row_group_size", None)
     with unless_refused(options):
         writer = pq.ParquetWriter(packed, reader.schema, **given)
     with writer:
-        # What a source raises passes as it is.
+        # Errors of the source pass unchanged.
         for group in in_chunks(reader, size, len) if isinstance(size, int) else in_chunks(reader, GROUP):
             with unless_refused(options):
                 writer.write_table(group, size)
@@ -102,7 +102,7 @@ def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any])
 
 @contextmanager
 def unless_refused(options: Mapping[str, Any]) -> Iterator[None]:
-    """Raise InvalidValueError for what pyarrow says against rows, or options; AccessRefusedError for a full disk."""
+    """Raise InvalidValueError if pyarrow refuses rows or options, AccessRefusedError if the temporary disk is full."""
     try:
         yield
     except OSError as error:

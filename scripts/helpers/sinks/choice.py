@@ -1,4 +1,4 @@
-"""Which sink a target needs: when it is written to, and when a later run finds what a dead one had staged."""
+"""Choose the sink for a target: for a script that writes to it, and for a later run that finds staged rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts.helpers.sinks.sink import Sink
 
 @dataclass(frozen=True)
 class Layout:
-    """How a batch lies at a target; see `IncrementalJob.write` and `FileSink`."""
+    """How to store a batch at a target; see `IncrementalJob.write` and `FileSink`."""
 
     format: str = "parquet"
     partition_by: Sequence[str] = ()
@@ -26,7 +26,7 @@ class Layout:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def check_table(self) -> None:
-        """Raise InvalidValueError for an option that files have and tables have not."""
+        """Raise InvalidValueError for an option that only files have, not tables."""
         given = [*self.options]
         given += ["batch_folders"] if self.batch_folders is not None else []
         given += ["beside_others"] if self.beside_others else []
@@ -37,7 +37,7 @@ class Layout:
 
 
 def _kinds() -> Mapping[str, Any]:
-    """Return the sinks of files and tables. Imported here, as a run that writes nothing needs none of them."""
+    """Return the sinks of files and tables. The imports are here because a run that writes nothing needs none."""
     from scripts.helpers.sinks.delta import DeltaSink
     from scripts.helpers.sinks.files import FileSink
     from scripts.helpers.sinks.iceberg import IcebergSink
@@ -46,11 +46,11 @@ def _kinds() -> Mapping[str, Any]:
 
 
 def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -> Sink:
-    """Return the sink for a path, or a name of a table, by the format; InvalidValueError for an option it lacks."""
+    """Return the sink for a path or a table name, by the format; InvalidValueError for an option it does not take."""
     from scripts.helpers.sinks.files import FileSink, check_options
     from scripts.helpers.sinks.staged_rows import spark_of
 
-    # Before the paths are looked at, and for tables as well.
+    # Check the options before the paths, and for tables as well.
     check_options(layout.options)
 
     given: dict[str, Any] = {
@@ -72,9 +72,9 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
 
 
 def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S3Client | None) -> Sink | None:
-    """Return the sink that an output, or a retraction, is of; None where only the job's own script can reach it.
+    """Return the sink that an output or retraction belongs to; None if only the job's own script can reach it.
 
-    InvalidValueError if a later version of this package staged it.
+    InvalidValueError if a later version of this package wrote it.
     """
     if output.sink == "database":
         return None
@@ -88,9 +88,9 @@ def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S
 
 
 def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:
-    """Return whether an output, or a retraction, is of the target of a sink, however each of the two spells it.
+    """Return whether an output or retraction is of the target of a sink, in whatever spelling.
 
-    TargetError if only the database knows which table a name leads to, and does not answer.
+    TargetError if only the database knows which table a name leads to, and it does not answer.
     """
     if record.sink == "database":
         from scripts.helpers.sinks.database import DatabaseSink
@@ -102,5 +102,5 @@ def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:
 def sink_of(
     record: Output | Retraction, given: Iterable[Sink], spark: SparkSession | None, s3_client: S3Client | None
 ) -> Sink | None:
-    """Return the one of some sinks that an output, or a retraction, is of, or else what `opened` returns."""
+    """Return the one of the given sinks that an output or retraction belongs to, or else the result of `opened`."""
     return next((sink for sink in given if is_sink_of(sink, record)), None) or opened(record, spark, s3_client)

@@ -1,6 +1,6 @@
-"""Which applications the log of a Delta table names. Spark lists them; `deltalake` answers for one that is named.
+"""Find the applications that the log of a Delta table names. Spark lists them; `deltalake` looks up only a named one.
 
-The log is its newest checkpoint that is complete, in any of the forms of Delta's protocol, and the commits after it.
+The log is read as its newest complete checkpoint, in any form that Delta's protocol has, and the commits after it.
 ``_last_checkpoint`` is not read: it may be missing, or name a checkpoint that is gone.
 """
 
@@ -20,28 +20,28 @@ from scripts.helpers.sinks.sink import rolled_back
 
 LOG = "_delta_log"
 RETENTION = "delta.setTransactionRetentionDuration"
-"""The property of a table whose transactions expire."""
+"""The table property that makes the transactions of a table expire."""
 Commits = Iterable[tuple[int, Sequence[Mapping[str, Any]]]]
-"""Versions of a table, each with what its file says."""
+"""Versions of a table, each with the actions in its file."""
 File = tuple[str, Any, Any]
-"""A file of rows, and which of them are deleted."""
+"""A data file: its path, and the deletion vector that marks its deleted rows."""
 KINDS, COMMITTED = ["txn", "metaData"], ["txn", "commitInfo", "add", "remove"]
 LOOKS = 100
-"""So many commits are read to find out whether a table was rolled back: of tables that others write to all the time."""
+"""The most commits read to find out whether a table was rolled back; other writers may commit all the time."""
 TRIES = 10
-"""A clean-up may delete files between the listing and the read so often. Each try lists again."""
+"""Tries to read the log while a clean-up deletes files between the listing and the read. Each try lists again."""
 _COMMIT = re.compile(rf"{LOG}/([0-9]{{20}})\.json")
 _CHECKPOINT = re.compile(
     rf"{LOG}/([0-9]{{20}})\.checkpoint"
     r"(?:\.parquet|\.(?P<part>[0-9]{10})\.(?P<parts>[0-9]{10})\.parquet|\.[0-9a-f-]{36}\.(?:parquet|json))"
 )
-"""One file, one of several parts, or the top file of a V2 checkpoint: its sidecars hold no transactions."""
+"""A single file, one of several parts, or the top file of a V2 checkpoint, whose sidecars hold no transactions."""
 
 
 def versions_in(place: Place) -> tuple[dict[str, int], bool, Commits]:
-    """Return the last version of each application that the log of a table names, and whether some may have expired.
+    """Return the last version of each application in the log of a table, and whether some may have expired.
 
-    And the newest commits; see `history_in`.
+    Also returns the newest commits; see `history_in`.
 
     Raises
     ------
@@ -62,16 +62,16 @@ def versions_in(place: Place) -> tuple[dict[str, int], bool, Commits]:
 
 
 def history_in(place: Place, names: Collection[str]) -> Commits:
-    """Read the newest commits of a table among the files of its log, the newest first, as far as they are asked for."""
+    """Read the newest commits of a table, newest first, from the files of its log. Each is read when it is needed."""
     newest = [*_commits(names).items()][::-1][:LOOKS]
     return ((version, _actions_in(name, place.read(name), COMMITTED) or []) for version, name in newest)
 
 
 def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
-    """Return what a table has lost of a job's versions by a `RESTORE`; see `rolled_back`.
+    """Return the versions of a job that a table has lost by a `RESTORE`; see `rolled_back`.
 
-    The log does not have the version to which a table is taken back to a time. But the files that are gone, and those
-    that are back, say after which commit: no later one added or removed anything that counts.
+    The log does not store the version that a `RESTORE` to a time went back to. The files show it: commits after that
+    version added the files that the `RESTORE` removed, and removed the files that it brought back.
     """
     parents, marks = dict[int, int](), dict[int, tuple[str, int]]()
     undone: dict[int, tuple[set[File], set[File]]] = {}
@@ -79,7 +79,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         added, removed = ({_file_of(one[kind]) for one in actions if kind in one} for kind in ("add", "remove"))
         parents[at] = at - 1
         for restore, (gone, back) in [*undone.items()]:
-            # What was removed again meanwhile, as by a compaction, is gone as well.
+            # A file that was removed again meanwhile, as by a compaction, is gone as well.
             gone.difference_update(added)
             gone.update(removed - back)
             back.difference_update(removed)
@@ -95,7 +95,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         if marks and not undone:
             break
     newest = max(parents, default=-1)
-    # The commit that the table was taken back to, and the one before the oldest, are known as well.
+    # The commit that a table was restored to, and the one before the oldest commit read, are known as well.
     parents = dict.fromkeys(parents.values(), -1) | parents
     return rolled_back(newest, parents, sorted(parents), marks)
 
@@ -106,12 +106,12 @@ def _file_of(action: Mapping[str, Any]) -> File:
 
 
 def _commits(names: Collection[str]) -> dict[int, str]:
-    """Return the commits among the files of a log by their versions, in order."""
+    """Return the commits among the files of a log, by version, in ascending order."""
     return {int(found[1]): name for name in sorted(names) if (found := _COMMIT.fullmatch(name))}
 
 
 def _needed(names: Collection[str]) -> list[str] | None:
-    """Return the files of the log that say what the table is; None where one is missing."""
+    """Return the log files that define the current state of the table; None if one is missing."""
     commits = _commits(names)
     parts = defaultdict(list)
     for name in names:
@@ -126,11 +126,11 @@ def _needed(names: Collection[str]) -> list[str] | None:
 
 
 def _actions_in(name: str, data: bytes | None, kinds: list[str]) -> list[dict[str, Any]] | None:
-    """Return the actions of some kinds in a file of the log; None if it is gone."""
+    """Return the actions of the given kinds in a file of the log; None if the file is gone."""
     if data is None:
         return None
     if name.endswith(".json"):
         return [action for action in actions_of(data.decode()) if not action.keys().isdisjoint(kinds)]
-    # No other column: those of files are most of a checkpoint.
+    # Read no other columns: the actions of data files are most of a checkpoint.
     found = pq.ParquetFile(BytesIO(data)).read(columns=kinds)
     return [{kind: action} for kind in found.column_names for action in found[kind].drop_null().to_pylist()]

@@ -1,4 +1,4 @@
-"""`FileSchema`: the columns that all files of a target share, whatever their format and whatever wrote them. Pure."""
+"""`FileSchema`: the columns that all files of a target share, whatever their format and their writer. Pure."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from scripts.helpers.sinks.places import Place
 logger = logging.getLogger(__name__)
 
 COLUMNS = "_glue_watermarks_columns"
-"""The file of a target that holds its schema, as JSON. Readers skip its name."""
+"""The file at a target that holds its schema, as JSON. Readers skip the file because of its name."""
 VOID = "void"
 """The type of a column without a value in any row."""
 
 
 @dataclass(frozen=True)
 class FileSchema:
-    """The schema of a target, or of rows that are written there.
+    """The schema of a target, or of rows to be written to it.
 
     Attributes
     ----------
     columns
         Types by path, in the order of the columns: ``id``, ``inner``, ``inner.tags``, ``inner.tags[]``. A type has its
-        name of Spark's SQL, and a type that only pyarrow has its name there.
+        name in Spark's SQL, or in pyarrow if only pyarrow has it.
     partitions
         The types of the columns whose values become folders.
     options
-        Options of the writer that readers have to be given as well.
+        Options of the writer that readers need as well.
     format
-        Of the files.
+        The format of the files.
     attempt
-        The folder of the attempt that stored it.
+        The folder of the attempt that stored this schema.
     instead_of
         Only in a staged schema: the `attempt` of the schema that it replaces, because the target had no files when the
-        rows were staged. None: it is merged with the one at the target.
+        rows were staged. None: the staged schema is merged with the target's.
     """
 
     columns: Mapping[str, str]
@@ -49,7 +49,7 @@ class FileSchema:
 
     @classmethod
     def read(cls, data: bytes | None) -> FileSchema | None:
-        """Read what `to_bytes` returns, with any field left out but `columns`; None of anything else, and of None."""
+        """Read the bytes of `to_bytes`, where any field but `columns` may be missing; None for anything else."""
         try:
             found = json.loads(data or b"")
             made = cls(**{each.name: found[each.name] for each in fields(cls) if each.name in found})
@@ -59,14 +59,14 @@ class FileSchema:
         return made if all(isinstance(text, str) for text in (*texts, made.format, made.attempt)) else None
 
     def to_bytes(self) -> bytes:
-        """Write it as JSON."""
+        """Return the schema as JSON."""
         return json.dumps(asdict(self)).encode()
 
     def misfit(self, target: str, rows: FileSchema) -> TargetSchemaError | None:
-        """Return the error of rows that do not fit; None if they do. Columns may come and go, but for those of CSV.
+        """Return the error if rows do not fit; None if they do. Columns may come and go, except for CSV.
 
         Names are compared without case, as Spark does. The columns of CSV keep their number and order: Spark, Athena
-        and others read all files by the columns of the first one, by position, so values would move to other columns.
+        and others read all files by the first file's columns, by position, so values would get into other columns.
         """
         there = {**self.columns, **self.partitions}
         spelled, changed = {name.lower(): name for name in there}, {}
@@ -92,7 +92,7 @@ class FileSchema:
         return TargetSchemaError(target, missing, unknown, changed, remedy) if missing or unknown or changed else None
 
     def merged(self, rows: FileSchema) -> FileSchema:
-        """Return this schema with the columns that only the rows have, and their types where it has none."""
+        """Return this schema with the columns that only the rows have, and the rows' types where it has none."""
         known = {name.lower() for name in (*self.columns, *self.partitions)}
 
         def both(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
@@ -104,7 +104,7 @@ class FileSchema:
 
 
 def store_schema(target: Place, staged: bytes | None, version: int) -> None:
-    """Store the staged schema of a committed batch at its target, merged with what others have stored since."""
+    """Store the staged schema of a committed batch at its target, merged with what other jobs have stored since."""
     ours = FileSchema.read(staged)
     if ours is None:
         return
@@ -120,7 +120,7 @@ def store_schema(target: Place, staged: bytes | None, version: int) -> None:
                 "the batch was staged, and readers cannot read both: %s. Rewind one of the jobs with retract, and let "
                 "it write to another folder", target.uri(""), version, misfit.found if misfit else "options differ",
             )  # fmt: skip
-        # Of CSV later batches of the other job must fit the columns that it has stored.
+        # For CSV keep the stored columns, because later batches of the other job must fit them.
         kept = there if misfit is not None and ours.format == "csv" else there.merged(ours)
         return None if kept == there else replace(kept, instead_of=None).to_bytes()
 

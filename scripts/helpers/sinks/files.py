@@ -2,10 +2,10 @@
 
 ::
 
-        stage     <staging>/<job>/<batch>-f<fence>-…/part-….parquet, then _manifest     no reader sees it
-        commit    the head names this attempt; this happens in the head alone, not here
-        publish   <target>/import_date=…/part-00000-<job>-<batch>.parquet               readers see it
-        sweep     the staged folder is deleted, its manifest last; those of losing attempts too
+    stage     <staging>/<job>/<batch>-f<fence>-…/part-….parquet, then _manifest     no reader sees it
+    commit    the head names this attempt; this happens in the head alone, not here
+    publish   <target>/import_date=…/part-00000-<job>-<batch>.parquet               readers see it
+    sweep     the staged folder is deleted, its manifest last; those of losing attempts too
 """
 
 from __future__ import annotations
@@ -244,9 +244,9 @@ def fit_to_schema(
     TargetSchemaError
         The rows have other columns or types.
     TargetError
-            The value of an option that readers need differs from the target's.
-        InvalidValueError
-            Two names differ only in case, or a column without a value needs a type.
+        The value of an option that readers need differs from the target's.
+    InvalidValueError
+        Two names differ only in case, or a column without a value needs a type.
     """
     check_cases(columns_of(rows), target.uri(""))
     before = FileSchema.read(target.read(COLUMNS))
@@ -527,11 +527,11 @@ class FileSink:
         InvalidValueError
             Rows have a value in a column of `partition_by` that no folder keeps. The staged rows are deleted.
         TargetError, TargetSchemaError, InvalidValueError
-                Raised before anything is written. The columns are compared with those that earlier publications stored
-                in a hidden file of the target. Without that file they are compared with the footers of the newest
-                files, or for CSV and JSON with the first line of the newest file.
-            TargetError
-                A folder or file cannot be listed or written.
+            Raised before anything is written. The columns are compared with those that earlier publications stored in a
+            hidden file of the target. Without that file they are compared with the footers of the newest files, or for
+            CSV and JSON with the first line of the newest file.
+        TargetError
+            A folder or file cannot be listed or written.
         """
         listed = self.target.files(most=LOOKED_AT)
         found = {name: size for name, size in listed.items() if not is_hidden(name)}

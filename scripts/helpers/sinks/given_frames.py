@@ -1,7 +1,7 @@
-"""What a script gives to be written: a frame of pandas becomes a table of pyarrow, and a merge has its deletes marked.
+"""Convert the frames that a script writes: pandas to a table of pyarrow, and for a merge mark the deletes.
 
-All that only pandas has is settled here: its index, labels that are no texts, NaN and None, columns of objects. Below,
-rows are of Spark or of Arrow.
+Everything that only pandas has is resolved here: its index, labels that are not text, NaN and None, object columns.
+The code below this module sees only rows of Spark or of Arrow.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from scripts.helpers.sinks.staged_rows import columns_of, spark_of
 
 
 def given_rows(df: Any, target: str) -> Any:
-    """Return the rows that a script gives for a target: those of pandas as a table of Arrow, others as they are.
+    """Return the rows that a script passes for a target: those of pandas as an Arrow table, others unchanged.
 
-    Of pandas, labels of columns become texts, and NaN, NaT and None become NULL. A column of objects gets the type that
-    all its values have, and a categorical one is a dictionary. The index is left out.
+    For pandas, column labels become texts, and NaN, NaT and None become NULL. An object column gets the type that all
+    its values have, and a categorical column becomes a dictionary. The index is left out.
 
     Raises
     ------
     InvalidValueError
-        It is no frame, has two columns of one name, an index with a name, a column of several kinds of values, or NaN
-        of `decimal`, which pandas takes for a missing value.
+        The argument is no frame, has two columns of one name, an index with a name, a column of several kinds of
+        values, or a NaN of `decimal`, which pandas treats as a missing value.
     """
     if not (is_pandas(df) or is_arrow(df) or isinstance(df, ArrowStream) or spark_of(df) is not None):
         raise InvalidValueError(
@@ -58,7 +58,7 @@ def _arrow_of(df: pd.DataFrame, target: str) -> Any:
             "df.reset_index() first, or df.reset_index(drop=True) to leave it out."
         )
     for name in df.columns[df.dtypes == "object"]:
-        # To pandas, NaN is a missing value.
+        # pandas treats a NaN of `decimal` as a missing value.
         may_be = pd.api.types.infer_dtype(df[name]) in ("decimal", "empty")
         if may_be and any(isinstance(value, Decimal) and value.is_nan() for value in df[name]):
             raise InvalidValueError(f"Column {name!r} has Decimal('NaN'), which would become NULL. Replace it.")
@@ -69,7 +69,7 @@ def _arrow_of(df: pd.DataFrame, target: str) -> Any:
     try:
         return pa.Table.from_pandas(df, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        # Its last part names the column. The first one of several has the value.
+        # The last part of the error names the column. If there are several parts, the first shows the value.
         shown = "a number is too large" if isinstance(error, OverflowError) else str(error.args[-1]).rstrip(".")
         raise InvalidValueError(f"Rows for {target!r} have no one type for each column: {shown}. Give one.") from None
 
@@ -82,21 +82,21 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
     df
         The rows.
     deletes
-        Which of them are deletes: for Spark a condition in SQL or a Column, for pandas the name of a column or a
-        function that returns a Series. NULL is no delete. None: none of them.
+        Which rows are deletes: for Spark a condition in SQL or a Column, for pandas the name of a column or a function
+        that returns a Series. NULL is no delete. None: no row is one.
     missing
-        More deletes: keys whose rows the source has no longer, with the columns of `sequence_by`.
+        More deletes: keys whose rows are no longer in the source, with the columns of `sequence_by`.
 
     Raises
     ------
     KeyColumnError
-        Keys or an order that the rows, or those of `missing`, do not have.
+        A column of the keys or of `sequence_by` is not in the rows, or not in `missing`.
     InvalidValueError
-        The rows have a column of that name, or `deletes` or `missing` do not go with the frame.
+        The rows have a column of this package's own name, or `deletes` or `missing` do not fit the kind of frame.
     """
     if not is_pandas(df) and not hasattr(df, "sparkSession"):
         raise InvalidValueError(f"The rows are a {type(df).__name__}. Give a DataFrame of Spark or pandas to a merge.")
-    # A frame without columns is that of a source where nothing is new.
+    # A frame without columns comes from a source where nothing is new.
     if not len(df.columns) and missing is None:
         return df
     check_names(df)
@@ -110,10 +110,10 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
 
 
 def check_names(df: Any, *, is_marked: bool = False) -> None:
-    """Raise InvalidValueError for a column of the user with a name of this package.
+    """Raise InvalidValueError if a column of the user has a name that this package reserves.
 
-    Sinks mark deletes, and number rows, in columns with such names, and leave them out at the target. In rows that are
-    marked, one of them is not the user's.
+    Sinks mark deletes and number rows in columns with such names, and do not write these columns to the target. In
+    marked rows the column `DELETED` is the package's own.
     """
     for name in map(str.lower, columns_of(df)):
         if name.startswith(internal("")) and not (is_marked and name == DELETED):
@@ -161,7 +161,7 @@ def _marked_in_pandas(
             "function: deletes=lambda rows: rows.status == 'deleted'."
         )
     if isinstance(found, pd.Series) and not found.index.equals(df.index):
-        # pandas would look its values up by the labels of the rows, and find none.
+        # pandas would look up the Series' values by the labels of the rows, and find none.
         raise InvalidValueError(
             "deletes returns a Series with another index than that of the rows. Compute it from the rows, or return "
             "an array."
@@ -169,15 +169,15 @@ def _marked_in_pandas(
     if deletes is not None:
         flags = pd.Series(found, index=df.index)
         kind = pd.api.types.infer_dtype(flags, skipna=True)
-        # A column of NULLs has no type, and deletes nothing.
+        # A column with only NULLs has no type, and deletes nothing.
         _check_condition("boolean" if kind == "empty" or flags.isna().all() else kind)
         found = flags.astype("boolean").fillna(False).astype(bool)
     events = df.assign(**{DELETED: found})
     if missing is None:
         return events
     gone = missing[named].assign(**{DELETED: True})
-    # As objects: concat would make floats of whole numbers that the missing rows do not have. Not what pyarrow holds
-    # and the missing rows lack: of a list, pandas would make an array of numpy, with NaN for NULL.
+    # Concatenate as objects: otherwise pandas makes floats of whole numbers in columns that `missing` lacks. Leave out
+    # pyarrow's columns that `missing` lacks: pandas would turn a list into an array of numpy, with NaN for NULL.
     held = {name: kind for name, kind in events.dtypes.items() if isinstance(kind, pd.ArrowDtype) and name not in named}
     objects = {name: "object" for name in events.columns if name not in held}
     wide = gone.reindex(columns=events.columns).astype("object").astype(held)
@@ -185,7 +185,7 @@ def _marked_in_pandas(
 
 
 def _check_condition(kind: str) -> None:
-    """Refuse what is not true or false: of a text, Spark makes NULL or an error, by its session."""
+    """Raise InvalidValueError unless a type is boolean: from text Spark makes NULL or an error, by its settings."""
     if kind not in ("boolean", "void"):
         raise InvalidValueError(
             f"deletes is of type {kind}, and must be a condition. Compare it with a value: for Spark "
@@ -194,11 +194,11 @@ def _check_condition(kind: str) -> None:
 
 
 def _typed(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns in the types they had, numbers and flags of numpy as those that hold NULL."""
+    """Return the frame with its former types, but with nullable ones for numpy's whole numbers and flags."""
     kinds: dict[Any, Any] = {}
     for name, kind in like.dtypes.items():
         if isinstance(kind, pd.CategoricalDtype):
-            continue  # Its categories need not have the keys that are missing.
+            continue  # The deleted keys need not be among its categories.
         is_whole = pd.api.types.is_integer_dtype(kind) and not pd.api.types.is_extension_array_dtype(kind)
         kinds[name] = str(kind).replace("i", "I", 1).replace("uI", "UI") if is_whole else kind
         if str(kind) == "bool":

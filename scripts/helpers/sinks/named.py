@@ -1,4 +1,4 @@
-"""The sink of a target that a person names, rather than the record of a batch."""
+"""The sink of a target that an operator names, without the record of a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scripts.helpers.sinks.sink import Sink
 
 
 def sink_at(target: str) -> Sink:
-    """Return the sink for a target that a person names: a table of a catalog, or what is in a folder.
+    """Return the sink for a target that an operator names: a table of a catalog, or the content of a folder.
 
     InvalidValueError if it is a database, or if nothing is there.
     """

@@ -98,10 +98,10 @@ class Sink(Protocol):
 
     ::
 
-            stage     each attempt writes its rows where no reader looks, apart from all other attempts
-            commit    the head names one attempt; this happens in the head alone, not here
-            publish   readers get that attempt's rows, in a way that can be repeated
-            clear     the staged rows of that attempt are deleted; `drop` and `sweep` delete those of losing attempts
+        stage     each attempt writes its rows where no reader looks, apart from all other attempts
+        commit    the head names one attempt; this happens in the head alone, not here
+        publish   readers get that attempt's rows, in a way that can be repeated
+        clear     the staged rows of that attempt are deleted; `drop` and `sweep` delete those of losing attempts
     """
 
     rules: Merge | None
@@ -169,9 +169,9 @@ class Sink(Protocol):
         Parameters
         ----------
         kept
-                The `Output.folder` of each committed attempt that is not published yet.
-            recorded
-                What the target had recorded before. Records that only repeat it are deleted as well.
+            The `Output.folder` of each committed attempt that is not published yet.
+        recorded
+            What the target had recorded before. Records that only repeat it are deleted as well.
         """
 
     def staged(self, job: str) -> list[str]:

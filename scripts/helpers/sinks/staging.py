@@ -283,9 +283,9 @@ class Staging(Attempts):
         Raises
         ------
         UnprovenError
-                Its attempt or target is another one than the output says. Nothing may be published.
-            TargetError
-                The job stages in another place now than it did then, and a look at the new place would find no files.
+            Its attempt or target is another one than the output says. Nothing may be published.
+        TargetError
+            The job stages in another place now than it did then, and a look at the new place would find no files.
         """
         if output.staging and not self.is_own_place(output):
             raise TargetError(

@@ -2,11 +2,11 @@
 
 ::
 
-        stage     each attempt writes its rows where no reader looks, apart from all other attempts
-        commit    the head names one attempt; this happens in the head alone, not here
-        publish   one commit adds the rows and the record, unless the batch is recorded; if another writer commits
-                  between the look at the table and this commit, the sink looks again
-        sweep     the staged rows are deleted, those of losing attempts too
+    stage     each attempt writes its rows where no reader looks, apart from all other attempts
+    commit    the head names one attempt; this happens in the head alone, not here
+    publish   one commit adds the rows and the record, unless the batch is recorded; if another writer commits
+              between the look at the table and this commit, the sink looks again
+    sweep     the staged rows are deleted, those of losing attempts too
 
 Each format, and each connector of a format, has its own `TableLog`.
 """
@@ -412,9 +412,9 @@ class TableSink(ABC):
         Parameters
         ----------
         after
-                The end of the text of an error.
-            output
-                The output that is published. If given, every error becomes a TargetError; if not, only the connector's.
+            The end of the text of an error.
+        output
+            The output that is published. If given, every error becomes a TargetError; if not, only the connector's.
 
         Raises
         ------

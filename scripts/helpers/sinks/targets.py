@@ -1,4 +1,4 @@
-"""A target of a job as rows that can be read: Parquet, Delta, Iceberg, and whatever else Spark reads."""
+"""Read a job's target as rows: Parquet, Delta, Iceberg, and any other format that Spark reads."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from scripts.helpers.sinks.places import place_of
 from scripts.helpers.spark.jvm import has_jvm, without_code
 
 FILES = ("parquet", "orc", "csv", "json", "text", "avro", "xml")
-"""Formats of files, whose readers in Spark pass over options that they do not know."""
+"""Formats of files, whose readers in Spark ignore unknown options."""
 OWN_OPTION = "glueWatermarksRead"
 
 
 def target_rows(target: str, format: str, spark: SparkSession | None, s3_client: S3Client | None) -> RowSource:
-    """Return what readers see at a target; without Spark all of it is read into memory.
+    """Return the rows that readers see at a target; without Spark all of them are read into memory.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ def target_rows(target: str, format: str, spark: SparkSession | None, s3_client:
     Raises
     ------
     TargetError
-        There is nothing, or it cannot be read.
+        There is nothing at the target, or it cannot be read.
     MissingConnectorError, InvalidValueError
-        What reads the format is not there.
+        No reader of the format is installed.
     """
     name = format.lower()
     if spark is not None:
@@ -65,8 +65,8 @@ def target_rows(target: str, format: str, spark: SparkSession | None, s3_client:
 def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
     """Return the rows of a target as they are now.
 
-    Where the script has cached what it read there, Spark would answer from that. It takes two reads for the same if
-    their options are the same, and these have an option of their own.
+    If the script has cached its own read of the target, Spark would answer from the cache: it treats two reads as the
+    same if their options are the same. So each read here has an option of its own.
     """
     if name in FILES:
         return spark.read.format(name).option(OWN_OPTION, uuid4().hex).load(target)
@@ -76,18 +76,18 @@ def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
         return spark.table(target)
     if name == "delta" and has_jvm(spark) and is_delta_on_spark(spark):
         return delta_rows(spark, target)
-    # Other connectors may refuse an option that they do not know, and Spark Connect cannot ask for a version.
+    # Other connectors may refuse an unknown option, and Spark Connect cannot read the table's version.
     return spark.read.format(name).load(target)
 
 
 def _parquet(target: str, s3_client: S3Client | None) -> pa.Table:
     place = place_of(target, None, s3_client)
-    # What is hidden from Spark is staged, or the sink's own.
+    # Names that are hidden from Spark are staged files or the sink's own.
     names = sorted(name for name in place.files() if not any(map(is_hidden, name.split("/"))))
     tables = [pq.ParquetFile(BytesIO(data)).read() for data in map(place.read, names) if data]
     if not tables:
         raise TargetError(target, "it has no file. Check the name.")
-    # Columns that came later are NULL in older files.
+    # Older files lack the columns that were added later: they are NULL there.
     return pa.concat_tables(tables, promote_options="permissive")
 
 
@@ -111,7 +111,7 @@ def _typed(target: str) -> Iterator[None]:
     except (TargetError, InvalidValueError, MissingConnectorError, SourceError):
         raise
     except Exception as error:
-        # Spark's, Java's and Rust's texts hold stack traces, and some of them hosts.
+        # The texts of errors of Spark, Java and Rust hold stack traces, and some of them host names.
         raise TargetError(
             target, f"it cannot be read ({type(error).__name__}). Check the name, the format and the rights."
         ) from error
