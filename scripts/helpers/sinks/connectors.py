@@ -1,4 +1,4 @@
-"""Connectors of Delta and Iceberg: how they find a table, and what is said where one is missing."""
+"""Connectors of Delta and Iceberg: how they find a table, and the errors if a connector is missing."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ WITHOUT_SPARK = "Install it: pip install {} pyarrow; or work with Spark."
 
 
 def check_classic(spark: SparkSession | None, what: str) -> None:
-    """Raise NoJvmError for a session of Spark Connect: the connectors are asked through the JVM."""
+    """Raise NoJvmError for a session of Spark Connect, because the connectors are called through the JVM."""
     check_jvm(spark, what, CLASSIC_OR_NONE)
 
 
 def check_delta_path(path: str, spark: SparkSession | None) -> None:
-    """Raise InvalidValueError for what is no path of a Delta table; NoJvmError as `check_classic`."""
+    """Raise InvalidValueError if a path cannot be a Delta table's; NoJvmError as `check_classic` does."""
     if "/" not in path:
         raise InvalidValueError(
             f"{path!r} is not a path, as it has no slash. Write s3://bucket/prefix/, or ./{path} for a folder here."
@@ -47,18 +47,18 @@ def check_delta_path(path: str, spark: SparkSession | None) -> None:
 
 
 def check_delta_on_spark(spark: SparkSession) -> None:
-    """Raise MissingConnectorError if a session has no connector of Delta; else its rule is missing late in a query."""
+    """Raise MissingConnectorError if a session lacks Delta's connector; without this check a query would fail late."""
     if not is_delta_on_spark(spark):
         raise MissingConnectorError("delta", DELTA_ON_SPARK)
 
 
 def is_delta_on_spark(spark: SparkSession) -> bool:
-    """Tell whether a session has Delta's connector."""
+    """Return whether a session has Delta's connector."""
     return DELTA_EXTENSION in str(spark.conf.get("spark.sql.extensions", ""))
 
 
 def check_installed(format: str, packages: Iterable[str]) -> None:
-    """Raise MissingConnectorError unless the packages are installed that read and write a format without Spark."""
+    """Raise MissingConnectorError if a package is missing that reads and writes a format without Spark."""
     for package in packages:
         try:
             import_module(package)
@@ -69,13 +69,13 @@ def check_installed(format: str, packages: Iterable[str]) -> None:
 def address_of(uri: str) -> str:
     """Return the URI of a table as `deltalake` takes it; InvalidValueError for a name that it does not take.
 
-    It reads it as a URL: what follows a # or a ? would be left out, and a % begin an escape.
+    `deltalake` reads it as a URL: it would drop the part after a # or a ?, and read a % as the start of an escape.
 
     >>> address_of("s3://lake/raw/a#1")
     's3://lake/raw/a%231'
     """
     scheme, _, path = uri.partition("://")
-    # It takes an escape in a name for what it stands for, and has no way to write the others.
+    # `deltalake` decodes an escape that is part of a name, and has no way to write the other characters.
     if unfit := re.search(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\]|^\\]", path):
         raise InvalidValueError(
             f"The package deltalake does not take a path with {unfit[0]!r}: {uri!r}. Choose another name, or work "
@@ -85,12 +85,12 @@ def address_of(uri: str) -> str:
 
 
 def actions_of(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the actions of a file of Delta's log, which has one a line; a text in it may hold other ends of lines."""
+    """Yield the actions of a file of Delta's log, one per line. A text in it may hold other kinds of line ends."""
     return (json.loads(line) for line in text.split("\n") if line.strip())
 
 
 def deltalake_place(place: Place) -> tuple[str, dict[str, str] | None]:
-    """Return URI of a table, and login, region and endpoint of the client of S3, as `deltalake` takes them."""
+    """Return a table's URI, and the login, region and endpoint of the S3 client, in the form that `deltalake` takes."""
     if isinstance(place, S3Place):
         return f"s3://{place.uri('').partition('://')[2]}", place.login()
     return place.uri(""), None
@@ -102,25 +102,25 @@ def delta_schema(table: Any) -> pa.Schema:
 
 
 def is_of_deltalake(error: Exception) -> bool:
-    """Return whether it is `deltalake` that complains, or what reads files or merges rows for it."""
+    """Return whether an error is from `deltalake`, or from a library that reads files or merges rows for it."""
     module = type(error).__module__
     return module.startswith(("deltalake", "_internal", "pyarrow", "arro3", "_duckdb")) or isinstance(error, OSError)
 
 
 def delta_log_on_spark(uri: str, spark: SparkSession) -> Any:
-    """Return the log of a table and its snapshot, as a pair of Scala, looked up anew."""
+    """Return the log of a table and its snapshot, as a Scala pair, looked up anew."""
     java, session = java_of(spark), java_session(spark)
-    # Delta looks into the settings of the thread's own session.
+    # Delta reads the settings of the thread's active session.
     java.org.apache.spark.sql.SparkSession.setActiveSession(session)
     try:
         return java.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session, uri)
     except TypeError as error:
-        # Without the jar, a Java package is what is found, and that cannot be called.
+        # Without the jar, py4j returns a Java package for this name, which cannot be called.
         raise MissingConnectorError("delta", DELTA_ON_SPARK) from error
 
 
 def check_name(name: str, catalog: Any = None) -> None:
-    """Raise InvalidValueError for a name that is none of a table in a catalog, or not in this one of `pyiceberg`."""
+    """Raise InvalidValueError if a name is not a table's in a catalog, or not in the given catalog of `pyiceberg`."""
     parts = name.split(".")
     if len(parts) < 3 or not all(parts) or "/" in name:
         raise InvalidValueError(f"{name!r} is not the name of an Iceberg table. Write catalog.namespace.table.")
@@ -132,29 +132,29 @@ def check_name(name: str, catalog: Any = None) -> None:
 
 
 def quoted_table(name: str, branch: str = "main") -> SQL:
-    """Return the name of a table, or of a branch of it, as Spark's SQL reads it."""
+    """Return the name of a table, or of one of its branches, as Spark's SQL reads it."""
     parts = name.split(".") if branch == "main" else [*name.split("."), f"branch_{branch}"]
     return joined(".", map(quote, parts))
 
 
 def rows_at(spark: SparkSession, format: str, table: str, version: int | None) -> DataFrame:
-    """Return the rows that a table of Delta or Iceberg has at a version or snapshot; None: its columns, without rows.
+    """Return the rows of a Delta or Iceberg table at a version or snapshot; for None its columns, without rows.
 
-    By this option, which Spark has for both from 3.3 on: Iceberg's own ``snapshot-id`` ends on Spark 4.1. By `load`,
-    because `table` drops the option before Spark 4, and ``VERSION AS OF`` reads a table that the script has cached as
-    it was then.
+    The option `versionAsOf` exists for both formats from Spark 3.3 on; Iceberg's own ``snapshot-id`` ends on Spark 4.1.
+    `load` is used because `table` drops the option before Spark 4, and because for a table that the script has cached
+    ``VERSION AS OF`` reads the cached state.
     """
     reader = spark.read.format(format)
     return reader.load(table).limit(0) if version is None else reader.option("versionAsOf", str(version)).load(table)
 
 
 def is_catalog(name: str, spark: SparkSession) -> bool:
-    """Tell whether a session has a catalog of a name."""
+    """Return whether a session has a catalog of a name."""
     return spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
 
 
 def check_iceberg_on_spark(name: str, spark: SparkSession) -> None:
-    """Raise MissingConnectorError, or InvalidValueError for a catalog that Spark does not have."""
+    """Raise MissingConnectorError, or InvalidValueError if Spark has no such catalog."""
     catalog = name.partition(".")[0]
     if not is_catalog(catalog, spark):
         raise InvalidValueError(
@@ -172,9 +172,9 @@ def check_iceberg_on_spark(name: str, spark: SparkSession) -> None:
 
 
 def spark_table(name: str, spark: SparkSession) -> Any:
-    """Return a table of Iceberg's Java API as it is now: Spark's catalog keeps what it has read for half a minute."""
+    """Return a table of Iceberg's Java API, refreshed: Spark's catalog caches what it read for half a minute."""
     java = java_of(spark)
-    # A catalog is looked up in the settings of the thread's own session.
+    # Spark looks up a catalog in the settings of the thread's active session.
     session = java_session(spark)
     java.org.apache.spark.sql.SparkSession.setActiveSession(session)
     table = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, quoted_table(name))
@@ -185,13 +185,13 @@ def spark_table(name: str, spark: SparkSession) -> Any:
 def arrow_catalog(name: str, of: type[SourceError | TargetError], instead: str) -> Any:
     """Return the catalog of `pyiceberg` that the name of a table begins with.
 
-    The error is of a kind that is given, and names what a script can do instead that configures a catalog itself.
+    Errors are of the type `of`. They name `instead`, the call that a script can make if it configures a catalog itself.
     """
     catalog = name.partition(".")[0]
     check_installed("iceberg", ["pyiceberg.catalog"])
     from pyiceberg.catalog import load_catalog
 
-    redact_logs()  # The catalog makes clients of its own.
+    redact_logs()  # The catalog creates clients that log on their own.
     try:
         return load_catalog(catalog)
     except ValueError as error:
@@ -200,5 +200,5 @@ def arrow_catalog(name: str, of: type[SourceError | TargetError], instead: str) 
             f"~/.pyiceberg.yaml, or {instead}."
         ) from error
     except Exception as error:
-        # What a catalog says when it is asked for its settings: of its HTTP client, its driver, its login.
+        # The catalog's HTTP client, driver or login can raise any error when it is asked for its settings.
         raise of(name, f"its catalog cannot be reached: {reason_of(error)}") from error

@@ -1,15 +1,15 @@
-"""`DeltaSink`: a batch as one transaction of a Delta table, with Spark or without.
+"""`DeltaSink`: writes a batch as one transaction of a Delta table, with Spark or without.
 
 ::
 
-    stage     <staging>/<job>/<batch>-f<fence>-…/part-….parquet, then _manifest      nobody sees it
-    commit    the head names this attempt: not here, and nothing else does
+    stage     <staging>/<job>/<batch>-f<fence>-…/part-….parquet, then _manifest      no reader sees it
+    commit    the head names this attempt; this happens in the head alone, not here
     publish   one transaction that appends these rows, or merges them, and records the batch, unless it is recorded
-    sweep     the staged folder is deleted, its manifest last; those of losers too
+    sweep     the staged folder is deleted, its manifest last; those of losing attempts too
 
-The record is Delta's own: a transaction id of an application, here job and epoch, with a version, here the batch's.
-It is in the same entry of Delta's log as the rows. Two writers of one application's transaction conflict, whatever
-they append: the later one fails, looks again, and finds that the batch is there.
+The record is Delta's own transaction id: an application, here job and epoch, with a version, here the batch's. It is in
+the same entry of Delta's log as the rows. Two transactions of one application conflict, whatever they append: the later
+one fails, looks at the table again, and finds that the batch is there.
 """
 
 from __future__ import annotations
@@ -61,61 +61,61 @@ from scripts.helpers.spark.java_errors import is_of_java, is_of_spark
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 
 Record = tuple[str, int]
-"""Application and version of one of Delta's transactions."""
+"""The application and version of a Delta transaction."""
 TRIES = 10
-"""Others may write to the table while a batch is merged so often. Each try reads and joins anew."""
+"""Tries to merge a batch while other writers commit in between. Each try reads and joins again."""
 APPEND_ONLY = "delta.appendOnly"
 UNFIT_IN_NAMES = frozenset(" ,;{}()\n\t=")
-"""What names of a Parquet file of Delta do not have, unless the table maps its columns."""
+"""Characters that column names in Delta's Parquet files cannot have, unless the table maps its columns."""
 PARTS_OF_MAPS = r"\{key\}|\{value\}"
-"""What a path has beside the names."""
+"""The parts of a path that are not names."""
 CONSTRAINT = "delta.constraints."
-"""What the names of properties begin with that are CHECK constraints."""
+"""The prefix of table properties that hold CHECK constraints."""
 EXACT_IN_DOUBLES = 15
-"""Digits of a decimal that a double keeps, as statistics in a log have it."""
+"""The most digits of a decimal that a double keeps; the statistics in Delta's log are doubles."""
 NO_MERGE = f"it has the property {APPEND_ONLY}, so no merge can change a row. Append."
 WRITTEN_ON_ARROW = {
     "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "generatedColumns",
     "invariants", "timestampNtz", "v2Checkpoint", "variantType", "variantType-preview",
 }  # fmt: skip
-"""Features of a table that `deltalake` 1 writes, as its commits say."""
+"""Table features that `deltalake` 1 can write, as its commits show."""
 
 
 class DeltaSink(LakeSink):
     """A Delta table at a path, to which each batch is appended, or merged by key, in one transaction.
 
-    Promises: once a batch is committed and published, its rows are in the table exactly once, whatever attempts still
-    write, sleep or die. Readers see no row before the commit, all rows of the batch after the publication, and never a
-    part. It holds where Delta's own transactions hold: on S3, Spark needs Delta's `S3DynamoDBLogStore` if two
-    clusters may write to the table at once. Without Spark, conditional writes of S3 do it.
+    Guarantees: once a batch is committed and published, its rows are in the table exactly once, even if other attempts
+    still write, sleep or die. Readers see no row before the commit, all rows of the batch after the publication, and
+    never only some. This holds where Delta's own transactions hold: on S3, Spark needs Delta's `S3DynamoDBLogStore` if
+    two clusters may write to the table at once. Without Spark, conditional writes of S3 are enough.
 
-    The rows are written twice, staged and appended, and read once in between; once more where they are merged, and of
-    columns of text that the table is partitioned by. The first batch that has rows makes the table when it is
-    published. If it is taken back at that moment, the table stays, without rows.
+    Rows are written twice, staged and appended, and read once in between. They are read once more for a merge, and for
+    text columns that partition the table. The first batch with rows creates the table when it is published. If the
+    batch is taken back at that moment, the table stays, without rows.
 
     Parameters
     ----------
     target
         The path of the table: ``s3://bucket/prefix/`` or a directory.
     spark
-        Without it, `deltalake` writes.
+        The Spark session; without it, `deltalake` writes.
     s3_client
-        Its login and endpoint are those of `deltalake`, too.
+        A client of S3, whose login and endpoint `deltalake` uses as well.
     partition_by
-        Columns that the table is partitioned by. Empty: as the table is; a new one is not.
+        Columns that the table is partitioned by. Empty: keep the table's own; a new table has no partitions.
     staging
-        Where attempts stage, in the same bucket or file system; by default beside the target.
+        Where attempts stage, in the same bucket or file system; by default next to the target.
     merge
-        Rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
+        The rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
     batch_column
-        A column of text that the sink fills with the batch id of each row, so that `rewind` and `reset` with
-        ``retract=True`` can delete published rows. A table that is there must have it. None: they cannot. Not for
-        merges, which replace rows.
+        A text column that the sink fills with the batch id of each row, so that `rewind` and `reset` with
+        ``retract=True`` can delete published rows. An existing table must have it. None: they cannot delete them. Not
+        for merges, which replace rows.
 
     Raises
     ------
     InvalidValueError
-        The target is no path, or the paths do not go together.
+        The target is no path, or the paths of target and staging do not fit together.
     NoJvmError
         The session is one of Spark Connect.
     """
@@ -141,14 +141,14 @@ class DeltaSink(LakeSink):
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> DeltaSink | None:
-        """Return the sink that something was staged for.
+        """Return the sink that staged an output.
 
-        None if Spark staged it, and there is none here, or where only the job's own script knows the place.
+        None if Spark staged it and there is no session here, or if only the job's own script knows the place.
         """
         engine = output.engine if isinstance(output, Output) else None
         if (engine == _SparkLog.engine and spark is None) or not is_beside(output, output.target):
             return None
-        # The engine that staged a batch publishes it: the other one does not find what it left.
+        # The engine that staged a batch publishes it: the other engine does not find the staged rows.
         with_spark = None if engine == _ArrowLog.engine else spark
         return cls(
             output.target, spark=with_spark, s3_client=s3_client, staging=output.staging,
@@ -165,7 +165,7 @@ class DeltaSink(LakeSink):
         check_columns_left(self._partition_by, [*stored, self._batch_column] if self._batch_column else stored)
         paths = self._log.rows.by_path(df.schema) if isinstance(self._log, _SparkLog) else ()
         unfit = [path for path in paths if path != DELETED and set(re.sub(PARTS_OF_MAPS, "", path)) & UNFIT_IN_NAMES]
-        # Its first publication would make the table, after the commit.
+        # The first publication creates the table only after the commit, so raise now.
         if unfit and not self._log.exists():
             raise InvalidValueError(
                 f"Column {unfit[0]!r}: no name in a new Delta table of Spark has a blank, a tab, a line break, or one "
@@ -177,14 +177,14 @@ class DeltaSink(LakeSink):
         return [self.name, self._staging_now()]
 
     def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
-        # Spark writes to the table by a login of its own, of which this one tells nothing.
+        # Check only for `deltalake`: Spark writes to the table by a login of its own.
         if made.engine == _ArrowLog.engine:
             self.staging.place.check_rights(self.target)
         return super()._write(batch, made, rows)
 
 
 class _Log(LakeLog, Tables):
-    """A Delta table, and the one beside it that remembers deletes, each by its URI."""
+    """A Delta table, and the table next to it that remembers deletes, each by its URI."""
 
     format, title, way_back = "delta", "Delta", "RESTORE TABLE"
     is_made_early, decides_again = False, True
@@ -217,7 +217,7 @@ class _Log(LakeLog, Tables):
             self._append((app, version), change.staged if isinstance(change, Append) else None)
             return
         is_recorded = self.recorded(of) >= version
-        # Else a publisher of long ago would remember its deletes once more.
+        # A publisher that was asleep for long must not remember its deletes again.
         if not is_recorded or change.repeats:
             record = None if is_recorded else (app, version)
             self._merge(self.merging(change.rules), self.rows.read(change.staged), record)
@@ -235,13 +235,13 @@ class _Log(LakeLog, Tables):
         return self.version(table) is not None
 
     def _merge(self, merge: TableMerge, events: Any, record: Record | None) -> None:
-        """Merge events into a table that is there, and record the batch if it is named.
+        """Merge events into an existing table, and record the batch if `record` is given.
 
-        What they leave is the same however often it is done.
+        The result is the same however often it is done.
 
-        Delta has no transaction over two tables, so the order counts. Deletes are remembered first: a publisher that
-        dies in between leaves a memory of deletes that its successor carries out. Whoever looks before they are
-        remembered, and writes after, is found out by the versions of both tables, and looks again.
+        Delta has no transaction over two tables, so the order matters. Deletes are remembered first: if a publisher
+        dies after that, the next one carries them out. A publisher that looks before deletes are remembered, and
+        writes after, is detected by the versions of both tables, and looks again.
         """
         self.create(merge.memory, events, merge.named)
         distinct = self.rows.frames.distinct(events, merge.rules)
@@ -253,45 +253,45 @@ class _Log(LakeLog, Tables):
             try:
                 self.merge(self._uri, merge.source(distinct), step, recorded)
             except Exception as error:
-                # Before the batch is recorded another publisher of it may have come first: the caller looks. After,
-                # only this one is left to look again.
+                # If the batch is not recorded yet, another publisher may have recorded it: the caller looks. Once it
+                # is recorded, the retry has to happen here.
                 if recorded is not None or self.meaning(error) != "moved":
                     raise
                 continue
             recorded = None
-            # A later batch, or a decision that took this one back, and that before this merge: then it did nothing.
+            # A later batch, or a decision that took this batch back, was recorded first, so the merge did nothing.
             if record is not None and self.recorded_at(record[0]) > record[1]:
                 return
             now = self.version(self._uri), self.version(merge.memory)
-            # One version more is this merge; none, one that changed nothing. Anything else came between the look and
-            # the write: a delete that was remembered meanwhile, or a version that ends one of ours.
+            # The table's version is one higher if this merge changed rows, and the same if not. With other versions,
+            # another writer came in between: a delete was remembered, or a version ends one of this batch's versions.
             if now[1] == looked[1] and now[0] in (looked[0], (looked[0] or 0) + 1):
                 return
         raise TargetError(self._uri, f"others came between {TRIES} times. Let one job at a time merge into a table.")
 
     @abstractmethod
     def recorded_at(self, app: str) -> int:
-        """Return the version that the table has recorded of an application; 0 for none, and where there is no table."""
+        """Return the version that the table has recorded of an application; 0 for none, and if there is no table."""
 
     @abstractmethod
     def version(self, uri: str) -> int | None:
-        """Return the version of a table; None where there is none."""
+        """Return the version of a table; None if there is none."""
 
     @abstractmethod
     def create(self, uri: str, like: Any, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
-        """Make a table without rows, if there is none, of some columns of a frame."""
+        """Create a table without rows, with some columns of a frame, if there is none."""
 
     @abstractmethod
     def merge(self, uri: str, source: Any, step: Step, record: Record | None) -> None:
-        """Merge a frame into a table in one transaction, which records the batch if it is named.
+        """Merge a frame into a table in one transaction, which records the batch if `record` is given.
 
-        Nothing is done if it is recorded by then, or a later one.
+        Does nothing if this or a later batch is recorded by then.
         """
 
     def _shape_of(
         self, schema: Any, columns: Mapping[str, Any], partition_by: Sequence[str], properties: Mapping[str, str]
     ) -> TableShape:
-        """Return what a table is by its log, and its schema by the connector."""
+        """Return the shape of a table from its log, and from its schema as the connector reads it."""
         no_merge = NO_MERGE if properties.get(APPEND_ONLY) == "true" else ""
         conditions = conditions_in(columns, properties, self.dialect)
         types, required = self.rows.types(schema), self.rows.required(schema)
@@ -302,15 +302,15 @@ class _Log(LakeLog, Tables):
 
     @abstractmethod
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
-        """Return the last version of each application whose name begins so, and the newest commits."""
+        """Return the last version of each application whose name begins with `start`, and the newest commits."""
 
     @abstractmethod
     def _append(self, record: Record, staged: StagedRows | None) -> None:
-        """Append staged rows, or none, and record the batch, in one transaction; nothing if it is recorded."""
+        """Append staged rows, or none, and record the batch, in one transaction; do nothing if it is recorded."""
 
 
 def conditions_in(columns: Mapping[str, Any], properties: Mapping[str, str], dialect: Dialect) -> dict[str, SQL]:
-    """Return what a table refuses rows by, which is all that has to be true of each row, by its name in errors."""
+    """Return the conditions that each row of a table must meet, by their names in errors."""
     found = {}
     for name, text in properties.items():
         if name.startswith(CONSTRAINT):
@@ -330,13 +330,13 @@ def conditions_in(columns: Mapping[str, Any], properties: Mapping[str, str], dia
         if limit := re.fullmatch(r"(?:var)?char\((\d+)\)", more.get("__CHAR_VARCHAR_TYPE_STRING", "")):
             found[f"{limit[0]} {of}"] = sql("COALESCE(LENGTH(RTRIM({})), 0) <= {}", column, whole(int(limit[1])))
         if quoted[1:] and not field["nullable"]:
-            # Also where the value around it is NULL.
+            # Delta applies this even if the struct around the field is NULL.
             found[f"NOT NULL {of}"] = sql("{} IS NOT NULL", column)
     return found
 
 
 def _fields_in(struct: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the fields of a schema as Delta's log has it, and those within structs, by their paths."""
+    """Yield the fields of a schema in Delta's log, and the fields within structs, with their paths."""
     for field in struct["fields"]:
         within = (*path, field["name"])
         yield within, field
@@ -345,7 +345,7 @@ def _fields_in(struct: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterato
 
 
 def delta_rows(spark: SparkSession, uri: str) -> DataFrame:
-    """Return the rows that a table has now, also where the script has cached it. Spark says if there is no table."""
+    """Return the rows that a table has now, even if the script has cached it. Spark raises if there is no table."""
     return rows_at(spark, "delta", uri, _version(spark, uri))
 
 
@@ -356,7 +356,7 @@ def _version(spark: SparkSession, uri: str) -> int | None:
 
 
 class _SparkLog(_Log):
-    """Delta's connector for Spark."""
+    """The table through Delta's connector for Spark."""
 
     engine, dialect = "spark", SPARK
     unfit_partitions, unfit = NO_FOLDERS, UNFIT_DELTA
@@ -394,9 +394,9 @@ class _SparkLog(_Log):
     def create(self, uri: str, like: DataFrame, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
         if self.has(uri):
             return
-        # Ignored where another publisher of this batch has made it meanwhile.
+        # "ignore" does nothing if another publisher of this batch has created the table meanwhile.
         writer = like.limit(0).select(*map(quote, columns)).write.format("delta").mode("ignore")
-        # It writes a file without rows as well.
+        # Delta writes a file even without rows.
         with timestamps_with_statistics(self._spark):
             (writer.partitionBy(*partition_by) if partition_by else writer).save(uri)
 
@@ -405,7 +405,7 @@ class _SparkLog(_Log):
         return int(done.get()) if done.isDefined() else 0
 
     def merge(self, uri: str, source: DataFrame, step: Step, record: Record | None) -> None:
-        # A session of its own: the settings that name the transaction would be those of other threads, too.
+        # Use a cloned session: the settings that name the transaction would otherwise apply to other threads.
         with timestamps_with_statistics(self._spark):
             session = java_session(self._spark).cloneSession()
         if record is not None:
@@ -427,14 +427,14 @@ class _SparkLog(_Log):
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
         if not self.exists():
             return {}, ()
-        # As one text: each name would be a call to the JVM.
+        # Get all as one text, because each name would be a call to the JVM.
         found = str(delta_log_on_spark(self._uri, self._spark)._2().transactions().mkString("\n")).split("\n")
         texts = (text.rpartition(" -> ") for text in found)
         versions = {app: int(version) for app, _, version in texts if app.startswith(start) and app}
         return versions, history_in(self._place, self._place.files(LOG))
 
     def _append(self, record: Record, staged: StagedRows | None) -> None:
-        # Whether it is recorded is not asked before: Delta looks by itself, within the transaction.
+        # No look whether the batch is recorded: Delta does that itself, within the transaction.
         rows = self._load(self._uri).limit(0) if staged is None else self.rows.read(staged)
         writer = rows.write.format("delta").mode("append").option("txnAppId", record[0])
         with timestamps_with_statistics(self._spark):
@@ -445,7 +445,7 @@ class _SparkLog(_Log):
 
 
 class _ArrowLog(_Log):
-    """The package `deltalake`."""
+    """The table through the package `deltalake`."""
 
     engine, dialect = "deltalake", Dialect()
     rows = ARROW_ROWS
@@ -456,7 +456,7 @@ class _ArrowLog(_Log):
         super().__init__(target, uri)
 
     def check(self, *, merges: bool) -> None:
-        # Constraints are evaluated by it as well.
+        # DuckDB evaluates constraints as well as merges.
         check_installed(self.format, ["deltalake", "duckdb"])
         address_of(self._uri)
 
@@ -471,7 +471,7 @@ class _ArrowLog(_Log):
     def meaning(self, error: Exception) -> Meaning | None:
         from deltalake.exceptions import CommitFailedError
 
-        # The reader of staged files is called from Rust as well, whose error has theirs as text.
+        # Rust also calls the reader of staged files, and puts its error into the text of its own.
         if isinstance(error, CommitFailedError | FileNotFoundError) or "FileNotFoundError" in str(error):
             return "moved"
         return "refused" if is_of_deltalake(error) else None
@@ -485,7 +485,7 @@ class _ArrowLog(_Log):
 
     def read(self, table: str, events: pa.Table, merge: Merge) -> pa.Table:
         rows = self._open(table).to_pyarrow_dataset()
-        # Files whose statistics rule the first column of the key out are not read.
+        # Filter by the first column of the key, so that files are skipped by their statistics.
         first = merge.keys[0]
         values = events[first].unique().cast(rows.schema.field(first).type)
         return rows.to_table(filter=compared_in(rows, first).isin(values))
@@ -496,8 +496,8 @@ class _ArrowLog(_Log):
         if self.has(uri):
             return
         schema = pa.schema([pa.field(name, like.schema.field(name).type) for name in columns])
-        # Never together with rows: two who make a table at once do not see each other, and the later one would append
-        # the batch to that of the first. Made twice without rows, it is still one table.
+        # Never create the table together with rows: two concurrent creators do not see each other, and the later one
+        # would append the batch once more. If both create it without rows, it is still one table.
         DeltaTable.create(
             address_of(uri), schema=Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by) or None,
             storage_options=self._options,
@@ -508,7 +508,7 @@ class _ArrowLog(_Log):
 
     def merge(self, uri: str, source: pa.Table, step: Step, record: Record | None) -> None:
         table = self._open(uri)
-        # Of the table that is merged into: whoever records the batch after this look conflicts with this transaction.
+        # Look at the opened table that is merged into: a transaction that records the batch after this look conflicts.
         if record is not None and _recorded_in(table, record[0]) >= record[1]:
             return
         merging = table.merge(source, step.on, source_alias="s", target_alias="t", commit_properties=_noting(record))
@@ -518,13 +518,13 @@ class _ArrowLog(_Log):
             merging = merging.when_matched_update(from_source(step.sets), step.update_when)
         merging.when_not_matched_insert(from_source(step.inserts), step.insert_when).execute()
         if record is not None and _recorded_in(table, record[0]) < record[1]:
-            # What changes no row makes no transaction, and the batch would look as if it had gone.
+            # A merge that changes no row commits no transaction. Record the batch, or it would seem to be lost.
             self._append(record, None)
 
     def _shape(self) -> TableShape:
         table = self._open(self._uri)
         schema = delta_schema(table)
-        # It finds out with the commit of rows, when those of the job are committed already.
+        # `deltalake` checks these features only when it commits rows, which is after the job's commit.
         if unfit := set(table.protocol().writer_features or ()) - WRITTEN_ON_ARROW:
             raise TargetError(
                 self._uri,
@@ -537,7 +537,7 @@ class _ArrowLog(_Log):
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
         versions, may_expire, commits = versions_in(self._place)
         found = {app: version for app, version in versions.items() if app.startswith(start)}
-        # For each answer `deltalake` reads the whole log. What has expired is in the log as well.
+        # `deltalake` reads the whole log for each answer. Ask it only if needed: the log also has expired versions.
         table = self._open(self._uri) if found and may_expire else None
         return {app: _recorded_in(table, app) for app in found} if table is not None else found, commits
 
@@ -545,11 +545,11 @@ class _ArrowLog(_Log):
         from deltalake import write_deltalake
 
         table = self._open(self._uri)
-        # Not over a later number: it is that of a batch, or of a decision, which closes these versions as well.
+        # Do not replace a later number: it is of a later batch, or of a decision that closes these versions, too.
         if _recorded_in(table, record[0]) >= record[1]:
             return
-        # To the table as it was looked at, not to the path: else another publisher's append in between, which conflicts
-        # with this one, goes unnoticed, and the batch is there twice.
+        # Write to the opened table, not to its path. Otherwise a concurrent append of another publisher would not
+        # conflict with this one, and the batch would be in the table twice.
         schema = delta_schema(table)
         rows: Any = (
             with_later_columns(self._uri, self.rows.stream(staged), schema)
@@ -559,7 +559,7 @@ class _ArrowLog(_Log):
         write_deltalake(table, rows, mode="append", commit_properties=_noting(record))
 
     def _open(self, uri: str) -> Any:
-        """Return a table as it is now; None where there is none."""
+        """Return a table as it is now; None if there is none."""
         from deltalake import DeltaTable
 
         address = address_of(uri)
@@ -572,19 +572,19 @@ def _recorded_in(table: Any, app: str) -> int:
 
 
 def _noting(record: Record | None) -> Any:
-    """Return what lets a transaction record a batch."""
+    """Return the commit properties that record a batch in a transaction."""
     from deltalake import CommitProperties, Transaction
 
     return CommitProperties(app_transactions=[Transaction(*record)]) if record else None
 
 
 def compared_in(rows: Any, name: str) -> Any:
-    """Return a column of a table for a filter of pyarrow, which skips files by statistics where those are exact.
+    """Return a column of a table for a filter of pyarrow, which skips files by statistics if those are exact.
 
-    Delta's log has decimals as doubles, no NaN or infinity, times cut to milliseconds by some writers, and of files
-    that `deltalake` has merged, texts of a type that pyarrow cannot compare with the column's. A file that such
-    statistics rule out may have the row. Pyarrow asks none for what a function returns, and still takes the values of
-    partition columns.
+    Delta's log stores decimals as doubles, no NaN or infinity, and times that some writers cut to milliseconds. For
+    files that `deltalake` has merged, it stores texts in a type that pyarrow cannot compare with the column's. A file
+    that such statistics rule out may have the row. If a function returns the column, pyarrow uses no statistics, but
+    still uses the values of partition columns.
     """
     import pyarrow.dataset as ds
 

@@ -1,23 +1,23 @@
-"""The rules of a merge: which row of a key counts, whatever order batches arrive in. Pure.
+"""The rules of a merge, by which the winning row of a key does not depend on the order in which batches arrive. Pure.
 
-An **event** is what arrives: it has a key, a place in the order of its key (`sequence_by`), and is either a row or a
-delete. A target is nothing but what the set of all events says::
+An **event** is an arriving row or delete. It has a key and a place in the order of its key (`sequence_by`). The content
+of a target depends only on the set of all events::
 
     newest     the event with the highest sequence; a row is at the target, a delete is not
     history    every row is a version, valid from its own sequence to that of the next event, row or delete
 
-So a batch can be merged again, late, or after batches that are newer, and the target is the same. Four rules follow:
+So a batch can be merged again, late, or after newer batches, and the target is the same. Four rules follow:
 
-1. **A row that is older than what is there changes nothing** (newest), or is put in between (history).
-2. **A delete is remembered**, beside the target, with its sequence. Otherwise a row from before it that arrives late
-   would bring the key back. For the newest row the last delete of a key is enough, and it is forgotten once a newer
-   row arrives; a history needs all of them, as each ends the version before it.
-3. **A row stands for the whole row.** Columns that only some batches bring would mix two events into one row.
-4. **Events that only the order of arrival could tell apart are refused**: two different ones with the same key and
-   sequence (a tie), a key or a sequence that is NULL. Two equal ones are one.
+1. **A row that is older than the target's row changes nothing** (newest), or is inserted between versions (history).
+2. **A delete is remembered** with its sequence, in a table next to the target. Otherwise an older row that arrives
+   late would bring the key back. Without a history the last delete of a key is enough, and is forgotten once a newer
+   row arrives. A history needs all deletes, because each of them ends the version before it.
+3. **A row replaces the whole row.** If only some batches had a column, two events would be mixed into one row.
+4. **Events that only the order of arrival could distinguish are refused**: two different events with the same key and
+   sequence (a tie), and a key or sequence that is NULL. Two equal events count as one.
 
-`Merge` writes the comparisons these rules need in SQL, of an event `s` with a row `t` of the target and for any way to
-quote names. The statements belong to the sinks.
+`Merge` writes the comparisons for these rules in SQL, between an event `s` and a row `t` of the target, for any way to
+quote names. The sinks write the statements.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, internal, joined, sql, whole, with_names, without_names_in
 
 DELETED = internal("deleted")
-"""Column of arriving rows that says which of them are deletes. No target has it."""
+"""Column of arriving rows that marks deletes. No target has this column."""
 NOT_DELETED = sql("NOT {}", DELETED)
 MOST_SEQUENCES = 10
 
 
 @dataclass(frozen=True)
 class Versions:
-    """The columns that say when a version was valid: from `valid_from` on, up to but without `valid_to`.
+    """The columns that show when a version was valid: from `valid_from` on, up to but excluding `valid_to`.
 
     `valid_to` is NULL for the version that is valid now. `valid_from` may be the column of `sequence_by` itself.
     """
@@ -59,24 +59,24 @@ class Versions:
 
 @dataclass(frozen=True)
 class Merge:
-    """How rows of one key are told apart, and what is kept of them.
+    """The columns that identify and order rows, and whether the merge keeps all versions of a row.
 
     Attributes
     ----------
     keys
-        Columns that name a row.
+        Columns that identify a row.
     sequence_by
-        Columns that order the rows of a key; several compare from the first on.
+        Columns that order the rows of a key; the first column is compared first.
     history
-        Where given, every row of a key is kept, with when it was valid; else only the newest one.
+        If given, every row of a key is kept, with the time when it was valid; if None, only the newest row.
 
     Raises
     ------
     KeyColumnError
-        No key, or one that is named twice.
+        There is no key, or a column is named twice, such as in both `keys` and `sequence_by`.
     InvalidValueError
-        Nothing to order rows by, more than 10 columns, a column that is key and order at once, or a history by several
-        columns.
+        `sequence_by` names no column or more than 10, `valid_from` or `valid_to` is a key, `valid_to` is `sequence_by`,
+        or a history has several columns of `sequence_by`.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class Merge:
             raise KeyColumnError("", "no key is given. Name the columns that identify a row: keys=['id'].")
         if not self.sequence_by:
             raise InvalidValueError("sequence_by names no column. Name the one that says which row of a key is newer.")
-        # The comparison nests once for each: engines refuse a deep one, and that after the commit.
+        # The comparison nests once for each column, and engines refuse deep nesting, but only after the commit.
         if len(self.sequence_by) > MOST_SEQUENCES:
             raise InvalidValueError(
                 f"sequence_by names {len(self.sequence_by)} columns, and at most {MOST_SEQUENCES} are compared. Leave "
@@ -120,23 +120,23 @@ class Merge:
 
     @classmethod
     def of(cls, keys: str | Sequence[str], sequence_by: str | Sequence[str], history: bool | Versions = False) -> Merge:
-        """Return the rules from what `IncrementalJob.merge` is given."""
+        """Return the rules for the arguments of `IncrementalJob.merge`."""
         kept = (Versions() if history is True else history) or None
         return cls(_names(keys), _names(sequence_by), kept)
 
     @property
     def columns(self) -> MergeColumns:
-        """The columns, as an output keeps them."""
+        """The columns in the form that an output stores them."""
         history = (self.history.valid_from, self.history.valid_to) if self.history is not None else ()
         return MergeColumns(self.keys, self.sequence_by, history)
 
     @classmethod
     def by(cls, columns: MergeColumns) -> Merge:
-        """Return the rules of an output."""
+        """Return the rules for the columns that an output stores."""
         return cls(columns.keys, columns.sequence_by, Versions(*columns.history) if columns.history else None)
 
     def ends(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return the columns of a history that the rows do not bring; they are of the type of the sequence."""
+        """Return the columns of a history that the rows lack, each with the sequence column that has its type."""
         history = self.history
         if history is None:
             return {}
@@ -144,23 +144,23 @@ class Merge:
         return {name: sequence for name in (history.valid_from, history.valid_to) if name not in columns}
 
     def matches(self, quote: Callable[[str], SQL]) -> SQL:
-        """Write that a row `t` of the target and an event `s` are of one key."""
+        """Return the condition that a row `t` of the target and an event `s` have the same key."""
         return joined(" AND ", (sql("t.{0} = s.{0}", quote(name)) for name in self.keys))
 
     def ties(self, quote: Callable[[str], SQL]) -> SQL:
-        """Write that the two, of one key, have the same place in its order."""
+        """Return the condition that `t` and `s`, which have the same key, have the same sequence."""
         return joined(" AND ", (sql("t.{0} = s.{0}", quote(name)) for name in self.sequence_by))
 
     def tied(self, target: str, count: int, where: str) -> InvalidValueError:
-        """Return the error about rows of a key that no column orders."""
+        """Return the error for rows of a key that no column orders."""
         return InvalidValueError(
             reason="merge_tie", target=target, keys=self.keys, sequence_by=self.sequence_by, count=count, where=where
         )
 
     def newer(self, quote: Callable[[str], SQL]) -> SQL:
-        """Write that the event comes after the row of its key.
+        """Return the condition that the event is newer than the row of its key.
 
-        A row without a sequence, which was there before the first merge, is older than every event.
+        A row without a sequence, which the target had before the first merge, is older than every event.
         """
         written = sql("")
         for name in reversed(self.sequence_by):
@@ -176,21 +176,21 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 # --- merge engines --------------------------------------------------------------------------------
 # Engines that run the SQL of a merge: Spark on DataFrames, DuckDB on tables of pyarrow.
 #
-# The SQL has no names of users. It reads **relations**: some columns under reserved names, and `ROW`. It returns a
-# relation, which the engine turns back into rows:
+# The SQL has no names that users chose. It reads **relations**: some columns under reserved names, and `ROW`. It
+# returns a relation, which the engine turns back into rows:
 #
-#     Spark      ROW is the whole row as a struct, and no query runs before its rows are written
-#     DuckDB     ROW is the number of the row, by which pyarrow takes it from the table it came from
+#     Spark      ROW is the whole row as a struct, and no query runs before the rows are written
+#     DuckDB     ROW is the row's number, by which pyarrow takes the row from its table
 #
-# So DuckDB converts no values but keys and sequences, and these are numbers and bytes to it.
+# So DuckDB converts only keys and sequences, and sees them as numbers and bytes.
 
 ROW = internal("row")
 MEMORY, THREADS = "1GB", 4
-"""Of DuckDB, which writes what is more to temporary files."""
+"""Limits for DuckDB, which writes to temporary files what does not fit in that memory."""
 
 
 def aliases_of(names: Sequence[str]) -> dict[str, SQL]:
-    """Return a name in SQL for each column; that of `DELETED` is its own.
+    """Return an alias in SQL for each column; `DELETED` keeps its name.
 
     >>> aliases_of(["id", "at"])
     {'id': 'glue_watermarks_column_0', 'at': 'glue_watermarks_column_1'}
@@ -203,12 +203,12 @@ def aliases_of(names: Sequence[str]) -> dict[str, SQL]:
 
 
 class _SparkEngine:
-    """Spark, in the session of the first relation. It runs SQL in which ``{name}`` is the relation of that name."""
+    """Spark, in the session of the first relation. In the SQL, ``{name}`` stands for the relation of that name."""
 
     def relation(self, rows: DataFrame, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> DataFrame:
-        """Return a relation with columns under other names; InvalidValueError for one that cannot be compared.
+        """Return a relation with columns under other names; InvalidValueError for a column that cannot be compared.
 
-        If there are names in `beside`, `ROW` has the columns beside these, in a form that SQL compares.
+        If `beside` names columns, `ROW` has all columns but these, in a form that SQL can compare.
         """
         fields = {field.name: SPARK.quote(field.name) for field in rows.schema if field.name not in beside}
         if beside:
@@ -224,22 +224,22 @@ class _SparkEngine:
         return tuple(self.sql(text, **relations).collect()[0])
 
     def rows(self, found: DataFrame, of: DataFrame, filled: Mapping[str, SQL], like: str) -> DataFrame:
-        """Return the rows of a relation made of some rows, with columns filled from the relation.
+        """Return the rows behind a relation that was made of the rows `of`, with columns filled from the relation.
 
-        A filled column that the rows did not have is of the type of their column `like`.
+        A filled column that the rows did not have gets the type of their column `like`.
         """
         columns = {name: F.col(ROW)[f"c{at}"] for at, name in enumerate(of.columns)}
         columns |= {name: F.col(alias) for name, alias in filled.items()}
         return found.select(*(column.alias(name) for name, column in columns.items()))
 
     def together(self, events: DataFrame, rows: DataFrame, *, deleted: bool) -> DataFrame:
-        """Return events, and rows as events that are deletes or not, with the columns of the first."""
+        """Return events together with rows, which become deletes if `deleted`, with the columns of the events."""
         shared = [SPARK.quote(name) for name in rows.columns if name in events.columns]
         return events.unionByName(rows.select(*shared).withColumn(DELETED, F.lit(deleted)), allowMissingColumns=True)
 
 
 def _in_order_on_spark(value: SQL, kind: T.DataType, depth: int = 0) -> SQL:
-    """Write a value with the entries of maps as ordered lists: Spark 3 compares no maps."""
+    """Return the SQL of a value with the entries of maps as ordered lists, because Spark 3 cannot compare maps."""
     item = sql("{}_{}", internal("item"), whole(depth))
     if isinstance(kind, T.MapType):
         key = _in_order_on_spark(sql("{}.key", item), kind.keyType, depth + 1)
@@ -281,7 +281,7 @@ class _ArrowEngine:
     def sql(self, text: SQL, **relations: pa.Table) -> pa.Table:
         import duckdb
 
-        # No extension is fetched. What does not fit is in a folder that DuckDB deletes with the connection.
+        # Fetch no extension. DuckDB deletes the folder of temporary files with the connection.
         config: dict[str, Any] = {
             "memory_limit": MEMORY, "threads": min(THREADS, os.cpu_count() or 1),
             "temp_directory": f"{gettempdir()}/glue-watermarks-{new_token()}", "autoinstall_known_extensions": False,
@@ -290,7 +290,7 @@ class _ArrowEngine:
         }  # fmt: skip
         names = {name: sql("{}_{}", internal("relation"), whole(number)) for number, name in enumerate(relations)}
         with duckdb.connect(":memory:", config=config) as connection:
-            # A condition of a table, which others wrote, opens no file.
+            # Other people wrote a table's conditions, so SQL must not open files.
             connection.execute("SET enable_external_access = false")
             for name, relation in relations.items():
                 connection.register(names[name], relation)
@@ -298,9 +298,9 @@ class _ArrowEngine:
         return found
 
     def refused(self, rows: pa.Table, conditions: Mapping[str, SQL]) -> dict[str, int]:
-        """Count the rows of which a condition of their table is not true, by condition.
+        """Count for each condition the rows for which it is not true.
 
-        One that DuckDB does not read is left out.
+        A condition that DuckDB cannot read is left out.
         """
         import duckdb
 
@@ -321,7 +321,7 @@ class _ArrowEngine:
         return pa.table(columns)
 
     def together(self, events: pa.Table, rows: pa.Table, *, deleted: bool) -> pa.Table:
-        # A column that is NULL in all events, as that of keys that are missing is, has no type of its own.
+        # A column with NULL in all events, as for the keys in `missing`, has no type of its own.
         kinds = {
             field.name: rows.schema.field(field.name).type if pa.types.is_null(field.type) else field.type
             for field in events.schema
@@ -333,7 +333,7 @@ class _ArrowEngine:
 
 
 def _comparable(column: pa.ChunkedArray, *, as_text: bool) -> pa.ChunkedArray | None:
-    """Return a column as DuckDB compares it without loss, as text if there is no such type; None if text may not be."""
+    """Return a column in a type that DuckDB compares without loss, or else as text; None if not `as_text`."""
     kind = _type_in_duckdb(column.type)
     if kind is not None:
         return column.cast(kind)
@@ -358,7 +358,7 @@ def _type_in_duckdb(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _in_order(value: Any) -> Any:
-    """Return a value of Python with the entries of maps in order, and without a negative zero."""
+    """Return a Python value with the entries of maps in order, and without a negative zero."""
     if isinstance(value, dict):
         return {name: _in_order(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -373,14 +373,14 @@ MergeEngine = _SparkEngine | _ArrowEngine
 
 
 # --- table merge ----------------------------------------------------------------------------------
-# What merges into Delta and Iceberg tables share: what is refused, and what a batch makes of the rows of its keys.
+# The common part of merges into Delta and Iceberg tables: the checks, and the changes to the rows of a batch's keys.
 #
-# Each publication looks at the rows of the batch's keys, and at the deletes of these keys that are remembered in a
-# table beside the target, and works out what changes: see `TableMerge.source`. How that is written, and how a change
-# between look and write is found out, is each format's own.
+# Each publication reads the rows of the batch's keys, and the remembered deletes of these keys in a table next to the
+# target, and computes the changes: see `TableMerge.source`. Each format has its own way to write them, and to detect
+# another writer's change between the read and the write.
 
 quote = SPARK.quote
-"""Quotes a name as both Spark and DataFusion read it."""
+"""Quotes a name so that both Spark and DataFusion can read it."""
 PLACE = internal("place")
 
 
@@ -391,11 +391,11 @@ class Step:
     Attributes
     ----------
     on
-        When the two are of one row.
+        When the two belong together.
     delete_when, update_when
-        What of two that match goes, or gets the source's values of the columns `sets`. None: nothing.
+        Which matching rows `t` are deleted, or get the source's values of the columns `sets`. None: no row.
     insert_when
-        Which rows of the source that match none are inserted, with their values of the columns `inserts`.
+        Which rows of the source without a match are inserted, with their values of the columns `inserts`.
     """
 
     on: SQL
@@ -407,42 +407,42 @@ class Step:
 
 
 class Tables(Protocol):
-    """Where a merge looks: tables by name or URI."""
+    """The tables that a merge reads, by name or URI."""
 
     def has(self, table: str) -> bool:
-        """Tell whether there is such a table."""
+        """Return whether there is such a table."""
 
     def columns(self, table: str) -> list[str]:
         """Return the names of a table's columns."""
 
     def read(self, table: str, events: Any, merge: Merge) -> Any:
-        """Return the rows of a table, at least those that have the key of one of the events."""
+        """Return the rows of a table, at least those that have the key of an event."""
 
 
 class Frames:
-    """What a batch makes of rows of one engine, in SQL. Events have a column `DELETED`, other rows have not."""
+    """The steps of a merge on rows of one engine, in SQL. Events have a column `DELETED`, other rows do not."""
 
     def __init__(self, engine: MergeEngine) -> None:
         self._engine = engine
         self.together = engine.together
 
     def nulls(self, events: Any, names: Sequence[str]) -> dict[str, int]:
-        """Count events without a value in columns, by column."""
+        """Count for each column the events that have no value in it."""
         column = aliases_of(names)
         counts = joined(", ", (sql("COUNT(CASE WHEN {} IS NULL THEN 1 END)", alias) for alias in column.values()))
         text = sql("SELECT {} FROM {{events}}", counts)
         return dict(zip(column, self._engine.one(text, events=self._engine.relation(events, column)), strict=True))
 
     def has_deletes(self, events: Any) -> bool:
-        """Return whether an event is a delete."""
+        """Return whether any event is a delete."""
         text = sql("SELECT COUNT(*) FROM (SELECT 1 FROM {{events}} WHERE {} LIMIT 1) AS found", DELETED)
         (count,) = self._engine.one(text, events=self._engine.relation(events, {DELETED: DELETED}))
         return bool(count)
 
     def distinct(self, events: Any, merge: Merge) -> Any:
-        """Return one event for each key, the newest, or in a history for each moment; of a delete and a row the delete.
+        """Return the newest event of each key, or for a history one for each moment; a delete wins over a row.
 
-        Of events that are checked it does not matter which one of a moment it is.
+        In checked events all events of a moment are equal, so any of them may be returned.
         """
         column = aliases_of([*merge.keys, *merge.sequence_by, DELETED])
         together = merge.keys if merge.history is None else [*merge.keys, *merge.sequence_by]
@@ -455,9 +455,9 @@ class Frames:
         return self._engine.rows(found, events, {}, merge.sequence_by[0])
 
     def ties(self, events: Any, merge: Merge) -> int:
-        """Count events that share key and sequence with a different one; without a history only the newest of a key.
+        """Count the events that share key and sequence with a different one; without a history only a key's newest.
 
-        Two deletes are equal whatever else they hold.
+        Two deletes are equal even if their other columns differ.
         """
         named = [*merge.keys, *merge.sequence_by]
         column = aliases_of([*named, DELETED])
@@ -476,18 +476,18 @@ class Frames:
         return int(self._engine.one(text, events=self._engine.relation(events, column, named))[0])
 
     def versions(self, events: Any, there: Any, gone: Any, merge: Merge) -> Any:
-        """Return every version of the keys with both its ends; those that are in the table are marked `DELETED`.
+        """Return every version of the keys with both its ends; versions that the table has are marked `DELETED`.
 
-        What was there before the first merge, and is valid from no moment, stays as it is.
+        A row from before the first merge has no start, and stays as it is.
 
         Parameters
         ----------
         events
-            Those of the batch, once each. Its deletes are among those of `gone`.
+            The events of the batch, without duplicates. Its deletes are among those in `gone`.
         there
-            The versions of these keys that the table has.
+            The versions of these keys in the table.
         gone
-            Key and sequence of all deletes of these keys that are remembered.
+            Key and sequence of all remembered deletes of these keys.
         """
         assert merge.history is not None
         (sequence,), start, end = merge.sequence_by, merge.history.valid_from, merge.history.valid_to
@@ -514,7 +514,7 @@ class Frames:
         return self._engine.rows(found, events, {**column, **ends, DELETED: DELETED}, sequence)
 
     def of_keys(self, rows: Any, events: Any, merge: Merge) -> Any:
-        """Return the rows that have the key of one of the events."""
+        """Return the rows that have the key of an event."""
         column = aliases_of(merge.keys)
         text = sql(
             "SELECT * FROM {{rows}} AS t WHERE EXISTS (SELECT 1 FROM {{events}} AS s WHERE {})",
@@ -530,7 +530,7 @@ def _list(column: Mapping[str, SQL], names: Sequence[str]) -> SQL:
 
 
 def _newest_first(column: Mapping[str, SQL], merge: Merge) -> SQL:
-    # Rows that were there before the first merge may have no sequence, and are the oldest.
+    # Rows from before the first merge may have no sequence; they are the oldest.
     return joined(", ", (sql("{} DESC NULLS LAST", column[name]) for name in merge.sequence_by))
 
 
@@ -539,9 +539,9 @@ ARROW_FRAMES = Frames(ARROW_ENGINE)
 
 
 class TableMerge:
-    """What batches make of one table.
+    """The merge of batches into one table.
 
-    `memory` is the table beside it that remembers deletes.
+    `memory` is the table next to it that remembers deletes.
     """
 
     def __init__(self, target: str, memory: str, rules: Merge, tables: Tables, frames: Frames) -> None:
@@ -550,18 +550,18 @@ class TableMerge:
 
     @property
     def named(self) -> list[str]:
-        """The columns that deletes are remembered by."""
+        """The columns that the memory of deletes has."""
         return [*self.rules.keys, *self.rules.sequence_by]
 
     def check(self, events: Any) -> None:
-        """Raise what nothing orders: among the events, or beside what the table has.
+        """Raise if events cannot be ordered, among themselves or against the rows and deletes that the table has.
 
         Raises
         ------
         KeyColumnError, InvalidValueError
             See `Merge`.
         TargetError
-            Deletes are remembered by other columns.
+            Deletes are remembered by other columns than those of the rules.
         """
         tables, frames = self._tables, self._frames
         remembered = tables.columns(self.memory) if tables.has(self.memory) else []
@@ -589,23 +589,23 @@ class TableMerge:
         return self._frames.of_keys(self._tables.read(table, events, self.rules), events, self.rules)
 
     def source(self, distinct: Any) -> Any:
-        """Return what the events of a batch come to beside what is there: see `step`, and `Frames.versions`."""
+        """Return the rows for the MERGE of a batch into the target: see `step`, and `Frames.versions`."""
         frames, gone = self._frames, self._read(self.memory, distinct)
         if self.rules.history is not None:
             return frames.versions(distinct, self._read(self.target, distinct), gone, self.rules)
-        # A delete that is remembered is an event like those that arrive: the newest of all of them counts.
+        # A remembered delete is an event like an arriving one: the newest of all events wins.
         return frames.distinct(frames.together(distinct, gone, deleted=True), self.rules)
 
     def remembering(self, quote: Callable[[str], SQL] = quote) -> Step:
-        """Return how events are merged into the memory of deletes, with the names of columns quoted in some way."""
+        """Return the step that merges events into the memory of deletes; `quote` quotes the names of columns."""
         rules, on, named = self.rules, self.rules.matches(quote), self.named
         if rules.history is not None:
-            # A history needs every delete: each ends the version before it.
+            # A history needs every delete, because each of them ends the version before it.
             return Step(sql("{} AND {}", on, rules.ties(quote)), IS_DELETE, named)
         return Step(on, IS_DELETE, named, sql("{} AND {}", IS_DELETE, rules.newer(quote)), named)
 
     def step(self, columns: Sequence[str], quote: Callable[[str], SQL] = quote) -> Step:
-        """Return how a source is merged into the target, whose columns are those of the events and of a history."""
+        """Return the step that merges a source into the target, whose columns are the events' and a history's."""
         rules, on = self.rules, self.rules.matches(quote)
         columns = [*(name for name in columns if name != DELETED), *rules.ends(columns)]
         if rules.history is None:
@@ -621,5 +621,5 @@ IS_ROW = sql("NOT {}", IS_DELETE)
 
 
 def from_source(names: Iterable[str]) -> dict[str, str]:
-    """Return the values of a source's columns, as a MERGE sets them."""
+    """Return the source's value for each column, as a MERGE sets it."""
     return {quote(name): sql("s.{}", quote(name)) for name in names}

@@ -1,8 +1,8 @@
-"""Where files lie, and the few things that are done to them: local directories, S3, and what else Hadoop knows.
+"""Places where files are stored, and the operations on them: local directories, S3, and Hadoop's other file systems.
 
-A place begins at its root. Names are relative to that, with slashes. What goes wrong is a `TargetError` that
-names the action and the file. So is a name that leads out of the root, by itself or over a link: names may come from a
-manifest or an item that somebody else wrote.
+A place begins at its root. Names are relative to the root, with slashes. A failure is a `TargetError` that names the
+action and the file. A name that leads out of the root, by itself or over a link, is a `TargetError` too, because names
+may come from a manifest or an item that an attacker wrote.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
 from scripts.helpers.spark.jvm import check_jvm, hadoop_settings, has_jvm, java_of
 
 CONNECTIONS = 16
-"""Copies at once. S3 takes 3,500 writes a second below one prefix, and one copy takes about 50 ms."""
+"""Concurrent copies. S3 takes 3,500 writes a second below one prefix, and one copy takes about 50 ms."""
 MAX_COPY_BYTES = 5 * 1024**3
-"""S3 copies no more in one request; what is larger goes in parts."""
+"""The most bytes that S3 copies in one request; larger files are copied in parts."""
 S3_SCHEMES = ("s3", "s3a", "s3n")
-"""All are the same bucket: Spark writes to one, and pandas to the other."""
+"""Schemes that all name the same bucket: Spark writes to s3a://, pandas to s3://."""
 PROBE = "_may-write"
-"""An object that is put and deleted to see whether that is allowed. Readers skip its name."""
+"""An object that is put and deleted to find out whether both are allowed. Readers skip its name."""
 MAX_DELETED = 1_000
-"""Keys in one request to delete."""
+"""The most keys in one delete request."""
 MAX_UPDATES = 100
 PART_BYTES = 1024**2
-"""Of a file that is passed to Hadoop at a time."""
+"""Bytes of a file that are passed to Hadoop at a time."""
 CHANGED_MEANWHILE = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412", "409", "404")
-"""What S3 answers if an object is not the one that a condition names: another one, one being written, or gone."""
+"""S3's error codes if an object is not the one that a condition names: replaced, being written, or gone."""
 
 
 class Place(Protocol):
@@ -52,44 +52,44 @@ class Place(Protocol):
     root: str
 
     def uri(self, name: str) -> str:
-        """Return the URI of a file or folder, as Spark takes it."""
+        """Return the URI of a file or folder, in the form that Spark takes."""
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        """Return the bytes of each file in a folder and below, by name; at most so many. None if it is not there."""
+        """Return the size in bytes of each file in and below a folder, by name, of at most `most` files."""
 
     def read(self, name: str, last: int | None = None) -> bytes | None:
-        """Return what a file holds, or at most so many of its last bytes; None if it is not there."""
+        """Return the content of a file, or at most its `last` bytes; None if there is no such file."""
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
-        """Write a file as a whole: whoever reads it sees all of it or nothing. An open file is read to its end."""
+        """Write a file atomically: readers see the whole file or none. An open file is read to its end."""
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        """Write what a function returns for the content of a file, which is None if it is not there; nothing for None.
+        """Write what `change` returns for a file's content, which is None if there is no file; write nothing for None.
 
-        If somebody else changes the file meanwhile, the function is called with that content: no change is lost. In
-        what only Hadoop knows nothing can be written on a condition, so there the later of two replaces the other.
+        If another process changes the file meanwhile, `change` is called again with the new content, so no change is
+        lost. Hadoop's other file systems have no conditional writes, so there the later of two writes wins.
         """
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: Any) -> list[str]:
         """Move files, by old name, to their new names at a place of the same kind.
 
-        Returns the old names of those that are not there. A new name that is taken already is replaced. On S3 the old
-        file stays, as a copy is all there is.
+        Returns the old names of the files that are not there. A file that has a new name already is replaced. On S3 the
+        old file stays, because S3 can only copy.
         """
 
     def check_rights(self, to: Any) -> None:
-        """Raise TargetError, with the action and on what, if files cannot be written here, or moved to another place.
+        """Raise TargetError, with action and place, if files cannot be written here, or moved to another place.
 
-        Called before anything is staged: after the commit it would be too late to find out.
+        Called before anything is staged, because after the commit it would be too late to find out.
         """
 
     def delete(self, names: Collection[str]) -> None:
-        """Delete files; they may be gone."""
+        """Delete files, and ignore those that are gone."""
 
     def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
-        """Delete a folder with all that is in it, the file `last` after all others.
+        """Delete a folder with all its content, and the file `last` after all other files.
 
-        On S3 only what was `found` there, if that is given, and `last`.
+        On S3, if `found` is given, only the files in `found` and `last` are deleted.
         """
 
 
@@ -103,8 +103,8 @@ class LocalPlace:
         return f"file://{os.path.join(self.root, name) if name else self.root}"
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        # A link counts as a file, and what is behind one to a folder does not. Nothing is in a folder that is, or is
-        # below, a link.
+        # A link counts as a file. The content of a linked folder is not listed, so a folder that is a link, or is below
+        # one, is empty here.
         folder = folder.rstrip("/")
         with _typed("list", self.uri(folder)):
             if folder and without_links(self.root, _checked(self, folder)) != folder:
@@ -122,7 +122,7 @@ class LocalPlace:
                 return None
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
-        # Under another name, which becomes its own when all is on disk.
+        # Write under another name, and rename the file when all of it is on disk.
         path = self._path(name)
         unfinished = f"{path}.unfinished"
         with _typed("write", self.uri(name)):
@@ -130,16 +130,16 @@ class LocalPlace:
             with open(unfinished, "wb", opener=open_itself) as file:
                 shutil.copyfileobj(_opened(data), file)
                 file.flush()
-                # Else a power cut after the rename may leave an empty file under the final name.
+                # Without this, a power cut after the rename may leave an empty file under the final name.
                 os.fsync(file.fileno())
             os.replace(unfinished, path)
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        # Under a lock that ends with this process. The file that is locked stays: another process may wait for it.
+        # Hold a lock that ends with this process. Keep the lock file, because another process may wait for it.
         with _typed("lock", self.uri(name)):
             os.makedirs(self.root, exist_ok=True)
         with _typed("lock", self.uri(name)), open(self._path(f"{name}.lock"), "ab", opener=open_itself) as lock:
-            # Some mounted stores have no locks. What is to be written is committed, and must not wait for another one.
+            # Some mounted stores have no locks. Go on without: the content is committed and must be written.
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
             data = change(self.read(name))
@@ -167,7 +167,7 @@ class LocalPlace:
                 raise _refused(place.uri(""), "write below", f"{there!r} is not writable by this user")
 
     def nearest(self) -> str:
-        """Return the directory, or that in which it would be made."""
+        """Return the directory, or its nearest parent that exists."""
         there = self.root
         while not os.path.exists(there):
             there = os.path.dirname(there)
@@ -179,17 +179,17 @@ class LocalPlace:
                 os.remove(self._path(name))
 
     def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
-        # Of a link to a folder only the link is deleted.
+        # Delete only the link if the folder is a link.
         path = self._path(folder)
         self.delete([folder] if os.path.islink(path) else [name for name in self.files(folder) if name != last])
         self.delete([last])
-        # Empty by now but for what somebody writes at this moment, who may as well find that it is gone.
+        # Any file left was written at this moment, and may be deleted: its writer must expect the folder to vanish.
         shutil.rmtree(path, ignore_errors=True)
 
     def _path(self, name: str, *, follows: bool = False) -> str:
         """Return the path of a name; TargetError if it leads out of the root.
 
-        A link that is written over or deleted leads nowhere. What is read or moved is what it leads to (`follows`).
+        Writes and deletes act on a link itself, wherever it leads. Reads and moves follow it (`follows`).
         """
         folder = os.path.dirname(_checked(self, name))
         leads_in = is_inside(self.root, name, {}) if follows else without_links(self.root, folder) is not None
@@ -219,8 +219,7 @@ class LocalPlace:
 class S3Place:
     """A prefix of a bucket.
 
-    Requests: a listing one for each 1,000 files, a move one for each file (sixteen at once), a deletion one for
-    each 1,000 files.
+    Requests: a listing or deletion takes one for each 1,000 files, a move one for each file (16 at once).
     """
 
     def __init__(self, root: str, client: S3Client) -> None:
@@ -235,7 +234,7 @@ class S3Place:
         return f"{self._scheme}://{self.bucket}/{self._prefix}{name}".rstrip("/")
 
     def login(self) -> dict[str, str]:
-        """Return login, region and endpoint as object stores written in Rust take them; what is not set is left out."""
+        """Return login, region and endpoint, by the names that object stores in Rust use; unset values are left out."""
         credentials: Any = self._client._request_signer._credentials  # type: ignore[attr-defined]
         frozen = credentials.get_frozen_credentials() if credentials is not None else None
         endpoint = self._client.meta.endpoint_url
@@ -244,7 +243,7 @@ class S3Place:
             "AWS_SECRET_ACCESS_KEY": frozen.secret_key if frozen else None,
             "AWS_SESSION_TOKEN": frozen.token if frozen else None,
             "AWS_REGION": self._client.meta.region_name,
-            # Those of AWS are theirs to choose, by the region.
+            # The store itself chooses an endpoint of AWS by the region.
             "AWS_ENDPOINT_URL": None if "amazonaws.com" in endpoint else endpoint,
             "AWS_ALLOW_HTTP": "true" if endpoint.startswith("http://") else None,
         }
@@ -261,7 +260,7 @@ class S3Place:
             for page in pages:
                 for listed in page.get("Contents", []):
                     found[listed["Key"][len(self._prefix) :]] = listed["Size"]
-                # A page may have fewer names than it was asked for, though more follow.
+                # A page may hold fewer names than requested even if more follow.
                 if most is not None and len(found) >= most:
                     break
         return dict(islice(found.items(), most))
@@ -270,7 +269,7 @@ class S3Place:
         return self._read(name, **({} if last is None else {"Range": f"bytes=-{last}"}))[0]
 
     def _read(self, name: str, **options: Any) -> tuple[bytes | None, str]:
-        """Return what an object holds and its ETag; None and an empty text if it is not there."""
+        """Return an object's content and ETag; None and an empty text if there is no such object."""
         with _typed("s3:GetObject on", self.uri(name)):
             try:
                 found = self._client.get_object(Bucket=self.bucket, Key=self._key(name), **options)
@@ -282,11 +281,11 @@ class S3Place:
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
         with _typed("s3:PutObject on", self.uri(name)):
-            # In parts where it is large: a single request takes no more than 5 GB.
+            # Upload large files in parts: a single request takes no more than 5 GB.
             self._client.upload_fileobj(_opened(data), self.bucket, self._key(name))
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        # A boto3 from before 2024-11, as on Glue 4, sends no condition.
+        # A boto3 from before 2024-11, as on Glue 4, cannot send a condition.
         given = self._client.meta.service_model.operation_model("PutObject").input_shape
         knows = "IfMatch" in getattr(given, "members", ())
         for _ in range(MAX_UPDATES):
@@ -312,17 +311,17 @@ class S3Place:
             return [old for old, copied in zip(names, threads.map(copy, names), strict=True) if not copied]
 
     def check_rights(self, to: S3Place) -> None:
-        # IAM has no question that tells the same.
+        # Try it out, because no request of IAM answers the same question.
         self.write(PROBE, b"")
         self._copy(PROBE, to, PROBE, 0)
-        # A lake may forbid to delete anything there, which is no reason to write nothing.
+        # A lake may forbid all deletes at the target. That is no reason to refuse writes.
         try:
             self._delete([self._key(PROBE), to._key(PROBE)])
         except TargetError:
             self.delete([PROBE])
 
     def delete(self, names: Collection[str]) -> None:
-        # Names of S3 may have empty components, such as those of the markers that S3A leaves of folders.
+        # Names in S3 may have empty components, as have S3A's markers for folders.
         self._delete([self._prefix + _checked(self, name, literal=True) for name in names])
 
     def _delete(self, keys: Sequence[str]) -> None:
@@ -331,13 +330,13 @@ class S3Place:
             part, left = left[:MAX_DELETED], left[MAX_DELETED:]
             with _typed("s3:DeleteObject on", self.uri("")):
                 answer = self._client.delete_objects(Bucket=self.bucket, Delete={"Objects": part, "Quiet": True})  # type: ignore[typeddict-item]
-            # S3 answers 200 also where it refused to delete some of the keys.
+            # S3 answers 200 even if it refused to delete some keys.
             for refused in answer.get("Errors", []):
                 raise _refused(self.uri(""), f"s3:DeleteObject of {refused.get('Key')!r} on", str(refused.get("Code")))
 
     def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
-        # In one request where they are few. All of a batch is at its target by then, or is never to be published: that
-        # S3 may delete the last one first, and not all of the others, leaves what a later run sweeps.
+        # Delete all in one request if there are few files. S3 may then delete `last` before others, and fail for these.
+        # That is safe: the batch is at its target or is never to be published, and a later run sweeps the rest.
         found = self.files(_checked(self, folder)) if found is None else found
         self.delete([*(name for name in found if name != last), last])
 
@@ -360,7 +359,7 @@ class S3Place:
 
 
 class HadoopPlace:
-    """What only Hadoop has a file system for, such as HDFS; through Spark's JVM, so not over Spark Connect."""
+    """A file system that only Hadoop can reach, such as HDFS, through Spark's JVM, so not over Spark Connect."""
 
     def __init__(self, root: str, spark: SparkSession) -> None:
         self.root = root.rstrip("/")
@@ -396,7 +395,7 @@ class HadoopPlace:
                 stream.close()
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
-        # Under another name, which becomes its own when it is closed.
+        # Write under another name, and rename the file when it is closed.
         path, unfinished = self._named(name), self._path(f"{name}.unfinished")
         with _typed("write", self.uri(name)):
             stream = self._system.create(unfinished, True)
@@ -444,11 +443,11 @@ class HadoopPlace:
             self._system.delete(path, True)
 
     def _renamed(self, old: Any, new: Any) -> bool:
-        """Rename a file; False if it is gone, or if the new name is taken: by the same file of the same batch."""
+        """Rename a file; return False if it is gone, or if the new name is taken by the same file of its batch."""
         try:
             return bool(self._system.rename(old, new))
         except Exception as error:
-            # HDFS says False of what is gone, other file systems raise this.
+            # If the file is gone, HDFS returns False and other file systems raise this error.
             if "FileNotFoundException" in str(error):
                 return False
             raise
@@ -461,7 +460,7 @@ class HadoopPlace:
 
 
 def _checked(place: Place, name: str, *, literal: bool = False) -> str:
-    """Return a name below a place, which may come from a manifest or an item; TargetError if it may lead out of it."""
+    """Return a name, which may come from a manifest or an item; TargetError if it may lead out of the place."""
     if not is_plain(name, literal=literal):
         raise TargetError(
             place.uri(""), f"the name {name!r} leads out of it, or is not that of a file, so nothing was done there. "
@@ -471,12 +470,12 @@ def _checked(place: Place, name: str, *, literal: bool = False) -> str:
 
 
 def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) -> Place:
-    """Return the place that a path names: by Hadoop's default file system where it has no scheme.
+    """Return the place that a path names; a path without a scheme is in Hadoop's default file system.
 
     Raises
     ------
     InvalidValueError
-        Nobody here knows the scheme.
+        No file system is known for the scheme.
     """
     if not path or path != path.strip() or path.endswith("://"):
         raise InvalidValueError(f"The path {path!r} names no folder. Write s3://bucket/prefix/ or a directory.")
@@ -498,17 +497,17 @@ def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) 
 
 
 def is_within(uri: str, other: str) -> bool:
-    """Tell whether one folder is another or lies below it, however the two, with their schemes, are written."""
+    """Return whether a folder is another folder or lies below it, whatever spelling and scheme the two have."""
     return _spelled(uri).startswith(_spelled(other))
 
 
 def is_same_folder(uri: str, other: str) -> bool:
-    """Return whether two URIs, or local paths, are one folder, however they are written."""
+    """Return whether two URIs or local paths are the same folder, whatever their spelling."""
     return _spelled(uri) == _spelled(other)
 
 
 def place_of_name(name: str) -> str:
-    """Return what a `Sink.name` stands for, however it is written; a name that is no path as it is.
+    """Return the normal form of a `Sink.name`; a name that is no path is returned unchanged.
 
     Spark writes s3a:// and pandas s3:// to one folder, and a link to a directory is that directory.
     """
@@ -516,19 +515,19 @@ def place_of_name(name: str) -> str:
 
 
 def _spelled(uri: str) -> str:
-    """Return the one spelling of a folder, which ends with a slash: `s3://b/ab/` does not begin with `s3://b/a/`."""
+    """Return the normal form of a folder, which ends with a slash: `s3://b/ab/` does not begin with `s3://b/a/`."""
     scheme, separator, path = uri.partition("://")
     if not separator:
-        # As Hadoop writes it, and catalogs that keep what they were given.
+        # Hadoop, and catalogs that keep the spelling they were given, write file: without slashes.
         scheme, path = "file", uri.removeprefix("file:")
     if scheme == "file":
-        # A link to a folder is that folder, also where the last of its names are not there yet.
+        # Resolve links, even if the last parts of the path do not exist yet.
         return f"file://{os.path.realpath(path)}".rstrip("/") + "/"
     return f"{'s3' if scheme in S3_SCHEMES else scheme}://{path.rstrip('/')}/"
 
 
 def _check_segments(path: str) -> None:
-    """Raise InvalidValueError for a path that Spark resolves and S3 does not: the two would mean different objects."""
+    """Raise InvalidValueError for a path that Spark normalizes and S3 does not: they would mean different objects."""
     _, _, rest = path.partition("://")
     odd = {"", ".", ".."} & set(rest.rstrip("/").split("/")[1:])
     if odd:
@@ -539,10 +538,10 @@ def _check_segments(path: str) -> None:
 
 
 def _qualified(path: str, spark: SparkSession | None) -> str:
-    """Return a path with its scheme: one without is where Spark would write it, which on EMR is HDFS."""
+    """Return a path with the scheme under which Spark would write it; without one, Spark on EMR means HDFS."""
     if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path) or spark is None:
         return path
-    # Its server may mean HDFS by it, and would write there what is looked for here.
+    # A Spark Connect server may mean HDFS by the path, and this process would look elsewhere.
     remedy = "Write s3://… or, where Spark's server runs on this machine, file:///…."
     check_jvm(spark, f"The path {path!r}, which has no scheme,", remedy)
     conf = hadoop_settings(spark)
@@ -554,9 +553,9 @@ def _qualified(path: str, spark: SparkSession | None) -> str:
 
 
 def _s3_of(spark: SparkSession | None) -> dict[str, Any]:
-    """Return the server and keys that Spark's own settings name: it writes there, so files are moved there as well.
+    """Return the endpoint and keys in Spark's own settings, so that files are moved in the store that Spark writes to.
 
-    Of Spark Connect they are not to be had: then AWS's own environment says where, as without Spark.
+    They are not available over Spark Connect: then AWS's own environment applies, as without Spark.
     """
     if spark is None or not has_jvm(spark):
         return {}
@@ -564,10 +563,10 @@ def _s3_of(spark: SparkSession | None) -> dict[str, Any]:
     conf = hadoop_settings(spark)
     options: dict[str, Any] = {}
     endpoint = str(conf.get("fs.s3a.endpoint", "") or "")
-    # Those of AWS are boto3's to choose, by the region.
+    # boto3 itself chooses an endpoint of AWS by the region.
     if endpoint and "amazonaws.com" not in endpoint:
         secure = str(conf.get("fs.s3a.connection.ssl.enabled", "true")) == "true"
-        # S3A takes an endpoint without a scheme, boto3 does not.
+        # S3A accepts an endpoint without a scheme, boto3 does not.
         if "://" not in endpoint:
             endpoint = f"{'https' if secure else 'http'}://{endpoint}"
         options["endpoint_url"] = endpoint
@@ -581,13 +580,13 @@ def _s3_of(spark: SparkSession | None) -> dict[str, Any]:
 
 @contextmanager
 def _typed(action: str, uri: str) -> Iterator[None]:
-    """Raise TargetError for what storage says, with the action that it refused and on what."""
+    """Translate errors of the storage to TargetError, with the refused action and the URI."""
     try:
         yield
     except (ClientError, BotoCoreError, OSError) as error:
         raise login_or_load(uri, error) or _refused(uri, action, code_of(error)) from error
     except Exception as error:
-        # Of Hadoop, through py4j. Its first line names the Java class and the reason.
+        # An error of Hadoop, through py4j. Its first line names the Java class and the reason.
         if type(error).__name__ != "Py4JJavaError":
             raise
         reason = str(error.java_exception).splitlines()[0]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Write a DataFrame of Spark as the files of a batch, counted, and with timestamps that readers can skip by."""
+"""Write a Spark DataFrame as the files of a batch, count its rows, and store timestamps with usable statistics."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from scripts.helpers.spark.settings import settings
 BYTES = {"binary": "is binary, and a partition is named by a text. Encode it"}
 ZONED = "holds times with a zone, and a partition is named by the wall clock of a session. Use a date"
 NO_FOLDERS = BYTES | {"timestamp": ZONED, "timestamp[us, tz=UTC]": ZONED}
-"""The types of columns whose values readers do not get back from the name of a folder, and why."""
+"""The types of columns whose values readers cannot get back from the name of a folder, and why."""
 NAN = "NaN"
 NUL, LONG, BELOW_ZERO = "the character U+0000", "a value too long for the name of a folder", "a fraction below zero"
-"""What else a log does not take, or the file system below it."""
+"""Values of other kinds that a table's log, or the file system below it, does not accept."""
 Unfit = Mapping[str, Sequence[str]]
-"""By type of a partition column its values that the target does not keep."""
+"""For each type of a partition column, the values that the target does not keep."""
 UNFIT: Unfit = {"string": ("", NULL_FOLDER), "float": (NAN,), "double": (NAN,)}
-"""Those that readers do not get back from the name of a folder."""
+"""Values that readers cannot get back from the name of a folder."""
 UNFIT_DELTA: Unfit = {"string": ("", NULL_FOLDER, NUL, LONG)}
 UNFIT_ARROW: Unfit = {
     "string": ("", NULL_FOLDER, LONG), "double": (LONG,), "decimal128": (BELOW_ZERO,), "decimal256": (BELOW_ZERO,),
 }  # fmt: skip
 UNFIT_ICEBERG: Unfit = {"string": (LONG,), "float": (NAN,), "double": (NAN,)}
-"""Those of Delta by Spark, of `deltalake`, and of `pyiceberg`."""
+"""Values that are not kept by Delta on Spark, by `deltalake`, and by `pyiceberg`, in this order."""
 MAX_NAME, MAX_KEY = 255, 1_000
-"""Bytes of a folder's name that a file system takes, and that leave room for the rest of a key in S3."""
+"""The most bytes of a folder's name in a file system, and in S3, where the rest of the key needs room as well."""
 TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
 EXACT_PARQUET = {
     TIMESTAMP_TYPE: "TIMESTAMP_MICROS", "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -46,26 +46,26 @@ EXACT_TEXTS: dict[str, str | bool] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False,
 }  # fmt: skip
-"""Options of CSV and JSON for what Spark cuts by default: microseconds, seconds of a zone, blanks at the ends."""
+"""Options of CSV and JSON that keep what Spark cuts by default: microseconds, seconds of a zone, outer blanks."""
 
 
 def write_spark(
     df: DataFrame, folder: str, format: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
 ) -> int:
-    """Write rows to a folder that is not there yet, and return how many. Rows without columns make no file.
+    """Write rows to a folder that does not exist yet, and return how many. Rows without columns make no file.
 
-    Rows are counted while they are written (Spark's Observation), without a second pass; where Spark Connect has no
-    such thing, by reading what was written.
+    Rows are counted while they are written (Spark's Observation), without a second pass. Where Spark Connect has no
+    Observation, they are counted by reading the written files.
 
     Raises
     ------
     InvalidValueError
-        Rows with a value of `UNFIT` in a column of `partition_by`: all rows are written by then. Before that, a column
-        that the format does not hold, or a value that cannot be the name of a folder.
+        Rows have a value of `UNFIT` in a column of `partition_by`; this is raised after all rows are written. Or,
+        raised earlier: the format cannot hold a column, or a value cannot be the name of a folder.
     """
     from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
 
-    # A frame without columns is that of a source where nothing is new, and Spark refuses to write one.
+    # A frame without columns comes from a source where nothing is new, and Spark refuses to write one.
     if not df.columns:
         return 0
     check_partition_types(partition_by, dict(df.dtypes), NO_FOLDERS)
@@ -75,7 +75,7 @@ def write_spark(
     unfit = unfit_values(partition_by, dict(df.dtypes), UNFIT, MAX_KEY)
     counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *unfit])
     with timestamps_with_statistics(df.sparkSession, format):
-        # Not "overwrite": it would begin by deleting, and nothing here may be anybody else's.
+        # Not "overwrite": it would begin by deleting, and nothing that another writer stored here may be deleted.
         exact = EXACT_TEXTS if format.lower() in ("csv", "json") else {}
         writer = counted.write.format(format).options(**exact).options(**options).mode("error")
         try:
@@ -83,12 +83,12 @@ def write_spark(
         except AnalysisException as error:
             raise InvalidValueError(f"The rows cannot be written as {format}: {reason_of(error)}") from error
         except Exception as error:
-            # Spark's error has several pages, and not the reason: a value that cannot be the name of a folder there.
+            # Spark's error has several pages, but not the reason: a value that cannot be the name of a folder there.
             if is_of_java(error, "Mkdirs failed", "KeyTooLong"):
                 asked = unfit_values(partition_by, dict(df.dtypes), {"string": (NUL, LONG)}, longest_folder(folder))
                 check_partition_counts(partition_by, df.select(*asked).collect()[0].asDict() if asked else {})
-            # Spark Connect 3.5, where nothing is observed, cuts the text of a writer's error before the mark of a
-            # MisfitError. An error of the rows alone has the mark near its start.
+            # Without an Observation, Spark Connect 3.5 cuts a writer's error before the mark of a MisfitError. Run the
+            # rows alone: their error has the mark near its start.
             if observed is None:
                 df.write.format("noop").mode("overwrite").save()
             raise
@@ -96,28 +96,28 @@ def write_spark(
     if found is None:
         found = {"rows": _counted_again(df, folder, format, options)}
         if unfit:
-            # By the rows themselves: of what was written nobody can tell an empty text from NULL.
+            # Count in the rows, not in the written files: those do not distinguish an empty text from NULL.
             found |= df.select(*unfit).collect()[0].asDict()
     check_partition_counts(partition_by, found)
     return int(found["rows"])
 
 
 def check_partition_types(partition_by: Sequence[str], types: Mapping[str, str], unfit: Mapping[str, str]) -> None:
-    """Raise InvalidValueError for a column of `partition_by` of a type that has a reason against it."""
+    """Raise InvalidValueError if a column of `partition_by` has a type that `unfit` has a reason against."""
     for name in partition_by:
         if why := unfit.get(types.get(name, "")):
             raise InvalidValueError(f"Partition column {name!r} {why}, or leave partition_by out.")
 
 
 def longest_folder(uri: str) -> int:
-    """Return how many bytes the name of a partition's folder may have below a place."""
+    """Return the most bytes that the name of a partition's folder may have below a URI."""
     return MAX_KEY if uri.partition(":")[0] in S3_SCHEMES else MAX_NAME
 
 
 def unfit_values(columns: Sequence[str], types: Mapping[str, str], unfit: Unfit, longest: int) -> list[Column]:
-    """Return what counts the rows of some columns with each value that does not fit, for `check_partition_counts`.
+    """Return columns that count the rows with each unfit value of some columns, for `check_partition_counts`.
 
-    Of a value that is `LONG`, the folder has a name of more than `longest` bytes.
+    A value is `LONG` if the name of its folder has more than `longest` bytes.
     """
     counted = []
     for at, name in enumerate(columns):
@@ -130,7 +130,7 @@ def unfit_values(columns: Sequence[str], types: Mapping[str, str], unfit: Unfit,
 
 
 def check_partition_counts(columns: Sequence[str], counts: Mapping[str, Any]) -> None:
-    """Raise InvalidValueError for the first of some columns in which `unfit_values` counted."""
+    """Raise InvalidValueError for the first column for which `unfit_values` counted any row."""
     for at, column in enumerate(columns):
         for text in ("", NULL_FOLDER, NAN, NUL, LONG, BELOW_ZERO):
             if count := int(counts.get(f"{text}{at}") or 0):
@@ -140,24 +140,24 @@ def check_partition_counts(columns: Sequence[str], counts: Mapping[str, Any]) ->
 
 def _counted_again(df: DataFrame, folder: str, format: str, options: Mapping[str, Any]) -> int:
     """Count the rows of files that were just written."""
-    # A value of CSV may hold the end of a line, and then ends no row.
+    # A CSV value may contain a line end that does not end its row.
     reader = df.sparkSession.read.format(format).options(**options).option("multiLine", format.lower() == "csv")
-    # Over Spark Connect it is a number of numpy.
+    # Over Spark Connect the count is a number of numpy.
     return int(reader.schema(df.schema).load(literal_path(folder)).count())
 
 
 def literal_path(path: str) -> str:
-    """Escape what Spark's reader globs, and its writer does not."""
+    """Escape the characters that Spark's reader treats as a glob, and its writer does not."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
 def timestamps_with_statistics(spark: SparkSession, format: str = "parquet") -> AbstractContextManager[None]:
-    """Let Parquet timestamps be TIMESTAMP_MICROS within, of any year, unless the session says otherwise.
+    """Write Parquet timestamps as TIMESTAMP_MICROS, of any year, within the context, unless the session sets a type.
 
-    Spark's own default, INT96, has no usable order: row groups of it cannot be skipped. By default Spark refuses dates
-    before 1582 and times before 1900.
+    Spark's default type, INT96, has no usable order, so readers cannot skip its row groups. By default Spark refuses
+    dates before 1582 and times before 1900.
     """
-    # Set by the user, it stays, and so do INT96 and LEGACY: an old reader may need them. EXCEPTION is Spark's default.
+    # Keep the user's settings, even INT96 and LEGACY: an old reader may need them. EXCEPTION is Spark's default.
     wanted = EXACT_PARQUET if format.lower() == "parquet" else {}
     unset = (None, "EXCEPTION")
     return settings(spark, {name: value for name, value in wanted.items() if spark.conf.get(name, None) in unset})

@@ -1,4 +1,4 @@
-"""Rows that an attempt staged as Parquet, for tables that take them up when the head has named the winner."""
+"""Rows that an attempt staged as Parquet, for tables that add them after the head has named the winner."""
 
 from __future__ import annotations
 
@@ -45,35 +45,35 @@ from scripts.helpers.spark.jvm import without_code
 from scripts.helpers.spark.settings import check_all_is_read
 
 SPARK_ROWS = b"org.apache.spark.sql.parquet.row.metadata"
-"""Where Spark keeps its own types in a Parquet file. Parquet's types do not distinguish all of them."""
+"""The key under which Spark stores its own types in a Parquet file: Parquet does not distinguish all of them."""
 HELD = frozenset((
     "boolean", "int", "bigint", "float", "double", "decimal", "string", "char", "varchar", "binary", "date",
     "timestamp", "timestamp_ntz", "variant", "struct", "array", "map", "void",
 ))  # fmt: skip
-"""The types that columns of both Delta and Iceberg have, by Spark's names. Of `void` is a column without a value."""
+"""The column types that both Delta and Iceberg have, by Spark's names. `void` is a column without any value."""
 WIDER = {
     "tinyint": "smallint", "uint8": "smallint", "smallint": "int", "uint16": "int", "uint32": "bigint",
     "halffloat": "float", "date64[ms]": "date", "time32[s]": "time64[us]", "time32[ms]": "time64[us]",
     "time64[ns]": "time64[us]",
 }  # fmt: skip
-"""By type that a table may lack the next one that has all its values. What has none is refused."""
+"""For a type that a table may lack, the next type that has all its values. A type without an entry is refused."""
 MOST_DIGITS = 38
-"""Of a decimal."""
+"""The most digits of a decimal."""
 
 
 def spark_of(df: Any) -> Any:
-    """Return the session that a frame belongs to; None for one of pyarrow."""
+    """Return the session that a frame belongs to; None for a frame of pyarrow."""
     return getattr(df, "sparkSession", None)
 
 
 def check_rows(
     df: Any, target: str, partition_by: Sequence[str], batch_column: str | None, engine: str, *, merges: bool
 ) -> None:
-    """Raise InvalidValueError for rows that a sink of an engine does not take, or a column that they lack."""
+    """Raise InvalidValueError for rows that a sink of an engine does not take, or for a column that they lack."""
     check_partition_columns(partition_by, columns_of(df))
     check_batch_column(batch_column, columns_of(df), merges=merges)
     if engine != "pyiceberg":
-        # Else the table would refuse the batch after the commit. Iceberg's own columns may differ in case.
+        # Otherwise the table would refuse the batch after the commit. Iceberg's names may differ only in case.
         check_cases(columns_of(df), target)
     if (spark_of(df) is not None) != (engine == "spark"):
         raise InvalidValueError(
@@ -93,7 +93,7 @@ def check_cases(columns: Sequence[str], target: str) -> None:
 
 
 def check_layout(target: str, partition_by: Sequence[str], there: Sequence[str]) -> None:
-    """Raise TargetError where a table is partitioned by other columns than those that are asked for."""
+    """Raise TargetError if a table is partitioned by other columns than the requested ones."""
     if partition_by and partition_by != there:
         raise TargetError(
             target, f"it is partitioned by {there}, not by {partition_by}. Leave partition_by out.", reason="layout"
@@ -101,7 +101,7 @@ def check_layout(target: str, partition_by: Sequence[str], there: Sequence[str])
 
 
 def check_list(partition_by: object) -> None:
-    """Raise InvalidValueError for a `partition_by` that is one text, whose letters would be columns, or no list."""
+    """Raise InvalidValueError if `partition_by` is no list, or a text, whose letters would be taken for columns."""
     if isinstance(partition_by, str) or not isinstance(partition_by, Iterable):
         raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
 
@@ -109,7 +109,7 @@ def check_list(partition_by: object) -> None:
 def check_partition_columns(partition_by: Sequence[str], columns: Collection[str]) -> None:
     """Raise InvalidValueError for a column of `partition_by` that the rows do not have, or that is named twice."""
     missing = [name for name in partition_by if name not in columns]
-    # A frame without columns is that of a source where nothing is new.
+    # A frame without columns comes from a source where nothing is new.
     if missing and len(columns):
         raise InvalidValueError(f"partition_by names {missing[0]!r}, which the rows do not have. Name a column.")
     twice = [name for name in partition_by if partition_by.count(name) > 1]
@@ -118,8 +118,8 @@ def check_partition_columns(partition_by: Sequence[str], columns: Collection[str
 
 
 def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) -> None:
-    """Raise InvalidValueError where no column is left for the files, as those of `partition_by` are not in them."""
-    # A file without a column has no rows: pyarrow writes it so without a word.
+    """Raise InvalidValueError if no column is left for the files, which do not hold the columns of `partition_by`."""
+    # A file without a column has no rows, and pyarrow writes it without a warning.
     if len(columns) and set(columns) <= set(partition_by):
         raise InvalidValueError(
             f"partition_by names all columns of the rows ({', '.join(partition_by)}), so the files would hold no row. "
@@ -128,10 +128,10 @@ def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) ->
 
 
 def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: int) -> dict[str, int]:
-    """Return what `check_partition_counts` is given, for rows of any kind; see `unfit_values`.
+    """Return the counts for `check_partition_counts`, for rows of any kind; see `unfit_values`.
 
-    Rows of Spark are read for it. Of others also decimals that are `BELOW_ZERO` are counted: `deltalake` puts the sign
-    into the fraction as well, and then nobody can read the table.
+    Rows of Spark are read for it. In other rows, decimals that are `BELOW_ZERO` are counted as well: `deltalake`
+    repeats the sign in the fraction, and then no reader can read the table.
     """
     if not partition_by or not columns_of(rows):
         return {}
@@ -149,13 +149,13 @@ def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: 
 
 
 def _is_unfit(column: pa.ChunkedArray, name: str, text: str, longest: int) -> Any:
-    """Return which values of a column are those that a text of `unfit_values` names."""
+    """Return which values of a column are unfit for the reason that a text of `unfit_values` names."""
     if text == NAN:
         return pc.is_nan(column)
     if text == BELOW_ZERO:
         return pc.and_(pc.less(column, pa.scalar(Decimal(0), column.type)), column.type.scale > 0)
     if text == LONG:
-        # A number without an exponent: `deltalake` writes 1e-300 with all its zeros.
+        # Write numbers without an exponent, because `deltalake` writes 1e-300 with all its zeros.
         shown = (f"{Decimal(repr(one)):f}" if isinstance(one, float) else one for one in column.drop_null().to_pylist())
         return pa.array([len(quote(name + one, safe="")) >= longest for one in shown], pa.bool_())
     return pc.equal(column, text)
@@ -175,7 +175,7 @@ def check_batch_column(batch_column: str | None, columns: Collection[str], *, me
 
 
 def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
-    """Return rows of Spark or Arrow with a column of their batch; without columns they stay as they are."""
+    """Return rows of Spark or Arrow with a column of their batch; rows without columns stay unchanged."""
     if batch_column is None or not columns_of(rows):
         return rows
     if spark_of(rows) is not None:
@@ -186,28 +186,28 @@ def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
 
 
 def of_batches(retraction: Retraction) -> SQL:
-    """Write the condition for rows of a retraction's batches, as both Spark and DataFusion read it."""
-    # In quotes, not bound: Spark binds values from 3.4 on, and `deltalake` takes a text alone.
+    """Return the condition for rows of a retraction's batches, in SQL for both Spark and DataFusion."""
+    # Put the values in quotes: Spark can bind values only from 3.4 on, and `deltalake` accepts only a text.
     first, last = map(in_quotes, batch_values(retraction))
     return sql("{} BETWEEN {} AND {}", SPARK.quote(retraction.batch_column), first, last)
 
 
 def columns_of(df: Any) -> list[str]:
     """Return the names of the columns of a frame of Spark, pandas or pyarrow."""
-    # Asked of the class: a DataFrame of Spark Connect 4 makes a column of whatever name it is asked for.
+    # Look at the class: a DataFrame of Spark Connect 4 returns a column for any attribute.
     names = df.column_names if hasattr(type(df), "column_names") else getattr(df, "columns", [])
     return [str(name) for name in names]
 
 
 def without_columns_if_empty(df: Any) -> Any:
-    """Return a frame without its columns if it has no rows: their types say nothing. Spark's would have to be read."""
+    """Return a frame without its columns if it has no rows, as their types mean nothing. Spark's rows are not read."""
     if isinstance(df, ArrowStream) or spark_of(df) is not None or len(df):
         return df
     return df.select([])
 
 
 def write_rows(rows: Any, place: Place, folder: str) -> WrittenFiles | int:
-    """Write rows of Spark or Arrow as Parquet into a folder; return how many rows, and what files if this is known."""
+    """Write rows of Spark or Arrow as Parquet into a folder; return the row count, and the files if they are known."""
     if spark_of(rows) is not None:
         return write_spark(rows, place.uri(folder), "parquet", {})
     return write_batches(rows, place, folder, {}) if columns_of(rows) else WrittenFiles(0, {})
@@ -216,12 +216,12 @@ def write_rows(rows: Any, place: Place, folder: str) -> WrittenFiles | int:
 def read_spark(spark: SparkSession, staged: StagedRows) -> DataFrame:
     """Return the rows of staged files as a DataFrame."""
     check_all_is_read(spark)
-    # As they are written: a target such as `[raw]/repairs` would be globbed, and the batch never be published.
+    # Escape globs: otherwise a target such as `[raw]/repairs` would match other files, and never be published.
     return without_code(spark.read.parquet(*map(literal_path, staged.uris)), staged.uris[0])
 
 
 def read_rows(staged: StagedRows) -> pa.RecordBatchReader:
-    """Return the rows of staged files, one file in memory at a time."""
+    """Return the rows of staged files, with one file in memory at a time."""
 
     def opened(name: str) -> Any:
         return pq.ParquetFile(BytesIO(staged.read(name)))
@@ -229,7 +229,7 @@ def read_rows(staged: StagedRows) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         for name in staged.names:
             file = opened(name)
-            # Group by group: a batch would have rows of several, up to 65,536.
+            # Read each row group alone: otherwise a batch would have rows of several groups, up to 65,536.
             for group in range(file.num_row_groups):
                 yield from file.iter_batches(row_groups=[group])
 
@@ -237,12 +237,12 @@ def read_rows(staged: StagedRows) -> pa.RecordBatchReader:
 
 
 def with_later_columns(target: str, rows: pa.RecordBatchReader, table: pa.Schema) -> pa.RecordBatchReader:
-    """Return rows with NULL in the columns that their table has got since they were staged.
+    """Return rows with NULL in the columns that were added to their table after the rows were staged.
 
     Raises
     ------
     TargetSchemaError
-        The table lacks a column of the rows, too: one was renamed, and its values would be left out.
+        The table also lacks a column of the rows: a column was renamed, and its values would be lost.
     """
     later = [pa.field(field.name, field.type) for field in table if field.name not in rows.schema.names]
     if not later:
@@ -261,9 +261,9 @@ def with_later_columns(target: str, rows: pa.RecordBatchReader, table: pa.Schema
 
 
 def check_fits(target: str, rows: Mapping[str, str], table: Mapping[str, str]) -> None:
-    """Raise TargetSchemaError unless rows have the columns of a table, each of its type, in any order.
+    """Raise TargetSchemaError unless rows have exactly the columns of a table, with the same types, in any order.
 
-    Types are texts that compare.
+    Types are texts, which are compared.
     """
     missing = [name for name in table if name not in rows]
     unknown = [name for name in rows if name not in table]
@@ -273,10 +273,10 @@ def check_fits(target: str, rows: Mapping[str, str], table: Mapping[str, str]) -
 
 
 def with_required(target: str, rows: Any, required: Collection[str]) -> Any:
-    """Return rows of pandas or pyarrow; InvalidValueError if a column that must have a value lacks one in some row.
+    """Return rows of pyarrow; InvalidValueError if a column that must have a value lacks one in some row.
 
-    Of an `ArrowStream` it comes with the batch. After the commit it would be too late: the table would refuse the batch
-    for ever.
+    For an `ArrowStream` the error is raised when the batch is read. After the commit it would be too late: the table
+    would refuse the batch forever.
     """
     if not required:
         return rows
@@ -287,7 +287,7 @@ def with_required(target: str, rows: Any, required: Collection[str]) -> Any:
 
 
 def check_required(target: str, nulls: Mapping[str, int]) -> None:
-    """Raise InvalidValueError for the first column that must have a value and lacks one, by counts of rows."""
+    """Raise InvalidValueError for the first column that must have a value and lacks one, given counts of such rows."""
     for name, count in nulls.items():
         if count:
             raise InvalidValueError(
@@ -300,19 +300,19 @@ def check_required(target: str, nulls: Mapping[str, int]) -> None:
 
 
 def arrow_rows(df: Any, held: Collection[str] | None = None) -> Any:
-    """Return rows of Arrow with the types that tables have: times in microseconds, plain texts.
+    """Return Arrow rows with the types that tables have: times in microseconds, plain texts.
 
-    An `ArrowStream` stays one, whose errors come with the batch.
+    An `ArrowStream` remains one, and its errors are raised when each batch is read.
 
     Parameters
     ----------
     held
-        The types that a table takes, as `HELD`. None: all.
+        The types that a table takes, such as `HELD`. None: all types.
 
     Raises
     ------
     InvalidValueError
-        A column has values that its new type does not keep, such as nanoseconds.
+        A column has values that its new type cannot hold, such as nanoseconds.
     """
     if isinstance(df, ArrowStream):
         return df.mapped(lambda table: arrow_rows(table, held))
@@ -321,7 +321,7 @@ def arrow_rows(df: Any, held: Collection[str] | None = None) -> Any:
 
 
 def exact_cast(name: str, column: Any, kind: pa.DataType) -> Any:
-    """Return a column in another type; InvalidValueError for a value that would become another one."""
+    """Return a column in another type; InvalidValueError if a value would change."""
     try:
         return column if column.type == kind else column.cast(kind)
     except pa.ArrowException:
@@ -335,9 +335,9 @@ def exact_cast(name: str, column: Any, kind: pa.DataType) -> Any:
 
 
 def plain_type(kind: pa.DataType, held: Collection[str] | None = None) -> pa.DataType:
-    """Return the type that stands for all that tables do not distinguish, such as texts with 32 and 64 bit offsets.
+    """Return the one type for all types that tables do not distinguish, such as texts with 32 and 64 bit offsets.
 
-    Where a table does not hold it, the type is the next wider one that it holds.
+    If a table does not hold that type, return the next wider one that it holds.
     """
     types = pa.types
     if types.is_dictionary(kind):
@@ -364,12 +364,12 @@ def plain_type(kind: pa.DataType, held: Collection[str] | None = None) -> pa.Dat
 
 
 def types_of_arrow(schema: pa.Schema) -> dict[str, str]:
-    """Return types by path, by Spark's names, and by those of pyarrow where Spark has none."""
+    """Return types by path, with Spark's names, or with pyarrow's where Spark has no such type."""
     return types_by_path(_kind_of(pa.struct(list(schema))))
 
 
 def _kind_of(kind: pa.DataType) -> Kind:
-    """Return a type of pyarrow as Spark's JSON has it, and reads it from Parquet."""
+    """Return a pyarrow type as the JSON of the Spark type that Spark reads from Parquet."""
     kind, types = plain_type(kind), pa.types
     if types.is_struct(kind):
         return {"type": "struct", "fields": [{"name": field.name, "type": _kind_of(field.type)} for field in kind]}
@@ -384,9 +384,9 @@ def _kind_of(kind: pa.DataType) -> Kind:
 
 
 def without_types(table: Any) -> Any:
-    """Return a table whose columns without a value in any row have no type: pandas reads such ones as numbers.
+    """Return a table whose columns without any value have no type, because pandas reads such columns as numbers.
 
-    An `ArrowStream` has the types of its source.
+    An `ArrowStream` keeps the types of its source.
     """
     if isinstance(table, ArrowStream):
         return table
@@ -397,36 +397,36 @@ def without_types(table: Any) -> Any:
 
 
 def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -> Any:
-    """Return rows whose columns without a value have the type of the target, or are left out.
+    """Return rows whose columns without a value get the target's type, or are left out.
 
     Parameters
     ----------
     wanted
-        The type for each path without a value, of Spark as its JSON has it. None: the target has no such column.
+        The type for each path without a value; for Spark, in the form of its JSON. None: the target has no such column.
     parted
-        Columns that are not in the files.
+        Columns that are not stored in the files.
 
     Raises
     ------
     InvalidValueError
-        The target has no type for what cannot be left out.
+        The target has no type for a path that cannot be left out.
     """
     names = columns_of(rows)
     left = [name for name in names if wanted.get(name, name) is not None]
     for path, kind in wanted.items():
-        # A column can be left out, unless no other one is left. What is within a column cannot.
+        # A top-level column can be left out, unless it is the last one. A field within a column cannot.
         if kind is None and (path not in names or set(left) <= set(parted)):
             raise InvalidValueError(f"{path!r} has no value in any row, and the target has no type for it. Cast it.")
     if isinstance(rows, ArrowStream):
         return rows.mapped(lambda table: filled(table, wanted, parted))
     if spark_of(rows) is None:
-        # Without what pandas says of its own types.
+        # Build a new table, to drop what pandas has noted about its own types.
         return pa.table({name: rows[name].cast(_filled_type(rows[name].type, name, wanted)) for name in left})
     return _cast_at(rows.select(*map(SPARK.quote, left)), wanted)
 
 
 def _cast_at(rows: DataFrame, wanted: Mapping[str, Kind]) -> DataFrame:
-    """Return rows with other types at some paths."""
+    """Return rows with the given types at some paths."""
     from scripts.helpers.schemas.spark_frames import type_of
 
     columns = []
@@ -438,14 +438,14 @@ def _cast_at(rows: DataFrame, wanted: Mapping[str, Kind]) -> DataFrame:
 
 
 def _filled_from(rows: Any, types: Mapping[str, str], type_at: Callable[[str], Any], named: Collection[str]) -> Any:
-    """Return rows whose columns without a value have the type that a table has at their paths; see `Rows.filled`."""
+    """Return rows whose columns without a value get the type that a table has at their paths; see `Rows.filled`."""
     wanted = {path: type_at(path) for path, kind in types.items() if kind == "void"}
     wanted = {path: kind for path, kind in wanted.items() if kind is not None or path not in named}
     return filled(rows, wanted) if wanted else rows
 
 
 def check_typed(types: Mapping[str, str], target: str) -> None:
-    """Raise InvalidValueError for a column of a new table, by path, that has no type, as it has no value."""
+    """Raise InvalidValueError for a column of a new table, by path, that has no type because it has no value."""
     untyped = [path for path, kind in types.items() if kind == "void"]
     if untyped:
         raise InvalidValueError(
@@ -467,14 +467,14 @@ def _filled_type(kind: pa.DataType, path: str, wanted: Mapping[str, Any]) -> pa.
 
 
 def _held_kind(kind: str, held: Collection[str]) -> str:
-    """Return a type, or the next wider one that a table holds."""
+    """Return a type if a table holds it, or else the next wider type that it holds."""
     while kind not in held and kind in WIDER:
         kind = WIDER[kind]
     return kind
 
 
 def check_held(types: Mapping[str, str], held: Collection[str], target: str) -> None:
-    """Raise InvalidValueError for a type, by path, that a table does not hold, or a struct without fields."""
+    """Raise InvalidValueError for a type, by path, that a table does not hold, or for a struct without fields."""
     for path, kind in types.items():
         base = kind.partition("(")[0].partition(" ")[0]
         is_empty = kind == "struct" and not any(other.startswith(f"{path}.") for other in types)
@@ -489,7 +489,7 @@ def check_held(types: Mapping[str, str], held: Collection[str], target: str) -> 
 
 
 class SparkRows:
-    """What is done with rows before they are in a table, in DataFrames of Spark."""
+    """Operations on rows before they are in a table, for Spark DataFrames."""
 
     frames: Frames = SPARK_FRAMES
 
@@ -497,9 +497,9 @@ class SparkRows:
         self._spark = spark
 
     def taken(self, df: DataFrame, target: str, held: Collection[str]) -> DataFrame:
-        """Return a frame that a script gave, in the form that is staged, with types that the table holds.
+        """Return a script's frame in the form in which it is staged, with types that the table holds.
 
-        InvalidValueError for a column of another type, and for values that its new type does not keep.
+        InvalidValueError for a column of a type without such a form, and for values that the new type cannot hold.
         """
         wider = {path: _held_kind(kind, held) for path, kind in self.by_path(df.schema).items() if kind in WIDER}
         df = _cast_at(df, {path: kind_of_text(kind) for path, kind in wider.items()})
@@ -507,11 +507,11 @@ class SparkRows:
         return df
 
     def types(self, schema: Any) -> dict[str, str]:
-        """Return the types in a schema, by column, as texts that compare, whether they take NULL or not."""
+        """Return the type of each column of a schema, as texts that can be compared; nullability is left out."""
         return {field.name: field.dataType.simpleString() for field in schema.fields}
 
     def by_path(self, schema: Any) -> dict[str, str]:
-        """Return the types in a schema, and within its columns, as `types_by_path` has them."""
+        """Return the types of the columns of a schema, and of the fields within them, as `types_by_path` does."""
         return types_by_path(schema.jsonValue())
 
     def required(self, schema: Any) -> list[str]:
@@ -519,10 +519,10 @@ class SparkRows:
         return [field.name for field in schema.fields if not field.nullable]
 
     def filled(self, rows: DataFrame, schema: Any, named: Collection[str]) -> DataFrame:
-        """Return rows whose columns without a value have the types of a table's schema, or are left out.
+        """Return rows whose columns without a value get the types of a table's schema, or are left out.
 
-        Those that are named, and that the table lacks, stay as they are. Of Spark's rows, which would have to be read
-        for it, these are the columns of type void.
+        Columns in `named` that the table lacks stay unchanged. In Spark's rows only columns of type void count as
+        columns without a value, because to find others the rows would have to be read.
         """
         there = kinds_by_path(schema.jsonValue())
         found: DataFrame = _filled_from(rows, self.by_path(rows.schema), there.get, named)
@@ -533,22 +533,22 @@ class SparkRows:
         return read_spark(self._spark, staged)
 
     def parts(self, staged: StagedRows) -> Iterable[DataFrame]:
-        """Return frames that have the staged rows together, of which one is in memory at a time."""
+        """Return frames that hold the staged rows together; only one of them is in memory at a time."""
         return [self.read(staged)]
 
     def empty(self, staged: StagedRows) -> DataFrame:
-        """Return a frame with the columns of staged rows, and none of the rows."""
+        """Return a frame with the columns of staged rows, and no rows."""
         return self.read(staged).limit(0)
 
     def refused(self, rows: DataFrame, conditions: Mapping[str, SQL]) -> dict[str, int]:
-        """Count the rows of which a condition is not true, by condition; without those that cannot be asked here."""
+        """Count for each condition the rows for which it is not true; DuckDB leaves out those it cannot read."""
         counts = (
             F.expr(sql("COUNT(CASE WHEN ({}\n) IS TRUE THEN NULL ELSE 1 END)", text)) for text in conditions.values()
         )
         return dict(zip(conditions, rows.select(*counts).collect()[0], strict=True))
 
     def kept(self, rows: DataFrame, rules: Merge) -> DataFrame:
-        """Return the rows of a merge that are no deletes, with the columns of a history, and without `DELETED`."""
+        """Return the rows of a merge that are not deletes, with the columns of a history, and without `DELETED`."""
         found = rows.where(NOT_DELETED).drop(DELETED)
         types = {field.name: field.dataType for field in found.schema.fields}
         ends = {name: F.lit(None).cast(types[like]) for name, like in rules.ends(found.columns).items()}
@@ -556,7 +556,7 @@ class SparkRows:
 
 
 class _ArrowRows:
-    """Tables of pyarrow; see `given_frames` for those of pandas."""
+    """The same operations for tables of pyarrow; `given_frames` turns frames of pandas into these."""
 
     frames = ARROW_FRAMES
 
