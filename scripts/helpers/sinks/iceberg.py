@@ -1,14 +1,14 @@
-"""`IcebergSink`: a batch as one snapshot of an Iceberg table, with Spark or without.
+"""`IcebergSink`: writes a batch as one snapshot of an Iceberg table, with Spark or without.
 
 With Spark nothing is written twice. The rows of an attempt are a snapshot on a hidden branch of the table::
 
     stage     branch staged-<job>-<batch>-f<fence>-…, with one snapshot              readers of the table see `main`
-    commit    the head names this attempt: not here, and nothing else does
+    commit    the head names this attempt; this happens in the head alone, not here
     publish   cherry-pick that snapshot into `main`, and record the batch            one commit to the catalog
-    sweep     the branch is dropped; those of losers too
+    sweep     the branch is dropped; those of losing attempts too
 
-Without Spark, where `pyiceberg` cannot cherry-pick, they are Parquet files in a folder beside the table, and the
-publication appends them and records the batch, in one commit that fails if `main` has moved since it was looked at.
+Without Spark, `pyiceberg` cannot cherry-pick, so the rows are Parquet files in a folder next to the table. Publishing
+appends them and records the batch, in one commit that fails if `main` has moved since the sink looked at the table.
 Rows that are merged by key are such files with Spark, too: see *iceberg merge* below.
 
 The record is a property of the table, ``glue-watermarks.<job>.<epoch>``, with the version of the last batch.
@@ -106,30 +106,30 @@ from scripts.helpers.spark.settings import settings
 logger = logging.getLogger(__name__)
 
 # --- iceberg merge --------------------------------------------------------------------------------
-# How a batch of a merge gets into an Iceberg table: by one commit of what the keys of the batch come to.
+# A batch of a merge gets into an Iceberg table by one commit with the result for the keys of the batch.
 #
-#     stage     all events of the batch, as they came; those that nothing orders are refused
-#     publish   1. look at the target: its snapshot is what the commit replaces
-#               2. deletes into <namespace>.glue_watermarks_deleted_<table>, an Iceberg table of keys and sequences
-#               3. look at the deletes that are remembered
-#               4. one commit to the target with the rows and the record of the batch, refused if `main` moved since 1
+#     stage     all events of the batch, as they arrived; events that cannot be ordered are refused     publish   1.
+# read the target; the commit replaces the snapshot that is current now               2. merge deletes into
+# <namespace>.glue_watermarks_deleted_<table>, an Iceberg table of keys and sequences               3. read the
+# remembered deletes               4. commit the rows and the record of the batch to the target; fails if `main` has
+# moved since step 1
 #
-# Every publication adds a snapshot, also one that changes no row, so those of all jobs follow each other. One that came
-# before has remembered its deletes before step 1, and step 3 sees them; one that comes after has looked at these rows.
-# Whoever dies after step 2 leaves a memory of deletes that a successor carries out.
+# Every publication adds a snapshot, even if it changes no row, so the publications of all jobs are in one order. An
+# earlier one has remembered its deletes before step 1, and step 3 reads them; a later one has read these rows. If a
+# publisher dies after step 2, the next one carries out the deletes that it has remembered.
 #
-# With Spark the rows are merged on a hidden branch that begins at that snapshot, and the commit makes its last snapshot
-# that of `main`. It is written as a change of the table's metadata: Iceberg's own fast-forward has no record beside it,
-# and a cherry-pick of rows that are only added would go on top of whatever has come between.
+# With Spark the rows are merged on a hidden branch that begins at that snapshot, and the commit makes the branch's last
+# snapshot that of `main`. The commit changes the table's metadata directly: Iceberg's own fast-forward cannot set a
+# property in the same commit, and a cherry-pick of added rows would succeed on top of a snapshot committed in between.
 
 STAGED, PUBLISHED = "wap.id", "published-wap-id"
-"""What the summary of a snapshot says of the batch that it is of, or that a cherry-pick has brought."""
+"""Keys in a snapshot's summary that name its batch: the staged one, or the one that a cherry-pick has published."""
 MEMORY = "glue_watermarks_deleted_"
 THERE, FROM_SOURCE, UPDATES = internal("there"), internal("source"), internal("updates")
 
 
 def memory_of(target: str) -> str:
-    """Return the name of the table that remembers the deletes of another one.
+    """Return the name of the table that remembers the deletes of a target.
 
     >>> memory_of("lake.raw.repairs")
     'lake.raw.glue_watermarks_deleted_repairs'
@@ -139,21 +139,21 @@ def memory_of(target: str) -> str:
 
 
 class MovedError(Exception):
-    """The table is not what it was when it was looked at."""
+    """The table has changed since it was read."""
 
 
 # --- Spark ------------------------------------------------------------------------------------------
 
 
 class SparkMerge(TableMerge):
-    """The merge of batches into one Iceberg table by its connector for Spark.
+    """The merge of batches into one Iceberg table through its connector for Spark.
 
     Parameters
     ----------
     target
         ``catalog.namespace.table``.
     load
-        Returns a table, by its name, of Iceberg's Java API, as it is now.
+        Returns a table of Iceberg's Java API, by its name, as it is now.
     """
 
     def __init__(self, target: str, rules: Merge, spark: SparkSession, load: Callable[[str], Any]) -> None:
@@ -169,31 +169,31 @@ class SparkMerge(TableMerge):
         Parameters
         ----------
         branch
-            A name that no other publisher has.
+            A branch name that no other publisher uses.
         record
-            What records the batch, as properties of the table.
+            The table properties that record the batch.
         batch
             The name of the batch, for the summary of a snapshot.
         is_done
-            Tells of a table whether there is nothing left to do.
+            Returns whether nothing is left to do, given the table.
 
         Raises
         ------
         MovedError
-            Others have come between.
+            Another writer committed in between.
         """
         table = self._load(self.target)
         if is_done(table):
             return
         looked = table.currentSnapshot()
-        # The branch begins with a snapshot without rows, as SQL gives the one of a merge no properties.
+        # Begin the branch with a snapshot without rows, because SQL cannot set properties on the merge's own snapshot.
         table.newFastAppend().toBranch(branch).set(STAGED, batch).commit()
         try:
             self._merge_into(branch, events)
             self._take_over(branch, looked, record, is_done)
         except Exception as error:
             if self._head(branch) is None:
-                # Swept by the publisher of this batch that came first.
+                # The publisher of this batch that came first has swept the branch.
                 raise MovedError(str(error)) from error
             self._load(self.target).manageSnapshots().removeBranch(branch).commit()
             raise
@@ -213,7 +213,7 @@ class SparkMerge(TableMerge):
         return list(self._spark.table(quoted_table(table)).columns)
 
     def read(self, table: str, events: DataFrame, merge: Merge) -> DataFrame:
-        """Return the rows of a table, as it is or at the snapshot that was looked at."""
+        """Return the rows of a table as it is now, or at the snapshot that it is pinned to."""
         newest = snapshot_id(self._load(table).currentSnapshot())
         return rows_at(self._spark, "iceberg", quoted_table(table), self._pins.get(table, newest))
 
@@ -224,12 +224,12 @@ class SparkMerge(TableMerge):
         if SPARK_FRAMES.has_deletes(distinct):
             self._merge(memory, "main", distinct, self.remembering())
         remembered = snapshot_id(self._load(memory).currentSnapshot())
-        # Both by their snapshots: Spark reads a source twice, to find files and to merge.
+        # Pin both to their snapshots: Spark reads a source twice, to find files and to merge.
         self._pins = {self.target: self._head(branch), memory: remembered}
         self._merge(self.target, branch, self.source(distinct), self.step(events.columns))
 
     def _take_over(self, branch: str, looked: Any, record: Mapping[str, str], is_done: Callable[[Any], bool]) -> None:
-        """Make the branch's snapshot that of `main`, and record the batch, in one commit."""
+        """Make the branch's snapshot the current one of `main`, and record the batch, in one commit."""
         table, head = self._load(self.target), self._head(branch)
         operations = table.operations()
         base = operations.refresh()
@@ -259,7 +259,7 @@ class SparkMerge(TableMerge):
             self._spark.sql(joined(" ", clauses))
         finally:
             self._spark.catalog.dropTempView(view)
-        # Iceberg adds a snapshot also for a merge that changes nothing: without one the rows are somewhere else.
+        # Iceberg adds a snapshot even for a merge that changes nothing; without one the rows went somewhere else.
         if self._head(branch, table) == start:
             raise TargetError(
                 self.target,
@@ -272,22 +272,22 @@ class SparkMerge(TableMerge):
 
 
 def snapshot_id(of: Any) -> int | None:
-    """Return the id of a snapshot, or of the one that a branch is at; None where there is none."""
+    """Return the id of a snapshot, or of a branch's snapshot; None for None."""
     return None if of is None else int(of.snapshotId())
 
 
 def iceberg_rows(spark: SparkSession, name: str) -> DataFrame:
-    """Return the rows that a table has now, also where the script has cached it."""
+    """Return the rows that a table has now, even if the script has cached it."""
     return rows_at(spark, "iceberg", quoted_table(name), snapshot_id(spark_table(name, spark).currentSnapshot()))
 
 
 def is_missing(error: Exception) -> bool:
-    """Tell whether an error of Spark or Iceberg says that there is no such table."""
+    """Return whether an error of Spark or Iceberg means that there is no such table."""
     return is_of_java(error, "TABLE_OR_VIEW_NOT_FOUND", "NoSuchTableException", "SCHEMA_NOT_FOUND", "not found")
 
 
 def make_if_missing(spark: SparkSession, name: str, like: DataFrame, partition_by: Sequence[str] = ()) -> None:
-    """Make a table like a frame, without a transaction: Glue and S3 Tables refuse it. Others may make it meanwhile."""
+    """Create a table like a frame if there is none, without a transaction, which Glue and S3 Tables refuse."""
     columns = [SPARK.type_name(field.toDDL()) for field in java_frame(like).schema().asNullable().fields()]
     parts = sql(" PARTITIONED BY ({})", joined(", ", map(quote, partition_by))) if partition_by else sql("")
     made = sql("CREATE TABLE IF NOT EXISTS {} ({}) USING iceberg{}", quoted_table(name), joined(", ", columns), parts)
@@ -299,46 +299,46 @@ def make_if_missing(spark: SparkSession, name: str, like: DataFrame, partition_b
 
 
 class ArrowMerge(TableMerge):
-    """The merge of batches into one Iceberg table by `pyiceberg`.
+    """The merge of batches into one Iceberg table through `pyiceberg`.
 
     Parameters
     ----------
     target
         ``catalog.namespace.table``.
     catalog
-        One that tries a commit once.
+        A catalog that tries each commit only once.
     """
 
     def __init__(self, target: str, rules: Merge, catalog: Any) -> None:
         super().__init__(target, memory_of(target), rules, self, ARROW_FRAMES)
         self._catalog = catalog
         self._found: dict[str, Any] = {}
-        # The condition for the keys of the batch. It is made once: for 100,000 keys that takes seconds.
+        # The condition for the keys of the batch. It is built once, because for 100,000 keys that takes seconds.
         self._wanted: Any = None
         self._compared = [*rules.keys, *rules.sequence_by, *rules.columns.history, DELETED]
         self._quote = aliases_of(self._compared).__getitem__
 
     def check(self, events: pa.Table) -> None:
-        """Raise what nothing orders; see `TableMerge.check`."""
+        """Raise if events cannot be ordered; see `TableMerge.check`."""
         events = _as_there(events, self._table(self.target))
         self._wanted = _those(self.rules.keys, events)
         super().check(events)
 
     def publish(self, table: Any, events: pa.Table, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
-        """Merge staged events into a table of `pyiceberg` as it was looked at.
+        """Merge staged events into a table of `pyiceberg`, which fails if the table has changed since it was loaded.
 
         Parameters
         ----------
         properties
-            What records the batch, as properties of the table.
+            The table properties that record the batch.
         summary
-            What tells the batch, as properties of its snapshots.
+            The properties of its snapshots that name the batch.
         """
         self._found = {self.target: table}
         memory, distinct = self.memory, ARROW_FRAMES.distinct(_as_there(events, table), self.rules)
         self._wanted = _those(self.rules.keys, distinct)
         if not self.has(memory):
-            # Another publisher may make it now.
+            # Another publisher may create it at the same time.
             self._catalog.create_table_if_not_exists(_identifier(memory), distinct.select(self.named).schema)
         remembered = self._table(memory)
         with remembered.transaction() as transaction:
@@ -368,7 +368,7 @@ class ArrowMerge(TableMerge):
         return _scanned(self._table(table), self._wanted)
 
     def _table(self, name: str) -> Any:
-        """Return a table as it was when it was looked at first."""
+        """Return a table as it was when it was first loaded."""
         if name not in self._found:
             self._found[name] = self._catalog.load_table(_identifier(name))
             self._found[name].catalog = self._catalog
@@ -390,7 +390,7 @@ class ArrowMerge(TableMerge):
         if not replaced.num_rows:
             transaction.append(written, dict(summary))
             return True
-        # Only files with a changed row are rewritten, with the rows in them that stay.
+        # Rewrite only files with a changed row, together with the rows in them that stay.
         those = _those(self.rules.keys, replaced)
         rewritten = _scanned(table, those)
         gone = self._changes(rewritten, source, step)[THERE]
@@ -400,7 +400,7 @@ class ArrowMerge(TableMerge):
         return True
 
     def _changes(self, there: pa.Table, source: pa.Table, step: Step) -> pa.Table:
-        """Return the rows that a step changes: by number in the table, or NULL if inserted, and in the source."""
+        """Return the rows that a step changes: their number in the table (NULL for an insert) and in the source."""
         no = sql("FALSE")
         changes = sql(
             "SELECT t.{row} AS {there}, s.{row} AS {source}, {update} AS {updates} FROM {{there}} AS t "
@@ -417,7 +417,7 @@ class ArrowMerge(TableMerge):
 
 
 def _identifier(name: str) -> str:
-    """Return a table's name within its catalog."""
+    """Return the name of a table within its catalog."""
     return name.partition(".")[2]
 
 
@@ -428,31 +428,31 @@ def _scanned(table: Any, those: Any) -> pa.Table:
 
 
 def _those(names: Sequence[str], rows: pa.Table) -> Any:
-    """Return a condition that is true for the keys of some rows; of keys by several columns maybe for more.
+    """Return a condition that is true for the keys of some rows; for keys of several columns maybe for other keys, too.
 
-    An exact one would have a part for each key, and pyarrow would take minutes for some ten thousand.
+    An exact condition would have a part for each key, which takes pyarrow minutes for some ten thousand keys.
     """
     from pyiceberg import expressions
 
-    # Their types are made at run time: to mypy an expression takes the name of its own kind first.
+    # pyiceberg creates the expression types at run time, so mypy sees wrong signatures.
     made: Any = expressions
     found = made.AlwaysTrue()
     for name in names:
-        # No key is NULL: such rows are refused, and not looked for. A set of literals cannot have NaN.
+        # Leave out NULL: rows with a NULL key are refused anyway. Leave out NaN: a set of literals cannot have it.
         values = {value for value in rows[name].drop_null().unique().to_pylist() if value == value}
         found = made.And(found, made.Or(made.In(name, values), made.IsNaN(name)))
     return found
 
 
 def _as_there(events: pa.Table, table: Any) -> pa.Table:
-    """Return events with the types of the table's columns; deletes may be NULL where rows may not."""
+    """Return events with the types of the table's columns; deletes may have NULL where rows must not."""
     schema = table.schema().as_arrow()
     types = {one.name: schema.field(one.name).type for one in events.schema if one.name != DELETED}
     return events.cast(pa.schema([pa.field(name, types.get(name, pa.bool_())) for name in events.column_names]))
 
 
 def _in_columns(schema: pa.Schema, *rows: pa.Table) -> pa.Table:
-    """Return rows with the columns of a table, NULL where they lack one."""
+    """Return rows with the columns of a table, and NULL for the columns that they lack."""
     found = pa.concat_tables([schema.empty_table(), *rows], promote_options="permissive")
     return found.select(schema.names).cast(schema)
 
@@ -461,53 +461,53 @@ def _in_columns(schema: pa.Schema, *rows: pa.Table) -> pa.Table:
 
 PROPERTY = "glue-watermarks"
 FOLDERS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
-"""Properties of a table that lead its files elsewhere than below its location; the last two are the older names."""
+"""Table properties that put files outside the table's location; the last two are older names."""
 CHUNK = 64 * 1024 * 1024
-"""Bytes of rows in memory that are a snapshot, or its beginning."""
+"""Bytes in memory of the rows of one snapshot; a batch of more bytes becomes several snapshots."""
 FOR_EVER = 2**63 - 1
-"""Milliseconds: the largest number that Iceberg takes for an age."""
+"""Milliseconds: the largest number that Iceberg accepts as an age."""
 PASSING = (
     "CommitFailedException", "CommitStateUnknownException", "FileNotFoundException", "PATH_NOT_FOUND",
     "Found conflicting", "Found new conflicting", "Missing required files",
 )  # fmt: skip
-"""What Iceberg says where others have written to a table, or have published the batch, meanwhile."""
+"""Parts of Iceberg's errors if another writer has changed the table, or has published the batch, meanwhile."""
 
 
 class IcebergSink(LakeSink):
     """An Iceberg table, to which each batch is appended, or merged by key, in one commit.
 
-    Promises: once a batch is committed and published, its rows are in the table exactly once, whatever attempts still
-    write, sleep or die. Readers of `main` see no row before the commit, all rows of the batch after the publication,
-    and never a part. It holds where commits to the catalog are atomic, which is what makes it a catalog (Spark's
-    `hadoop` one is none on S3).
+    Guarantees: once a batch is committed and published, its rows are in the table exactly once, even if other attempts
+    still write, sleep or die. Readers of `main` see no row before the commit, all rows of the batch after the
+    publication, and never only some. This holds where the catalog commits atomically, which Spark's `hadoop` catalog
+    does not on S3.
 
-    Before its first batch with rows a table that is not there is made, without rows. It stays if the batch is
-    discarded. To find out whether there are any, rows of Spark are computed up to the first one.
+    If the table does not exist, staging the first batch with rows creates it, without rows. It stays if the batch is
+    discarded. To find out whether there are any rows, Spark computes them up to the first one.
 
-    With Spark a loser's files stay, as those of any old snapshot, until ``expire_snapshots``. A branch keeps what is
-    committed and not published yet, however old. Without Spark the rows are written twice, staged and appended, and
-    read into memory in between.
+    With Spark the files of a losing attempt stay, like those of any old snapshot, until ``expire_snapshots``. A branch
+    keeps a batch that is committed and not published yet, however old it is. Without Spark the rows are written twice,
+    staged and appended, and read into memory in between.
 
     Parameters
     ----------
     target
-        ``catalog.namespace.table``, as Spark and `pyiceberg` are configured.
+        ``catalog.namespace.table``, with a catalog that Spark or `pyiceberg` is configured for.
     spark
-        Without it, `pyiceberg` writes.
+        The Spark session; without it, `pyiceberg` writes.
     catalog
-        One of `pyiceberg`, for a script that configures it itself. Its name begins the target.
+        A catalog of `pyiceberg`, for a script that configures it itself. The target begins with its name.
     partition_by
-        Columns that the table is partitioned by, as they are. Empty: as the table is; a new one is not. For
-        ``days(ts)`` and the like make the table first.
+        Columns whose plain values partition the table. Empty: keep the table's own; a new table has no partitions.
+        For ``days(ts)`` and the like create the table first.
     staging
-        Where attempts stage without Spark, or rows to merge; by default beside the table's location.
+        Where attempts stage without Spark, or rows to merge; by default next to the table's location.
     merge, batch_column
-        As of `DeltaSink`.
+        As for `DeltaSink`.
 
     Raises
     ------
     InvalidValueError
-        The name is not one of a table in a catalog.
+        The name cannot be that of a table in a catalog.
     NoJvmError
         The session is one of Spark Connect.
     """
@@ -537,13 +537,13 @@ class IcebergSink(LakeSink):
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> IcebergSink | None:
-        """Return the sink that something was staged for; None where only the job's own script can reach it."""
+        """Return the sink that staged an output; None if only the job's own script can reach it."""
         engine = output.engine if isinstance(output, Output) else None
         named = partial(cls, output.target, s3_client=s3_client, batch_column=output.batch_column or None)
         made = named()
-        # The engine that staged a batch publishes it: the other one does not find what it left.
+        # The engine that staged a batch publishes it: the other engine does not find the staged rows.
         if output.staging and engine != _SparkLog.engine:
-            # Unless the catalog cannot be reached without the script.
+            # An error here means that only the script can reach the catalog.
             with suppress(WatermarkError):
                 made._log.check(merges=False)
                 return made if made._done(lambda: made._is_own_place(output)) else None
@@ -574,13 +574,13 @@ class IcebergSink(LakeSink):
     def places(self, df: Any) -> list[str]:
         if (found := self._done(self._log.found)) is not None:
             return self._leads_to(str(found.location()), self._log.properties(found))
-        # Catalogs that refuse to plan a table give it a folder of its own. Rows without columns make none.
+        # Catalogs that refuse to plan a table give it a folder of its own. Rows without columns create no table.
         with suppress(TargetError):
             return self._done(lambda: self._leads_to(*self._log.imagined())) if columns_of(df) else []
         return []
 
     def publish(self, output: Output) -> None:
-        """Append or merge the staged rows; see `TableSink.publish`. TargetError for what another engine has staged."""
+        """Append or merge the staged rows; see `TableSink.publish`. TargetError if another engine staged them."""
         if output.rows != 0 and output.engine != self._log.engine:
             raise TargetError(
                 self.name,
@@ -592,11 +592,11 @@ class IcebergSink(LakeSink):
     def retract(self, retraction: Retraction) -> int:
         """Delete what attempts staged, and published rows; see `TableSink.retract`.
 
-        Where the table is gone there is a WARNING.
+        Logs a WARNING if the table is gone.
         """
         if self._done(self._log.exists):
             return super().retract(retraction)
-        # Or no run could begin any more. A publisher that sleeps finds nothing for a table made anew.
+        # Do not raise, or no run could begin any more. A later publisher finds nothing to add to a new table.
         if retraction.staging:
             self._staging_at(retraction.staging).retract(retraction)
         logger.warning(
@@ -607,9 +607,9 @@ class IcebergSink(LakeSink):
 
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
         if isinstance(of, Output) and of.rows == 0 and not self._log.exists():
-            return []  # Nothing was staged: a batch without rows makes no table.
+            return []  # A batch without rows creates no table, so nothing was staged.
         branches = [self._log.branches] if isinstance(self._log, _SparkLog) else []
-        # Only what lies where this job stages: what lies elsewhere proves nothing.
+        # Look only where this job stages: files in another place prove nothing.
         if branches and not (self._chosen if of is None else of.staging):
             return branches
         return [*branches, self.staging]
@@ -637,7 +637,7 @@ class IcebergSink(LakeSink):
 
 
 def _property(of: Output | Retraction) -> str:
-    """Return the property of the table that records the last version of a job and epoch."""
+    """Return the table property that records the last version of a job and epoch."""
     return f"{PROPERTY}.{of.job}.{of.epoch}"
 
 
@@ -670,7 +670,7 @@ class _Log(LakeLog):
         return Witnessed(job, versions, rolled_back=_rolled_back(json.loads(self.metadata(table))))
 
     def location(self) -> str:
-        """Return the URI of the table's folder, without a slash at its end."""
+        """Return the URI of the table's folder, without a slash at the end."""
         return str(self.table().location()).rstrip("/")
 
     def found(self) -> Any:
@@ -691,14 +691,14 @@ class _Log(LakeLog):
 
     @abstractmethod
     def imagined(self) -> tuple[str, Any]:
-        """Return location and properties of the table that would be made, from a transaction that is never committed.
+        """Return location and properties that a new table would get, from a transaction that is never committed.
 
-        Of no type but text: what types of the rows the table cannot have is told where it is made.
+        The planned table has only a text column. Creating the real one shows which types of the rows it cannot have.
         """
 
     @abstractmethod
     def metadata(self, table: Any) -> str:
-        """Return the metadata of a table as its catalog keeps it, without another look."""
+        """Return the metadata of a loaded table as its catalog stores it, without loading it again."""
 
     @abstractmethod
     def table(self) -> Any:
@@ -706,7 +706,7 @@ class _Log(LakeLog):
 
 
 def _rolled_back(metadata: Mapping[str, Any]) -> dict[str, int]:
-    """Return what a table has lost; see `rolled_back`."""
+    """Return the versions that a table has lost; see `rolled_back`."""
     snapshots = {one["snapshot-id"]: one for one in metadata.get("snapshots") or ()}
     summaries = {at: one.get("summary") or {} for at, one in snapshots.items()}
     ids = {at: str(one.get(PUBLISHED) or one.get(STAGED) or "") for at, one in summaries.items()}
@@ -720,7 +720,7 @@ def _rolled_back(metadata: Mapping[str, Any]) -> dict[str, int]:
 
 
 class _SparkLog(_Log):
-    """Iceberg's connector for Spark, through its Java API: SQL has no commit of a cherry-pick with a property."""
+    """The table through Iceberg's connector for Spark, by its Java API: SQL cannot cherry-pick and set a property."""
 
     engine = "spark"
 
@@ -730,7 +730,7 @@ class _SparkLog(_Log):
         self.branches = _Branches(target, spark, self)
 
     def check(self, *, merges: bool) -> None:
-        # Spark's own error would be one in the middle of the publication.
+        # Without the extensions, Spark would fail only in the middle of the publication.
         if merges and ICEBERG_EXTENSIONS not in str(self._spark.conf.get("spark.sql.extensions", "")):
             raise MissingConnectorError("iceberg", f"To merge rows, set spark.sql.extensions={ICEBERG_EXTENSIONS}.")
         check_iceberg_on_spark(self._target, self._spark)
@@ -769,20 +769,20 @@ class _SparkLog(_Log):
         transaction = self.table().newTransaction()
         try:
             if staged is not None:
-                # What the branch of this attempt holds, and not the snapshot that the output names: it was read from
-                # the table of watermarks, and the branch bears the mark of the job.
+                # Take the snapshot from the branch of this attempt, which has the mark of the job, and not from the
+                # output, because that was read from the table of watermarks.
                 transaction.manageSnapshots().cherrypick(staged.snapshotId()).commit()
             elif isinstance(change, Nothing) and change.staged_files:
-                # A publisher that merges is refused if there is another snapshot than the one it has looked at.
+                # Add a snapshot: the commit of a publisher that merges fails if there is a newer one than it has read.
                 transaction.newFastAppend().commit()
             transaction.updateProperties().set(_property(of), str(version)).commit()
             transaction.commitTransaction()
         except Exception as error:
-            # Iceberg looks at the snapshots of `main` again in each try of the commit.
+            # Iceberg checks the snapshots of `main` again in each try of the commit, and refuses a batch that is there.
             if is_of_java(error, "DuplicateWAPCommitException", "CherrypickAncestorCommitException"):
                 return
             if is_of_java(error, "unknown snapshot"):
-                # It was published and swept meanwhile.
+                # Another publisher has published and swept it meanwhile.
                 raise MovedError(str(error)) from error
             raise
 
@@ -806,23 +806,23 @@ class _SparkLog(_Log):
         return "refused" if is_of_spark(error) else None
 
     def refs(self) -> dict[str, Any]:
-        """Return the snapshots of the table's branches, by name."""
+        """Return the snapshot of each branch of the table, by the branch's name."""
         table = self.table()
         return {str(name): table.snapshot(ref.snapshotId()) for name, ref in dict(table.refs()).items()}
 
     def uuid(self) -> str:
-        """Return what a table keeps when it is renamed, and another one of its name has not."""
+        """Return an id that a table keeps when it is renamed, and that another table of the same name does not have."""
         return str(self.table().operations().current().uuid())
 
     def load(self, name: str) -> Any:
-        """Return a table as it is now: Spark's catalog keeps what it has read for half a minute."""
+        """Return a table as it is now, refreshed: Spark's catalog caches what it read for half a minute."""
         return spark_table(name, self._spark)
 
     def table(self) -> Any:
         return self.load(self._target)
 
     def metadata(self, table: Any) -> str:
-        # As one text: asked through Py4J, ten thousand snapshots would take half a minute.
+        # Get it as one text: read through Py4J, ten thousand snapshots would take half a minute.
         return str(java_of(self._spark).org.apache.iceberg.TableMetadataParser.toJson(table.operations().current()))
 
     def _merge(self, of: Output | Retraction, version: int, change: MergeRows) -> None:
@@ -830,15 +830,15 @@ class _SparkLog(_Log):
             return self._recorded_in(table, of) >= version and not change.repeats
 
         record = {} if self.recorded(of) >= version else {_property(of): str(version)}
-        # As the branch of another attempt at this batch: those who sweep its leftovers take it along.
+        # Name the branch as if it were of another attempt at this batch, so that a sweep deletes it, too.
         branch = branch_of(f"{change.staged.folder.rpartition('-')[0]}-{new_token()[:8]}")
         events, batch = self.rows.read(change.staged), _audit(of, version)
         self.merging(change.rules).publish(events, branch, record, batch, is_done)
 
     def _check_not_put_aside(self, table: Any) -> None:
-        """Raise TargetError where Spark would put rows aside for an audit, and not where it is told.
+        """Raise TargetError if Spark would write rows where this sink does not look, because of write-audit-publish.
 
-        With an id of the session they would be in a snapshot of no branch, and nothing would tell that they are gone.
+        With `spark.wap.id` they would be in a snapshot of no branch, and no error would show that they are missing.
         """
         if str(table.properties().get("write.wap.enabled")).lower() != "true":
             return
@@ -852,7 +852,7 @@ class _SparkLog(_Log):
 
 
 class _Branches(Attempts):
-    """The hidden branches of a table on which attempts leave rows to append, each as one snapshot."""
+    """The hidden branches of a table on which attempts stage rows to append, each with one snapshot."""
 
     def __init__(self, target: str, spark: SparkSession, log: _SparkLog) -> None:
         self._target, self._spark, self._log = target, spark, log
@@ -860,22 +860,22 @@ class _Branches(Attempts):
     def stage(self, batch: BatchId, made: Output, rows: DataFrame) -> Output:
         folder = folder_of(batch, made.fence, new_token()[:8])
         output = replace(made, folder=folder, rows=0)
-        # A frame without columns is that of a source where nothing is new.
+        # A frame without columns comes from a source where nothing is new.
         if not rows.columns:
             return output
         branch = branch_of(folder)
         manage = self._log.table().manageSnapshots().createBranch(branch)
-        # Else `expire_snapshots` would drop the branch at the age that the table has for all, also where its batch is
-        # committed and waits for a run to publish it.
+        # Keep the branch forever. Otherwise `expire_snapshots` would drop it at the table's general maximum age, even
+        # if its batch is committed and waits for a run to publish it.
         manage.setMaxRefAgeMs(branch, FOR_EVER).commit()
         required = self._log.rows.required(self._spark.table(quoted_table(self._target)).schema)
         columns = {name: F.col(SPARK.quote(name)) for name in required}
         nulls = [F.count(F.when(column.isNull(), 1)).alias(name) for name, column in columns.items()]
         counted, observed = observe(rows, nulls) if nulls else (rows, None)
-        # Spark refuses a column that could be NULL. What is left out is counted as it is written: computed another
-        # time, a frame may have other values.
+        # Filter out NULLs, because Spark refuses to write a nullable column. Count them during the write: if the frame
+        # were computed twice, it might have other values.
         sure = reduce(lambda found, column: found.where(column.isNotNull()), columns.values(), counted)
-        # Iceberg refuses to add a second snapshot with this id to `main`, whichever attempt it is of.
+        # Iceberg refuses to add a second snapshot with this id to `main`, from any attempt at the batch.
         (
             sure.writeTo(quoted_table(self._target, branch))
             .option(f"snapshot-property.{STAGED}", _audit(made, batch.version))
@@ -884,7 +884,7 @@ class _Branches(Attempts):
         snapshot = self._log.refs()[branch]
         summary, left_out = snapshot.summary(), (observed and observed.after_action()) or {}
         if any(left_out.values()) or not int(summary.get("added-records") or 0):
-            # Only now it shows that there are no rows. By its id alone: the age would let others go as well.
+            # The batch turns out to have no rows. Expire its snapshot by id, as an age would expire others as well.
             self.clear(folder)
             self._log.table().expireSnapshots().expireOlderThan(0).expireSnapshotId(snapshot.snapshotId()).commit()
             check_required(self._target, left_out)
@@ -926,19 +926,19 @@ class _Branches(Attempts):
     def withdraw(self, retraction: Retraction) -> bool:
         folders = self.covered(retraction)
         for folder in folders:
-            # A snapshot without rows under the id of the batch: Iceberg refuses what a publisher that sleeps would add.
+            # Add a snapshot without rows under the batch's id, so that Iceberg refuses a late publisher's snapshot.
             append = self._log.table().newFastAppend()
             append.set(STAGED, _audit(retraction, version_of(folder, retraction.epoch) or 0)).commit()
         return bool(folders)
 
 
 def _audit(of: Output | Retraction, version: int) -> str:
-    """Return the id under which Iceberg takes one snapshot only, whichever attempt at a batch it is of."""
+    """Return the snapshot id of a batch, `wap.id`: Iceberg accepts only one snapshot with it, from any attempt."""
     return f"{PROPERTY}.{of.job}.{batch_name(of.epoch, version)}"
 
 
 class _ArrowLog(_Log):
-    """The package `pyiceberg`."""
+    """The table through the package `pyiceberg`."""
 
     engine = "pyiceberg"
     rows = ARROW_ROWS
@@ -964,7 +964,7 @@ class _ArrowLog(_Log):
     def make(self, like: Any, partition_by: Sequence[str]) -> None:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
-        # Another attempt at the batch may make it now. Glue and S3 Tables refuse a transaction.
+        # Another attempt at the batch may create it now. Glue and S3 Tables refuse a transaction.
         with suppress(TableAlreadyExistsError, CommitFailedException):
             if not partition_by:
                 self._catalog().create_table(self._identifier, like.schema)
@@ -980,7 +980,7 @@ class _ArrowLog(_Log):
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         table = self.table()
-        # Of this very look: what is committed below is refused if `main` has moved since.
+        # Check the table that was just loaded: the commit below fails if `main` has moved since.
         is_recorded = self._recorded_in(table, of) >= version
         if is_recorded and not (isinstance(change, MergeRows) and change.repeats):
             return
@@ -995,14 +995,14 @@ class _ArrowLog(_Log):
         with table.transaction() as transaction:
             if isinstance(change, Append):
                 found = with_later_columns(self._target, self.rows.stream(change.staged), schema)
-                # A snapshot each, all in one commit. Of a reader, pyiceberg would keep all rows in memory. The last one
-                # names the batch: a table that is taken back to one before it lacks rows.
+                # Append a snapshot for each chunk, all in one commit, because pyiceberg would hold all rows of a reader
+                # in memory. Only the last one names the batch: a table restored to an earlier one lacks rows.
                 chunks = in_chunks(found, CHUNK)
                 for rows, later in pairwise(chain([next(chunks, schema.empty_table())], chunks, [None])):
                     assert rows is not None
                     transaction.append(rows.select(schema.names).cast(schema), summary if later is None else {})
             else:
-                # It is a snapshot as well: a publisher that sleeps has looked at the one before, and is refused.
+                # Add a snapshot here as well, so that the commit of a late publisher, which read an older one, fails.
                 transaction.append(schema.empty_table())
             transaction.set_properties(record)
 
@@ -1012,7 +1012,7 @@ class _ArrowLog(_Log):
     def delete(self, retraction: Retraction) -> int:
         table = self.table()
         before = _total(table)
-        # One try, so nothing of others comes in between, and the totals differ by these rows alone.
+        # Try only once, so that no other commit comes in between and the totals differ only by these rows.
         table.catalog = _OneTry(table.catalog)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Delete operation did not match any records")
@@ -1044,26 +1044,26 @@ class _ArrowLog(_Log):
 
 
 def _of_batches(retraction: Retraction) -> Any:
-    """Return the expression for the rows of a retraction's batches."""
+    """Return the condition for the rows of a retraction's batches."""
     from pyiceberg import expressions
 
-    # Their types are made at run time: to mypy an expression takes the name of its own kind first.
+    # pyiceberg creates the expression types at run time, so mypy sees wrong signatures.
     made: Any = expressions
     column, (first, last) = retraction.batch_column, batch_values(retraction)
     return made.And(made.GreaterThanOrEqual(column, first), made.LessThanOrEqual(column, last))
 
 
 def _total(table: Any) -> int:
-    """Return how many rows a table of pyiceberg has."""
+    """Return the number of rows in a table of `pyiceberg`."""
     snapshot = table.current_snapshot()
     return int(snapshot.summary["total-records"]) if snapshot is not None else 0
 
 
 class _OneTry:
-    """A catalog that lets a commit be tried once.
+    """A catalog that tries each commit only once.
 
-    From version 0.12 on pyiceberg tries a commit that was refused again, on top of what has come between. That may be
-    this very batch, published by another one: then it would be there twice.
+    From version 0.12 on pyiceberg retries a refused commit on top of the commits that came in between. One of those may
+    be this very batch, from another publisher: then the batch would be in the table twice.
     """
 
     def __init__(self, catalog: Any) -> None:
@@ -1073,7 +1073,7 @@ class _OneTry:
         return getattr(self._catalog, name)
 
     def commit_table(self, *given: Any, **named: Any) -> Any:
-        """Commit, or raise an error of our own."""
+        """Commit, or raise MovedError if the catalog refuses."""
         from pyiceberg.exceptions import CommitFailedException
 
         try:
