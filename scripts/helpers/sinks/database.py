@@ -1,11 +1,11 @@
-"""`DatabaseSink`: a batch as rows of a table in a database, there once, whatever becomes of the attempts that write it.
+"""`DatabaseSink`: writes a batch to a table of a database exactly once, even if attempts to write it fail or overlap.
 
 ::
 
-    stage     gw_<owner>_…_v<version>_f<fence>_…, a table beside the target                nobody reads it
-    commit    the head names this attempt: not here, and nothing else does
+    stage     gw_<owner>_…_v<version>_f<fence>_…, a table next to the target               no reader looks there
+    commit    the head names this attempt; this happens in the head alone, not here
     publish   one transaction: the batch into glue_watermarks_batches, its rows into the target
-    sweep     the staging table is dropped; those of losers, too
+    sweep     the staging table is dropped; those of losing attempts, too
 """
 
 from __future__ import annotations
@@ -100,38 +100,38 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # --- database sql ---------------------------------------------------------------------------------
-# The statements by which a batch gets into a table of a database, through a landing and a staging table.
+# The statements that bring a batch into a table of a database, through a landing and a staging table.
 
 BATCHES = "glue_watermarks_batches"
-"""The table beside the target that holds the batches which are published."""
+"""The table next to the target that records the published batches."""
 GONE = "glue_watermarks_deleted_"
-"""How the table of remembered deletes begins; the name of the target follows."""
+"""The prefix of the table of remembered deletes; the name of the target follows."""
 TAKEN_BACK = "taken back"
-"""What stands for the staging table of a batch that is never to be published."""
+"""The value in place of a staging table for a batch that is never to be published."""
 LOCK = "lock of merges"
-"""What stands for the staging table in the row of a target that merges lock."""
+"""The value in place of a staging table in the row that merges into a target lock."""
 OF_JOB = sql("target = {0} AND job = {0} AND epoch = {0} AND job_name = {0}", VALUE)
-"""Condition for the batches of a job and epoch in the table beside the target."""
+"""The condition for the batches of a job and epoch in the table of batches."""
 OF_BATCH = sql("{} AND version = {}", OF_JOB, VALUE)
 RECORDED = sql("{0} AND version BETWEEN {1} AND {1}", OF_JOB, VALUE)
 KEPT = sql("{} AND staged <> {}", RECORDED, in_quotes(TAKEN_BACK))
 OF_LOCK = sql("target = {} AND job = '' AND epoch = '' AND version = 0", VALUE)
 BATCHES_AT_ONCE = 10_000
-"""Batches in one statement, each as two values: SQLite takes 32,766 of them, and PostgreSQL 65,535."""
+"""Batches in one statement, with two values each: SQLite takes 32,766 values, and PostgreSQL 65,535."""
 ROW = internal("row")
-"""Column of a staging table that tells its rows apart."""
+"""The column of a staging table that numbers its rows."""
 PLACE, STARTED, ENDED = internal("place"), internal("started"), internal("ended")
-"""What is computed in a statement."""
+"""Names of columns that statements compute."""
 _TOKENS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|\w+|.""", re.DOTALL)
 
 
 def checks_in(definition: str) -> list[str]:
-    """Return the conditions of the CHECK constraints in the definition of a table, each in its parentheses.
+    """Return the conditions of the CHECK constraints in a table's definition, each in its parentheses.
 
     >>> checks_in("CREATE TABLE t (id int CHECK (id > 0), word text DEFAULT 'CHECK (', CHECK ((id < 9) OR word = ')'))")
     ['(id > 0)', "((id < 9) OR word = ')')"]
     """
-    # With a backslash a text may end elsewhere. One that is not enforced refuses no row.
+    # After a backslash, a text may end elsewhere than found here. A constraint that is not enforced refuses no row.
     is_clear = "\\" not in definition and "NOT ENFORCED" not in definition
     found, tokens = [], iter(_TOKENS.findall(definition) if is_clear else ())
     for word in tokens:
@@ -147,14 +147,14 @@ def checks_in(definition: str) -> list[str]:
 
 
 class Statements:
-    """The statements about one target and its staging tables. All tables of ours lie in the schema of the target."""
+    """The statements for one target and its staging tables. All tables of this package are in the target's schema."""
 
     def __init__(self, database: WritableDatabase, schema: str, table: str, digits: int = MARK_DIGITS) -> None:
         self.sql, self.schema, self.table, self._digits = database, schema, table, digits
         self.target, self.batches = self.beside(table), self.beside(BATCHES)
 
     def beside(self, table: str) -> SQL:
-        """Return the quoted name of a table beside the target."""
+        """Return the quoted name of a table in the schema of the target."""
         return self.sql.table([self.schema, table])
 
     @property
@@ -169,15 +169,15 @@ class Statements:
     # --- staging --------------------------------------------------------------------------------
 
     def create_landing(self, staging: str, columns: Sequence[Arriving]) -> SQL:
-        """Return the CREATE TABLE for rows as they arrive."""
-        # `a` and `p` keep the attempts of Spark's tasks apart: one that is lost after its commit is done again.
+        """Return the CREATE TABLE for the landing table, which takes rows as they arrive."""
+        # `a` and `p` separate the attempts of Spark's tasks: Spark repeats a task that is lost after its commit.
         declared = [sql("{} {}", column.landing, self.sql.landing_type(column)) for column in columns]
         listed = joined(", ", [*declared, sql("a bigint DEFAULT ({}), p bigint, n bigint, d bigint", self.sql.attempt)])
         return sql("CREATE TABLE {} ({}){}", self.beside(staging + LANDING), listed, self.sql.engine)
 
     def create_staging(self, staging: str, columns: Sequence[Arriving]) -> SQL:
-        """Return the CREATE TABLE with columns of the target, and two of ours."""
-        # Never UNLOGGED or temporary: after a crash of the server a batch that is committed would be gone.
+        """Return the CREATE TABLE with columns of the target, and two columns of this package."""
+        # Never UNLOGGED or temporary: after a crash of the server a committed batch would be gone.
         table = self.beside(staging)
         names = [self.sql.quote(column.name) for column in columns]
         if not names:
@@ -185,7 +185,7 @@ class Statements:
         return self.sql.create_like(table, names, self.target, (DELETED, ROW))
 
     def copy(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL:
-        """Return the INSERT that brings the rows of one attempt at each task from landing to staging."""
+        """Return the INSERT that copies the rows of one attempt at each task from the landing to the staging table."""
         names = self._list([*(column.name for column, _ in columns), DELETED, ROW])
         values = [self.sql.arrived(column, found.declared) for column, found in columns]
         return sql(
@@ -196,12 +196,12 @@ class Statements:
         )  # fmt: skip
 
     def nulls(self, staging: str, column: Arriving, *, in_deletes: bool) -> SQL:
-        """Return the count of rows without a value in a column."""
+        """Return the query that counts rows without a value in a column."""
         count = sql("SELECT COUNT(*) FROM {} l WHERE l.{} IS NULL", self.beside(staging + LANDING), column.landing)
         return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
 
     def changed(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL | None:
-        """Return the counts, for each column, of staged values that are not those that arrived; None if none can be."""
+        """Return the query that counts for each column the staged values that changed on arrival; None if none can."""
         changes = [self.sql.changes(*pair) for pair in columns]
         if not any(changes):
             return None
@@ -217,16 +217,16 @@ class Statements:
     def refused(
         self, staging: str, constraints: Sequence[Sequence[str | None]], absent: Collection[str], *, has_keys: bool
     ) -> dict[str, SQL]:
-        """Return the counts of staged rows that constraints refuse, by constraint.
+        """Return the queries that count the staged rows which constraints refuse, by constraint.
 
         Parameters
         ----------
         constraints
-            What the queries of `WritableDatabase.constraints` find.
+            The rows that the queries of `WritableDatabase.constraints` find.
         absent
-            Columns that the rows lack: what is there is known when they are inserted.
+            Columns that the rows lack: their values are only known when the rows are inserted.
         has_keys
-            Whether no two staged rows may share a unique key.
+            Whether to check unique keys, so that no two staged rows may share one.
         """
         lacks, staged = naming(absent), self.beside(staging)
         counts: dict[str, SQL] = {}
@@ -234,7 +234,7 @@ class Statements:
         for name, text, *condition in constraints:
             for check in checks_in(text or ""):
                 if not lacks(check):
-                    # Of a delete no row is left.
+                    # Skip deletes, because they leave no row.
                     where = sql("{} = 0 AND NOT {}", DELETED, of_catalogue(check))
                     counts[f"CHECK {check}"] = sql("SELECT COUNT(*) FROM {} WHERE {}", staged, where)
             if name is not None and condition and has_keys:
@@ -251,34 +251,34 @@ class Statements:
         return counts
 
     def count(self, table: str) -> SQL:
-        """Return the count of all rows of a table beside the target."""
+        """Return the query that counts all rows of a table next to the target."""
         return sql("SELECT COUNT(*) FROM {}", self.beside(table))
 
     def drop(self, table: str) -> SQL:
-        """Return the DROP of a table of ours."""
+        """Return the DROP of one of this package's tables."""
         return sql("DROP TABLE IF EXISTS {}", self.beside(table))
 
     # --- publishing -----------------------------------------------------------------------------
 
     def record(self, of: Output | Retraction, version: int, staging: str) -> Bound:
-        """Return the INSERT of a batch, which does nothing if it is there."""
+        """Return the INSERT that records a batch, and does nothing if it is recorded."""
         return self.sql.insert_once(self.batches), self._of(of, version, staging)
 
     def _of(self, of: Output | Retraction, *more: str | int) -> Values:
-        """Return the values of `OF_JOB`, and more."""
+        """Return the values of `OF_JOB`, followed by `more`."""
         return [self.table, of.job[: self._digits], epoch_in_batches(of), of.job_id[:255], *more]
 
     def forget(self, output: Output) -> Bound:
-        """Return the DELETE of a batch."""
+        """Return the DELETE of a batch's record."""
         return sql("DELETE FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
     def versions(self, of: Output | Retraction, kept: SQL = KEPT) -> Bound:
-        """Return the query for the version of an output, or for those to take back that are published, if recorded."""
+        """Return the query for the version of an output, or a retraction's versions under the condition `kept`."""
         which, values = (OF_BATCH, [of.version]) if isinstance(of, Output) else (kept, [of.first, of.last])
         return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
 
     def recorded(self, job: str) -> Bound:
-        """Return the query for the last version of each epoch of the jobs recorded under a mark; of all for ''."""
+        """Return the query for the last version of each epoch of the jobs with a mark; of all jobs for ''."""
         of_job = sql("AND job = {}", VALUE) if job else sql("")
         statement = sql(
             "SELECT job, epoch, MAX(version) FROM {} WHERE target = {} {} GROUP BY job, epoch",
@@ -292,12 +292,12 @@ class Statements:
         return statement, self._of(of, of.first, of.last)
 
     def by_batch(self, verb: SQL, of: Output | Retraction, versions: Sequence[int]) -> list[Bound]:
-        """Return what a verb does to the rows whose batch column holds one of some versions."""
+        """Return the statements that apply a verb to the rows whose batch column has one of some versions."""
         found: list[Bound] = []
         column = self.sql.quote(of.batch_column or "")
         for start in range(0, len(versions), BATCHES_AT_ONCE):
             batches = [batch_value(of, version) for version in versions[start : start + BATCHES_AT_ONCE]]
-            # An index serves the first condition. The second leaves rows whose text a collation only takes for equal.
+            # An index serves the first condition. The second excludes rows that only a collation considers equal.
             statement = sql(
                 "{} FROM {} WHERE {} IN ({marks}) AND {} IN ({marks})",
                 verb, self.target, column, self.sql.binary(column), marks=joined(", ", [VALUE] * len(batches)),
@@ -306,37 +306,37 @@ class Statements:
         return found
 
     def lock_row(self) -> Bound:
-        """Return the INSERT of the row that merges into this target lock, one at a time."""
+        """Return the INSERT of the row that merges into this target lock, so that they run one at a time."""
         return self.sql.insert_once(self.batches), [self.table, "", "", "", 0, LOCK]
 
     def has_lock_row(self) -> Bound:
-        """Return the query for that row."""
+        """Return the query for the row that merges lock."""
         return sql("SELECT staged FROM {} WHERE {}", self.batches, OF_LOCK), [self.table]
 
     def lock(self) -> Bound:
-        """Return the UPDATE that waits until no other merge into this target is under way."""
-        # Without it two merges, of different batches, could both find no row of a key and both insert one.
+        """Return the UPDATE that waits until no other merge into this target is running."""
+        # Without the lock, concurrent merges of different batches could both find no row of a key and both insert one.
         return sql("UPDATE {} SET staged = {} WHERE {}", self.batches, in_quotes(LOCK), OF_LOCK), [self.table]
 
     def append(self, staging: str, names: Sequence[str]) -> list[SQL]:
-        """Return what moves all rows to the target."""
+        """Return the statements that insert all staged rows into the target."""
         insert = sql("INSERT INTO {0} ({1}) SELECT {1} FROM {2}", self.target, self._list(names), self.beside(staging))
         return [insert] if names else []
 
     # --- merging --------------------------------------------------------------------------------
 
     def create_gone(self, merge: Merge) -> SQL:
-        """Return the CREATE TABLE for remembered deletes: the key and the sequence of each."""
+        """Return the CREATE TABLE for remembered deletes, with their keys and sequences."""
         names = [self.sql.quote(name) for name in (*merge.keys, *merge.sequence_by)]
         return self.sql.create_like(self.beside(self.gone_table), names, self.target)
 
     def drop_older(self, staging: str, merge: Merge) -> SQL:
-        """Return the DELETE of staged rows for which a newer one of their key is staged."""
+        """Return the DELETE of staged rows whose key has a newer staged row."""
         newest_first = joined(", ", (sql("{} DESC", self.sql.quote(name)) for name in merge.sequence_by))
         return self._drop_ranked(staging, sql("RANK"), merge.keys, newest_first)
 
     def drop_copies(self, staging: str, merge: Merge) -> SQL:
-        """Return the DELETE of staged rows that are there twice: what is left has one row for each key and sequence."""
+        """Return the DELETE of duplicate staged rows, which leaves one row for each key and sequence."""
         return self._drop_ranked(staging, sql("ROW_NUMBER"), (*merge.keys, *merge.sequence_by), ROW)
 
     def _drop_ranked(self, staging: str, function: SQL, partition: Sequence[str], order: SQL) -> SQL:
@@ -347,9 +347,9 @@ class Statements:
         )  # fmt: skip
 
     def ties_within(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
-        """Return the count of staged rows that are tied with another one."""
+        """Return the query that counts staged rows tied with another staged row."""
         unequal, differ = sql("s.{0} <> t.{0}", DELETED), self._differ(merge, declared)
-        # Two deletes are equal whatever else they hold.
+        # Two deletes are equal even if their other columns differ.
         if differ:
             unequal = sql("{} OR (s.{} = 0 AND ({}))", unequal, DELETED, joined(" OR ", differ))
         return sql(
@@ -358,7 +358,7 @@ class Statements:
         )  # fmt: skip
 
     def ties_beside(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
-        """Return the count of staged rows that are tied with what the target has, or has deleted."""
+        """Return the query that counts staged rows tied with a row of the target or with a remembered delete."""
         unequal = joined(" OR ", [sql("s.{} <> 0", DELETED), *self._differ(merge, declared)])
         return sql(
             "SELECT (SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE {}) + "
@@ -368,7 +368,7 @@ class Statements:
         )  # fmt: skip
 
     def _differ(self, merge: Merge, declared: Mapping[str, str]) -> list[SQL]:
-        """Write for each column beside key and sequence that two rows differ in it."""
+        """Return, for each column other than key and sequence, the condition that two rows differ in it."""
         return [
             self.sql.differ(sql("s.{}", self.sql.quote(name)), sql("t.{}", self.sql.quote(name)), declared[name])
             for name in declared
@@ -379,7 +379,7 @@ class Statements:
         return sql("{} AND {}", merge.matches(self.sql.quote), merge.ties(self.sql.quote))
 
     def merge(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
-        """Return what brings staged rows, one for each key or event, into the target."""
+        """Return the statements that merge staged rows, one for each key or event, into the target."""
         return self._versions(staging, merge, names) if merge.history else self._newest(staging, merge, names)
 
     def _newest(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
@@ -394,13 +394,13 @@ class Statements:
             return {name: sql("s.{}", writing.quote(name)) for name in columns}
 
         return [
-            # The keys, too: a collation may take two spellings for one.
+            # Set the keys as well, because a collation may treat two spellings as equal.
             writing.update_from(self.target, source, match, from_staged(names), _all(row, newer)),
             writing.delete_where(self.target, _some(staged, match, delete, newer)),
             writing.update_from(gone, source, match, from_staged(named), _all(delete, newer)),
             self._insert(gone, named, staged, _all(delete, not_there, not_remembered)),
             self._insert(self.target, names, staged, _all(row, not_there, no_newer_delete)),
-            # A newer row is there: no older one can bring the key back any more, so the delete need not be remembered.
+            # With a newer row in the target no older one can bring the key back: the delete can be forgotten.
             writing.delete_where(gone, _some(staged, match, row, newer)),
         ]
 
@@ -411,7 +411,7 @@ class Statements:
         (by,) = merge.sequence_by
         from_, to = merge.history.valid_from, merge.history.valid_to
         start, end, sequence = map(writing.quote, (from_, to, by))
-        # The column may be that of the sequence itself.
+        # `valid_from` may be the column of the sequence itself.
         started = [] if from_ in names else [from_]
         following = sql(
             "(SELECT {keys}, {started}, LEAD({started}) OVER (PARTITION BY {keys} ORDER BY {started}) AS {ended} FROM "
@@ -420,7 +420,7 @@ class Statements:
             start, self.target, sequence, gone, keys=self._list(merge.keys), of_t=self._list(merge.keys, sql("t.")),
             touched=_some(staged, match), started=STARTED, ended=ENDED,
         )  # fmt: skip
-        # Each time column is set to what it is: MySQL may have declared the first one ON UPDATE CURRENT_TIMESTAMP.
+        # Set each time column to its own value: MySQL may have declared the first one ON UPDATE CURRENT_TIMESTAMP.
         sets = {to: sql("s.{}", ENDED), from_: sql("t.{}", start), by: sql("t.{}", sequence)}
         new_delete = sql("s.{} <> 0 AND {}", DELETED, _none(gone, match, merge.ties(writing.quote)))
         same_start = sql("t.{} = s.{}", start, sequence)
@@ -452,41 +452,41 @@ def _all(*conditions: SQL) -> SQL:
 
 
 def _some(staged: SQL, *conditions: SQL) -> SQL:
-    """Write that there is an event `s` like that."""
+    """Return the condition that there is a staged event `s` that meets all conditions."""
     return sql("EXISTS (SELECT 1 FROM {} s WHERE {})", staged, _all(*conditions))
 
 
 def _none(table: SQL, *conditions: SQL) -> SQL:
-    """Write that a table has no row `t` like that."""
+    """Return the condition that a table has no row `t` that meets all conditions."""
     return sql("NOT EXISTS (SELECT 1 FROM {} t WHERE {})", table, _all(*conditions))
 
 
 # --- database access ------------------------------------------------------------------------------
-# Two ways to reach a database that is written to: over JDBC with Spark, and by a Python driver with Arrow.
+# Two ways to write to a database: over JDBC with Spark, and through a Python driver with Arrow.
 #
-# Each fills a landing table with rows and opens sessions, in which statements run one by one or in a transaction.
+# Each fills a landing table with rows, and opens sessions that run statements one by one or in a transaction.
 
 Connect = Callable[[], Any]
 PLACEHOLDERS: Mapping[str, tuple[LiteralString, LiteralString]] = {
     "qmark": ("?", "%"), "format": ("%s", "%%"), "pyformat": ("%s", "%%"), "pg8000": ("%s", "%"), "mysql": ("%s", "%"),
 }  # fmt: skip
-"""The place of a value, and any other ``%``, as drivers read them, by their style or name.
+"""How drivers, by style or name, write the place of a value, and any other ``%``.
 
-pg8000 reads neither in quotes. mysql.connector takes each ``%s`` for a place, in names as well, and has no escape.
+pg8000 reads neither within quotes. mysql.connector treats each ``%s`` as a place, even in names, and has no escape.
 """
 HELD = frozenset((*PLAIN, "char", "varchar", "uint64", "void"))
-"""Types that columns of databases have, by the names of Spark and pyarrow."""
+"""The types that columns of databases have, by the names in Spark and pyarrow."""
 ARRIVING_AS = {"void": "unknown", "char": "string", "varchar": "string", "uint64": "decimal(20,0)"}
-"""What some of them are written as."""
+"""The types that some of them are written as."""
 UNFIT = internal("unfit")
-"""What an error of Spark says that stands for a number which the database does not hold."""
+"""The text in a Spark error that marks a number which the database cannot hold."""
 ROWS_AT_ONCE = 10_000
-"""Rows of one call of a driver's `executemany`, and of a batch of Spark's JDBC writer: its own 1,000 take ten times as
-many round trips."""
+"""Rows in one call of a driver's `executemany`, and in a batch of Spark's JDBC writer, whose default of 1,000 needs ten
+times as many round trips."""
 
 
 def arriving(types: Mapping[str, str]) -> list[Arriving]:
-    """Return columns by the names of their types, without the one that says which rows are deletes."""
+    """Return columns by the names of their types, without the column that marks deletes."""
     found = []
     for position, (name, kind) in enumerate(types.items()):
         base = kind.partition("(")[0].partition(" ")[0]
@@ -499,23 +499,23 @@ def arriving(types: Mapping[str, str]) -> list[Arriving]:
 
 
 class JdbcSession:
-    """A session by a ``java.sql.Connection`` of the driver's JVM.
+    """A session through a ``java.sql.Connection`` of the driver's JVM.
 
-    Each statement commits by itself, unless it is between `begin` and `commit`. What is not committed when the session
-    ends is rolled back.
+    Each statement commits by itself, unless it is between `begin` and `commit`. Uncommitted changes are rolled back
+    when the session ends.
     """
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def run(self, statement: SQL, values: Values = ()) -> int:
-        """Run a statement, with a value for each `VALUE` in it, and return how many rows it changed."""
+        """Run a statement, with one value for each `VALUE` in it, and return the number of rows that it changed."""
         with self._prepared(statement, values) as running:
             running.execute()
             return int(running.getUpdateCount())
 
     def rows(self, query: SQL, values: Values = ()) -> list[tuple[str | None, ...]]:
-        """Return what a query finds, every value as text."""
+        """Return the rows of a query, with every value as text."""
         with self._prepared(query, values) as running:
             return rows_of(running.executeQuery())
 
@@ -534,15 +534,15 @@ class JdbcSession:
         self._connection.setAutoCommit(False)
 
     def commit(self) -> None:
-        """Commit it."""
+        """Commit the transaction."""
         self._connection.commit()
         self._connection.setAutoCommit(True)
 
 
 class JdbcAccess:
-    """Executors write rows over JDBC; the driver's JVM runs the statements.
+    """Access over JDBC: executors write the rows, and the driver's JVM runs the statements.
 
-    `place` is the database in the names of targets: nothing secret.
+    `place` names the database in the names of targets, without any secret.
     """
 
     def __init__(
@@ -555,7 +555,7 @@ class JdbcAccess:
         )  # fmt: skip
         levels = [value for option, value in (properties or {}).items() if option.lower() == "isolationlevel"]
         if any(level.upper() == "NONE" for level in levels):
-            # Each batch of rows would be a transaction of its own, and what a task that failed has left would stay.
+            # Each batch of rows would be its own transaction, and the rows of a failed task would stay.
             raise InvalidValueError(
                 "isolationLevel=NONE is refused: rows that a task has written in parts cannot be told from those of "
                 "its other attempts. Leave the option out."
@@ -567,11 +567,11 @@ class JdbcAccess:
         self._options = {**by_default, **database.options, **(properties or {}), "url": url}
 
     def __repr__(self) -> str:
-        """Show the place, and nothing of the connection."""
+        """Return the place only, because the connection's properties are secret."""
         return f"{type(self).__name__}({self.place!r})"
 
     def taken(self, df: Any, target: str) -> DataFrame:
-        """Return a frame whose types a database has."""
+        """Return a frame with types that databases have."""
         if spark_of(df) is None:
             raise InvalidValueError(
                 "the rows are not of Spark, and the sink reaches its database over JDBC. Give the sink connect= "
@@ -581,7 +581,7 @@ class JdbcAccess:
 
     @contextmanager
     def session(self) -> Iterator[JdbcSession]:
-        """Open a connection."""
+        """Open a connection, and close it at the end."""
         with jdbc_connection(self._spark, self._options) as connection:
             session = JdbcSession(connection)
             if self.sql.writing_session:
@@ -589,7 +589,7 @@ class JdbcAccess:
             yield session
 
     def fill(self, rows: DataFrame, table: SQL, columns: Sequence[Arriving]) -> None:
-        """Write rows to a landing table that is there."""
+        """Write rows to a landing table that exists."""
         unfit = self.sql.unfit_floats
         written = [sql("{} AS {}", _landed_in_spark(column, unfit), column.landing) for column in columns]
         written.append(sql("CAST(spark_partition_id() AS BIGINT) AS p"))
@@ -605,7 +605,7 @@ class JdbcAccess:
                 if f"{UNFIT}_{column.position}." in str(error):
                     check_unfit(self.sql, column, " or ".join(unfit))
             found = driver_error(error)
-            # Looked for after a failure only, as it reads all rows.
+            # Search for NUL only after a failure, because the search reads all rows.
             if found is not None and not found.is_outage and not self.sql.holds_nul:
                 self._check_nul(rows, [column for column in columns if column.kind == "string"])
             raise
@@ -618,9 +618,9 @@ class JdbcAccess:
 
 
 def _landed_in_spark(column: Arriving, unfit: Sequence[str]) -> SQL:
-    """Write a column as it lands: times as text that no zone of a session has a say in.
+    """Return the SQL of a column's value in the landing table, with times as text independent of session zones.
 
-    A number of `WritableDatabase.unfit_floats` is an error that says `UNFIT` with the position of the column.
+    For a number in `WritableDatabase.unfit_floats` it raises an error with `UNFIT` and the position of the column.
     """
     quoted = SPARK.quote(column.name)
     if column.kind in ("float", "double") and unfit:
@@ -628,7 +628,7 @@ def _landed_in_spark(column: Arriving, unfit: Sequence[str]) -> SQL:
         error = sql("raise_error({})", in_quotes(f"{UNFIT}_{column.position}."))
         return sql("IF({0} IN ({1}), CAST({2} AS DOUBLE), {0})", quoted, listed, error)
     if column.kind == "timestamp":
-        # By hand, as every function of Spark that writes a timestamp as text does so in the zone of the session.
+        # Computed here, because all of Spark's functions that write a timestamp as text use the session's zone.
         micros = sql("unix_micros({})", quoted)
         inside = sql("pmod({}, 86400000000L)", micros)
         day = sql("CAST(date_add(DATE'1970-01-01', CAST(({} - {}) div 86400000000L AS INT)) AS STRING)", micros, inside)
@@ -639,7 +639,7 @@ def _landed_in_spark(column: Arriving, unfit: Sequence[str]) -> SQL:
         )  # fmt: skip
     text = sql("CAST({} AS STRING)", quoted)
     if column.kind == "timestamp_ntz":
-        # Not date_format: it takes the time for one of the session's zone, and moves it out of an hour that is skipped.
+        # Not date_format: it reads the time in the session's zone, and shifts it if that zone skips the hour.
         return sql("rpad(concat({0}, if(locate('.', {0}) = 0, '.', '')), 26, '0')", text)
     if column.is_text:
         return text
@@ -661,7 +661,7 @@ def place_of_url(url: str) -> str:
 
 
 def check_unfit(database: WritableDatabase, column: Arriving, found: str | None) -> None:
-    """Raise InvalidValueError for what was found in a column, if anything, that no column of a database holds."""
+    """Raise InvalidValueError if `found` names a value in a column that the database cannot hold."""
     if found:
         text = f"column {column.name!r} has {found}, which {database.name} does not hold. Replace it."
         raise InvalidValueError(text) from None
@@ -671,7 +671,7 @@ def check_unfit(database: WritableDatabase, column: Arriving, found: str | None)
 
 
 class DriverSession:
-    """As `JdbcSession`, by a connection of a Python driver (DB API 2.0)."""
+    """Like `JdbcSession`, through a connection of a Python driver (DB API 2.0)."""
 
     def __init__(self, connection: Any, database: WritableDatabase, style: str) -> None:
         self._connection, self._sql, self._marks = connection, database, PLACEHOLDERS[style]
@@ -687,7 +687,7 @@ class DriverSession:
             return [tuple(None if value is None else _text(value) for value in row) for row in cursor.fetchall()]
 
     def insert(self, statement: SQL, rows: Sequence[Sequence[Any]]) -> None:
-        """Insert some rows, within a transaction."""
+        """Insert rows within a transaction."""
         with self._cursor() as cursor:
             cursor.executemany(with_marks(statement, *self._marks, len(rows[0])), rows)
 
@@ -697,7 +697,7 @@ class DriverSession:
         try:
             yield cursor
         finally:
-            with suppress(Exception):  # Of a connection that broke off it fails, and would hide the first error.
+            with suppress(Exception):  # After a lost connection this fails, and would hide the first error.
                 cursor.close()
 
     def begin(self) -> None:
@@ -712,7 +712,7 @@ def _text(value: Any) -> str:
 
 
 class DriverAccess:
-    """As `JdbcAccess`, by a factory of connections, which write rows and run the statements."""
+    """Like `JdbcAccess`, through a factory of connections, which write the rows and run the statements."""
 
     rows = ARROW_ROWS
 
@@ -726,7 +726,7 @@ class DriverAccess:
 
     @property
     def sql(self) -> WritableDatabase:
-        # As its driver says, so it takes a connection to know.
+        # The driver shows which database it is, so this needs a connection.
         if self._sql is None:
             with self.session():
                 pass
@@ -739,7 +739,7 @@ class DriverAccess:
                 "the rows are of Spark, and the sink reaches its database by a Python driver. Give the sink spark= and "
                 "url= instead of connect=, or write a frame of pandas or a table of pyarrow."
             )
-        # A column without a value has no type: pandas reads an empty column of CSV as numbers.
+        # Drop the type of a column without any value, because pandas reads an empty CSV column as numbers.
         return without_types(self.rows.taken(df, target, HELD))
 
     @contextmanager
@@ -761,12 +761,12 @@ class DriverAccess:
             try:
                 yield session
             except BaseException:
-                # A connection of a pool is not closed by `close`: its transaction would stay open, and its locks held.
+                # `close` returns a pooled connection to its pool without closing it: its transaction would stay open.
                 with suppress(Exception):
                     connection.rollback()
                 raise
         finally:
-            with suppress(Exception):  # One that broke off says so again, and would hide the first error.
+            with suppress(Exception):  # A lost connection fails again here, and would hide the first error.
                 connection.close()
 
     def fill(self, rows: Any, table: SQL, columns: Sequence[Arriving]) -> None:
@@ -777,7 +777,7 @@ class DriverAccess:
         with there as batches, self.session() as session:
             session.begin()
             for batch in batches:
-                # As objects of Python, rows take many times the memory.
+                # Insert in slices, because rows take many times the memory as Python objects.
                 for start in range(0, len(batch), ROWS_AT_ONCE):
                     part = batch.slice(start, ROWS_AT_ONCE)
                     session.insert(insert, self._landed(part, columns, count))
@@ -785,7 +785,7 @@ class DriverAccess:
             session.commit()
 
     def _landed(self, rows: pa.RecordBatch, columns: Sequence[Arriving], first: int) -> list[Sequence[Any]]:
-        """Return rows as they land, the first with that number; InvalidValueError for what the database cannot hold."""
+        """Return rows as they land, numbered from `first`; InvalidValueError for values that the database lacks."""
         values = [_landed(column, rows.column(column.position)) for column in columns]
         for column, found in zip(columns, values, strict=True):
             if column.kind == "string" and not self.sql.holds_nul:
@@ -799,7 +799,7 @@ class DriverAccess:
 
 
 def _commit_each(connection: Any) -> None:
-    """Let a connection leave transactions to us."""
+    """Switch a connection to autocommit, so that only this module begins transactions."""
     if hasattr(connection, "isolation_level") and type(connection).__module__.startswith("sqlite3"):
         connection.isolation_level = None
     elif callable(connection.autocommit):
@@ -809,7 +809,7 @@ def _commit_each(connection: Any) -> None:
 
 
 def _landed(column: Arriving, array: Any) -> list[Any]:
-    """Return values as they land; InvalidValueError for a date or time that Python does not have."""
+    """Return values as they land; InvalidValueError for a date or time that Python cannot represent."""
     try:
         values = array.to_pylist()
     except OverflowError:
@@ -821,7 +821,7 @@ def _landed(column: Arriving, array: Any) -> list[Any]:
 def _plain(value: Any) -> str:
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(" ", "microseconds")
-    # Never in exponents: a text column of SQLite would keep them.
+    # Never write exponents: a text column of SQLite would keep them.
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
@@ -850,21 +850,21 @@ MEANINGS = {
 
 
 def misfit(error: Exception) -> str | None:
-    """Return why a server refuses a value for its column; None for another error."""
+    """Return why a server refuses a value for its column; None for any other error."""
     found = driver_error(error)
     return MISFITS.get(found.meaning) if found is not None else None
 
 
 @contextmanager
 def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
-    """Let what a driver raises come out as TargetError, without its text: that may hold a host, a query or values.
+    """Translate a driver's errors to TargetError, without their text, which may hold a host, a query or values.
 
-    `doing` says what failed, and `rights` what is to be granted where that is missing.
+    `doing` is the failed action, and `rights` the GRANT to run if a right is missing.
 
     Raises
     ------
     TargetUnavailableError
-        The database is down, too busy, or broke off; others hold a lock, or the transaction was ended by a deadlock.
+        The database is down, too busy or disconnected; another session holds a lock; or a deadlock ended this one.
     TargetError
         Anything else, such as a right that the user lacks.
     """
@@ -894,38 +894,38 @@ def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
 class DatabaseSink(TableSink):
     """A table of PostgreSQL, MySQL, MariaDB or SQLite.
 
-    Promises: once a batch is committed and published, its rows are in the table exactly once, whatever attempts
-    still write, sleep or die; readers see all rows of a batch or none. Each attempt fills a staging table of its
-    own beside the target. Publishing is one transaction that inserts the batch's key into
-    ``glue_watermarks_batches`` and its rows into the target. Where the key is there already, it does nothing.
+    Guarantees: once a batch is committed and published, its rows are in the table exactly once, even if other
+    attempts still write, sleep or die. Readers see all rows of a batch or none. Each attempt fills a staging table
+    of its own next to the target. Publishing is one transaction that inserts the batch's key into
+    ``glue_watermarks_batches`` and its rows into the target. If the key is there already, it does nothing.
 
-    Rows of Spark are written by the executors over JDBC, and the transaction is run by the driver's JVM: give
-    `spark` and `url`. Rows of pandas or Arrow are written by a Python driver: give `connect`.
+    For rows of Spark, give `spark` and `url`: the executors write the rows over JDBC, and the driver's JVM runs the
+    transaction. For rows of pandas or Arrow, give `connect`: a Python driver writes them.
 
     Parameters
     ----------
     table
-        ``table`` or ``schema.table``, or its parts in a list if one holds a dot. It must be there.
+        ``table`` or ``schema.table``, or its parts in a list if a part has a dot. The table must exist.
     spark, url, properties
         The session; a URL such as ``jdbc:postgresql://host:5432/shop``; options of Spark's writer, such as ``user``
-        and ``password``. Neither URL nor properties are shown anywhere.
+        and ``password``. URL and properties are never shown.
     connect
         Returns a new connection of a Python driver, such as psycopg, PyMySQL or sqlite3.
     name
-        What the database is called in the head, in logs and errors. Needed with `connect`; otherwise server and
-        database of the URL. It must be the same in every run: what a dead run left is found by it.
+        The name of the database in the head, in logs and errors. Required with `connect`; by default the server and
+        database of the URL. It must be the same in every run, because runs find a dead run's staged rows by it.
     merge
-        Rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
+        The rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
     batch_column
-        A column of text in the table that the sink fills with the batch id of each row, so that `rewind` and `reset`
+        A text column of the table that the sink fills with the batch id of each row, so that `rewind` and `reset`
         with ``retract=True`` can delete published rows. None: they cannot. Not for merges, which replace rows.
 
     Raises
     ------
     InvalidValueError
-        Neither or both ways to reach the database are given, or one of them in part.
+        Neither or both ways to reach the database are given, or one of them is incomplete.
     TargetError
-        A table name with an empty part.
+        A part of the table's name is empty.
     """
 
     _log: _Log
@@ -953,11 +953,11 @@ class DatabaseSink(TableSink):
             )
 
     def __repr__(self) -> str:
-        """Show the target, and nothing of the connection."""
+        """Return the target only, because the connection's properties are secret."""
         return f"{type(self).__name__}({self.name!r})"
 
     def is_of(self, record: Output | Retraction) -> bool:
-        """Return whether a record is of this table: `repairs` and `public.repairs` may be one, or two."""
+        """Return whether a record is of this table: `repairs` and `public.repairs` can be one table, or two."""
         place, table = f"{self._log.access.place}/", self._log.table
         # Another database may have a table of the same schema and name.
         if not record.target.startswith(place):
@@ -965,37 +965,37 @@ class DatabaseSink(TableSink):
         if isinstance(record, Output):
             is_named = record.folder.startswith(owner_of(table, record.job))
         else:
-            # It has no staging table, and so no hash of the name. If the table `a.repairs` were taken for this one,
-            # nothing would be lost: the rows of those versions are all read again.
+            # A retraction has no staging table, and so no hash of the name. Mistaking the table `a.repairs` for this
+            # one would lose nothing, because the rows of those versions are all read again.
             is_named = f".{record.target.removeprefix(place)}".endswith(f".{table}")
         return is_named and record.staging == self._log.schema
 
     def check(self, df: DataFrame | pd.DataFrame) -> Any:
-        """Raise InvalidValueError for a frame of the other kind, or a type that no database holds."""
+        """Raise InvalidValueError for a frame of the other kind, or a type that no database has."""
         rows = self._log.access.taken(super().check(df), self.name)
         check_batch_column(self._batch_column, columns_of(rows), merges=self.rules is not None)
         return rows
 
     def publish(self, output: Output) -> None:
-        """Bring the rows of a committed attempt into the target, in one transaction, unless they are there.
+        """Insert or merge the rows of a committed attempt into the target, in one transaction; do nothing if it is done.
 
-        May be called again, late, and by two at once: the second waits for the first at the batch's key, as long as
-        the database lets it. A transaction that a deadlock has ended is done again.
+        Can be called again, late, and concurrently: the second call waits for the first at the batch's key, as long
+        as the database allows. A transaction that a deadlock has ended is retried.
 
         Raises
         ------
         StagedFilesLostError
             The staging table is gone, and the batch is not in the target.
         UnprovenError
-            The staging table is not one that an attempt at this batch makes for this target.
+            The staging table does not have a name that an attempt at this batch makes for this target.
         InvalidValueError
-            Since the batch was staged, somebody else wrote a row that it is tied with.
+            Since the batch was staged, another writer added a row that is tied with one of its rows.
         TargetUnavailableError, TargetError
-            The database does not let it through; nothing is changed.
+            The database refuses or fails. Nothing is changed.
         """
         if output.rows == 0:
             return
-        # The staging table does not say how it was to be published, and a record may be altered: the script decides.
+        # Trust the script: the staging table does not say how to publish it, and the record may have been altered.
         own = replace(output, batch_column=self._batch_column, merge=self.rules.columns if self.rules else None)
         if own.terms != output.terms:
             raise TargetError(
@@ -1007,7 +1007,7 @@ class DatabaseSink(TableSink):
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         found = super().recorded(job, others=others)
-        # Without a batch column nothing shows whose rows a table has that was dropped and made again.
+        # Without a batch column nothing shows whose rows are in a table that was dropped and made again.
         if newest is None or not newest.table or not newest.batch_column or self._log.has(newest):
             return found
         made = [self.retraction(newest.job_id, epoch, 1, last, datetime.min) for epoch, last in found.epochs.items()]
@@ -1031,7 +1031,7 @@ class DatabaseSink(TableSink):
         table = staging_table(log.table, batch, made.fence, new_token()[:5])
         attempt = _Attempt(log, self.rules, log.arriving(rows), table)
         made = replace(made, staging=attempt.statements.schema, folder=table, files=1, table=attempt.number)
-        # Rows of an append do not say which of the run's attempts has written them.
+        # The rows of an append do not show which of the run's attempts has written them.
         if made.replaces and self.rules is None and self._has(made):
             raise TargetError(
                 self.name,
@@ -1042,7 +1042,7 @@ class DatabaseSink(TableSink):
         try:
             count = attempt.fill(rows)
         except BaseException:
-            # Best effort: the error that is under way says more than this one would.
+            # Ignore errors of the drop: the first error says more.
             with suppress(TargetError):
                 _StagingTables(log, made.staging).drop(table)
             raise
@@ -1050,7 +1050,7 @@ class DatabaseSink(TableSink):
 
 
 class _Log(TableLog):
-    """A table of a database, and the one beside it that has a row for each batch that was published, or taken back."""
+    """A table of a database, and the table next to it that records each batch as published or taken back."""
 
     format, engine, title, way_back, decides_again = "database", None, "database", "a backup", True
 
@@ -1060,7 +1060,7 @@ class _Log(TableLog):
 
     @cached_property
     def sql(self) -> WritableDatabase:
-        """How the database is written to."""
+        """The dialect for writing to the database."""
         with target_errors(self.target, "the database cannot be reached"):
             return self.access.sql
 
@@ -1073,7 +1073,7 @@ class _Log(TableLog):
 
     @contextmanager
     def session(self, doing: str, rights: str = "") -> Iterator[Session]:
-        """Open a connection; what the driver raises is a TargetError that says what failed."""
+        """Open a connection; translate the driver's errors to a TargetError that names the failed action."""
         with target_errors(self.target, doing, rights), self.access.session() as session:
             yield session
 
@@ -1084,21 +1084,21 @@ class _Log(TableLog):
         return Statements(self.sql, schema, self.table)
 
     def batches(self, session: Session, schema: str) -> Statements | None:
-        """Return the statements about the table of batches, with as many digits of a mark as it has room for.
+        """Return the statements for the table of batches, with as many digits of a mark as it has room for.
 
-        None if there is no such table. Earlier versions of this package made it with room for 8 digits, and all batches
-        in it must keep the keys that they have.
+        None if there is no such table. Earlier versions of this package created it with room for 8 digits, and the
+        batches in it must keep their keys.
         """
         found = self.catalogue(session, [schema, BATCHES])
         digits = 8 if found and "(8)" in found["job"].declared else MARK_DIGITS
         return Statements(self.sql, schema, self.table, digits) if found else None
 
     def catalogue(self, session: Session, parts: Sequence[str]) -> dict[str, TableColumn]:
-        """Return the columns of a table by name; none if there is no such table."""
+        """Return the columns of a table by name; empty if there is no such table."""
         return columns_of_catalogue(session.rows(self.sql.catalogue(parts)))
 
     def exists(self) -> bool:
-        return True  # What is recorded is in a table of its own, which may outlive the target: see `_versions`.
+        return True  # Records are in a table of their own, which may outlive the target: see `_versions`.
 
     def shape(self) -> TableShape | None:
         with self.session("the table cannot be looked at") as session:
@@ -1119,7 +1119,7 @@ class _Log(TableLog):
         return Witnessed(job, versions)
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
-        # What is staged for a retraction is refused by a row of its own for each version: see `withdraw`.
+        # For a retraction, `withdraw` has recorded each staged version as taken back, which keeps publishers out.
         if isinstance(change, Nothing):
             return
         assert isinstance(of, Output)
@@ -1131,7 +1131,7 @@ class _Log(TableLog):
                 session.run(*statements.lock())
                 if change.repeats:
                     session.run(*statements.forget(of))
-            # Before any row: another publisher waits at this key until the end of this transaction, and finds it then.
+            # Record the batch before its rows: another publisher waits at this key until this transaction ends.
             if not session.run(*statements.record(of, version, table)):
                 session.commit()
                 return
@@ -1154,7 +1154,7 @@ class _Log(TableLog):
         logger.info("event=rows_published target=%s version=%d rows=%s", self.target, version, of.rows)
 
     def check_ties(self, session: Session, query: SQL, rules: Merge, where: str) -> None:
-        """Raise InvalidValueError if a query counts rows that are tied."""
+        """Raise InvalidValueError if a query counts tied rows."""
         count = _count(session, query)
         if count:
             raise rules.tied(self.target, count, where)
@@ -1163,13 +1163,13 @@ class _Log(TableLog):
         with self.session("a batch cannot be taken back") as session:
             _begin(session, self.sql)
             statements = self.batches(session, retraction.staging) or self.statements(retraction.staging)
-            # These versions alone, not from the first to the last: a collation might take others for in between.
+            # Name each version, not only the first and last: a collation might sort other batches in between.
             versions = self._versions(session, retraction)
             if versions:
-                # Also those that were taken back before: a table that was restored by itself has their rows again.
+                # Include versions taken back earlier: a table that was restored by itself has their rows again.
                 versions = self._versions(session, retraction, RECORDED)
             deleted = sum(session.run(*delete) for delete in statements.by_batch(sql("DELETE"), retraction, versions))
-            # The record stays, under another name: it refuses a publisher that wakes up late.
+            # Keep the record, marked as taken back: it stops a publisher that wakes up late.
             session.run(*statements.take_back(retraction))
             session.commit()
         return deleted
@@ -1181,11 +1181,11 @@ class _Log(TableLog):
             return sum(_count(session, *query) for query in queries)
 
     def number(self, session: Session) -> str | None:
-        """Return a text that is another one once the table was made again; None if the database has none."""
+        """Return a text that changes if the table is made again; None if the database has no such text."""
         return next((number for (number,) in session.rows(self.sql.number_of(self.parts))), None)
 
     def has(self, output: Output) -> bool:
-        """Return whether the table is the one that an output went to, or has rows of its batch."""
+        """Return whether the table is the one that an output was written to, or has rows of its batch."""
         with self.session("the table cannot be looked at") as session:
             if self.number(session) == output.table:
                 return True
@@ -1195,11 +1195,11 @@ class _Log(TableLog):
             return bool(session.rows(sql("{}{} LIMIT 1", query, self.sql.last_first), values))
 
     def last_kept(self, of: Retraction) -> int:
-        """Return the last version that rows are there of, by the batch column; 0 for none."""
+        """Return the last version of which the table has rows, by the batch column; 0 for none."""
         return bisect_left(range(1, of.last + 1), True, key=lambda first: not self.count(replace(of, first=first)))
 
     def meaning(self, error: Exception) -> Meaning | None:
-        return None  # Each session translates what its driver raises.
+        return None  # Each session translates its driver's errors.
 
     def _versions(self, session: Session, of: Output | Retraction, kept: SQL = KEPT) -> list[int]:
         batches = self.batches(session, of.staging)
@@ -1208,7 +1208,7 @@ class _Log(TableLog):
 
 
 class _StagingTables(Attempts):
-    """The staging tables beside a target, one for each attempt."""
+    """The staging tables next to a target, one for each attempt."""
 
     called = "table"
 
@@ -1230,7 +1230,7 @@ class _StagingTables(Attempts):
 
     def left(self, job: str) -> list[str]:
         if not self._schema:
-            return []  # There is no target.
+            return []  # The target does not exist.
         with self._log.session("staging tables cannot be listed") as session:
             found = session.rows(self._log.sql.tables_like(self._schema, owner_of(self._log.table, job)))
         return sorted({(table or "").removesuffix(LANDING) for (table,) in found})
@@ -1242,8 +1242,8 @@ class _StagingTables(Attempts):
         statements = self._log.statements(self._schema)
         with self._log.session(f"staging table {folder!r} cannot be dropped") as session:
             _begin(session, self._log.sql)
-            # An attempt that is stopped, and not dead, holds its own open for as long as that lasts: nobody waits for
-            # it, as no reader sees the table, and the next run sweeps it.
+            # A paused attempt holds a lock on its table as long as it is paused. Do not wait for it: no reader sees the
+            # table, and the next run sweeps it.
             if statements.sql.impatient:
                 session.run(statements.sql.impatient)
             session.run(statements.drop(folder + LANDING))
@@ -1257,7 +1257,7 @@ class _StagingTables(Attempts):
         for table in tables:
             version = version_of(table, retraction.epoch) or 0
             with self._log.session("a batch cannot be taken back") as session:
-                # Under its key: a publisher that sleeps finds it there, and one at work is waited for.
+                # Insert the batch's key: a late publisher finds it there, and this waits for a publisher at work.
                 batches = self._log.batches(session, self._schema) or self._log.statements(self._schema)
                 session.run(*batches.record(retraction, version, TAKEN_BACK))
         return bool(tables)
@@ -1267,19 +1267,19 @@ class _StagingTables(Attempts):
             try:
                 self.drop(table)
             except TargetError as error:
-                # Nobody publishes it any more. A run that stopped here would wait for an attempt that is stopped.
+                # No run publishes the table any more. A run that failed here would wait for a paused attempt.
                 logger.warning("event=staging_left target=%s error=%s", self._log.target, error)
 
 
 class _Attempt:
-    """What one attempt stages: its rows, checked against the target as it is now.
+    """The rows that one attempt stages, checked against the target as it is now.
 
-    When they are staged, the server has read each value in the type of its column, and a merge has looked for ties.
+    After staging, the server has converted each value to the type of its column, and a merge has checked for ties.
 
     Raises
     ------
     TargetError
-        The target does not take the rows.
+        The rows do not fit the target.
     """
 
     def __init__(self, log: _Log, rules: Merge | None, arriving: Sequence[Arriving], table: str) -> None:
@@ -1330,7 +1330,7 @@ class _Attempt:
         columns, rules = self._columns, self._rules
         named = [*rules.keys, *rules.sequence_by] if rules is not None else []
         if any(column.name in columns for column in self._arriving):
-            # A column without a value that the table lacks is left out, as at every target.
+            # As for every target, leave out a column without any value if the table lacks it.
             self._arriving = [
                 column
                 for column in self._arriving
@@ -1358,7 +1358,7 @@ class _Attempt:
             self._check_others({column.name for column in self._arriving})
 
     def _check_others(self, given: set[str]) -> None:
-        """Raise TargetError for columns of the target that the rows would have to have."""
+        """Raise TargetError for columns of the target that the rows lack and need."""
         history = self._rules.history if self._rules else None
         versions = (history.valid_from, history.valid_to) if history else ()
         for name in versions:
@@ -1374,7 +1374,7 @@ class _Attempt:
                     f"column {name!r} must have a value, and the rows do not have the column. Add it to them, "
                     "or give it a default.",
                 )
-            # A row stands for the whole row: else values of two rows would mix, by the order in which they come.
+            # A merged row replaces the whole row: otherwise it would mix two rows, depending on their order.
             if self._rules is not None:
                 raise self._unfit(
                     f"column {name!r} is missing in the rows, and a merge replaces whole rows. Add it to them, "
@@ -1382,7 +1382,7 @@ class _Attempt:
                 )
 
     def prepare(self) -> None:
-        """Make the tables of ours beside the target that are not there yet."""
+        """Create this package's tables next to the target if they are missing."""
         log, statements, sql, rules = self._log, self.statements, self._sql, self._rules
         rights = sql.rights.format(schema=sql.quote(statements.schema))
         with log.session(f"table {BATCHES!r} cannot be made beside it", rights) as session:
@@ -1395,17 +1395,17 @@ class _Attempt:
                 try:
                     session.run(create)
                 except Exception:
-                    # Somebody else may have made it at the same moment.
+                    # Another process may have created it at the same moment.
                     if not log.catalogue(session, [statements.schema, table]):
                         raise
             if rules is not None:
                 self._check_gone(session, rules)
-                # MySQL's INSERT waits for a merge that is being published, also where the row is there.
+                # Look first, because MySQL's INSERT waits for a merge that is being published even if the row exists.
                 if not session.rows(*statements.has_lock_row()):
                     session.run(*statements.lock_row())
 
     def _check_gone(self, session: Session, rules: Merge) -> None:
-        """Raise TargetError where deletes were remembered by another key or order."""
+        """Raise TargetError if deletes were remembered by another key or order."""
         found = set(self._log.catalogue(session, [self.statements.schema, self.statements.gone_table]))
         named = {*rules.keys, *rules.sequence_by}
         if found != named:
@@ -1416,7 +1416,7 @@ class _Attempt:
             )
 
     def fill(self, given: Any) -> int:
-        """Write rows to a landing table, check them there, and copy them to the staging table; return how many."""
+        """Write rows to a landing table, check them, and copy them to the staging table; return the row count."""
         log, statements, sql, table, arriving = self._log, self.statements, self._sql, self._table, self._arriving
         rights = sql.rights.format(schema=sql.quote(statements.schema))
         with log.session("its staging table cannot be made", rights) as session:
@@ -1459,7 +1459,7 @@ class _Attempt:
                 )
 
     def _check_each(self, pairs: Sequence[tuple[Arriving, TableColumn]]) -> None:
-        """Raise TargetError for the first column of which the server refuses a value: it names none."""
+        """Raise TargetError for the first column of which the server refuses a value; its error names no column."""
         for column, found in pairs:
             with self._log.session("rows do not fit the table") as session:
                 _begin(session, self._sql)
@@ -1469,7 +1469,7 @@ class _Attempt:
                     why, wider = misfit(error), f"Declare it as {self._sql.declaration(column)}, or change"
                     if why is None:
                         raise
-                    # There is no wider type of a time.
+                    # Times have no wider type.
                     raise self._unfit(
                         f"column {column.name!r} is {found.declared}, and the rows have it as {column.kind}: {why}. "
                         f"{'Change' if column.kind in TIMES else wider} the rows. Nothing is written."
@@ -1477,7 +1477,7 @@ class _Attempt:
                 session.run(sql("ROLLBACK"))
 
     def _check_values(self, session: Session, columns: Sequence[tuple[Arriving, TableColumn]]) -> None:
-        """Raise TargetError where the target's column would hold another value than the one that arrived."""
+        """Raise TargetError if the target's column would hold another value than the one that arrived."""
         query = self.statements.changed(self._table, columns)
         counts = session.rows(query)[0] if query is not None else ()
         for (column, found), count in zip(columns, counts, strict=False):
@@ -1489,20 +1489,20 @@ class _Attempt:
                 )
 
     def _check_constraints(self) -> None:
-        """Raise TargetError for staged rows that a CHECK constraint or a unique key of the target refuses."""
+        """Raise TargetError if a CHECK constraint or a unique key of the target refuses staged rows."""
         absent = self._columns.keys() - {column.name for column in self._arriving}
         counts: dict[str, int] = {}
-        # A condition may call what this user may not call. Then the publication finds out.
+        # A condition may call a function that this user may not call. Then only the publication finds out.
         with suppress(TargetError), self._log.session("constraints cannot be looked at") as session:
             found = [row for query in self._sql.constraints(self._log.parts) for row in session.rows(query)]
-            # A merge stages several rows of one key, and leaves one.
+            # Skip unique keys for a merge, which stages several rows of a key, and leaves one.
             refused = self.statements.refused(self._table, found, absent, has_keys=self._rules is None)
             for constraint, query in refused.items():
                 counts[constraint] = _count(session, query)
         check_counts(self._log.target, counts, ", or use job.merge to have one row of each key")
 
     def _reduce(self, session: Session, rules: Merge) -> None:
-        """Leave the rows that count in a staging table: of each key the newest, or of each event one."""
+        """Reduce a staging table to the winning rows: the newest of each key, or for a history one of each event."""
         statements, table = self.statements, self._table
         declared = {column.name: self._columns[column.name].declared for column in self._arriving}
         if rules.history is None:
@@ -1513,7 +1513,7 @@ class _Attempt:
 
 
 def _begin(session: Session, database: WritableDatabase) -> None:
-    """Begin a transaction that sees what others have committed."""
+    """Begin a transaction that sees what other transactions have committed."""
     session.begin()
     if database.isolation is not None:
         session.run(database.isolation)
