@@ -977,7 +977,7 @@ class DatabaseSink(TableSink):
         return rows
 
     def publish(self, output: Output) -> None:
-        """Insert or merge the rows of a committed attempt into the target, in one transaction; do nothing if it is done.
+        """Insert or merge the rows of a committed attempt into the target, in one transaction, unless it is done.
 
         Can be called again, late, and concurrently: the second call waits for the first at the batch's key, as long
         as the database allows. A transaction that a deadlock has ended is retried.
