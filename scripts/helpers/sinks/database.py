@@ -109,7 +109,7 @@ GONE = "glue_watermarks_deleted_"
 TAKEN_BACK = "taken back"
 """The value in place of a staging table for a batch that is never to be published."""
 LOCK = "lock of merges"
-"""The value in place of a staging table in the row that merges into a target lock."""
+"""The value in place of a staging table in the lock row, which merges into a target lock."""
 OF_JOB = sql("target = {0} AND job = {0} AND epoch = {0} AND job_name = {0}", VALUE)
 """The condition for the batches of a job and epoch in the table of batches."""
 OF_BATCH = sql("{} AND version = {}", OF_JOB, VALUE)
@@ -306,11 +306,11 @@ class Statements:
         return found
 
     def lock_row(self) -> Bound:
-        """Return the INSERT of the row that merges into this target lock, so that they run one at a time."""
+        """Return the INSERT of the lock row, which merges into this target lock so that they run one at a time."""
         return self.sql.insert_once(self.batches), [self.table, "", "", "", 0, LOCK]
 
     def has_lock_row(self) -> Bound:
-        """Return the query for the row that merges lock."""
+        """Return the query for the lock row."""
         return sql("SELECT staged FROM {} WHERE {}", self.batches, OF_LOCK), [self.table]
 
     def lock(self) -> Bound:

@@ -434,7 +434,7 @@ class _SparkLog(_Log):
         return versions, history_in(self._place, self._place.files(LOG))
 
     def _append(self, record: Record, staged: StagedRows | None) -> None:
-        # No look whether the batch is recorded: Delta does that itself, within the transaction.
+        # Do not check first whether the batch is recorded: Delta checks that within the transaction.
         rows = self._load(self._uri).limit(0) if staged is None else self.rows.read(staged)
         writer = rows.write.format("delta").mode("append").option("txnAppId", record[0])
         with timestamps_with_statistics(self._spark):
@@ -537,7 +537,7 @@ class _ArrowLog(_Log):
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
         versions, may_expire, commits = versions_in(self._place)
         found = {app: version for app, version in versions.items() if app.startswith(start)}
-        # `deltalake` reads the whole log for each answer. Ask it only if needed: the log also has expired versions.
+        # `deltalake` reads the whole log for each answer. Ask it only if some may expire: the log keeps expired ones.
         table = self._open(self._uri) if found and may_expire else None
         return {app: _recorded_in(table, app) for app in found} if table is not None else found, commits
 

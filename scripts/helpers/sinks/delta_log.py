@@ -68,7 +68,7 @@ def history_in(place: Place, names: Collection[str]) -> Commits:
 
 
 def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
-    """Return the versions of a job that a table has lost by a `RESTORE`; see `rolled_back`.
+    """Return the result of `rolled_back` for the versions of a job that a table has lost by a `RESTORE`.
 
     The log does not store the version that a `RESTORE` to a time went back to. The files show it: commits after that
     version added the files that the `RESTORE` removed, and removed the files that it brought back.

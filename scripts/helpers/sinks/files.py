@@ -494,7 +494,7 @@ class FileSink:
         return self.target.uri("")
 
     def check(self, df: DataFrame | pd.DataFrame) -> Any:
-        """Raise InvalidValueError for no frame, a wrong `partition_by`, or a format that only Spark writes.
+        """Raise InvalidValueError for what is no frame, a wrong `partition_by`, or a format that only Spark writes.
 
         Also raised for a value of pandas or pyarrow that no folder keeps; Spark's are counted while they are staged.
         """
@@ -753,7 +753,7 @@ class FileSink:
             )
 
     def _layout(self, found: Collection[str]) -> bool:
-        """Return whether this batch gets a folder of its own; raise TargetError if its layout forbids the batch."""
+        """Return whether this batch gets a folder of its own; raise TargetError if the target's layout forbids it."""
         in_folders = [name for name in found if name.startswith(f"{BATCH_COLUMN}=")]
         flat = [name for name in found if batch_of(name) and not name.startswith(f"{BATCH_COLUMN}=")]
         target = self.name

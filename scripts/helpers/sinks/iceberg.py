@@ -108,11 +108,11 @@ logger = logging.getLogger(__name__)
 # --- iceberg merge --------------------------------------------------------------------------------
 # A batch of a merge gets into an Iceberg table by one commit with the result for the keys of the batch.
 #
-#     stage     all events of the batch, as they arrived; events that cannot be ordered are refused     publish   1.
-# read the target; the commit replaces the snapshot that is current now               2. merge deletes into
-# <namespace>.glue_watermarks_deleted_<table>, an Iceberg table of keys and sequences               3. read the
-# remembered deletes               4. commit the rows and the record of the batch to the target; fails if `main` has
-# moved since step 1
+#     stage     all events of the batch, as they arrived; events that cannot be ordered are refused
+#     publish   1. read the target; the commit replaces the snapshot that is current now
+#               2. add deletes to <namespace>.glue_watermarks_deleted_<table>, an Iceberg table of keys and sequences
+#               3. read the remembered deletes
+#               4. commit the rows and the record of the batch to the target; fails if `main` has moved since step 1
 #
 # Every publication adds a snapshot, even if it changes no row, so the publications of all jobs are in one order. An
 # earlier one has remembered its deletes before step 1, and step 3 reads them; a later one has read these rows. If a
@@ -706,7 +706,7 @@ class _Log(LakeLog):
 
 
 def _rolled_back(metadata: Mapping[str, Any]) -> dict[str, int]:
-    """Return the versions that a table has lost; see `rolled_back`."""
+    """Return the result of `rolled_back` for the snapshots in the metadata of a table."""
     snapshots = {one["snapshot-id"]: one for one in metadata.get("snapshots") or ()}
     summaries = {at: one.get("summary") or {} for at, one in snapshots.items()}
     ids = {at: str(one.get(PUBLISHED) or one.get(STAGED) or "") for at, one in summaries.items()}

@@ -290,7 +290,7 @@ class _ArrowEngine:
         }  # fmt: skip
         names = {name: sql("{}_{}", internal("relation"), whole(number)) for number, name in enumerate(relations)}
         with duckdb.connect(":memory:", config=config) as connection:
-            # Other people wrote a table's conditions, so SQL must not open files.
+            # The conditions of a table come from other people, so no SQL may open files.
             connection.execute("SET enable_external_access = false")
             for name, relation in relations.items():
                 connection.register(names[name], relation)
@@ -559,7 +559,7 @@ class TableMerge:
         Raises
         ------
         KeyColumnError, InvalidValueError
-            See `Merge`.
+            An event has NULL in a key or sequence, or is tied with another event or with the table.
         TargetError
             Deletes are remembered by other columns than those of the rules.
         """

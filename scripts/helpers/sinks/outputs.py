@@ -1,4 +1,4 @@
-"""Names made from the job, which show what is the job's own, and what a record has to prove. Pure.
+"""Compute names that show which job staged or published something, and check that a record is of its job. Pure.
 
 A record comes from the table, where everyone who may write a job's items may write anything. The record says what to
 do; the key of its item says for which job. Files, folders, branches, tables and properties carry 32 digits of that

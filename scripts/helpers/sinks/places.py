@@ -55,7 +55,7 @@ class Place(Protocol):
         """Return the URI of a file or folder, in the form that Spark takes."""
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        """Return the size in bytes of each file in and below a folder, by name, of at most `most` files."""
+        """Return the size in bytes of each file in and below a folder, by name: at most `most`, none if it is gone."""
 
     def read(self, name: str, last: int | None = None) -> bytes | None:
         """Return the content of a file, or at most its `last` bytes; None if there is no such file."""
@@ -243,7 +243,7 @@ class S3Place:
             "AWS_SECRET_ACCESS_KEY": frozen.secret_key if frozen else None,
             "AWS_SESSION_TOKEN": frozen.token if frozen else None,
             "AWS_REGION": self._client.meta.region_name,
-            # The store itself chooses an endpoint of AWS by the region.
+            # For AWS, the library itself chooses the endpoint by the region.
             "AWS_ENDPOINT_URL": None if "amazonaws.com" in endpoint else endpoint,
             "AWS_ALLOW_HTTP": "true" if endpoint.startswith("http://") else None,
         }
@@ -518,7 +518,7 @@ def _spelled(uri: str) -> str:
     """Return the normal form of a folder, which ends with a slash: `s3://b/ab/` does not begin with `s3://b/a/`."""
     scheme, separator, path = uri.partition("://")
     if not separator:
-        # Hadoop, and catalogs that keep the spelling they were given, write file: without slashes.
+        # Hadoop writes file:/path, and so do catalogs that keep the spelling they were given.
         scheme, path = "file", uri.removeprefix("file:")
     if scheme == "file":
         # Resolve links, even if the last parts of the path do not exist yet.
@@ -559,7 +559,7 @@ def _s3_of(spark: SparkSession | None) -> dict[str, Any]:
     """
     if spark is None or not has_jvm(spark):
         return {}
-    redact_logs()  # Before py4j logs the keys.
+    redact_logs()  # Redact before py4j logs the keys.
     conf = hadoop_settings(spark)
     options: dict[str, Any] = {}
     endpoint = str(conf.get("fs.s3a.endpoint", "") or "")

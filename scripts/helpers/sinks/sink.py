@@ -164,7 +164,7 @@ class Sink(Protocol):
         """Delete the staged rows of an attempt that is never to be published."""
 
     def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
-        """Delete what losing attempts staged up to this batch, after it is published; return how many attempts.
+        """Delete what losing attempts staged for batches up to this one, after it is published; return their number.
 
         Parameters
         ----------

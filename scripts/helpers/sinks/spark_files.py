@@ -22,7 +22,7 @@ NO_FOLDERS = BYTES | {"timestamp": ZONED, "timestamp[us, tz=UTC]": ZONED}
 """The types of columns whose values readers cannot get back from the name of a folder, and why."""
 NAN = "NaN"
 NUL, LONG, BELOW_ZERO = "the character U+0000", "a value too long for the name of a folder", "a fraction below zero"
-"""Values of other kinds that a table's log, or the file system below it, does not accept."""
+"""Further values, as errors name them, that a table's log, or the file system below it, does not accept."""
 Unfit = Mapping[str, Sequence[str]]
 """For each type of a partition column, the values that the target does not keep."""
 UNFIT: Unfit = {"string": ("", NULL_FOLDER), "float": (NAN,), "double": (NAN,)}

@@ -187,7 +187,7 @@ def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
 
 def of_batches(retraction: Retraction) -> SQL:
     """Return the condition for rows of a retraction's batches, in SQL for both Spark and DataFusion."""
-    # Put the values in quotes: Spark can bind values only from 3.4 on, and `deltalake` accepts only a text.
+    # Put the values in quotes: Spark can bind values only from 3.4 on, and `deltalake` takes none.
     first, last = map(in_quotes, batch_values(retraction))
     return sql("{} BETWEEN {} AND {}", SPARK.quote(retraction.batch_column), first, last)
 
@@ -216,7 +216,7 @@ def write_rows(rows: Any, place: Place, folder: str) -> WrittenFiles | int:
 def read_spark(spark: SparkSession, staged: StagedRows) -> DataFrame:
     """Return the rows of staged files as a DataFrame."""
     check_all_is_read(spark)
-    # Escape globs: otherwise a target such as `[raw]/repairs` would match other files, and never be published.
+    # Escape globs: otherwise a target such as `[raw]/repairs` is read as a pattern, and its batch never published.
     return without_code(spark.read.parquet(*map(literal_path, staged.uris)), staged.uris[0])
 
 

@@ -119,7 +119,7 @@ def _folders(names: Collection[str]) -> list[str]:
 
 
 class Attempts(ABC):
-    """What attempts store where no reader looks, each under its `Output.folder`, until the head has named one."""
+    """What attempts store where no reader looks, each under its `Output.folder`, until the head names one attempt."""
 
     called = "folder"
     """The word in logs for what one attempt stores."""
@@ -147,7 +147,7 @@ class Attempts(ABC):
         StagedFilesLostError
             The rows are gone, at least a part of them.
         UnprovenError
-            The rows are of another attempt, or for another target than the output says. They must not be published.
+            The rows are of another attempt or for another target than the output says. They must not be published.
         """
 
     @abstractmethod
@@ -283,7 +283,7 @@ class Staging(Attempts):
         Raises
         ------
         UnprovenError
-            Its attempt or target is another one than the output says. Nothing may be published.
+            The manifest names another attempt or target than the output. Nothing may be published.
         TargetError
             The job stages in another place now than it did then, and a look at the new place would find no files.
         """
@@ -296,7 +296,7 @@ class Staging(Attempts):
         found = self._read(output.folder, output.target, output.version)
         if found is None or found.files is None:
             return None
-        # The record is only a hint: anyone who may write to the table wrote it. The attempt itself wrote the manifest.
+        # The output is only a hint, as anyone who may write to the table can write it. The attempt wrote the manifest.
         if found.attempt != Attempt(output.job, output.epoch, output.version, output.fence):
             raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder is of another attempt")
         if not found.is_for(output.target):

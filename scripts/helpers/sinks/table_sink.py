@@ -143,12 +143,12 @@ class TableLog(Protocol):
         """Return whether there is a table."""
 
     def shape(self) -> TableShape | None:
-        """Return what the table accepts; None if there is none. TargetError if something else is in its place."""
+        """Return the shape of the table; None if there is no table. TargetError if something else is in its place."""
 
     def recorded(self, of: Output | Retraction) -> int:
         """Return the last version that the table has recorded of a job and epoch; 0 for none.
 
-        If each version has a record of its own: the output's version, or the last published one of the retraction.
+        If each version has its own record: the output's version if recorded, or the retraction's last published one.
         """
 
     def witnessed(self, job: str, *, others: bool) -> Witnessed:
@@ -239,7 +239,7 @@ class TableSink(ABC):
         Raises
         ------
         KeyColumnError, InvalidValueError
-            Rows that a merge cannot decide about, or with a value that no partition keeps. The staged rows are deleted.
+            A merge cannot order the rows, or no partition can keep one of their values. The staged rows are deleted.
         TargetSchemaError, TargetError, InvalidValueError
             The rows do not fit the table. Most misfits are found before any row is written.
         TargetError
@@ -467,7 +467,7 @@ class LakeSink(TableSink):
         """The place where attempts stage files."""
 
     def check(self, df: Any) -> Any:
-        """Raise InvalidValueError for a wrong `partition_by` or for what is no frame; MissingConnectorError."""
+        """Raise MissingConnectorError, or InvalidValueError for a wrong `partition_by` or rows that are no frame."""
         log, merges = self._log, self.rules is not None
         log.check(merges=merges)
         rows = super().check(df)
@@ -515,7 +515,7 @@ class LakeSink(TableSink):
             check_typed(log.rows.by_path(brought.schema), self.name)
             shape = TableShape(types, [], self._partition_by)
             if log.is_made_early:
-                # Without a Spark action, because an Observation that counts rows would count those of this action.
+                # Do not use a Spark action: an Observation on the rows would already count for that action.
                 if spark_of(rows) is not None and java_frame(rows).toJavaRDD().isEmpty():
                     return rows.select(), shape
                 if isinstance(rows, ArrowStream) and rows.is_empty():

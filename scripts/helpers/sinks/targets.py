@@ -47,7 +47,7 @@ def target_rows(target: str, format: str, spark: SparkSession | None, s3_client:
     TargetError
         There is nothing at the target, or it cannot be read.
     MissingConnectorError, InvalidValueError
-        No reader of the format is installed.
+        No reader of the format is installed, or only Spark reads it.
     """
     name = format.lower()
     if spark is not None:
